@@ -1,0 +1,60 @@
+"""Every error that a user of dpbench can cause, as a sentence: what, got, expected, remedy.
+
+DpbenchError                    exit status 1
+├── UsageError                  2: a value that the user gave; nothing was started
+│   └── UnknownName             2: a name that is not known; says which names are
+├── StoreError                  2: a results folder or file that cannot be used
+│   └── NewerSchema             2: written by a later dpbench
+├── DataError                   2: a dataset that is not there or not what it should be
+└── LaunchError                 1: the machinery around the ranks failed, not a trial
+
+A trial that fails is a record with a status and a reason, never an exception.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DpbenchError(Exception):
+    """Base of all errors that the command line prints as one line."""
+
+    exit_status = 1
+
+
+class UsageError(DpbenchError):
+    """A value given by the user that cannot be used."""
+
+    exit_status = 2
+
+
+class UnknownName(UsageError):
+    """A name outside its registry; the message lists the known names and the nearest one."""
+
+    def __init__(self, kind: str, got: str, known: Iterable[str]) -> None:
+        names = list(known)
+        near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
+        guess = f" Did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"unknown {kind} {got!r}.{guess} Known: {', '.join(names)}.")
+        self.got = got
+
+
+class StoreError(DpbenchError):
+    """A results folder or file that cannot be read or written."""
+
+    exit_status = 2
+
+
+class NewerSchema(StoreError):
+    """Results written by a later version of dpbench."""
+
+
+class DataError(DpbenchError):
+    """A dataset that is missing or damaged."""
+
+    exit_status = 2
+
+
+class LaunchError(DpbenchError):
+    """The launcher itself failed, before any rank could."""

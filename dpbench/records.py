@@ -1,0 +1,108 @@
+"""What happened: raw measurements per rank, the outcome of a trial.
+
+Only raw samples are stored; every statistic is derived from them later. `None` means not
+measured. All times are seconds, all sizes bytes, as the names say.
+
+Schema history
+  1  first version
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from dpbench.specs import TrialSpec
+
+SCHEMA_VERSION = 1
+
+
+class Status(enum.Enum):
+    """How a trial ended. Only `completed` carries a speed."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMED_OUT = "timed_out"
+    DIVERGED = "diverged"
+    WRONG_GRADIENTS = "wrong_gradients"
+    SKIPPED = "skipped"
+
+    @property
+    def words(self) -> str:
+        return self.value.replace("_", " ")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verification:
+    """The comparison of a trial's gradients with one process (float64, SGD)."""
+
+    passed: bool
+    max_relative_error: float
+    """Largest over parameters of max|g - g_ref| / max|g_ref|, over all ranks."""
+    tolerance: float
+    tensors_compared: int
+    worst_parameter: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """A run of consecutive steps on one rank."""
+
+    start_seconds: float
+    """The rank's monotonic clock right after the opening barrier."""
+    seconds: float
+    """From the opening barrier until this rank's device has finished its last step."""
+    step_seconds: tuple[float, ...]
+    """Every step; they are contiguous, so they add up to `seconds`."""
+    samples: int
+    """Samples that this rank's replicas consumed."""
+    losses: tuple[float, ...] = ()
+    """Mean loss of this rank's samples of every step, read after the window."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankMeasurement:
+    """What one rank measured."""
+
+    rank: int
+    pid: int
+    device: str
+    timed: Window
+    setup_seconds: float
+    """From the rank's start to its first warmup step: group, data, model, verification."""
+    without_sync: Window | None = None
+    """The same number of steps without gradient synchronization."""
+    peak_host_memory_bytes: int | None = None
+    """Largest resident set of the process (ru_maxrss)."""
+    peak_device_memory_bytes: int | None = None
+    """Largest allocation on the device during warmup and the timed window."""
+    reduced_bytes_per_step: int | None = None
+    collectives_per_step: float | None = None
+    warmup_steps: int = 0
+    timed_steps: int = 0
+    sample_checksum: str | None = None
+    """Hash of the indices consumed in the timed window: proof of what this rank trained on."""
+    initial_checksum: str | None = None
+    """Hash of the parameters before warmup; equal in all trials of a workload and seed."""
+    final_checksum: str | None = None
+    """Hash of the parameters after the timed window; equal on all ranks that communicate."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialRecord:
+    """The outcome of one trial: a line of trials.jsonl."""
+
+    trial: TrialSpec
+    environment_id: str
+    started_utc: str
+    """ISO 8601, to the millisecond."""
+    duration_seconds: float
+    """Wall time of the whole trial as the sweep saw it, launch included."""
+    status: Status
+    item: str = "samples"
+    """What the architecture calls a sample: images, tokens, rows."""
+    reason: str | None = None
+    ranks: tuple[RankMeasurement, ...] = ()
+    verification: Verification | None = None

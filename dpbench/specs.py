@@ -1,0 +1,195 @@
+"""What to run: the workload, one trial, a sweep, and the names they may use.
+
+All specifications are frozen values. A trial is identified by the hash of its canonical JSON
+without the fields that are at their default, so a new option orphans no old result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dpbench.codec import content_hash, encode
+
+Scaling = Literal["weak", "strong"]
+SCALINGS = ("weak", "strong")
+OPTIMIZERS = ("sgd", "adamw")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackendTraits:
+    """How gradients travel; `process_group` is False where there is no process group."""
+
+    name: str
+    description: str
+    process_group: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImplementationTraits:
+    """What the planner must know of an implementation without importing it."""
+
+    name: str
+    description: str
+    communicates: bool = True
+    """False where replicas never exchange gradients."""
+    one_process: bool = False
+    """True where one process drives all replicas."""
+    backend: str | None = None
+    """The only backend it has; None where it takes any process-group backend."""
+    largest_group: int | None = None
+
+
+BACKENDS = {
+    traits.name: traits
+    for traits in (
+        BackendTraits(name="gloo", description="torch's CPU collectives over TCP"),
+        BackendTraits(name="nccl", description="NVIDIA's GPU collectives, one GPU a rank"),
+        BackendTraits(
+            name="threads", description="threads of one process (dp)", process_group=False
+        ),
+        BackendTraits(
+            name="none", description="no communication (single, independent)", process_group=False
+        ),
+    )
+}
+PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
+
+IMPLEMENTATIONS = {
+    traits.name: traits
+    for traits in (
+        ImplementationTraits(
+            name="dp",
+            description="dpbench.DataParallel: one process, a thread a replica",
+            one_process=True,
+            backend="threads",
+        ),
+        ImplementationTraits(
+            name="ddp",
+            description="dpbench.DistributedDataParallel: flat buckets, overlapped all-reduce",
+        ),
+        ImplementationTraits(
+            name="torch-dp",
+            description="torch.nn.DataParallel (CUDA only)",
+            one_process=True,
+            backend="threads",
+        ),
+        ImplementationTraits(
+            name="torch-ddp", description="torch.nn.parallel.DistributedDataParallel"
+        ),
+        ImplementationTraits(
+            name="single",
+            description="the plain module on one device",
+            communicates=False,
+            backend="none",
+            largest_group=1,
+        ),
+        ImplementationTraits(
+            name="independent",
+            description="n plain copies started together, without communication",
+            communicates=False,
+            backend="none",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadSpec:
+    """What is trained, on what, and how."""
+
+    architecture: str
+    """A name from `architectures/`, or "package.module:factory"."""
+    dataset: str
+    optimizer: str = "sgd"
+    learning_rate: float = 0.01
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialSpec:
+    """One run of one configuration in processes of its own."""
+
+    workload: WorkloadSpec
+    implementation: str
+    backend: str
+    group_size: int
+    batch_size: int
+    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong)."""
+    warmup_steps: int
+    timed_steps: int
+    threads_per_replica: int
+    devices: tuple[str, ...]
+    """The device of each replica, e.g. ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
+    scaling: Scaling = "weak"
+    accumulation_steps: int = 1
+    repetition: int = 0
+
+    @property
+    def trial_id(self) -> str:
+        return content_hash(self)
+
+    @property
+    def configuration(self) -> TrialSpec:
+        """The same trial without its repetition: what repetitions have in common."""
+        return replace(self, repetition=0)
+
+    @property
+    def replica_batch_sizes(self) -> tuple[int, ...]:
+        """Samples of each replica per micro-step; in strong scaling they differ by at most one."""
+        if self.scaling == "weak":
+            return (self.batch_size,) * self.group_size
+        share, extra = divmod(self.batch_size, self.group_size)
+        return tuple(share + (rank < extra) for rank in range(self.group_size))
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of all replicas per micro-step."""
+        return sum(self.replica_batch_sizes)
+
+    @property
+    def effective_batch_size(self) -> int:
+        """Samples behind one optimizer step: all replicas, all accumulated micro-steps."""
+        return self.global_batch_size * self.accumulation_steps
+
+    @property
+    def process_count(self) -> int:
+        return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
+
+    @property
+    def label(self) -> str:
+        """How people name the configuration: "ddp/gloo ×2, batch 32"."""
+        backend = "" if self.backend in ("none", "threads") else f"/{self.backend}"
+        return f"{self.implementation}{backend} ×{self.group_size}, batch {self.batch_size}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepSpec:
+    """The axes of a grid of trials, and what all its trials share."""
+
+    workload: WorkloadSpec
+    implementations: tuple[str, ...]
+    backends: tuple[str, ...]
+    group_sizes: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+    devices: tuple[str, ...]
+    """A device for each replica of the largest group; smaller groups take the first ones."""
+    warmup_steps: int
+    timed_steps: int
+    repetitions: int
+    threads_per_replica: int
+    time_limit_seconds: float
+    scaling: Scaling = "weak"
+    accumulation_steps: int = 1
+    order_seed: int | None = None
+    """Shuffles the first pass of the palindrome; None keeps the order of the grid."""
+
+
+def differing_fields(ours: object, theirs: object) -> list[str]:
+    """Lists "name: theirs -> ours" for every field in which two specifications differ."""
+    left, right = encode(ours), encode(theirs)
+    return [
+        f"{name}: {right.get(name)!r} -> {left.get(name)!r}"
+        for name in sorted(set(left) | set(right))
+        if left.get(name) != right.get(name)
+    ]
