@@ -47,7 +47,8 @@ class Architecture(Protocol):
 
 def names() -> tuple[str, ...]:
     """The architectures that ship with dpbench; imports none of them."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(_package_path())))
+    modules = (module.name for module in pkgutil.iter_modules(_package_path()))
+    return tuple(sorted(name for name in modules if not name.startswith("_")))
 
 
 def check(name: str) -> None:
@@ -70,14 +71,29 @@ def load(name: str) -> Architecture:
     module_name, _, factory_name = name.partition(":")
     if not factory_name:
         module_name, factory_name = f"architectures.{name}", FACTORY
-    module = importlib.import_module(module_name)
-    if not hasattr(module, factory_name):
-        raise UsageError(f"architecture {name!r}: {module_name} has no {factory_name!r}")
-    architecture: Any = getattr(module, factory_name)()
+    architecture = _call(name, module_name, factory_name)
     missing = [member for member in _members() if not hasattr(architecture, member)]
     if missing:
-        raise UsageError(f"architecture {name!r} lacks {', '.join(missing)}")
-    return architecture  # type: ignore[no-any-return]
+        raise UsageError(
+            f"architecture {name!r}: {factory_name}() gave a {type(architecture).__name__} "
+            f"without {', '.join(missing)}; see dpbench.architecture.Architecture"
+        )
+    return architecture
+
+
+def _call(name: str, module_name: str, factory_name: str) -> Architecture:
+    """Imports and calls what may be anybody's code: its errors are errors of the name."""
+    try:
+        factory = getattr(importlib.import_module(module_name), factory_name, None)
+        if not callable(factory):
+            raise UsageError(f"architecture {name!r}: {module_name} has no {factory_name}()")
+        return factory()  # type: ignore[no-any-return]
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"architecture {name!r}: loading it raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _members() -> list[str]:
@@ -91,7 +107,8 @@ def _package_path() -> list[str]:
 
 
 def _module_exists(name: str) -> bool:
+    """Looks for the module; of a dotted name this imports the parents, which may fail."""
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
+    except Exception:
         return False

@@ -6,7 +6,8 @@ DpbenchError                    exit status 1
 ├── StoreError                  2: a results folder or file that cannot be used
 │   └── NewerSchema             2: written by a later dpbench
 ├── DataError                   2: a dataset that is not there or not what it should be
-└── LaunchError                 1: the machinery around the ranks failed, not a trial
+├── LaunchError                 1: the machinery around the ranks failed, not a trial
+└── Interrupted                 128 + signal: the user stopped it (130 for Ctrl-C)
 
 A trial that fails is a record with a status and a reason, never an exception.
 """
@@ -58,3 +59,12 @@ class DataError(DpbenchError):
 
 class LaunchError(DpbenchError):
     """The launcher itself failed, before any rank could."""
+
+
+class Interrupted(DpbenchError):
+    """A signal ended the work; what was measured before is stored."""
+
+    def __init__(self, signal_number: int, message: str = "interrupted") -> None:
+        super().__init__(message)
+        self.signal_number = signal_number
+        self.exit_status = 128 + signal_number

@@ -156,6 +156,13 @@ class TrialSpec:
     def process_count(self) -> int:
         return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
 
+    def process_shard(self, rank: int) -> tuple[int, int]:
+        """(first, count): the samples of every global batch that the process of `rank` takes."""
+        sizes = self.replica_batch_sizes
+        if self.process_count == 1:
+            return 0, sum(sizes)
+        return sum(sizes[:rank]), sizes[rank]
+
     @property
     def label(self) -> str:
         """How people name the configuration: "ddp/gloo ×2, batch 32"."""

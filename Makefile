@@ -1,0 +1,33 @@
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help sweep test check lint bench clean
+
+help: ## Show these targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+sweep: $(STAMP) ## Install everything and run a real sweep on this machine
+	$(BIN)/dpbench sweep --implementations dp,ddp,torch-ddp,independent --batch-sizes 32,64
+
+test: $(STAMP) ## Run the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint test ## All that must be green before a commit
+
+bench: $(STAMP) ## Measure the harness itself and our implementations against torch's
+	$(BIN)/python -m tests.benchmarks
+
+clean: ## Remove the virtual environment and all caches
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

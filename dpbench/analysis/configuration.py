@@ -1,0 +1,88 @@
+"""One row per configuration: what its repetitions say together, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.memory import MemoryKind
+from dpbench.records import Status
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigurationSummary:
+    """A configuration, its speed, its scaling, its convergence, and how it ended.
+
+    `None` means not measured or not to be shown; `reason` and `notes` say which and why.
+    """
+
+    implementation: str
+    backend: str | None
+    group_size: int
+    batch_size: int | None
+    """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
+    global_batch_size: int | None
+    item: str
+    status: Status
+    reason: str | None = None
+    verified: bool | None = None
+    throughput: Estimate | None = None
+    duration: Estimate | None = None
+    """Seconds for a fixed amount of work; only of published times."""
+    speedup: Estimate | None = None
+    absolute_speedup: Estimate | None = None
+    """Against `single` at the same batch size."""
+    efficiency: Estimate | None = None
+    exposed_communication_seconds: Estimate | None = None
+    loss_delta_per_step: Estimate | None = None
+    loss_delta_per_second: Estimate | None = None
+    final_loss: Estimate | None = None
+    peak_memory_bytes: int | None = None
+    peak_memory_kind: MemoryKind | None = None
+    step_seconds_p50: float | None = None
+    step_seconds_p95: float | None = None
+    repetitions: int = 0
+    """Completed ones."""
+    timed_steps: int | None = None
+    notes: tuple[str, ...] = ()
+    claims: tuple[tuple[str, str], ...] = ()
+    """(What, value) as someone else stated it and nobody measured here."""
+    configuration: TrialSpec | None = None
+    """The trial behind the row; None for published numbers."""
+
+    @property
+    def label(self) -> str:
+        """How people name the configuration: "ddp/gloo ×2, batch 32"."""
+        name = self.series
+        batch = "" if self.batch_size is None else f", batch {self.batch_size}"
+        return f"{name} ×{self.group_size}{batch}"
+
+    @property
+    def series(self) -> str:
+        """What stays the same along a scaling curve: "ddp/gloo"."""
+        hidden = (None, "none", "threads")
+        backend = "" if self.backend in hidden else f"/{self.backend}"
+        return f"{self.implementation}{backend}"
+
+
+def with_note(row: ConfigurationSummary, *notes: str) -> ConfigurationSummary:
+    return replace(row, notes=(*row.notes, *notes)) if notes else row
+
+
+def in_order(rows: Iterable[ConfigurationSummary]) -> tuple[ConfigurationSummary, ...]:
+    """Sorts rows by implementation as registered, backend, group size, batch size."""
+    known = list(IMPLEMENTATIONS)
+
+    def key(row: ConfigurationSummary) -> tuple[int, str, str, int, int]:
+        name = row.implementation
+        place = known.index(name) if name in known else len(known)
+        return (place, name, row.backend or "", row.group_size, row.batch_size or 0)
+
+    return tuple(sorted(rows, key=key))
+
+
+def distinct_notes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
+    """All notes of all rows, each once, in order of first appearance."""
+    return tuple(dict.fromkeys(note for row in rows for note in row.notes))

@@ -1,0 +1,48 @@
+"""What a trial's losses say: every metric of convergence is defined here, once.
+
+The deltas compare two single steps, the first and the last timed one, so they are noisy and can
+be negative; they keep their names from the benchmark whose table they reproduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpbench.errors import StoreError
+from dpbench.records import TrialRecord
+
+
+def losses(record: TrialRecord) -> tuple[float, ...]:
+    """Loss of every timed step: the mean over ranks, weighted by the samples they consumed.
+
+    Empty if no rank recorded losses; raises StoreError if the ranks do not fit together.
+    """
+    windows = [rank.timed for rank in record.ranks if rank.timed.samples > 0]
+    lengths = sorted({len(window.losses) for window in windows})
+    if len(lengths) > 1:
+        raise StoreError(
+            f"trial {record.trial.trial_id} ({record.trial.label}): its ranks recorded "
+            f"{' and '.join(map(str, lengths))} losses, expected the same number"
+        )
+    if lengths in ([], [0]):
+        return ()
+    weights = np.array([window.samples for window in windows], dtype=np.float64)
+    weighted = weights @ np.array([window.losses for window in windows]) / weights.sum()
+    return tuple(float(loss) for loss in weighted)
+
+
+def loss_delta(step_losses: Sequence[float]) -> float:
+    """First - last timed loss; positive when training reduced it."""
+    return step_losses[0] - step_losses[-1]
+
+
+def loss_delta_per_step(step_losses: Sequence[float]) -> float:
+    """Loss delta ÷ number of timed steps."""
+    return loss_delta(step_losses) / len(step_losses)
+
+
+def loss_delta_per_second(step_losses: Sequence[float], elapsed_seconds: float) -> float:
+    """Loss delta ÷ seconds of the timed window."""
+    return loss_delta(step_losses) / elapsed_seconds

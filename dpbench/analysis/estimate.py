@@ -1,0 +1,194 @@
+"""The only kind of number that a report accepts: a value with unit, interval and sample size.
+
+Intervals are two-sided t intervals. Speeds are averaged and compared on the logarithmic scale,
+because a speed is a ratio and its errors are relative: the geometric mean of run throughputs with
+a t interval on their logarithms, and Welch's t on logarithms for a ratio of two of them
+(coverage of nominal 95 %: 0.96 at 5 runs, where a percentile bootstrap has 0.88).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from scipy.special import stdtrit
+
+CONFIDENCE = 0.95
+Basis = Literal["repetitions", "step batches", "single value", "baseline"]
+"""What an interval covers: the spread between runs; only the noise within one run; nothing,
+because there is one value; nothing, because the number is 1 by definition."""
+
+WEAKEST_FIRST: tuple[Basis, ...] = ("baseline", "single value", "step batches", "repetitions")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """A number as it may be shown; `low` and `high` are None where there is no interval."""
+
+    value: float
+    unit: str
+    sample_size: int
+    """Values behind the number: repetitions, or batches of steps, as `basis` says."""
+    basis: Basis
+    low: float | None = None
+    high: float | None = None
+    confidence: float = CONFIDENCE
+
+    def __post_init__(self) -> None:
+        numbers = [n for n in (self.value, self.low, self.high) if n is not None]
+        if not all(math.isfinite(n) for n in numbers):
+            raise ValueError(f"an estimate must be finite, got {numbers}")
+        if (self.low is None) != (self.high is None):
+            raise ValueError("an estimate has both ends of its interval or none")
+        if self.sample_size < 1:
+            raise ValueError(f"an estimate has at least one value, got {self.sample_size}")
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def half_width(self) -> float | None:
+        """The larger side of the interval."""
+        if self.interval is None:
+            return None
+        low, high = self.interval
+        return max(high - self.value, self.value - low)
+
+    def contains(self, value: float) -> bool:
+        """Tells whether the interval covers a value; without an interval only itself."""
+        low, high = self.interval or (self.value, self.value)
+        return low <= value <= high
+
+    def scaled(self, factor: float, *, unit: str) -> Estimate:
+        """The same estimate in another unit or per part; `factor` is positive and exact."""
+        low, high = self.interval or (None, None)
+        return replace(
+            self,
+            value=self.value * factor,
+            low=None if low is None else low * factor,
+            high=None if high is None else high * factor,
+            unit=unit,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogMean:
+    """A positive quantity with the uncertainty of its natural logarithm."""
+
+    value: float
+    squared_error: float | None
+    """Squared standard error of ln(value); None where nothing tells."""
+    degrees_of_freedom: int
+    sample_size: int
+    basis: Basis
+
+    @classmethod
+    def of_runs(cls, values: Sequence[float]) -> LogMean:
+        """The geometric mean of independent runs."""
+        if len(values) == 1:
+            return cls.of_single(values[0])
+        logs = [math.log(value) for value in values]
+        return cls(
+            value=math.exp(math.fsum(logs) / len(logs)),
+            squared_error=_variance(logs) / len(logs),
+            degrees_of_freedom=len(logs) - 1,
+            sample_size=len(logs),
+            basis="repetitions",
+        )
+
+    @classmethod
+    def of_batches(cls, value: float, batch_means: Sequence[float]) -> LogMean:
+        """One run, with the spread of its batch means: u(ln x) = u(x) / x."""
+        mean = math.fsum(batch_means) / len(batch_means)
+        relative = [batch / mean for batch in batch_means]
+        return cls(
+            value=value,
+            squared_error=_variance(relative) / len(relative),
+            degrees_of_freedom=len(relative) - 1,
+            sample_size=len(relative),
+            basis="step batches",
+        )
+
+    @classmethod
+    def of_single(cls, value: float) -> LogMean:
+        """One value that nothing is known about, such as a published one."""
+        return cls(
+            value=value,
+            squared_error=None,
+            degrees_of_freedom=0,
+            sample_size=1,
+            basis="single value",
+        )
+
+    def estimate(self, unit: str) -> Estimate:
+        return _from_logs(
+            self.value, self.squared_error, self.degrees_of_freedom, self, unit, self.sample_size
+        )
+
+
+def ratio(numerator: LogMean, denominator: LogMean, *, unit: str = "×") -> Estimate:
+    """Welch's t on logarithms; the sample size is that of the smaller side.
+
+    Degrees of freedom (Welch-Satterthwaite): (u + v)² / (u²/p + v²/q), u and v squared errors.
+    """
+    value = numerator.value / denominator.value
+    weaker = min((numerator, denominator), key=lambda side: WEAKEST_FIRST.index(side.basis))
+    size = min(numerator.sample_size, denominator.sample_size)
+    u, v = numerator.squared_error, denominator.squared_error
+    if u is None or v is None:
+        return _from_logs(value, None, 0, weaker, unit, size)
+    freedom: float = numerator.degrees_of_freedom + denominator.degrees_of_freedom
+    # Scaled by the sum, so that squares of tiny errors do not vanish.
+    if (total := u + v) > 0:
+        parts = (u / total) ** 2 / numerator.degrees_of_freedom
+        parts += (v / total) ** 2 / denominator.degrees_of_freedom
+        freedom = 1 / parts
+    return _from_logs(value, total, freedom, weaker, unit, size)
+
+
+def mean(values: Sequence[float], *, unit: str) -> Estimate:
+    """The arithmetic mean of runs with a t interval, for what may be zero or negative."""
+    center = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return Estimate(value=center, unit=unit, sample_size=1, basis="single value")
+    error = math.sqrt(_variance(values) / len(values))
+    reach = t_quantile(len(values) - 1) * error
+    return Estimate(
+        value=center,
+        low=center - reach,
+        high=center + reach,
+        unit=unit,
+        sample_size=len(values),
+        basis="repetitions",
+    )
+
+
+def t_quantile(degrees_of_freedom: float, confidence: float = CONFIDENCE) -> float:
+    """How many standard errors a two-sided t interval reaches: 12.71 at 1, 2.78 at 4."""
+    return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))
+
+
+def _from_logs(
+    value: float,
+    squared_error: float | None,
+    degrees_of_freedom: float,
+    source: LogMean,
+    unit: str,
+    sample_size: int,
+) -> Estimate:
+    plain = Estimate(value=value, unit=unit, sample_size=sample_size, basis=source.basis)
+    if squared_error is None:
+        return plain
+    reach = t_quantile(degrees_of_freedom) * math.sqrt(squared_error)
+    # Two wildly different runs can ask for more than a float holds; that interval says nothing.
+    if reach > 300:
+        return replace(plain, basis="single value")
+    return replace(plain, low=value * math.exp(-reach), high=value * math.exp(reach))
+
+
+def _variance(values: Sequence[float]) -> float:
+    center = math.fsum(values) / len(values)
+    return math.fsum((value - center) ** 2 for value in values) / (len(values) - 1)

@@ -1,0 +1,85 @@
+"""Summaries as plain values under stable keys: what JSON, CSV and data frames hold.
+
+The keys never change meaning: `images_per_second` keeps its name whatever the `item` is.
+"""
+
+from __future__ import annotations
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+
+Plain = str | int | float | bool | None
+
+ROW_KEYS = (
+    "implementation",
+    "backend",
+    "group_size",
+    "batch_size",
+    "global_batch_size",
+    "images_per_second",
+    "images_per_second_low",
+    "images_per_second_high",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "absolute_speedup",
+    "efficiency",
+    "efficiency_low",
+    "efficiency_high",
+    "exposed_communication_seconds",
+    "loss_delta_per_step",
+    "loss_delta_per_second",
+    "final_loss",
+    "peak_memory_bytes",
+    "step_seconds_p50",
+    "step_seconds_p95",
+    "repetitions",
+    "timed_steps",
+    "status",
+    "reason",
+    "verified",
+    "item",
+    "unit",
+    "duration_seconds",
+)
+
+
+def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
+    """One summary with exactly `ROW_KEYS`, in that order."""
+    values: dict[str, Plain] = {
+        "implementation": row.implementation,
+        "backend": row.backend,
+        "group_size": row.group_size,
+        "batch_size": row.batch_size,
+        "global_batch_size": row.global_batch_size,
+        **_with_ends("images_per_second", row.throughput),
+        **_with_ends("speedup", row.speedup),
+        "absolute_speedup": _value(row.absolute_speedup),
+        **_with_ends("efficiency", row.efficiency),
+        "exposed_communication_seconds": _value(row.exposed_communication_seconds),
+        "loss_delta_per_step": _value(row.loss_delta_per_step),
+        "loss_delta_per_second": _value(row.loss_delta_per_second),
+        "final_loss": _value(row.final_loss),
+        "peak_memory_bytes": row.peak_memory_bytes,
+        "step_seconds_p50": row.step_seconds_p50,
+        "step_seconds_p95": row.step_seconds_p95,
+        "repetitions": row.repetitions,
+        "timed_steps": row.timed_steps,
+        "status": row.status.value,
+        "reason": row.reason,
+        "verified": row.verified,
+        "item": row.item,
+        "unit": f"{row.item}/s",
+        "duration_seconds": _value(row.duration),
+    }
+    return {key: values[key] for key in ROW_KEYS}
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value
+
+
+def _with_ends(key: str, estimate: Estimate | None) -> dict[str, Plain]:
+    if estimate is None:
+        return {key: None, f"{key}_low": None, f"{key}_high": None}
+    return {key: estimate.value, f"{key}_low": estimate.low, f"{key}_high": estimate.high}

@@ -1,0 +1,93 @@
+"""Speedup and efficiency.
+
+From throughputs X:  speedup = X(n) / X(1), at a fixed batch per replica (weak scaling) or at a
+                     fixed global batch (strong scaling).
+From times T of the same work:  speedup = T(1) / T(n).
+Efficiency = speedup / n; 1 is linear scaling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Literal
+
+from dpbench.analysis.estimate import Estimate, LogMean, ratio
+
+Kind = Literal["time", "throughput"]
+KINDS: tuple[Kind, ...] = ("time", "throughput")
+
+BASELINE = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
+"""The speedup of the baseline against itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScalingPoint:
+    """One group size against the baseline."""
+
+    group_size: int
+    value: float
+    speedup: float
+    efficiency: float
+
+    @property
+    def faster_than_linear(self) -> bool:
+        return self.efficiency > 1
+
+
+def speedup(baseline: LogMean, current: LogMean, *, kind: Kind = "throughput") -> Estimate:
+    """How many times as fast as the baseline, with its interval."""
+    return ratio(current, baseline) if kind == "throughput" else ratio(baseline, current)
+
+
+def efficiency(speedup: Estimate, group_size: int) -> Estimate:
+    """The part of linear scaling that is reached: speedup / n."""
+    return speedup.scaled(1 / group_size, unit="of linear")
+
+
+def analyze_scaling(
+    baseline: float, values: Mapping[int, float], kind: Kind = "time"
+) -> tuple[ScalingPoint, ...]:
+    """Compares group sizes with the time or throughput of one replica.
+
+    `analyze_scaling(120.0, {2: 65.0, 4: 35.0})` gives speedups 1.846 and 3.429. Raises ValueError
+    for a value that is not a positive number and a group size that is not a whole number >= 1.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind!r}: expected one of {', '.join(KINDS)}")
+    if not isinstance(values, Mapping):
+        raise ValueError(f"values: expected {{group size: {kind}}}, got {type(values).__name__}")
+    one = LogMean.of_single(_positive("baseline", baseline))
+    points = []
+    for group_size, value in sorted((_group_size(n), value) for n, value in values.items()):
+        current = LogMean.of_single(_positive(f"{kind} at group size {group_size}", value))
+        gain = speedup(one, current, kind=kind)
+        points.append(
+            ScalingPoint(
+                group_size=group_size,
+                value=current.value,
+                speedup=gain.value,
+                efficiency=efficiency(gain, group_size).value,
+            )
+        )
+    return tuple(points)
+
+
+def _group_size(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"group size {value!r}: expected a whole number >= 1")
+    return int(value)
+
+
+def _positive(name: str, value: object) -> float:
+    # isfinite also turns away NaN, which compares false with everything.
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Real)
+        or not math.isfinite(value)
+        or value <= 0
+    ):
+        raise ValueError(f"{name} is {value!r}: expected a positive number")
+    return float(value)

@@ -1,0 +1,91 @@
+"""The grammar of `dpbench`: its commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from dpbench.cli.doctor import doctor
+from dpbench.cli.inventory import inventory
+from dpbench.cli.report import report
+from dpbench.cli.sweep import sweep
+from dpbench.errors import DpbenchError
+
+EXIT_STATUSES = """Exit status: 0 all rows completed or skipped, at least one completed;
+1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted."""
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=EXIT_STATUSES)(sweep)
+app.command()(report)
+app.command(name="list")(inventory)
+app.command()(doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from dpbench import __version__
+
+        typer.echo(f"dpbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback(no_args_is_help=True, invoke_without_command=True)
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """How fast data-parallel training goes, how well it scales, and what makes it slower."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command and returns its exit status; errors that users cause take one line."""
+    try:
+        result = _invoke(arguments)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except DpbenchError as error:
+        return _say(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        return _say("interrupted", 130)
+    except BrokenPipeError:
+        # The reader (head, less) left; the interpreter must not flush into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if not _is_usage_error(error):
+            raise
+        return _say(_usage_message(error), 2)
+
+
+def _invoke(arguments: Sequence[str]) -> Any:
+    command = typer.main.get_command(app)
+    return command.main(list(arguments), prog_name="dpbench", standalone_mode=False)
+
+
+def _is_usage_error(error: Exception) -> bool:
+    """typer vendors click and exports no common base: its errors are known by their shape."""
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+def _usage_message(error: Any) -> str:
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "dpbench"
+    return f"{message} See {command} --help."
+
+
+def _say(message: str, status: int) -> int:
+    print(f"dpbench: {message}", file=sys.stderr)
+    return status

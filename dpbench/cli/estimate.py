@@ -1,0 +1,66 @@
+"""How long a plan may take, from a few steps of the plain module at each of its batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dpbench import units
+from dpbench.analysis.throughput import step_seconds
+from dpbench.launch.launcher import Launcher
+from dpbench.records import Status, TrialRecord
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.sweep import run
+
+PROBE_STEPS = 3
+PROBE_LIMIT_SECONDS = 60.0
+SECONDS_PER_TRIAL = 0.3
+"""Start, verification and end of a trial on two CPU ranks (`make bench` measures it)."""
+
+
+def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
+    """Says "about 2 min 10 s (from 3 steps of the plain module per batch size)"."""
+    seconds = 0.0
+    probed: dict[TrialSpec, float | None] = {}
+    for trial in trials:
+        probe = _probe(trial)
+        if probe not in probed:
+            probed[probe] = _step_seconds(probe, launcher)
+        step = probed[probe]
+        if step is None:
+            return f"its duration is unknown: a step of {probe.label} did not complete"
+        seconds += SECONDS_PER_TRIAL + step * _steps(trial)
+    return (
+        f"about {units.seconds(seconds)} (from {PROBE_STEPS} steps of the plain module per "
+        "batch size; communication comes on top)"
+    )
+
+
+def _probe(trial: TrialSpec) -> TrialSpec:
+    """The plain module on what one replica has to do."""
+    return replace(
+        trial,
+        implementation="single",
+        backend="none",
+        group_size=1,
+        batch_size=max(trial.replica_batch_sizes),
+        devices=trial.devices[:1],
+        scaling="weak",
+        warmup_steps=1,
+        timed_steps=PROBE_STEPS,
+        repetition=0,
+    )
+
+
+def _steps(trial: TrialSpec) -> int:
+    windows = 2 if IMPLEMENTATIONS[trial.implementation].communicates else 1
+    return trial.warmup_steps + windows * trial.timed_steps
+
+
+def _step_seconds(probe: TrialSpec, launcher: Launcher) -> float | None:
+    records: list[TrialRecord] = list(
+        run([probe], launcher, environment_id="", time_limit_seconds=PROBE_LIMIT_SECONDS)
+    )
+    if records[0].status is not Status.COMPLETED:
+        return None
+    return float(step_seconds(records[0]).mean())

@@ -1,0 +1,69 @@
+"""`dpbench list`: what there is to measure, and whether it can be used here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def inventory(
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where MNIST's files are looked for.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
+) -> None:
+    """List architectures, implementations, backends and datasets: usable here or not, and why."""
+    from tabulate import tabulate
+
+    rows = list(_rows(data_dir))
+    if as_json:
+        import json
+
+        typer.echo(json.dumps([dict(zip(KEYS, row, strict=True)) for row in rows], indent=1))
+        return
+    typer.echo(tabulate([_cells(row) for row in rows], headers=["", "Name", "Usable", "What"]))
+
+
+KEYS = ("kind", "name", "reason", "description")
+Row = tuple[str, str, str | None, str]
+"""Kind, name, why it cannot be used (None if it can), description."""
+
+
+def _cells(row: Row) -> list[str]:
+    kind, name, reason, description = row
+    return [kind, name, "yes" if reason is None else "no", reason or description]
+
+
+def _rows(data_dir: Path | None) -> Iterator[Row]:
+    from dpbench import architecture
+    from dpbench.data.registry import DATASETS, unusable_reason
+    from dpbench.launch.machine import inspect_machine
+    from dpbench.specs import BACKENDS, IMPLEMENTATIONS
+
+    machine = inspect_machine()
+    for name in architecture.names():
+        yield "architecture", name, *_architecture(name)
+    for implementation in IMPLEMENTATIONS.values():
+        reason = None
+        if implementation.name == "torch-dp" and not machine.has_cuda:
+            reason = "needs CUDA: torch.nn.DataParallel has no CPU replicas"
+        yield "implementation", implementation.name, reason, implementation.description
+    for backend in BACKENDS.values():
+        yield "backend", backend.name, machine.missing_reason(backend.name), backend.description
+    for dataset in DATASETS.values():
+        reason = unusable_reason(dataset.name, data_dir)
+        yield "dataset", dataset.name, reason, dataset.description
+
+
+def _architecture(name: str) -> tuple[str | None, str]:
+    from dpbench import architecture
+
+    loaded = architecture.load(name)
+    parameters = sum(parameter.numel() for parameter in loaded.build_model().parameters())
+    return None, (
+        f"{parameters:,} parameters, {loaded.flops_per_item / 1e6:,.1f} MFLOP per step and item, "
+        f"{loaded.item}, on {loaded.default_dataset}"
+    )

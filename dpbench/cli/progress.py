@@ -1,0 +1,155 @@
+"""Progress on stderr: a live view on a terminal, a line per trial anywhere else.
+
+The live view redraws twice a second at the most, so that the launching process stays under two
+percent of a core while a timed window runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from dpbench import units
+from dpbench.records import Status, TrialRecord
+from dpbench.specs import TrialSpec
+
+REDRAWS_PER_SECOND = 2
+
+
+class Reporter(Protocol):
+    """Hears of every trial of a sweep."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def started(self, trial: TrialSpec) -> None: ...
+
+    def finished(self, record: TrialRecord) -> None: ...
+
+
+class TimeLeft:
+    """Estimates what remains from what the same configurations took so far."""
+
+    def __init__(self, trials: Sequence[TrialSpec]) -> None:
+        self._waiting = list(trials)
+        self._seconds: dict[TrialSpec, float] = {}
+
+    def finished(self, record: TrialRecord) -> None:
+        self._waiting.remove(record.trial)
+        self._seconds[record.trial.configuration] = record.duration_seconds
+
+    def seconds(self) -> float | None:
+        """None until a trial has been measured."""
+        if not self._seconds:
+            return None
+        typical = sum(self._seconds.values()) / len(self._seconds)
+        return sum(self._seconds.get(trial.configuration, typical) for trial in self._waiting)
+
+
+def reporter(trials: Sequence[TrialSpec], *, quiet: bool) -> Reporter:
+    """The reporter that fits stderr."""
+    console = Console(stderr=True, highlight=False)
+    if quiet:
+        return Silent()
+    return Live(console, trials) if console.is_terminal else Lines(console, trials)
+
+
+class Silent:
+    """Says nothing; failures are in the table."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def started(self, trial: TrialSpec) -> None:
+        pass
+
+    def finished(self, record: TrialRecord) -> None:
+        pass
+
+
+class Lines(Silent):
+    """A line per trial, when it is over."""
+
+    def __init__(self, console: Console, trials: Sequence[TrialSpec]) -> None:
+        self._console = console
+        self._total = len(trials)
+        self._done = 0
+        self._time_left = TimeLeft(trials)
+
+    def finished(self, record: TrialRecord) -> None:
+        self._done += 1
+        self._time_left.finished(record)
+        left = self._time_left.seconds()
+        rest = f", {units.seconds(left)} left" if left and self._done < self._total else ""
+        line = f"[{self._done}/{self._total}] {describe(record)}{rest}"
+        self._console.print(line, markup=False, soft_wrap=True)
+
+
+class Live(Silent):
+    """One line that changes: the trial under way, done and left, the last throughput."""
+
+    def __init__(self, console: Console, trials: Sequence[TrialSpec]) -> None:
+        self._time_left = TimeLeft(trials)
+        self._progress = Progress(
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            TextColumn("[bold]{task.description}"),
+            TextColumn("[dim]{task.fields[last]}"),
+            console=console,
+            refresh_per_second=REDRAWS_PER_SECOND,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=len(trials), left="", last="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def started(self, trial: TrialSpec) -> None:
+        name = f"{trial.label}, repetition {trial.repetition + 1}"
+        self._progress.update(self._task, description=escape(name))
+
+    def finished(self, record: TrialRecord) -> None:
+        self._time_left.finished(record)
+        left = self._time_left.seconds()
+        self._progress.update(
+            self._task,
+            advance=1,
+            left="" if left is None else f"{units.seconds(left)} left",
+            last=escape(f"last: {_result(record)}"),
+        )
+        if record.status not in (Status.COMPLETED, Status.SKIPPED):
+            self._progress.console.print(describe(record), markup=False, soft_wrap=True)
+
+
+def describe(record: TrialRecord) -> str:
+    """Writes "ddp/gloo ×2, batch 32, repetition 1: 3,936 images/s (1.2 s)"."""
+    trial = record.trial
+    took = "" if record.status is Status.SKIPPED else f" ({units.seconds(record.duration_seconds)})"
+    return f"{trial.label}, repetition {trial.repetition + 1}: {_result(record)}{took}"
+
+
+def _result(record: TrialRecord) -> str:
+    if record.status is not Status.COMPLETED:
+        return f"{record.status.words}: {record.reason}"
+    from dpbench.analysis.throughput import throughput
+
+    return f"{throughput(record):,.0f} {record.item}/s"

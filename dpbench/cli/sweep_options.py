@@ -1,0 +1,280 @@
+"""From the typed options of `dpbench sweep` to a SweepSpec, with every check on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dpbench import architecture
+from dpbench.cli.values import (
+    comma_list,
+    duration_seconds,
+    integer,
+    known_name,
+    positive_float,
+    positive_int,
+)
+from dpbench.data.registry import DATASETS
+from dpbench.errors import UsageError
+from dpbench.specs import (
+    IMPLEMENTATIONS,
+    OPTIMIZERS,
+    PROCESS_GROUP_BACKENDS,
+    SCALINGS,
+    Scaling,
+    SweepSpec,
+    WorkloadSpec,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepOptions:
+    """The option values as they were typed; None where the option was left out."""
+
+    implementations: str
+    backends: str | None
+    gpus: str | None
+    group_sizes: str | None
+    batch_sizes: str
+    scaling: str
+    warmup: str
+    steps: str
+    repetitions: str
+    arch: str
+    data: str | None
+    optimizer: str
+    lr: str
+    accumulate: str
+    threads: str | None
+    oversubscribe: bool
+    seed: str
+    order_seed: str | None
+    time_limit: str
+
+
+class Resources(Protocol):
+    """What the checks must know of the machine."""
+
+    @property
+    def cores(self) -> int: ...
+
+    @property
+    def has_cuda(self) -> bool: ...
+
+    @property
+    def gpu_count(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedOptions:
+    """Options that are right in themselves; only the machine and the data may still object."""
+
+    options: SweepOptions
+    implementations: tuple[str, ...]
+    backends: tuple[str, ...] | None
+    gpu_count: int | None
+    gpu_ids: tuple[int, ...] | None
+    group_sizes: tuple[int, ...] | None
+    batch_sizes: tuple[int, ...]
+    scaling: Scaling
+    notes: tuple[str, ...]
+
+
+def parse(options: SweepOptions) -> ParsedOptions:
+    """Checks every token; raises UsageError. Looks at nothing but the text."""
+    notes: list[str] = []
+    count, ids = _parse_gpus(options.gpus)
+    parsed = ParsedOptions(
+        options=options,
+        implementations=comma_list(
+            "--implementations",
+            options.implementations,
+            lambda option, token: known_name(option, token, IMPLEMENTATIONS),
+            notes,
+        ),
+        backends=_parse_backends(options.backends, notes),
+        gpu_count=count,
+        gpu_ids=ids,
+        group_sizes=(
+            None
+            if options.group_sizes is None
+            else comma_list("--group-sizes", options.group_sizes, positive_int, notes)
+        ),
+        batch_sizes=comma_list("--batch-sizes", options.batch_sizes, positive_int, notes),
+        scaling="strong" if known_name("--scaling", options.scaling, SCALINGS) == "strong" else "weak",
+        notes=tuple(notes),
+    )
+    _check_scalars(options)
+    return parsed
+
+
+def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The sweep for this machine, and the notes that the user must see."""
+    options = parsed.options
+    notes = list(parsed.notes)
+    devices = _devices(parsed, machine, notes)
+    group_sizes = parsed.group_sizes or tuple(range(1, len(devices) + 1))
+    _check_group_sizes(group_sizes, devices, options)
+    _check_strong_scaling(parsed, group_sizes)
+    loaded_default = _dataset(options, notes)
+    spec = SweepSpec(
+        workload=WorkloadSpec(
+            architecture=options.arch,
+            dataset=loaded_default,
+            optimizer=options.optimizer,
+            learning_rate=positive_float("--lr", options.lr),
+            seed=integer("--seed", options.seed, least=0),
+        ),
+        implementations=parsed.implementations,
+        backends=parsed.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
+        group_sizes=group_sizes,
+        batch_sizes=parsed.batch_sizes,
+        devices=devices,
+        warmup_steps=integer("--warmup", options.warmup, least=0),
+        timed_steps=positive_int("--steps", options.steps),
+        repetitions=positive_int("--repetitions", options.repetitions),
+        threads_per_replica=_threads(options, machine, max(group_sizes)),
+        time_limit_seconds=duration_seconds("--time-limit", options.time_limit),
+        scaling=parsed.scaling,
+        accumulation_steps=positive_int("--accumulate", options.accumulate),
+        order_seed=(
+            None
+            if options.order_seed is None
+            else integer("--order-seed", options.order_seed, least=0)
+        ),
+    )
+    return spec, tuple(notes)
+
+
+def _parse_backends(text: str | None, notes: list[str]) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return comma_list(
+        "--backends",
+        text,
+        lambda option, token: known_name(option, token, PROCESS_GROUP_BACKENDS),
+        notes,
+    )
+
+
+def _parse_gpus(text: str | None) -> tuple[int | None, tuple[int, ...] | None]:
+    """A count ("2"), or device ids ("0,1"; a single id is written "0,")."""
+    if text is None:
+        return None, None
+    if "," not in text:
+        return positive_int("--gpus", text), None
+    tokens = text.removesuffix(",").split(",")
+    ids = [integer("--gpus", token, least=0) for token in tokens]
+    for number in ids:
+        if ids.count(number) > 1:
+            raise UsageError(f"--gpus {text}: device {number} is listed twice; name each once")
+    return len(ids), tuple(ids)
+
+
+def _check_scalars(options: SweepOptions) -> None:
+    """Everything that is one number or one name, so that typing errors come before all else."""
+    integer("--warmup", options.warmup, least=0)
+    positive_int("--steps", options.steps)
+    positive_int("--repetitions", options.repetitions)
+    positive_int("--accumulate", options.accumulate)
+    integer("--seed", options.seed, least=0)
+    positive_float("--lr", options.lr)
+    duration_seconds("--time-limit", options.time_limit)
+    known_name("--optimizer", options.optimizer, OPTIMIZERS)
+    if options.threads is not None:
+        positive_int("--threads", options.threads)
+    if options.order_seed is not None:
+        integer("--order-seed", options.order_seed, least=0)
+    if options.data is not None:
+        known_name("--data", options.data, DATASETS)
+    architecture.check(options.arch)
+
+
+def _devices(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+    """A device for each replica of the largest group."""
+    oversubscribe = parsed.options.oversubscribe
+    if machine.has_cuda:
+        return _cuda_devices(parsed, machine, oversubscribe)
+    count = parsed.gpu_count or max(parsed.group_sizes or (machine.cores,))
+    if count > machine.cores and not oversubscribe:
+        raise UsageError(
+            f"{count} replicas wanted, but this machine has no CUDA device and "
+            f"{machine.cores} cores, and on the CPU a replica is a core; "
+            "ask for fewer --gpus, or add --oversubscribe"
+        )
+    if parsed.gpu_ids and max(parsed.gpu_ids) >= machine.cores and not oversubscribe:
+        raise UsageError(
+            f"--gpus: no device {max(parsed.gpu_ids)}; this machine has no CUDA device and "
+            f"{machine.cores} cores (0 to {machine.cores - 1})"
+        )
+    if parsed.gpu_count is not None:
+        noun = "replica" if count == 1 else "replicas"
+        notes.append(f"no CUDA device here: --gpus {parsed.options.gpus} means {count} CPU {noun}")
+    if count > machine.cores:
+        notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
+    return ("cpu",) * count
+
+
+def _cuda_devices(
+    parsed: ParsedOptions, machine: Resources, oversubscribe: bool
+) -> tuple[str, ...]:
+    if parsed.gpu_ids is not None:
+        absent = [number for number in parsed.gpu_ids if number >= machine.gpu_count]
+        if absent:
+            raise UsageError(
+                f"--gpus: no GPU {absent[0]}; this machine has {machine.gpu_count} "
+                f"(0 to {machine.gpu_count - 1})"
+            )
+        return tuple(f"cuda:{number}" for number in parsed.gpu_ids)
+    count = parsed.gpu_count or max(parsed.group_sizes or (machine.gpu_count,))
+    if count > machine.gpu_count and not oversubscribe:
+        raise UsageError(
+            f"{count} GPUs wanted, but this machine has {machine.gpu_count}; "
+            "ask for fewer --gpus, or share them with --oversubscribe (gloo only)"
+        )
+    return tuple(f"cuda:{number % machine.gpu_count}" for number in range(count))
+
+
+def _check_group_sizes(
+    group_sizes: tuple[int, ...], devices: tuple[str, ...], options: SweepOptions
+) -> None:
+    for size in group_sizes:
+        if size > len(devices):
+            raise UsageError(
+                f"--group-sizes: {size} is above --gpus {options.gpus}; "
+                f"expected at most {len(devices)}"
+            )
+
+
+def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -> None:
+    if parsed.scaling != "strong":
+        return
+    smallest, largest = min(parsed.batch_sizes), max(group_sizes)
+    if smallest < largest:
+        raise UsageError(
+            f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
+            f"the group of {largest}; expected at least {largest}, a sample for every replica"
+        )
+
+
+def _dataset(options: SweepOptions, notes: list[str]) -> str:
+    if options.data is not None:
+        return options.data
+    default = architecture.load(options.arch).default_dataset
+    known_name("--data", default, DATASETS)
+    notes.append(f"--data {default}, the default of {options.arch}")
+    return default
+
+
+def _threads(options: SweepOptions, machine: Resources, largest_group: int) -> int:
+    """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription."""
+    if options.threads is not None:
+        threads = positive_int("--threads", options.threads)
+        if threads * largest_group > machine.cores and not options.oversubscribe:
+            raise UsageError(
+                f"--threads {threads}: {threads} × {largest_group} replicas are more than the "
+                f"{machine.cores} cores; expected at most {max(1, machine.cores // largest_group)}"
+                ", or add --oversubscribe"
+            )
+        return threads
+    return max(1, machine.cores // largest_group)

@@ -1,0 +1,82 @@
+"""Strict parsing of option values: nothing is coerced, clamped or dropped without a word.
+
+Every error names the option, the offending token and what was expected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from dpbench.errors import UnknownName, UsageError
+
+T = TypeVar("T")
+
+
+def positive_int(option: str, token: str) -> int:
+    return integer(option, token, least=1)
+
+
+def integer(option: str, token: str, *, least: int) -> int:
+    """A plain decimal integer of at least `least`."""
+    text = token.strip()
+    if not (text.isascii() and text.removeprefix("-").isdigit()) or int(text) < least:
+        expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise UsageError(f"{option}: {token!r} is not {expected}")
+    return int(text)
+
+
+def positive_float(option: str, token: str) -> float:
+    """A finite number above zero."""
+    try:
+        value = float(token)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise UsageError(f"{option}: {token!r} is not a positive number")
+    return value
+
+
+def duration_seconds(option: str, token: str) -> float:
+    """A time above zero: 90, 90s or 5m."""
+    text = token.strip()
+    factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
+    try:
+        return positive_float(option, text[:-1]) * factor if factor else positive_float(option, text)
+    except UsageError:
+        raise UsageError(
+            f"{option}: {token!r} is not a duration; expected seconds, or e.g. 90s, 5m, 1h"
+        ) from None
+
+
+def known_name(option: str, token: str, known: Collection[str]) -> str:
+    """A member of `known`; the error suggests the nearest."""
+    name = token.strip()
+    if name not in known:
+        raise UnknownName(f"value for {option}:", name, known)
+    return name
+
+
+def comma_list(
+    option: str, text: str, parse: Callable[[str, str], T], notes: list[str]
+) -> tuple[T, ...]:
+    """Parses "a,b,c"; a repeated value is dropped with a note, an empty one is an error."""
+    if not text.strip():
+        raise UsageError(f"{option} is empty; expected a comma-separated list such as 1,2")
+    values: list[T] = []
+    for token in text.split(","):
+        if not token.strip():
+            raise UsageError(f"{option}: {text!r} has an empty entry; expected e.g. 1,2")
+        value = parse(option, token)
+        if value in values:
+            notes.append(f"{option}: {token.strip()} is listed twice; it is measured once")
+        else:
+            values.append(value)
+    return tuple(values)
+
+
+def listed(values: Sequence[object]) -> str:
+    """Writes "1, 2 and 4"."""
+    texts = [str(value) for value in values]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"

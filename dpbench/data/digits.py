@@ -1,0 +1,49 @@
+"""The 1,797 handwritten digits that come with scikit-learn; nothing is downloaded.
+
+8×8 images of 16 grey levels, the test set of the UCI "Optical Recognition of Handwritten Digits"
+(Alpaydin and Kaynak, 1998). All of them are training samples.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from dpbench.errors import DataError
+
+BRIGHTEST = 16
+"""The grey level of full ink; 0 is paper."""
+SIDE = 28
+"""Pixels of an edge after resizing: that of MNIST, so that both feed the same architectures."""
+
+
+def read() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Images, float32 (1797, 1, 28, 28), and digits, int64 (1797,).
+
+    Scaled to [0, 1], resized bilinearly, then shifted and divided by the mean (about 0.305) and
+    the standard deviation (about 0.325) of all pixels, so that these are 0 and 1.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise DataError(
+            f"dataset 'digits' needs scikit-learn: {error}; pip install scikit-learn, or use "
+            "--data synthetic, which needs nothing"
+        ) from error
+    digits = load_digits()
+    return standardise(resize(digits.images / BRIGHTEST)), digits.target.astype(np.int64)
+
+
+def resize(images: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Square images (n, side, side) as (n, 1, 28, 28), bilinearly between pixel centres."""
+    planes = torch.from_numpy(images).unsqueeze(1)
+    resized = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+    return np.asarray(resized.numpy())
+
+
+def standardise(images: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The images with mean 0 and standard deviation 1 over all pixels."""
+    scaled: NDArray[np.float64] = (images - images.mean()) / images.std()
+    return scaled.astype(np.float32)

@@ -1,0 +1,1 @@
+"""Around all ranks of a trial: start them, watch them, say what happened."""

@@ -1,0 +1,178 @@
+"""Trials on torch's elastic agent, each in fresh processes of its own.
+
+The processes are forked from a server that has imported torch once (`forkserver`), so a trial
+starts in about a tenth of a second. The launching process sleeps while ranks run; it wakes
+`1 / MONITOR_SECONDS` times a second to see whether they ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import shutil
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from os import kill
+from pathlib import Path
+from typing import TypeVar
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from dpbench.errors import Interrupted
+from dpbench.launch import causes, rank
+from dpbench.launch.launcher import Outcome
+from dpbench.launch.machine import Machine
+from dpbench.launch.outcome import judge
+from dpbench.measure.trial import measure
+from dpbench.specs import TrialSpec
+
+MONITOR_SECONDS = 0.05
+KILL_GRACE_SECONDS = 2.0
+"""After the time limit a rank ends itself; one that cannot is killed this much later."""
+PORT_ATTEMPTS = 5
+HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+AGENT_LOGGERS = (
+    "torch.distributed.elastic.multiprocessing.api",
+    "torch.distributed.elastic.agent.server.api",
+    "torch.distributed.elastic.agent.server.local_elastic_agent",
+    "torch.multiprocessing.spawn",
+)
+
+T = TypeVar("T")
+
+
+class RanksFailed(Exception):
+    """Some rank did not return; `outcome` says which and why."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
+
+
+def run_ranks(
+    work: Callable[[int], T], count: int, scratch: Path, limit_seconds: float
+) -> list[T]:
+    """Returns [work(0), …, work(count - 1)], each from a fresh process with torch.distributed's
+    environment variables set.
+
+    `work` must be picklable. The ranks leave their output and traces in `scratch`. Raises
+    RanksFailed with the first cause, Interrupted when a signal ended it; no process is left.
+    """
+    _prepare_server()
+    for attempt in range(1, PORT_ATTEMPTS + 1):
+        start = elastic_launch(_configuration(count, scratch), rank.main)
+        try:
+            with _own_signals(), _deadline(scratch, count, limit_seconds + KILL_GRACE_SECONDS):
+                results = start(work, scratch, limit_seconds)
+            return [results[number] for number in range(count)]
+        except SignalException as error:
+            raise Interrupted(error.sigval) from None
+        except ChildFailedError as error:
+            ended = _first_ended(error)
+            raise RanksFailed(causes.explain(scratch, count, ended, limit_seconds)) from None
+        except RuntimeError as error:
+            if "address already in use" not in str(error).lower() or attempt == PORT_ATTEMPTS:
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+class ElasticLauncher:
+    """Runs trials on this host."""
+
+    def __init__(self, machine: Machine, prepared: Path | None, logs: Path) -> None:
+        """`prepared` is the dataset's folder; failed trials leave their ranks' output in `logs`."""
+        self._machine = machine
+        self._prepared = prepared
+        self._logs = logs
+
+    def unusable_reason(self, trial: TrialSpec) -> str | None:
+        return self._machine.unusable_reason(trial)
+
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+        scratch = self._logs / f"{trial.trial_id}-{uuid.uuid4().hex[:6]}"
+        scratch.mkdir(parents=True)
+        work = partial(measure, trial, self._prepared)
+        try:
+            reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
+        except RanksFailed as failed:
+            return failed.outcome
+        shutil.rmtree(scratch)
+        return judge(trial, reports)
+
+
+def _prepare_server() -> None:
+    """Tells the server that forks the ranks what to import once; silences the agent's log.
+
+    The agent logs each failed rank with a traceback; here that is a row with a reason.
+    """
+    multiprocessing.set_forkserver_preload(["dpbench.launch.rank", "dpbench.measure.trial"])
+    for name in AGENT_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _configuration(process_count: int, scratch: Path) -> LaunchConfig:
+    """One node, a fresh store on a free port of the loopback, no restarts."""
+    return LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=process_count,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="static",
+        rdzv_endpoint=f"127.0.0.1:{_free_port()}",
+        rdzv_configs={"rank": 0},
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        monitor_interval=MONITOR_SECONDS,
+        start_method="forkserver",
+        logs_specs=DefaultLogsSpecs(log_dir=str(scratch), redirects=Std.ALL),
+    )
+
+
+def _free_port() -> int:
+    """A port that was free a moment ago; a launch that loses the race tries another."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _first_ended(error: ChildFailedError) -> causes.SilentEnd | None:
+    for number, failure in sorted(error.failures.items()):
+        return causes.SilentEnd(rank=number, exit_code=failure.exitcode)
+    return None
+
+
+@contextmanager
+def _deadline(scratch: Path, rank_count: int, seconds: float) -> Iterator[None]:
+    """Kills what is left of the ranks after `seconds`: a stopped process cannot end itself."""
+
+    def kill_ranks() -> None:
+        for number in range(rank_count):
+            with suppress(OSError, ValueError):
+                kill(int(rank.pid_path(scratch, number).read_text()), signal.SIGKILL)
+
+    timer = threading.Timer(seconds, kill_ranks)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """The agent installs handlers and leaves them; puts the launching process's own back."""
+    before = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)

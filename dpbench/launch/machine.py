@@ -1,0 +1,125 @@
+"""What this machine offers: devices, cores, and which backends work on them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import TypeVar
+
+from dpbench.environment import Accelerator, usable_cores
+from dpbench.errors import LaunchError
+from dpbench.specs import PROCESS_GROUP_BACKENDS, TrialSpec
+
+T = TypeVar("T")
+PROBE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """The devices and backends of one host."""
+
+    cores: int
+    gpus: tuple[Accelerator, ...]
+    cuda: str | None
+    """The CUDA version of torch's build; None for a CPU build."""
+    missing_backends: tuple[tuple[str, str], ...]
+    """(backend, reason) for each that cannot be used here."""
+
+    @property
+    def has_cuda(self) -> bool:
+        return bool(self.gpus)
+
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+    def missing_reason(self, backend: str) -> str | None:
+        return dict(self.missing_backends).get(backend)
+
+    def unusable_reason(self, trial: TrialSpec) -> str | None:
+        """Why the trial cannot run here; None if it can."""
+        reason = self.missing_reason(trial.backend)
+        if reason:
+            return reason
+        on_cpu = trial.devices[0] == "cpu"
+        if trial.implementation == "torch-dp" and on_cpu:
+            return "torch.nn.DataParallel has no CPU replicas: it would time the plain module"
+        if trial.backend == "nccl" and on_cpu:
+            return "nccl reduces CUDA tensors only"
+        shared = len(set(trial.devices)) < len(trial.devices)
+        if shared and trial.backend == "nccl":
+            return "nccl needs a GPU of its own for every rank"
+        if shared and not on_cpu and trial.implementation in ("dp", "torch-dp"):
+            return "DataParallel needs a GPU of its own for every replica"
+        return None
+
+
+def inspect_machine() -> Machine:
+    """Looks at this host; CUDA is touched in a child process only, never in this one."""
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    import torch
+
+    gpus = in_child(_visible_gpus) if torch.cuda.device_count() else ()
+    return Machine(
+        cores=usable_cores(),
+        gpus=gpus,
+        cuda=torch.version.cuda,
+        missing_backends=tuple(
+            (backend, reason)
+            for backend in PROCESS_GROUP_BACKENDS
+            if (reason := _missing_reason(backend, len(gpus)))
+        ),
+    )
+
+
+def in_child(function: Callable[[], T]) -> T:
+    """Returns what `function` returns in a fresh process; LaunchError if it fails or is silent."""
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_send_result, args=(function, sender), daemon=True)
+    child.start()
+    sender.close()
+    try:
+        if not receiver.poll(PROBE_SECONDS):
+            raise LaunchError(f"{function.__name__} gave no answer in {PROBE_SECONDS:.0f} s")
+        result: T = receiver.recv()
+        return result
+    except EOFError:
+        raise LaunchError(f"{function.__name__} failed in its child process") from None
+    finally:
+        child.kill()
+        child.join()
+
+
+def _send_result(function: Callable[[], T], sender: Connection) -> None:
+    sender.send(function())
+
+
+def _visible_gpus() -> tuple[Accelerator, ...]:
+    import torch
+
+    properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return tuple(
+        Accelerator(
+            index=index,
+            name=gpu.name,
+            memory_bytes=gpu.total_memory,
+            uuid=str(gpu.uuid) if hasattr(gpu, "uuid") else None,
+        )
+        for index, gpu in enumerate(properties)
+    )
+
+
+def _missing_reason(backend: str, gpu_count: int) -> str | None:
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return "torch was built without torch.distributed"
+    if backend == "gloo":
+        return None if dist.is_gloo_available() else "torch was built without gloo"
+    if not dist.is_nccl_available():
+        return "torch was built without nccl"
+    return None if gpu_count else "nccl needs a CUDA device; this machine has none"

@@ -1,0 +1,129 @@
+"""The entry point of a rank: what runs in each process that the agent starts.
+
+A rank leaves traces in the trial's scratch folder, so that whoever looks from outside can name the
+first cause of a failure: its pid, its exception, its stack if it hung.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LOST_PEER_GRACE_SECONDS = 1.0
+"""How long a rank that lost its peer stays, so that the agent sees the peer's end first."""
+
+_LOST_PEER_WORDS = (
+    "connection closed by peer",
+    "connection reset",
+    "connection refused",
+    "broken pipe",
+    "socket closed",
+    "recvvalue failed",
+    "remote process exited",
+)
+_OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception that ended a rank."""
+
+    rank: int
+    at_seconds: float
+    """On the host's monotonic clock, which all ranks of one host share."""
+    message: str
+    lost_peer: bool
+    """The rank failed because another one had ended: never the first cause."""
+    out_of_memory: bool
+
+
+def main(work: Callable[[int], T], scratch: Path, limit_seconds: float) -> T:
+    """Returns `work(rank)` for the rank that the environment names."""
+    rank = int(os.environ["RANK"])
+    _die_with_the_launcher()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank at once, wherever it is
+    pid_path(scratch, rank).write_text(str(os.getpid()))
+    with stack_path(scratch, rank).open("w") as stack:
+        faulthandler.dump_traceback_later(limit_seconds, exit=True, file=stack)
+        try:
+            return work(rank)
+        except BaseException as error:
+            _leave(scratch, rank, error)
+            raise
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+
+def pid_path(scratch: Path, rank: int) -> Path:
+    return scratch / f"rank{rank}.pid"
+
+
+def stack_path(scratch: Path, rank: int) -> Path:
+    """Empty unless the rank was still busy at the time limit."""
+    return scratch / f"rank{rank}.stack"
+
+
+def failure_path(scratch: Path, rank: int) -> Path:
+    return scratch / f"rank{rank}.failure.json"
+
+
+def _leave(scratch: Path, rank: int, error: BaseException) -> None:
+    """Writes down why, and ends the process without destructors that might wait for peers."""
+    failure = describe(rank, error)
+    traceback.print_exception(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    path = failure_path(scratch, rank)
+    path.with_suffix(".tmp").write_text(json.dumps(asdict(failure)))
+    path.with_suffix(".tmp").replace(path)
+    if failure.lost_peer:
+        time.sleep(LOST_PEER_GRACE_SECONDS)
+    if isinstance(error, SystemExit):
+        os._exit(error.code if isinstance(error.code, int) else 1)
+    os._exit(1)
+
+
+def describe(rank: int, error: BaseException) -> Failure:
+    """Sorts an exception: cause or consequence, and whether memory ran out."""
+    text = str(error).lower()
+    frame = _innermost_frame(error)
+    first_line = next(iter(str(error).splitlines()), "")
+    words = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+    if isinstance(error, SystemExit):
+        words = f"SystemExit({error.code!r})"
+    return Failure(
+        rank=rank,
+        at_seconds=time.monotonic(),
+        message=f"{words}{frame}",
+        lost_peer=any(phrase in text for phrase in _LOST_PEER_WORDS),
+        out_of_memory=isinstance(error, MemoryError)
+        or any(phrase in text for phrase in _OUT_OF_MEMORY_WORDS),
+    )
+
+
+def _innermost_frame(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+def _die_with_the_launcher() -> None:
+    """Asks Linux to kill this process when its parent ends, even by kill -9."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

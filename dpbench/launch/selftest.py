@@ -1,0 +1,65 @@
+"""Does a backend work here? An all-reduce between two ranks, checked, under a short time limit."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+
+from dpbench.launch.agent import RanksFailed, run_ranks
+from dpbench.launch.machine import Machine
+
+TIME_LIMIT_SECONDS = 20.0
+ELEMENTS = 1024
+ROUNDS = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelfTest:
+    """The result for one backend; `seconds` is the median all-reduce of 4 KiB."""
+
+    backend: str
+    passed: bool
+    ranks: int
+    seconds: float | None = None
+    reason: str | None = None
+
+
+def self_test(backend: str, machine: Machine) -> SelfTest:
+    """Runs the all-reduce between two ranks (nccl on one GPU: a single rank)."""
+    reason = machine.missing_reason(backend)
+    if reason:
+        return SelfTest(backend=backend, passed=False, ranks=0, reason=reason)
+    count = min(2, machine.gpu_count) if backend == "nccl" else 2
+    try:
+        with tempfile.TemporaryDirectory(prefix="dpbench-doctor-") as scratch:
+            work = partial(_all_reduce, backend)
+            seconds = run_ranks(work, count, Path(scratch), TIME_LIMIT_SECONDS)
+    except RanksFailed as failed:
+        reason = failed.outcome.reason
+        return SelfTest(backend=backend, passed=False, ranks=count, reason=reason)
+    return SelfTest(backend=backend, passed=True, ranks=count, seconds=max(seconds))
+
+
+def _all_reduce(backend: str, rank: int) -> float:
+    """The median seconds of one all-reduce; raises if a sum is wrong."""
+    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+    dist.init_process_group(backend)
+    size = dist.get_world_size()
+    expected = torch.full((ELEMENTS,), float(sum(range(1, size + 1))), device=device)
+    seconds = []
+    for _ in range(ROUNDS):
+        tensor = torch.full((ELEMENTS,), float(rank + 1), device=device)
+        dist.barrier()
+        start = perf_counter()
+        dist.all_reduce(tensor)
+        if not torch.equal(tensor, expected):  # also waits for the device
+            raise RuntimeError(f"all-reduce gave {tensor[0].item()}, expected {expected[0].item()}")
+        seconds.append(perf_counter() - start)
+    dist.destroy_process_group()
+    return sorted(seconds)[len(seconds) // 2]

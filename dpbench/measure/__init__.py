@@ -1,0 +1,1 @@
+"""Inside one rank: wrap the model, prove its gradients, time its steps."""

@@ -1,0 +1,165 @@
+"""The implementations behind one interface: forward, no_sync, finish.
+
+Each entry wraps a module for one rank. `forward` takes this process's samples and returns the
+outputs to compute the mean loss from; `no_sync` is a context in which a step leaves the gradients
+unreduced; `finish` returns when the gradients are ready for the optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from dpbench import parallel
+from dpbench.specs import TrialSpec
+
+
+class ParallelModel(Protocol):
+    """A module that some implementation spreads over replicas."""
+
+    loss_weight: float
+    """Factor of this process's mean loss in the backward pass: n_r·W/N where ranks average."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor: ...
+
+    def no_sync(self) -> AbstractContextManager[None]: ...
+
+    def finish(self) -> None: ...
+
+    def communication(self) -> Communication | None:
+        """Bytes and collectives so far; None where the implementation does not tell."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Running totals of what was reduced."""
+
+    bytes: int
+    collectives: int
+
+
+@dataclass(slots=True)
+class Plain:
+    """The module itself: `single`, and every copy of `independent`."""
+
+    module: torch.nn.Module
+    loss_weight: float = 1.0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.module(inputs)  # type: ignore[no-any-return]
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def finish(self) -> None:
+        """Gradients are ready as soon as backward returns."""
+
+    def communication(self) -> Communication | None:
+        return Communication(bytes=0, collectives=0)
+
+
+class OurDistributedDataParallel(Plain):
+    """dpbench.DistributedDataParallel: backward returns with averaged gradients."""
+
+    module: parallel.DistributedDataParallel
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self.module.no_sync()
+
+    def communication(self) -> Communication | None:
+        return Communication(self.module.reduced_bytes, self.module.reductions)
+
+
+class TorchDistributedDataParallel(Plain):
+    """torch.nn.parallel.DistributedDataParallel, at its defaults."""
+
+    module: torch.nn.parallel.DistributedDataParallel
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self.module.no_sync()
+
+    def communication(self) -> Communication | None:
+        return None
+
+
+class OurDataParallel(Plain):
+    """dpbench.DataParallel: this process's samples are split over its replicas."""
+
+    module: parallel.DataParallel
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self.module.without_reduction()
+
+    def communication(self) -> Communication | None:
+        return Communication(self.module.reduced_bytes, self.module.reductions)
+
+
+class TorchDataParallel(Plain):
+    """torch.nn.DataParallel; it has no way to leave the reduction out."""
+
+    def communication(self) -> Communication | None:
+        return None
+
+
+Wrap = Callable[[torch.nn.Module, TrialSpec, int], ParallelModel]
+
+
+def wrap(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+    """Wraps `module`, already on this rank's device, as the trial's implementation says."""
+    return _WRAPPERS[trial.implementation](module, trial, rank)
+
+
+def can_leave_out_sync(trial: TrialSpec) -> bool:
+    """Tells whether a step without gradient synchronization can be timed."""
+    return trial.implementation in ("ddp", "torch-ddp", "dp")
+
+
+def _plain(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+    return Plain(module)
+
+
+def _ddp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+    wrapped = parallel.DistributedDataParallel(module, _device_ids(trial, rank))
+    return OurDistributedDataParallel(wrapped, _averaging_weight(trial, rank))
+
+
+def _torch_ddp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+    wrapped = torch.nn.parallel.DistributedDataParallel(module, _device_ids(trial, rank))
+    return TorchDistributedDataParallel(wrapped, _averaging_weight(trial, rank))
+
+
+def _dp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+    threads = trial.threads_per_replica
+    return OurDataParallel(
+        parallel.DataParallel(module, trial.devices, threads_per_replica=threads)
+    )
+
+
+def _torch_dp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+    return TorchDataParallel(torch.nn.DataParallel(module, [torch.device(d) for d in trial.devices]))
+
+
+def _device_ids(trial: TrialSpec, rank: int) -> list[torch.device] | None:
+    device = torch.device(trial.devices[rank])
+    return None if device.type == "cpu" else [device]
+
+
+def _averaging_weight(trial: TrialSpec, rank: int) -> float:
+    """n_r·W/N: makes the plain mean over ranks the mean over samples when shards differ."""
+    sizes = trial.replica_batch_sizes
+    return sizes[rank] * len(sizes) / sum(sizes)
+
+
+_WRAPPERS: dict[str, Wrap] = {
+    "dp": _dp,
+    "ddp": _ddp,
+    "torch-dp": _torch_dp,
+    "torch-ddp": _torch_ddp,
+    "single": _plain,
+    "independent": _plain,
+}

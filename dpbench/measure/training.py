@@ -1,0 +1,70 @@
+"""One training step of one rank, the same for every implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import torch
+
+from dpbench.architecture import Architecture
+from dpbench.data.datasets import Dataset
+from dpbench.measure.implementations import ParallelModel
+from dpbench.specs import WorkloadSpec
+
+
+def build_optimizer(module: torch.nn.Module, workload: WorkloadSpec) -> torch.optim.Optimizer:
+    """The workload's optimizer at torch's own defaults, over all parameters."""
+    parameters = list(module.parameters())
+    if workload.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=workload.learning_rate)
+    return torch.optim.SGD(parameters, lr=workload.learning_rate)
+
+
+class Trainer:
+    """Steps through prepared batches; keeps the losses on the device until they are asked for."""
+
+    def __init__(
+        self,
+        model: ParallelModel,
+        optimizer: torch.optim.Optimizer,
+        architecture: Architecture,
+        dataset: Dataset,
+        accumulation_steps: int,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.losses: list[torch.Tensor] = []
+        self.steps = 0
+        self._loss = architecture.loss
+        self._dataset = dataset
+        self._accumulation_steps = accumulation_steps
+
+    def step(self, batches: Sequence[torch.Tensor], *, sync: bool = True) -> None:
+        """One optimizer step over `batches`, the sample indices of each of its micro-steps."""
+        self.optimizer.zero_grad()
+        total: torch.Tensor | None = None
+        for number, indices in enumerate(batches, start=1):
+            reduces = sync and number == len(batches)
+            with nullcontext() if reduces else self.model.no_sync():
+                loss = self._backward(indices)
+            total = loss if total is None else total + loss
+        self.model.finish()
+        self.optimizer.step()
+        self.steps += 1
+        if total is not None:
+            self.losses.append(total)
+
+    def take_losses(self) -> tuple[float, ...]:
+        """The mean loss of each step since the last call. Synchronizes: not for timed windows."""
+        losses = torch.stack(self.losses).tolist() if self.losses else []
+        self.losses.clear()
+        return tuple(losses)
+
+    def _backward(self, indices: torch.Tensor) -> torch.Tensor:
+        outputs = self.model.forward(self._dataset.inputs[indices])
+        loss = self._loss(outputs, self._dataset.targets[indices])
+        share = loss if self._accumulation_steps == 1 else loss / self._accumulation_steps
+        weight = self.model.loss_weight
+        (share if weight == 1.0 else share * weight).backward()  # type: ignore[no-untyped-call]
+        return share.detach()

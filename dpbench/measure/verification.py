@@ -1,0 +1,125 @@
+"""The proof of gradients that precedes every speed.
+
+The implementation and a plain copy take the same steps from the same seed in float64 with SGD, on
+the same global batch: the implementation sharded over its replicas, the copy whole in one process.
+After every step each gradient must agree. Float64 leaves only rounding between them, so a wrong
+scale, a lost shard or a late reduction cannot hide; SGD carries an error into the parameters,
+where Adam would rescale it away.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+
+from dpbench.architecture import Architecture
+from dpbench.data.datasets import Dataset
+from dpbench.measure.implementations import ParallelModel, Plain, wrap
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.training import Trainer
+from dpbench.records import Verification
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+
+TOLERANCE = 1e-10
+STEPS = 2
+LARGEST_SHARD = 4
+"""Samples per replica: enough for every layer to see different data, too few to cost time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Deviation:
+    error: float
+    parameter: str | None
+
+
+def verify(
+    trial: TrialSpec, architecture: Architecture, dataset: Dataset, rank: int, ranks: RankGroup
+) -> Verification:
+    """Compares this rank's gradients with one process; `passed` is the same on all ranks."""
+    small = _shrunk(trial)
+    device = torch.device(trial.devices[rank])
+    torch.manual_seed(trial.workload.seed)
+    module = architecture.build_model().double().to(device).eval()  # dropout has no reference
+    alone = copy.deepcopy(module)
+    samples = _double_samples(dataset, small, device)
+    sharded = _trainer(wrap(module, small, rank), module, architecture, samples, small)
+    whole = _trainer(Plain(alone), alone, architecture, samples, small)
+    communicates = IMPLEMENTATIONS[trial.implementation].communicates
+    worst = _Deviation(0.0, None)
+    for step in range(STEPS):
+        batches = list(_global_batches(small, step, device))
+        shards = [batch.narrow(0, *small.process_shard(rank)) for batch in batches]
+        sharded.step(shards)
+        whole.step(batches if communicates else shards)
+        worst = max(worst, _deviation(module, alone), key=lambda deviation: deviation.error)
+    error = ranks.largest(worst.error)
+    return Verification(
+        passed=error <= TOLERANCE,
+        max_relative_error=error,
+        tolerance=TOLERANCE,
+        tensors_compared=STEPS * sum(1 for _ in module.parameters()),
+        worst_parameter=worst.parameter,
+    )
+
+
+def _trainer(
+    model: ParallelModel,
+    module: torch.nn.Module,
+    architecture: Architecture,
+    samples: Dataset,
+    trial: TrialSpec,
+) -> Trainer:
+    sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.learning_rate)
+    return Trainer(model, sgd, architecture, samples, trial.accumulation_steps)
+
+
+def _shrunk(trial: TrialSpec) -> TrialSpec:
+    """The trial at a few samples per replica, uneven where its shards are uneven."""
+    sizes = trial.replica_batch_sizes
+    shard = min(*sizes, LARGEST_SHARD)
+    if trial.scaling == "weak":
+        return replace(trial, batch_size=shard)
+    larger = sum(size > min(sizes) for size in sizes)
+    return replace(trial, batch_size=shard * trial.group_size + larger)
+
+
+def _double_samples(dataset: Dataset, trial: TrialSpec, device: torch.device) -> Dataset:
+    """The first samples of the dataset, floating-point inputs in float64."""
+    wanted = STEPS * trial.effective_batch_size
+    indices = torch.arange(wanted, device=dataset.inputs.device) % len(dataset)
+    return Dataset(
+        inputs=_to_double(dataset.inputs[indices]).to(device),
+        targets=_to_double(dataset.targets[indices]).to(device),
+    )
+
+
+def _to_double(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _global_batches(trial: TrialSpec, step: int, device: torch.device) -> Iterable[torch.Tensor]:
+    """The sample indices of each micro-step's global batch."""
+    first = step * trial.effective_batch_size
+    indices = torch.arange(first, first + trial.effective_batch_size, device=device)
+    return indices.split(trial.global_batch_size)
+
+
+def _deviation(module: torch.nn.Module, reference: torch.nn.Module) -> _Deviation:
+    """The largest max|g - g_ref| / max|g_ref| over the parameters, and where."""
+    pairs = zip(module.named_parameters(), reference.parameters(), strict=True)
+    deviations = [
+        _Deviation(_relative_error(ours.grad, theirs.grad), name) for (name, ours), theirs in pairs
+    ]
+    return max(deviations, key=lambda deviation: deviation.error)
+
+
+def _relative_error(gradient: torch.Tensor | None, reference: torch.Tensor | None) -> float:
+    if gradient is None or reference is None:
+        return 0.0 if gradient is reference else float("inf")
+    difference = float((gradient - reference).abs().max())
+    scale = float(reference.abs().max())
+    error = difference / scale if scale > 0 else difference
+    return error if error == error else float("inf")  # a NaN compares with nothing

@@ -1,0 +1,108 @@
+"""Timing a run of consecutive steps.
+
+Inside a window nothing is printed, logged, read back from the device or garbage-collected. On the
+CPU a step ends when its Python call returns; on CUDA an event is recorded after it and read when
+the window is over, so that the host may run ahead as it does in training.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+import torch
+
+from dpbench.measure.rank_group import RankGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The clock readings of one window."""
+
+    start_seconds: float
+    seconds: float
+    step_seconds: tuple[float, ...]
+
+
+class Clock(Protocol):
+    """Marks the ends of steps; `read` waits for the device."""
+
+    def mark(self) -> None: ...
+
+    def read(self) -> Timing: ...
+
+
+class HostClock:
+    """Step ends on the CPU's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._marks: list[float] = []
+
+    def mark(self) -> None:
+        self._marks.append(perf_counter())
+
+    def read(self) -> Timing:
+        marks = self._marks
+        steps = tuple(end - start for start, end in zip(marks, marks[1:], strict=False))
+        return Timing(marks[0], marks[-1] - marks[0], steps)
+
+
+class CudaClock:
+    """Step ends as CUDA events of the current stream, the window on the host's clock."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._events: list[torch.cuda.Event] = []
+        self._start = 0.0
+
+    def mark(self) -> None:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        if not self._events:
+            self._start = perf_counter()
+        self._events.append(event)
+
+    def read(self) -> Timing:
+        torch.cuda.synchronize(self._device)
+        seconds = perf_counter() - self._start
+        events = self._events
+        steps = tuple(a.elapsed_time(b) / 1e3 for a, b in zip(events, events[1:], strict=False))
+        return Timing(self._start, seconds, steps)
+
+
+def time_steps(
+    step: Callable[[int], None], first: int, count: int, device: torch.device, ranks: RankGroup
+) -> Timing:
+    """Calls step(first) … step(first + count - 1) between two barriers and times each."""
+    clock: Clock = HostClock() if device.type == "cpu" else CudaClock(device)
+    mark = clock.mark
+    with _no_garbage_collection():
+        _synchronize(device)
+        ranks.barrier()
+        mark()
+        for number in range(first, first + count):
+            step(number)
+            mark()
+        timing = clock.read()
+        ranks.barrier()
+    return timing
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A collection that falls into one implementation's window would be charged to it."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

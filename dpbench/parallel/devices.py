@@ -1,0 +1,73 @@
+"""What a user may write as `device_ids` and `output_device`, as torch devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+DeviceLike = int | str | torch.device
+
+
+def parse_device(value: DeviceLike) -> torch.device:
+    """One device from an int (a CUDA index), a string or a torch.device.
+
+    Raises:
+        TypeError: for a bool or an object that is no device.
+        ValueError: for an unknown device or a CUDA index that this machine does not have.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, str, torch.device)):
+        raise TypeError(f"got {value!r} as a device, expected an int, a str or a torch.device")
+    if isinstance(value, int):
+        if value < 0:
+            raise ValueError(f"got device {value}, expected an index of 0 or more")
+        return _with_index(torch.device("cuda", value), value)
+    try:
+        device = torch.device(value)
+    except RuntimeError as error:
+        raise ValueError(f"got {value!r} as a device, expected e.g. 'cpu' or 'cuda:1'") from error
+    return _with_index(device, value)
+
+
+def _with_index(device: torch.device, written: DeviceLike) -> torch.device:
+    if device.type == "cpu":
+        # "cpu:0" and "cpu" are the same memory, but torch does not compare them as equal.
+        return torch.device("cpu")
+    if device.type != "cuda":
+        raise ValueError(f"got device {written!r}, expected a CPU or CUDA device")
+    count = torch.cuda.device_count()
+    index = 0 if device.index is None else device.index
+    if index >= count:
+        raise ValueError(f"got device {written!r}, but this machine has {count} CUDA devices")
+    return torch.device("cuda", index)
+
+
+def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device, ...]:
+    """The replicas' devices; None means every CUDA device.
+
+    The CPU may be named several times: its replicas are threads that share one memory.
+
+    Raises:
+        TypeError, ValueError: see parse_device; also for an empty list, a CUDA device named
+            twice, and None on a machine without CUDA devices.
+    """
+    if device_ids is None:
+        count = torch.cuda.device_count()
+        if not count:
+            raise ValueError(
+                "device_ids=None means all CUDA devices, but this machine has none. "
+                'For n replicas on the CPU give device_ids=["cpu"] * n.'
+            )
+        return tuple(torch.device("cuda", index) for index in range(count))
+    if isinstance(device_ids, (str, bytes)) or not isinstance(device_ids, Iterable):
+        raise TypeError(f"got device_ids={device_ids!r}, expected a list of devices")
+    devices = tuple(parse_device(value) for value in device_ids)
+    if not devices:
+        raise ValueError("got device_ids=[], expected at least one device")
+    for device in devices:
+        if device.type == "cuda" and devices.count(device) > 1:
+            raise ValueError(
+                f"got {device} {devices.count(device)} times in device_ids={list(device_ids)!r}, "
+                "expected each CUDA device once"
+            )
+    return devices

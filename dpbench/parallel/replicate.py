@@ -1,0 +1,208 @@
+"""Clones of a module tree, one per device, whose parameters are leaves of their own.
+
+A replica is rebuilt for each forward, so that its structure, hooks, modes and plain attributes
+are those of the original now. What is expensive, the parameters, is kept between forwards: on the
+original's device a replica's parameters share its memory (nothing is ever copied), elsewhere
+they are copies, made anew when the original has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A clone of the module and its counterparts of the original's parameters."""
+
+    module: nn.Module
+    parameters: list[nn.Parameter]
+    device: torch.device
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """A replica's parameter, and the state of the original that it was made from."""
+
+    original: nn.Parameter
+    version: int | None
+    parameter: nn.Parameter
+    source: nn.Parameter
+
+    def is_current(self, original: nn.Parameter) -> bool:
+        return (
+            self.original is original
+            and self.source.dtype is original.dtype
+            and self.source.requires_grad == original.requires_grad
+            and self.source.is_set_to(original)
+            # Shared memory is always current; a copy as long as nobody wrote to the original.
+            and (
+                self.parameter is self.source
+                or (self.version is not None and self.version == _version(original))
+            )
+        )
+
+
+class Replicator:
+    """Makes replicas of one module on several devices; a copy or a pickle of it starts empty.
+
+    Writes to `parameter.data` are not counted by torch. Replicas that share memory see them, a
+    copy on another device does not until the next counted write; call `forget` after them.
+    """
+
+    def __init__(self, devices: Sequence[torch.device]) -> None:
+        self.devices = tuple(devices)
+        self.replicated_bytes = 0
+        self._leaves: list[dict[int, _Leaf]] = [{} for _ in self.devices]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Replicator, (self.devices,)
+
+    def forget(self) -> None:
+        """Drop the parameters kept between forwards."""
+        self._leaves = [{} for _ in self.devices]
+
+    def replicate(self, module: nn.Module, count: int) -> list[Replica]:
+        """Replicas of `module` on the first `count` devices.
+
+        Replica 0 has the buffers of the original, so what its forward writes to them stays; the
+        others have copies that are thrown away.
+
+        Raises:
+            ValueError: a parameter or buffer that is not on the first device, or a buffer that
+                requires a gradient.
+            TypeError: a ScriptModule, which cannot be cloned.
+        """
+        parameters = dict(module.named_parameters())
+        buffers = dict(module.named_buffers())
+        check_location(parameters, buffers, self.devices[0])
+        for name, buffer in buffers.items():
+            if buffer.requires_grad:
+                raise ValueError(
+                    f"buffer {name!r} requires a gradient, which replicas would lose; "
+                    "make it a parameter"
+                )
+        # A leaf made under inference mode could not be used for training later.
+        with torch.inference_mode(False):
+            return [
+                self._replica(module, list(parameters.values()), list(buffers.values()), index)
+                for index in range(count)
+            ]
+
+    def _replica(
+        self,
+        module: nn.Module,
+        originals: Sequence[nn.Parameter],
+        buffers: Iterable[Tensor],
+        index: int,
+    ) -> Replica:
+        device = self.devices[index]
+        kept, fresh = self._leaves[index], {}
+        for original in originals:
+            leaf = kept.get(id(original))
+            if leaf is None or not leaf.is_current(original):
+                leaf = self._leaf(original, device)
+            fresh[id(original)] = leaf
+        self._leaves[index] = fresh
+        parameters = [leaf.parameter for leaf in fresh.values()]
+        twins: dict[int, Any] = {key: leaf.parameter for key, leaf in fresh.items()}
+        for buffer in buffers:
+            twins[id(buffer)] = buffer if index == 0 else self._copy(buffer, device)
+        return Replica(clone(module, twins), parameters, device)
+
+    def _leaf(self, original: nn.Parameter, device: torch.device) -> _Leaf:
+        source = nn.Parameter(original.detach(), original.requires_grad)
+        if device == original.device:
+            return _Leaf(original, None, source, source)
+        parameter = nn.Parameter(self._copy(original, device), original.requires_grad)
+        return _Leaf(original, _version(original), parameter, source)
+
+    def _copy(self, tensor: Tensor, device: torch.device) -> Tensor:
+        self.replicated_bytes += tensor.numel() * tensor.element_size()
+        return tensor.detach().to(device, copy=True)
+
+
+def check_location(
+    parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], device: torch.device
+) -> None:
+    """Raise ValueError, with the name, unless all parameters and buffers are on `device`."""
+    for kind, named in (("parameter", parameters), ("buffer", buffers)):
+        for name, tensor in named.items():
+            if tensor.device != device:
+                raise ValueError(
+                    f"{kind} {name!r} is on {tensor.device}, expected it on {device}, the first "
+                    "of the device_ids; move the module there first"
+                )
+
+
+def clone(module: nn.Module, twins: dict[int, Any]) -> nn.Module:
+    """A new module tree with the plain attributes of `module` and the tensors in `twins`.
+
+    Args:
+        module: the original; shared submodules are shared in the clone too.
+        twins: the counterpart of each parameter and buffer by `id`; gains those of the modules.
+    """
+    originals = list(module.modules())
+    for original in originals:
+        if isinstance(original, torch.jit.ScriptModule):
+            raise TypeError(f"a {type(original).__name__} cannot be cloned for the replicas")
+        twins[id(original)] = type(original).__new__(type(original))
+    for original in originals:
+        twin: nn.Module = twins[id(original)]
+        # Into __dict__, because Module.__setattr__ needs what is only now being set.
+        twin.__dict__.update(
+            {
+                name: value if name in _SHARED else _counterpart(value, twins)
+                for name, value in original.__dict__.items()
+            }
+        )
+        for name in ("_parameters", "_buffers", "_modules"):
+            parts = original.__dict__[name]
+            twin.__dict__[name] = {k: twins.get(id(v), v) for k, v in parts.items()}
+    return twins[id(module)]  # type: ignore[no-any-return]
+
+
+# Hooks and flags of every module; the clone shares them, so that it runs the hooks of the original.
+_SHARED = frozenset(nn.Module().__dict__)
+
+
+def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
+    """A plain attribute for the clone: what in it belongs to the original is replaced.
+
+    For example the list of weights that an LSTM keeps, or a bound method as activation.
+    """
+    if isinstance(value, (Tensor, nn.Module)):
+        if isinstance(value, Tensor) and value.is_leaf and value.requires_grad:
+            return _twin_parameter(value, twins)
+        return twins.get(id(value), value)
+    if isinstance(value, MethodType) and id(value.__self__) in twins:
+        return MethodType(value.__func__, twins[id(value.__self__)])
+    if type(value) in (list, tuple):
+        parts = [_counterpart(part, twins) for part in value]
+        changed = any(new is not old for new, old in zip(parts, value, strict=True))
+        return type(value)(parts) if changed else value
+    if type(value) is dict:
+        items = {key: _counterpart(part, twins) for key, part in value.items()}
+        changed = any(items[key] is not value[key] for key in items)
+        return items if changed else value
+    return value
+
+
+def _twin_parameter(value: Tensor, twins: dict[int, Any]) -> Any:
+    if id(value) not in twins:
+        raise ValueError(
+            f"a tensor of shape {tuple(value.shape)} that requires a gradient is a plain attribute "
+            "of the module, so the replicas would lose its gradient; register it as a parameter"
+        )
+    return twins[id(value)]
+
+
+def _version(tensor: Tensor) -> int | None:
+    """How often torch counted a write to the tensor; None where it does not count."""
+    return None if tensor.is_inference() else tensor._version

@@ -1,0 +1,83 @@
+"""Load a state dict into a wrapped module: with or without the wrapper's prefix, all or nothing."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PREFIX = "module."
+
+
+def without_prefix(state_dict: Mapping[str, Any], own_keys: Iterable[str]) -> Mapping[str, Any]:
+    """The state dict with the keys of the bare module.
+
+    Args:
+        state_dict: from the bare module, from DataParallel or from DistributedDataParallel.
+        own_keys: the keys of the bare module, which may itself have a child called "module".
+    """
+    own = set(own_keys)
+    if own.intersection(state_dict) or not all(key.startswith(PREFIX) for key in state_dict):
+        return state_dict
+    bare: OrderedDict[str, Any] = OrderedDict(
+        (key.removeprefix(PREFIX), value) for key, value in state_dict.items()
+    )
+    # The version of each submodule, by which torch upgrades state dicts of earlier releases.
+    versions = getattr(state_dict, "_metadata", None)
+    if versions is not None:
+        bare._metadata = {  # type: ignore[attr-defined]
+            key.removeprefix("module").removeprefix("."): value
+            for key, value in versions.items()
+            if key
+        }
+    return bare
+
+
+def load_all_or_nothing(
+    module: nn.Module, state_dict: Mapping[str, Any], *, strict: bool, assign: bool
+) -> Any:
+    """module.load_state_dict; when it fails, the module is what it was before.
+
+    Args:
+        module: the bare module.
+        state_dict: with or without the prefix "module.".
+        strict, assign: as in torch.nn.Module.load_state_dict.
+
+    Returns:
+        The missing and unexpected keys, as torch does.
+
+    Raises:
+        RuntimeError: lists all missing and unexpected keys and all wrong shapes.
+    """
+    bare = without_prefix(state_dict, module.state_dict().keys())
+    before = _snapshot(module, with_values=not assign)
+    try:
+        return module.load_state_dict(bare, strict=strict, assign=assign)
+    except BaseException:
+        _restore(before)
+        raise
+
+
+_Saved = tuple[dict[str, Any], str, Tensor, Tensor | None]
+
+
+def _snapshot(module: nn.Module, *, with_values: bool) -> list[_Saved]:
+    """Where every parameter and buffer is held, and a copy of its values if wanted."""
+    return [
+        (held, name, tensor, tensor.detach().clone() if with_values else None)
+        for child in module.modules()
+        for held in (child._parameters, child._buffers)
+        for name, tensor in held.items()
+        if tensor is not None
+    ]
+
+
+def _restore(saved: list[_Saved]) -> None:
+    with torch.no_grad():
+        for held, name, tensor, values in saved:
+            held[name] = tensor
+            if values is not None:
+                tensor.copy_(values)

@@ -1,0 +1,119 @@
+"""Nested arguments and outputs: visit every leaf, rebuild the same containers around new ones.
+
+Containers are list, tuple, namedtuple, dict and dataclass instances, with their subclasses.
+Everything else, None and strings included, is a leaf.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class StructureMismatch(ValueError):
+    """Two trees that should have the same containers do not; `index` is the deviating tree."""
+
+    def __init__(self, index: int, path: str, got: object, expected: object) -> None:
+        super().__init__(f"replica {index} returned {got} at {path}, replica 0 returned {expected}")
+        self.index = index
+
+
+def children(node: object) -> dict[Any, Any] | None:
+    """The parts of a container by key, in order; None for a leaf."""
+    if isinstance(node, dict):
+        return node
+    if isinstance(node, (list, tuple)):
+        return dict(enumerate(node))
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        return {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+    return None
+
+
+def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
+    """A container of the type of `like` (and its extra state) that holds `parts`."""
+    if isinstance(like, dict):
+        twin = copy.copy(like)
+        for key, part in parts.items():
+            twin[key] = part
+        return twin
+    if isinstance(like, tuple) and hasattr(like, "_fields"):
+        return type(like)(*parts.values())
+    if isinstance(like, (list, tuple)):
+        return type(like)(parts.values())
+    twin = copy.copy(like)
+    for name, part in parts.items():
+        object.__setattr__(twin, name, part)  # a frozen dataclass refuses setattr
+    return twin
+
+
+def leaves(tree: object) -> Iterator[Any]:
+    """Every leaf, depth first, in order."""
+    parts = children(tree)
+    if parts is None:
+        yield tree
+        return
+    for part in parts.values():
+        yield from leaves(part)
+
+
+def tensors(tree: object) -> list[Tensor]:
+    """The tensors among the leaves, in order."""
+    return [leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
+    """The same tree with every tensor replaced by `function` of it; other leaves are shared."""
+    parts = children(tree)
+    if parts is None:
+        return function(tree) if isinstance(tree, Tensor) else tree
+    if not parts:
+        return tree
+    return rebuild(tree, {key: map_tensors(function, part) for key, part in parts.items()})
+
+
+def zip_leaves(
+    function: Callable[[list[Any], str], Any], trees: Sequence[Any], path: str = "output"
+) -> Any:
+    """One tree whose leaves are `function` of the leaves at the same place of all `trees`.
+
+    Args:
+        function: gets the leaves, one per tree, and their path ("output[0].loss").
+        trees: at least one; all must have the containers and keys of the first.
+
+    Raises:
+        StructureMismatch: naming the first tree that deviates and where.
+    """
+    first = trees[0]
+    for index, tree in enumerate(trees):
+        if (children(tree) is None) != (children(first) is None) or (
+            children(first) is not None and type(tree) is not type(first)
+        ):
+            raise StructureMismatch(index, path, type(tree).__name__, type(first).__name__)
+    parts = children(first)
+    if parts is None:
+        return function(list(trees), path)
+    everyone = [children(tree) or {} for tree in trees]
+    for index, other in enumerate(everyone):
+        if other.keys() != parts.keys():
+            raise StructureMismatch(
+                index, path, f"the keys {list(other)}", f"the keys {list(parts)}"
+            )
+    return rebuild(
+        first,
+        {
+            key: zip_leaves(function, [other[key] for other in everyone], f"{path}[{key!r}]")
+            for key in parts
+        },
+    )
+
+
+def move(tree: Any, device: torch.device) -> Any:
+    """The tree with its tensors on `device`; tensors already there are shared."""
+    # A copy to the host that does not block could be read before it has arrived.
+    asynchronous = device.type != "cpu"
+    return map_tensors(lambda tensor: tensor.to(device, non_blocking=asynchronous), tree)

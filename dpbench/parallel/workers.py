@@ -1,0 +1,139 @@
+"""One persistent thread per replica: run a job in each, wait for all, raise the first failure."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+Job = Callable[[], Any]
+
+
+class _Task:
+    """A job on its way through a worker, then its result or its failure."""
+
+    __slots__ = ("error", "finished", "job", "result", "trace")
+
+    def __init__(self, job: Job) -> None:
+        self.job: Job | None = job
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.trace = ""
+        self.finished = threading.Lock()  # a lock is the cheapest one-shot event
+        self.finished.acquire()
+
+    def run(self) -> None:
+        assert self.job is not None
+        try:
+            self.result = self.job()
+        except BaseException as error:
+            self.trace = traceback.format_exc()
+            # Without the frames, which would keep the replica's tensors alive.
+            self.error = error.with_traceback(None)
+        finally:
+            self.job = None
+            self.finished.release()
+
+
+class _Worker:
+    """A daemon thread that runs tasks in the order they come; None ends it."""
+
+    def __init__(self, name: str, threads: int | None) -> None:
+        self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self.thread = threading.Thread(
+            target=_serve, args=(self.tasks, threads), name=name, daemon=True
+        )
+        self.thread.start()
+
+
+def _serve(tasks: SimpleQueue[_Task | None], threads: int | None) -> None:
+    if threads is not None:
+        torch.set_num_threads(threads)
+    while (task := tasks.get()) is not None:
+        task.run()
+        del task  # or its result would live until the next task comes
+
+
+def _stop(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.tasks.put(None)
+    for worker in workers:
+        # The garbage collector may run this in one of the workers.
+        if worker.thread is not threading.current_thread():
+            worker.thread.join(timeout=5.0)
+    workers.clear()
+
+
+class WorkerPool:
+    """Threads for the replicas, started at first use and again after `close`.
+
+    They end when the pool is closed or garbage collected. A copy or a pickle of the pool is a
+    new pool without threads.
+    """
+
+    def __init__(
+        self, devices: Sequence[torch.device], threads_per_replica: int | None = None
+    ) -> None:
+        """
+        Args:
+            devices: one per worker.
+            threads_per_replica: intra-op threads of each CPU worker; None divides the caller's
+                evenly. The limit belongs to the worker's thread, the caller's stays.
+        """
+        self.devices = tuple(devices)
+        self.threads_per_replica = threads_per_replica
+        self._workers: list[_Worker] = []
+        weakref.finalize(self, _stop, self._workers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkerPool, (self.devices, self.threads_per_replica)
+
+    def close(self) -> None:
+        """End the threads; the next `run` starts new ones."""
+        _stop(self._workers)
+
+    def run(self, jobs: dict[int, Job]) -> dict[int, Any]:
+        """Run each job in the worker of its index and wait for all of them.
+
+        Raises:
+            The failure of the lowest index, of the same type where that can be made from a
+            message, "Caught {type} in replica {index} on device {device}." and its traceback.
+        """
+        self._start()
+        tasks = {index: _Task(job) for index, job in jobs.items()}
+        for index, task in tasks.items():
+            self._workers[index].tasks.put(task)
+        for task in tasks.values():
+            task.finished.acquire()
+        for index, task in sorted(tasks.items()):
+            if task.error is not None:
+                raise caught(task.error, index, self.devices[index], task.trace) from None
+        return {index: task.result for index, task in tasks.items()}
+
+    def _start(self) -> None:
+        # After a fork the threads are gone, and jobs given to them would wait for ever.
+        if self._workers and all(worker.thread.is_alive() for worker in self._workers):
+            return
+        _stop(self._workers)
+        # torch.set_num_threads is local to a thread only once its caller's has been initialised.
+        total = torch.get_num_threads()
+        on_cpu = sum(device.type == "cpu" for device in self.devices)
+        for index, device in enumerate(self.devices):
+            limit = self.threads_per_replica or max(1, total // max(1, on_cpu))
+            name = f"dpbench-replica-{index}"
+            self._workers.append(_Worker(name, limit if device.type == "cpu" else None))
+
+
+def caught(error: BaseException, index: int, device: torch.device, trace: str) -> BaseException:
+    """A failure of replica `index` to raise in the caller: same type, where it was, traceback."""
+    kind = type(error)
+    text = f"Caught {kind.__name__} in replica {index} on device {device}.\n{trace}"
+    try:
+        return kind(text)
+    except Exception:  # the type wants other arguments
+        return RuntimeError(text)

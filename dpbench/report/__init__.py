@@ -1,0 +1,1 @@
+"""From summaries to what people read: tables, charts, files. Never touches torch."""

@@ -1,0 +1,66 @@
+"""What a chart is made of, and the caption that tells where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+from dpbench.environment import Environment
+from dpbench.records import TrialRecord
+
+
+class NothingToDraw(Exception):  # noqa: N818 - not an error: the reason why a chart is left out
+    """The data holds nothing that this chart could show; the message says what is missing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChartSource:
+    """The same rows as the table, the records behind them, and where they were measured."""
+
+    rows: tuple[ConfigurationSummary, ...]
+    records: tuple[TrialRecord, ...] = ()
+    environments: Mapping[str, Environment]
+    name: str
+
+    def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str]) -> str:
+        """How the intervals came about, what is not shown, and the environment."""
+        used = {record.environment_id for record in self.records}
+        parts = [*_intervals(estimates), *remarks, environment_line(self.environments, used)]
+        return " · ".join([*parts, self.name])
+
+
+def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
+    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0"."""
+    known = [environments[identifier] for identifier in sorted(used) if identifier in environments]
+    if not used:
+        return "environment not recorded"
+    if len(used) > 1 or not known:
+        listed = ", ".join(sorted(used))
+        return f"environment{'s' if len(used) > 1 else ''} {listed}"
+    machine = known[0]
+    gpus = [accelerator.name for accelerator in machine.accelerators]
+    what = [machine.cpu, f"{machine.cores} cores"]
+    what += [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
+    versions = {version[0]: version[-1] for version in machine.versions}
+    if "torch" in versions:
+        what.append(f"torch {versions['torch']}")
+    return ", ".join(what)
+
+
+def _intervals(estimates: Sequence[Estimate]) -> list[str]:
+    words = []
+    for basis, noun in (
+        ("repetitions", "repetitions"),
+        ("step batches", "step batches of one run"),
+    ):
+        sizes = sorted({e.sample_size for e in estimates if e.basis == basis})
+        if sizes:
+            count = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
+            words.append(f"bars: 95 % interval over {count} {noun}")
+    single = sum(estimate.basis == "single value" for estimate in estimates)
+    if single:
+        which = "points" if single == len(estimates) else f"{single} points"
+        words.append(f"{which} without a bar: single values (n = 1)")
+    return words

@@ -1,0 +1,274 @@
+"""The columns that a table may have: each with its unit, its definition, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dpbench import units
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+from dpbench.errors import UnknownName, UsageError
+from dpbench.records import Status
+from dpbench.report.numbers import MISSING, compact, plus_minus, time_plus_minus
+
+SEED = "seed"
+STATUS_WIDTH = 32
+
+Cell = Callable[[ConfigurationSummary], str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """One column; `key` is what --columns and the JSON rows call it."""
+
+    key: str
+    header: str
+    """With "{Item}" where the architecture's item belongs: Images, Tokens."""
+    cell: Cell
+    definition: str
+    wrapped: str | None = None
+    """The header on two lines, for tables that would be too wide."""
+    text: bool = False
+    """Text is aligned left, numbers right."""
+    default: bool = True
+    only_if_any: bool = False
+    """Belongs to some sources only: where it has no value, nobody misses it."""
+
+
+def _number(value: int | None) -> str:
+    return MISSING if value is None else str(value)
+
+
+def _or_missing(value: Estimate | None, write: Callable[[Estimate], str]) -> str:
+    return MISSING if value is None else write(value)
+
+
+def _seconds(value: float | None) -> str:
+    return MISSING if value is None else units.seconds(value)
+
+
+def _throughput(row: ConfigurationSummary) -> str:
+    return _or_missing(row.throughput, lambda e: plus_minus(e, plain_decimals=1))
+
+
+def _efficiency(row: ConfigurationSummary) -> str:
+    return _or_missing(row.efficiency, lambda e: f"{plus_minus(e, scale=100, plain_decimals=1)} %")
+
+
+def _memory(row: ConfigurationSummary) -> str:
+    value = row.peak_memory_bytes
+    return MISSING if value is None else units.bytes_binary(value)
+
+
+def _verified(row: ConfigurationSummary) -> str:
+    return {True: "yes", False: "no", None: "not checked"}[row.verified]
+
+
+def status_cell(row: ConfigurationSummary, width: int = STATUS_WIDTH) -> str:
+    """The status, with as much of the reason as fits."""
+    whole = row.status.words
+    if row.reason and row.status is not Status.WRONG_GRADIENTS:
+        whole = f"{whole}: {one_line(row.reason)}"
+    return whole if len(whole) <= width else f"{whole[: width - 1].rstrip(' :')}…"
+
+
+def one_line(text: str) -> str:
+    """Text that cannot break a table or a terminal: no control characters, single spaces."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+COLUMNS = {
+    column.key: column
+    for column in (
+        Column(
+            key="implementation",
+            header="Implementation",
+            wrapped="Imple-\nmentation",
+            cell=lambda row: row.implementation,
+            definition="who makes it parallel: dpbench's own, torch's, or nobody",
+            text=True,
+        ),
+        Column(
+            key="backend",
+            header="Backend",
+            cell=lambda row: row.backend or MISSING,
+            definition="how gradients travel",
+            text=True,
+        ),
+        Column(
+            key="group_size",
+            header="Group",
+            cell=lambda row: str(row.group_size),
+            definition="number of replicas",
+        ),
+        Column(
+            key="batch_size",
+            header="Batch",
+            cell=lambda row: _number(row.batch_size),
+            definition="samples per replica and micro-step (per group in strong scaling)",
+        ),
+        Column(
+            key="global_batch_size",
+            header="Global batch",
+            wrapped="Global\nbatch",
+            cell=lambda row: _number(row.global_batch_size),
+            definition="samples of all replicas per micro-step",
+            default=False,
+        ),
+        Column(
+            key="images_per_second",
+            header="{Item}/s",
+            cell=_throughput,
+            definition="items consumed by all replicas ÷ the slowest rank's wall time",
+        ),
+        Column(
+            key="duration_seconds",
+            header="Time",
+            cell=lambda row: MISSING if row.duration is None else _seconds(row.duration.value),
+            definition="wall time of a fixed amount of work",
+            only_if_any=True,
+        ),
+        Column(
+            key="speedup",
+            header="Speedup",
+            cell=lambda row: _or_missing(row.speedup, plus_minus),
+            definition="throughput ÷ that of the same implementation and backend at group size 1",
+        ),
+        Column(
+            key="absolute_speedup",
+            header="Absolute speedup",
+            wrapped="Absolute\nspeedup",
+            cell=lambda row: _or_missing(row.absolute_speedup, plus_minus),
+            definition="throughput ÷ that of the plain module on one device (single)",
+            default=False,
+        ),
+        Column(
+            key="efficiency",
+            header="Efficiency",
+            cell=_efficiency,
+            definition="speedup ÷ group size",
+        ),
+        Column(
+            key="exposed_communication_seconds",
+            header="Exposed comm",
+            wrapped="Exposed\ncomm",
+            cell=lambda row: _or_missing(row.exposed_communication_seconds, time_plus_minus),
+            definition="time per step with gradient synchronization - without it",
+        ),
+        Column(
+            key="loss_delta_per_step",
+            header="Loss delta/step",
+            wrapped="Loss delta\n/step",
+            cell=lambda row: _or_missing(row.loss_delta_per_step, compact),
+            definition="(first - last timed loss) ÷ timed steps",
+        ),
+        Column(
+            key="loss_delta_per_second",
+            header="Loss delta/s",
+            wrapped="Loss\ndelta/s",
+            cell=lambda row: _or_missing(row.loss_delta_per_second, compact),
+            definition="(first - last timed loss) ÷ seconds of the timed window",
+        ),
+        Column(
+            key="final_loss",
+            header="Final loss",
+            wrapped="Final\nloss",
+            cell=lambda row: _or_missing(row.final_loss, compact),
+            definition="last timed loss, the sample-weighted mean over ranks",
+        ),
+        Column(
+            key="peak_memory_bytes",
+            header="Peak memory",
+            wrapped="Peak\nmemory",
+            cell=_memory,
+            definition="the largest over ranks",
+        ),
+        Column(
+            key="step_seconds_p50",
+            header="Step p50",
+            cell=lambda row: _seconds(row.step_seconds_p50),
+            definition="median over all timed steps of the slowest rank's time",
+            default=False,
+        ),
+        Column(
+            key="step_seconds_p95",
+            header="Step p95",
+            cell=lambda row: _seconds(row.step_seconds_p95),
+            definition="95th percentile over all timed steps of the slowest rank's time",
+            default=False,
+        ),
+        Column(
+            key="repetitions",
+            header="Repetitions",
+            wrapped="Repe-\ntitions",
+            cell=lambda row: str(row.repetitions),
+            definition="completed runs, each in processes of its own",
+            default=False,
+        ),
+        Column(
+            key="timed_steps",
+            header="Timed steps",
+            wrapped="Timed\nsteps",
+            cell=lambda row: _number(row.timed_steps),
+            definition="steps of each timed window",
+            default=False,
+        ),
+        Column(
+            key="verified",
+            header="Verified",
+            cell=_verified,
+            definition="gradients agree with one process",
+            text=True,
+            default=False,
+        ),
+        Column(
+            key="status",
+            header="Status",
+            cell=status_cell,
+            definition="how it ended; the worst of its repetitions",
+            text=True,
+        ),
+    )
+}
+DEFAULT_COLUMNS = tuple(column for column in COLUMNS.values() if column.default)
+
+
+def parse_columns(text: str) -> tuple[Column, ...]:
+    """Reads --columns a,b,c; raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in COLUMNS:
+            raise UnknownName("column", name, [*COLUMNS, SEED])
+    doubled = [name for name in names if names.count(name) > 1]
+    if doubled:
+        raise UsageError(f"--columns {text!r}: expected each column once, got {doubled[0]} twice")
+    return tuple(COLUMNS[name] for name in names)
+
+
+def claim_columns(rows: Sequence[ConfigurationSummary]) -> tuple[Column, ...]:
+    """A column for everything that a published file claims and nobody measured."""
+
+    def cell(name: str) -> Cell:
+        return lambda row: dict(row.claims).get(name, MISSING)
+
+    names = dict.fromkeys(name for row in rows for name, _ in row.claims)
+    return tuple(
+        Column(
+            key=name,
+            header=f"{_claim_words(name)} (claimed)",
+            wrapped=f"{_claim_words(name)}\n(claimed)",
+            cell=cell(name),
+            definition="as published, not measured here",
+        )
+        for name in names
+    )
+
+
+def _claim_words(name: str) -> str:
+    words = name.removesuffix("_claimed").split("_")
+    spelled = [
+        word.upper() if word in ("gb", "gpu", "mb", "gib", "mib") else word for word in words
+    ]
+    spelled[0] = spelled[0][:1].upper() + spelled[0][1:]
+    return " ".join(spelled)

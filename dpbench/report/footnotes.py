@@ -1,0 +1,108 @@
+"""What has to stand below a table so that its numbers can be read rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dpbench import units
+from dpbench.analysis.configuration import ConfigurationSummary, distinct_notes
+from dpbench.analysis.estimate import Estimate
+from dpbench.records import Status
+from dpbench.report.columns import one_line
+
+LISTED = 8
+"""Configurations that a line names; the rest are counted and stand in the table."""
+
+
+def footnotes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
+    """How to read the table, which speedups are none, what did not complete, all notes."""
+    return (
+        *_intervals(rows),
+        *_scaling(rows),
+        *_memory(rows),
+        *reasons(rows),
+        *map(one_line, distinct_notes(rows)),
+    )
+
+
+def reasons(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
+    """The full reason of every configuration that has one; equal reasons share a line."""
+    groups: dict[tuple[Status, str], list[str]] = {}
+    for row in rows:
+        if row.reason or row.status is Status.WRONG_GRADIENTS:
+            groups.setdefault((row.status, one_line(row.reason or "")), []).append(row.label)
+    return tuple(
+        f"{status.words}, {_some(labels)}{f': {reason}' if reason else ''}"
+        for (status, reason), labels in groups.items()
+    )
+
+
+def _intervals(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+    speeds = [e for row in rows for e in (row.throughput, row.duration) if e is not None]
+    by_basis = {
+        basis: [speed for speed in speeds if speed.basis == basis]
+        for basis in ("repetitions", "step batches", "single value")
+    }
+    if repeated := by_basis["repetitions"]:
+        yield (
+            f"± is the {_percent(repeated[0])} interval over {_sizes(repeated)} repetitions "
+            "(t; of speeds and speedups on logarithms); 0.69(2) is 0.69 ± 0.02"
+        )
+    if batched := by_basis["step batches"]:
+        rest = "" if len(batched) == len(speeds) else f" of {len(batched)} of the rows"
+        yield (
+            f"the {_percent(batched[0])} interval{rest} is from {_sizes(batched)} batches of "
+            "steps of one repetition: the noise within a run, not between runs; "
+            "other numbers of those rows are single values (n = 1)"
+        )
+    if single := by_basis["single value"]:
+        which = "numbers" if len(single) == len(speeds) else f"speeds of {len(single)} of the rows"
+        yield f"{which} without ± are single values (n = 1) without an interval"
+
+
+def _scaling(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+    larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
+    if not larger:
+        return
+    strong = any(row.configuration and row.configuration.scaling == "strong" for row in rows)
+    batch = "global batch" if strong else "batch per replica"
+    if any(row.duration for row in rows):
+        batch = "work"
+    yield (
+        "speedup is against the same implementation and backend at group size 1 and the same "
+        f"{batch}; efficiency = speedup ÷ group size"
+    )
+    measured = [(row, gain) for row, gain in larger if gain.interval is not None]
+    if none := [row.label for row, gain in measured if gain.contains(1.0)]:
+        yield f"not distinguishable from no speedup (the interval contains 1): {_some(none)}"
+    if beyond := [row.label for row, gain in larger if _beyond_linear(gain, row.group_size)]:
+        yield f"faster than linear, look for a slow baseline or a cache effect: {_some(beyond)}"
+
+
+def _beyond_linear(speedup: Estimate, group_size: int) -> bool:
+    low, _ = speedup.interval or (speedup.value, speedup.value)
+    return low > group_size
+
+
+def _memory(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+    kinds = {row.peak_memory_kind for row in rows if row.peak_memory_kind}
+    words = {"device": "allocated on the device", "host": "resident on the host (whole process)"}
+    if kinds:
+        what = " or, for rows on another device, ".join(words[kind] for kind in sorted(kinds))
+        yield f"peak memory is the largest over ranks, {what}"
+
+
+def _percent(estimate: Estimate) -> str:
+    return f"{estimate.confidence * 100:g} %"
+
+
+def _sizes(estimates: Sequence[Estimate]) -> str:
+    sizes = sorted({estimate.sample_size for estimate in estimates})
+    return str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
+
+
+def _some(labels: Sequence[str]) -> str:
+    if len(labels) <= LISTED:
+        return "; ".join(labels)
+    more = units.counted(len(labels) - LISTED, "more configuration")
+    return f"{'; '.join(labels[:LISTED])}; and {more}"

@@ -1,0 +1,54 @@
+"""The four-column table of torch-ddp's README, for results that are laid side by side with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.report.numbers import MISSING
+
+HEADERS = ("Backend", "Proc Group", "Batch", "Images/s")
+KEYS = ("backend", "group_size", "batch_size", "images_per_second")
+
+
+def cells(rows: Sequence[ConfigurationSummary]) -> list[list[str]]:
+    """Sorted by backend, group size, batch size; throughput with one decimal."""
+    ordered = sorted(rows, key=lambda r: (r.backend or "", r.group_size, r.batch_size or 0))
+    return [
+        [
+            row.backend or MISSING,
+            str(row.group_size),
+            MISSING if row.batch_size is None else str(row.batch_size),
+            MISSING if row.throughput is None else f"{row.throughput.value:.1f}",
+        ]
+        for row in ordered
+    ]
+
+
+def layout(rows: Sequence[Sequence[str]]) -> str:
+    """Left-aligned cells, a bar after each, a rule below the header and at the end."""
+    widths = [max(map(len, column)) for column in zip(HEADERS, *rows, strict=True)]
+    rule = "+".join("-" * (width + 2) for width in widths)[1:] + "|"
+
+    def line(values: Sequence[str]) -> str:
+        return "".join(
+            f"{value:<{width}} | " for value, width in zip(values, widths, strict=True)
+        ).rstrip()
+
+    return "\n".join([line(HEADERS), rule, *map(line, rows), rule]) + "\n"
+
+
+def notes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
+    """What four columns cannot say."""
+    found = []
+    implementations = list(dict.fromkeys(row.implementation for row in rows))
+    if len(implementations) > 1:
+        found.append(
+            f"--columns seed does not show the implementation; these rows are of "
+            f"{', '.join(implementations)}"
+        )
+    if items := sorted({row.item for row in rows} - {"images"}):
+        found.append(f"--columns seed says Images/s; these rows count {', '.join(items)}")
+    if missing := sum(row.throughput is None for row in rows):
+        found.append(f"{missing} of {len(rows)} rows have no throughput")
+    return tuple(found)

@@ -1,0 +1,159 @@
+"""Summaries as text: tables for people, rows for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import tabulate as tabulate_module
+from tabulate import tabulate
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.rows import ROW_KEYS, to_row
+from dpbench.report import formats, seed_table
+from dpbench.report.columns import (
+    DEFAULT_COLUMNS,
+    SEED,
+    STATUS_WIDTH,
+    Column,
+    claim_columns,
+    parse_columns,
+    status_cell,
+)
+from dpbench.report.footnotes import footnotes
+from dpbench.report.numbers import MISSING
+
+# Headers as wide as their words: two spaces more in each of 13 columns would not fit a terminal.
+tabulate_module.MIN_PADDING = 0
+
+WIDEST = 140
+NARROW_STATUS = 18
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RenderedTable:
+    """The text for stdout, and the notes that its format has no room for."""
+
+    text: str
+    notes_aside: tuple[str, ...] = ()
+
+
+def render(
+    rows: Sequence[ConfigurationSummary], *, format: str | None = None, columns: str | None = None
+) -> RenderedTable:
+    """Writes a table; raises UnknownName for a format or column that is not known.
+
+    `columns` is None for the default ones, "seed" for the layout of torch-ddp's README, else
+    comma-separated keys.
+    """
+    name = formats.check_format(format or formats.DEFAULT)
+    if columns == SEED:
+        return _render_seed(rows, format)
+    chosen = None if columns is None else parse_columns(columns)
+    if name in formats.DATA_FORMATS:
+        keys = ROW_KEYS if chosen is None else tuple(column.key for column in chosen)
+        return RenderedTable(text=_data(rows, name, keys))
+    notes = footnotes(rows)
+    if chosen is None:
+        chosen, empty = _without_empty(
+            rows, (*DEFAULT_COLUMNS[:-1], *claim_columns(rows), DEFAULT_COLUMNS[-1])
+        )
+        if empty:
+            notes = (*notes, f"not measured, column left out: {', '.join(empty)}")
+    table = _fitting(rows, chosen, name)
+    if not formats.has_room_for_notes(name):
+        return RenderedTable(text=table, notes_aside=notes)
+    return RenderedTable(text="\n".join([table, "", *map(_wrapped_note, notes)]).rstrip() + "\n")
+
+
+def _without_empty(
+    rows: Sequence[ConfigurationSummary], columns: Sequence[Column]
+) -> tuple[tuple[Column, ...], list[str]]:
+    """Default columns that have a value somewhere, and the headers of those that have none."""
+    full, empty = [], []
+    for column in columns:
+        if not rows or any(column.cell(row) != MISSING for row in rows):
+            full.append(column)
+        elif not column.only_if_any:
+            empty.append(_header(column, rows, wrapped=False))
+    return tuple(full), empty
+
+
+def _fitting(rows: Sequence[ConfigurationSummary], columns: Sequence[Column], name: str) -> str:
+    """The first of ever narrower layouts that fits, or the narrowest."""
+    wraps = formats.may_wrap_headers(name)
+    attempts = [(False, STATUS_WIDTH), (wraps, STATUS_WIDTH), (wraps, NARROW_STATUS)]
+    text = ""
+    for wrapped, status_width in attempts:
+        text = _tabulated(rows, columns, name, wrapped=wrapped, status_width=status_width)
+        if not wraps or max(map(len, text.splitlines()), default=0) <= WIDEST:
+            break
+    return text
+
+
+def _tabulated(
+    rows: Sequence[ConfigurationSummary],
+    columns: Sequence[Column],
+    name: str,
+    *,
+    wrapped: bool,
+    status_width: int,
+) -> str:
+    narrowed = [
+        replace(column, cell=lambda row: status_cell(row, status_width))
+        if column.key == "status"
+        else column
+        for column in columns
+    ]
+    text: str = tabulate(
+        [[column.cell(row) for column in narrowed] for row in rows],
+        headers=[_header(column, rows, wrapped=wrapped) for column in columns],
+        tablefmt=formats.ALIASES.get(name, name),
+        disable_numparse=True,
+        colalign=["left" if column.text else "right" for column in columns] if rows else None,
+    )
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def _header(column: Column, rows: Sequence[ConfigurationSummary], *, wrapped: bool) -> str:
+    items = {row.item for row in rows}
+    item = items.pop() if len(items) == 1 else "items"
+    words = column.wrapped if wrapped and column.wrapped else column.header
+    return words.replace("{Item}", item[:1].upper() + item[1:])
+
+
+def _data(rows: Sequence[ConfigurationSummary], name: str, keys: Sequence[str]) -> str:
+    plain = [{key: to_row(row)[key] for key in keys} for row in rows]
+    if name == "json":
+        return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = io.StringIO()
+    writer = csv.DictWriter(text, keys, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(plain)
+    return text.getvalue()
+
+
+def _render_seed(rows: Sequence[ConfigurationSummary], format: str | None) -> RenderedTable:
+    aside = seed_table.notes(rows)
+    if format in formats.DATA_FORMATS:
+        return RenderedTable(text=_data(rows, format, seed_table.KEYS), notes_aside=aside)
+    cells = seed_table.cells(rows)
+    if format is None:
+        return RenderedTable(text=seed_table.layout(cells), notes_aside=aside)
+    text = tabulate(
+        cells,
+        headers=seed_table.HEADERS,
+        tablefmt=formats.ALIASES.get(format, format),
+        disable_numparse=True,
+    )
+    return RenderedTable(text=text + "\n", notes_aside=aside)
+
+
+def _wrapped_note(note: str) -> str:
+    return textwrap.fill(
+        note, WIDEST, initial_indent="· ", subsequent_indent="  ", break_long_words=False
+    )

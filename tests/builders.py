@@ -1,0 +1,45 @@
+"""Small specifications that tests build on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpbench.specs import SweepSpec, TrialSpec, WorkloadSpec
+
+WORKLOAD = WorkloadSpec(architecture="mnist_cnn", dataset="digits")
+
+
+def trial_spec(**changes: Any) -> TrialSpec:
+    """ddp on gloo, one step; `devices` follows `group_size`."""
+    values: dict[str, Any] = {
+        "workload": WORKLOAD,
+        "implementation": "ddp",
+        "backend": "gloo",
+        "group_size": 2,
+        "batch_size": 4,
+        "warmup_steps": 1,
+        "timed_steps": 3,
+        "threads_per_replica": 1,
+    }
+    values.update(changes)
+    values.setdefault("devices", ("cpu",) * values["group_size"])
+    return TrialSpec(**values)
+
+
+def sweep_spec(**changes: Any) -> SweepSpec:
+    """The two implementations of ours on gloo, two group sizes, two batch sizes."""
+    values: dict[str, Any] = {
+        "workload": WORKLOAD,
+        "implementations": ("dp", "ddp"),
+        "backends": ("gloo",),
+        "group_sizes": (1, 2),
+        "batch_sizes": (4, 8),
+        "devices": ("cpu", "cpu"),
+        "warmup_steps": 1,
+        "timed_steps": 3,
+        "repetitions": 2,
+        "threads_per_replica": 1,
+        "time_limit_seconds": 30.0,
+    }
+    values.update(changes)
+    return SweepSpec(**values)

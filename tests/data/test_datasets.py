@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dpbench import architecture
+from dpbench.data import arrays, datasets
+from dpbench.errors import DataError, UnknownName, UsageError
+
+
+@pytest.fixture
+def mlp() -> architecture.Architecture:
+    return architecture.load("mlp")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    inputs = np.arange(6, dtype=np.float32).reshape(3, 2)
+    arrays.write(tmp_path, inputs, np.array([7, 8, 9]))
+    return tmp_path
+
+
+class TooFew:
+    """An architecture that makes one sample less than asked for."""
+
+    name = "too_few"
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros(n - 1, 1), torch.zeros(n - 1)
+
+
+def test_prepared_samples_are_loaded_as_tensors(
+    folder: Path, mlp: architecture.Architecture
+) -> None:
+    dataset = datasets.load("digits", folder, mlp, seed=0, samples=1)
+    assert len(dataset) == 3
+    assert dataset.inputs.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert dataset.targets.tolist() == [7, 8, 9]
+    assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.float32, torch.int64)
+
+
+def test_loaded_samples_can_be_changed_without_changing_the_files(
+    folder: Path, mlp: architecture.Architecture
+) -> None:
+    datasets.load("digits", folder, mlp, seed=0, samples=1).inputs.zero_()
+    again = datasets.load("digits", folder, mlp, seed=0, samples=1)
+    assert again.inputs.sum() == 15
+
+
+def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_process(
+    mlp: architecture.Architecture,
+) -> None:
+    first, second = (datasets.load("synthetic", None, mlp, seed=4, samples=5) for _ in range(2))
+    other = datasets.load("synthetic", None, mlp, seed=5, samples=5)
+    assert len(first) == 5
+    assert torch.equal(first.inputs, second.inputs)
+    assert torch.equal(first.targets, second.targets)
+    assert not torch.equal(first.inputs, other.inputs)
+
+
+def test_a_dataset_moves_to_a_device(folder: Path, mlp: architecture.Architecture) -> None:
+    moved = datasets.load("digits", folder, mlp, seed=0, samples=1).to("meta")
+    assert (moved.inputs.device.type, moved.targets.device.type) == ("meta", "meta")
+
+
+def test_a_dataset_that_was_not_prepared_is_a_data_error(mlp: architecture.Architecture) -> None:
+    with pytest.raises(DataError, match="dataset 'mnist': got no folder of prepared samples"):
+        datasets.load("mnist", None, mlp, seed=0, samples=1)
+
+
+def test_an_unknown_dataset_is_refused(mlp: architecture.Architecture) -> None:
+    with pytest.raises(UnknownName, match="unknown dataset 'cifar'"):
+        datasets.load("cifar", None, mlp, seed=0, samples=1)
+
+
+def test_no_synthetic_samples_is_a_usage_error(mlp: architecture.Architecture) -> None:
+    with pytest.raises(UsageError, match="got 0 samples; expected at least 1"):
+        datasets.load("synthetic", None, mlp, seed=0, samples=0)
+
+
+def test_an_architecture_that_generates_too_few_samples_is_named() -> None:
+    small: object = TooFew()
+    with pytest.raises(DataError, match=r"'too_few': synthetic_batch\(5\) returned 4 samples"):
+        datasets.load("synthetic", None, small, seed=0, samples=5)  # type: ignore[arg-type]
+
+
+def test_inputs_and_targets_must_be_as_many() -> None:
+    with pytest.raises(DataError, match="got 2 inputs and 3 targets"):
+        datasets.Dataset(inputs=torch.zeros(2), targets=torch.zeros(3))
+
+
+@pytest.mark.parametrize("name", ["inputs.npy", "targets.npy"])
+def test_a_missing_or_truncated_array_is_a_data_error(folder: Path, name: str) -> None:
+    content = (folder / name).read_bytes()
+    for damaged in (content[:-4], content[:20], b""):
+        (folder / name).write_bytes(damaged)
+        with pytest.raises(DataError, match=f"cannot read prepared samples .*{name}"):
+            arrays.read(folder)
+    (folder / name).unlink()
+    with pytest.raises(DataError, match=f"cannot read prepared samples .*{name}"):
+        arrays.read(folder)
+
+
+def test_arrays_of_another_type_or_length_are_refused(folder: Path) -> None:
+    np.save(folder / "targets.npy", np.zeros(2, np.int64))
+    with pytest.raises(DataError, match="got 3 inputs and 2 targets"):
+        arrays.read(folder)
+    np.save(folder / "targets.npy", np.zeros(3, np.int32))
+    with pytest.raises(DataError, match="got int32, expected int64"):
+        arrays.read(folder)

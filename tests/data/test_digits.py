@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from dpbench.data import digits
+from dpbench.errors import DataError
+
+
+def test_all_digits_come_as_normalised_images_of_mnists_size() -> None:
+    images, targets = digits.read()
+    assert images.shape == (1797, 1, 28, 28)
+    assert images.dtype == np.float32
+    assert targets.shape == (1797,)
+    assert targets.dtype == np.int64
+    assert images.mean(dtype=np.float64) == pytest.approx(0, abs=1e-6)
+    assert images.std(dtype=np.float64) == pytest.approx(1, abs=1e-6)
+
+
+def test_paper_and_full_ink_become_the_documented_ends_of_the_range() -> None:
+    images, _ = digits.read()
+    assert images.min() == pytest.approx((0 - 0.305) / 0.325, abs=0.01)
+    assert images.max() == pytest.approx((1 - 0.305) / 0.325, abs=0.01)
+
+
+def test_every_digit_occurs_as_often_as_published() -> None:
+    _, targets = digits.read()
+    counts = np.bincount(targets).tolist()
+    assert counts == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+
+
+def test_reading_twice_gives_the_same_images() -> None:
+    assert np.array_equal(digits.read()[0], digits.read()[0])
+
+
+def test_resizing_keeps_flat_images_and_the_direction_of_gradients() -> None:
+    flat = digits.resize(np.full((1, 8, 8), 0.25))
+    assert flat.shape == (1, 1, 28, 28)
+    assert np.allclose(flat, 0.25)
+    ramp = digits.resize(np.tile(np.arange(8.0), (1, 8, 1)))[0, 0]
+    assert np.all(np.diff(ramp, axis=1) > -1e-12)
+    # Pixel 4 of 28 has its centre at (4.5 × 8/28 - 0.5) of 8.
+    assert np.allclose(ramp[:, 4], 4.5 * 8 / 28 - 0.5)
+    assert np.allclose(np.diff(ramp, axis=0), 0)
+
+
+def test_without_scikit_learn_the_error_tells_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataError, match=r"needs scikit-learn: .*--data synthetic"):
+        digits.read()

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpbench.data import arrays, registry
+from dpbench.errors import DataError, UnknownName
+from tests.data.mnist_folder import put_training_set
+
+
+def test_the_registry_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, dpbench.data.registry as r; r.unusable_reason('mnist', None);"
+        "r.unusable_reason('digits', None);"
+        "print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_the_known_datasets_are_under_their_own_names() -> None:
+    assert list(registry.DATASETS) == ["digits", "mnist", "synthetic"]
+    assert all(name == traits.name for name, traits in registry.DATASETS.items())
+
+
+def test_preparing_the_digits_writes_arrays_of_1797_samples(tmp_path: Path) -> None:
+    prepared = registry.prepare("digits", data_dir=None, cache=tmp_path / "cache")
+    assert (prepared.samples, prepared.notes) == (1797, ())
+    assert prepared.folder is not None
+    inputs = np.load(prepared.folder / "inputs.npy")
+    targets = np.load(prepared.folder / "targets.npy")
+    assert (inputs.shape, inputs.dtype) == ((1797, 1, 28, 28), np.float32)
+    assert (targets.shape, targets.dtype) == ((1797,), np.int64)
+
+
+def test_preparing_mnist_writes_its_training_set_and_passes_the_notes_on(tmp_path: Path) -> None:
+    put_training_set(tmp_path, 12)
+    prepared = registry.prepare("mnist", data_dir=tmp_path, cache=tmp_path / "cache")
+    assert prepared.samples == 12
+    assert len(prepared.notes) == 2
+
+
+def test_datasets_prepared_in_one_cache_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    put_training_set(tmp_path, 12)
+    cache = tmp_path / "cache"
+    folders = {
+        registry.prepare(name, data_dir=tmp_path, cache=cache).folder
+        for name in ("digits", "mnist")
+    }
+    assert len(folders) == 2
+    assert all(folder is not None and folder.is_relative_to(cache) for folder in folders)
+
+
+def test_preparing_leaves_nothing_but_the_two_arrays(tmp_path: Path) -> None:
+    put_training_set(tmp_path, 12)
+    for _ in range(2):
+        folder = registry.prepare("mnist", data_dir=tmp_path, cache=tmp_path / "cache").folder
+    assert folder is not None
+    assert sorted(path.name for path in folder.iterdir()) == ["inputs.npy", "targets.npy"]
+
+
+def test_the_synthetic_dataset_needs_no_preparation(tmp_path: Path) -> None:
+    prepared = registry.prepare("synthetic", data_dir=None, cache=tmp_path / "cache")
+    assert prepared == registry.Prepared(folder=None, samples=None)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_an_unknown_dataset_gets_the_nearest_one_suggested(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match=r"unknown dataset 'mnst'. Did you mean 'mnist'\?"):
+        registry.prepare("mnst", data_dir=None, cache=tmp_path)
+    with pytest.raises(UnknownName, match="unknown dataset"):
+        registry.unusable_reason("mnst", None)
+
+
+def test_a_cache_that_cannot_be_written_is_a_data_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"cannot write the prepared dataset into .*: Not a dir"):
+        arrays.write(tmp_path / "file" / "cache", np.zeros((1, 1), np.float32), np.zeros(1, int))
+
+
+def test_digits_and_synthetic_are_usable_without_a_data_folder() -> None:
+    assert registry.unusable_reason("digits", None) is None
+    assert registry.unusable_reason("synthetic", None) is None
+
+
+def test_digits_are_unusable_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    reason = registry.unusable_reason("digits", None)
+    assert reason == "scikit-learn, which brings the images, is not installed"
+
+
+def test_mnist_is_usable_once_its_files_are_there(tmp_path: Path) -> None:
+    assert "--data-dir" in (registry.unusable_reason("mnist", None) or "")
+    assert "lacks train-images" in (registry.unusable_reason("mnist", tmp_path) or "")
+    put_training_set(tmp_path, 12)
+    assert registry.unusable_reason("mnist", tmp_path) is None

@@ -1,0 +1,104 @@
+"""Architectures whose ranks misbehave at their first step, each in its own way.
+
+Named on the command line as `tests.launch.faulty:Raises` and so on. Only rank 1 misbehaves, so
+that the other one is left waiting for it, as it would be in a real failure.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import torch
+
+SLEEP_SECONDS = 3600
+
+
+class Healthy:
+    """A linear model that a rank trains in no time."""
+
+    name = "faulty"
+    item = "rows"
+    default_dataset = "synthetic"
+    flops_per_item = 6.0 * 4 * 2
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Linear(4, 2)
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = torch.randn(n, 4, generator=generator)
+        return inputs, inputs[:, :2] * 2
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.dtype == torch.float32:  # the timed part, after the gradients are proved
+            self.misbehave()
+        return torch.nn.functional.mse_loss(outputs, targets)
+
+    def misbehave(self) -> None:
+        """Does what the subclass is named for, in rank 1 (or the only rank)."""
+
+    @property
+    def chosen(self) -> bool:
+        last = int(os.environ.get("WORLD_SIZE", "1")) - 1
+        return int(os.environ.get("RANK", "0")) == last
+
+
+class Raises(Healthy):
+    def misbehave(self) -> None:
+        if self.chosen:
+            raise ValueError("the loss function is broken")
+
+
+class Exits(Healthy):
+    def misbehave(self) -> None:
+        if self.chosen:
+            os._exit(7)
+
+
+class Killed(Healthy):
+    def misbehave(self) -> None:
+        if self.chosen:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Hangs(Healthy):
+    def misbehave(self) -> None:
+        if self.chosen:
+            time.sleep(SLEEP_SECONDS)
+
+
+class Stops(Healthy):
+    """Stopped as by Ctrl-Z: not even its own watchdog runs."""
+
+    def misbehave(self) -> None:
+        if self.chosen:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class RunsOutOfMemory(Healthy):
+    def misbehave(self) -> None:
+        if self.chosen:
+            torch.empty(2**60, dtype=torch.uint8)
+
+
+class Diverges(Healthy):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss = super().loss(outputs, targets)
+        return loss * float("inf") if outputs.dtype == torch.float32 else loss
+
+
+class DependsOnItsShard(Healthy):
+    """The mean of the shard enters the loss, so shards cannot add up to the whole batch."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.mse_loss(outputs - outputs.mean(), targets)
+
+
+class TakesLong(Healthy):
+    """Half a second a step, in every rank: long enough to be interrupted."""
+
+    def misbehave(self) -> None:
+        time.sleep(0.5)

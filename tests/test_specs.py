@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbench.codec import canonical_json, decode, encode
+from dpbench.errors import StoreError
+from dpbench.specs import TrialSpec, differing_fields
+from tests.builders import sweep_spec, trial_spec
+
+SIZES = st.integers(min_value=1, max_value=64)
+
+
+def test_a_trial_id_is_stable_across_versions() -> None:
+    """If this fails, results that people have stored no longer match their specifications."""
+    assert trial_spec().trial_id == TRIAL_ID
+
+
+TRIAL_ID = "cc1fdcd57d65"
+
+
+def test_a_field_at_its_default_does_not_change_the_id() -> None:
+    explicit = trial_spec(scaling="weak", accumulation_steps=1, repetition=0)
+    assert explicit.trial_id == trial_spec().trial_id
+    assert "accumulation_steps" not in canonical_json(explicit)
+
+
+@given(batch=SIZES, group=SIZES, repetition=st.integers(0, 9), scaling=st.sampled_from(["weak", "strong"]))
+def test_equal_trials_have_equal_ids_and_others_different_ones(
+    batch: int, group: int, repetition: int, scaling: str
+) -> None:
+    trial = trial_spec(batch_size=batch, group_size=group, repetition=repetition, scaling=scaling)
+    again = decode(TrialSpec, encode(trial))
+    assert again == trial
+    assert again.trial_id == trial.trial_id
+    other = dataclasses.replace(trial, batch_size=batch + 1)
+    assert other.trial_id != trial.trial_id
+
+
+@given(batch=SIZES, group=SIZES)
+def test_strong_scaling_splits_the_global_batch_exactly(batch: int, group: int) -> None:
+    trial = trial_spec(batch_size=batch, group_size=group, scaling="strong")
+    sizes = trial.replica_batch_sizes
+    assert sum(sizes) == trial.global_batch_size == batch
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(batch=SIZES, group=SIZES, scaling=st.sampled_from(["weak", "strong"]))
+def test_the_shards_of_all_ranks_tile_the_global_batch(
+    batch: int, group: int, scaling: str
+) -> None:
+    trial = trial_spec(batch_size=batch, group_size=group, scaling=scaling)
+    end = 0
+    for rank in range(group):
+        first, count = trial.process_shard(rank)
+        assert first == end
+        end += count
+    assert end == trial.global_batch_size
+
+
+def test_the_one_process_of_dp_takes_the_whole_global_batch() -> None:
+    trial = trial_spec(implementation="dp", backend="threads", batch_size=4)
+    assert (trial.process_count, trial.process_shard(0)) == (1, (0, 8))
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulate", "group", "effective"), [(2, 4, 2, 16), (32, 4, 1, 128)]
+)
+def test_the_effective_batch_is_the_seeds_example(
+    batch: int, accumulate: int, group: int, effective: int
+) -> None:
+    trial = trial_spec(batch_size=batch, accumulation_steps=accumulate, group_size=group)
+    assert trial.effective_batch_size == effective
+
+
+def test_differing_fields_are_named_with_both_values() -> None:
+    ours, theirs = sweep_spec(batch_sizes=(4,)), sweep_spec()
+    assert differing_fields(ours, theirs) == ["batch_sizes: [4, 8] -> [4]"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": 1}, "unknown field 'colour'"),
+        ({"group_size": "2"}, r"group_size: expected int, got '2'"),
+        ({"scaling": "sideways"}, "expected one of"),
+        ({"devices": "cpu"}, "expected a list"),
+    ],
+)
+def test_a_specification_that_does_not_fit_is_refused(
+    change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(StoreError, match=message):
+        decode(TrialSpec, {**encode(trial_spec()), **change})
+
+
+def test_a_missing_field_is_named() -> None:
+    content = encode(trial_spec())
+    del content["backend"]
+    with pytest.raises(StoreError, match="lacks the field 'backend'"):
+        decode(TrialSpec, content)

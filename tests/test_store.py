@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbench import environment, store
+from dpbench.errors import NewerSchema, StoreError, UsageError
+from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.records import TrialRecord
+from dpbench.store import SweepStore
+from dpbench.sweep import plan, run
+from tests.builders import sweep_spec
+
+SPEC = sweep_spec()
+RECORDS = tuple(
+    run(plan(SPEC), SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0)
+)
+
+
+def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:
+    with SweepStore.create(folder, SPEC, ["sweep", "--gpus", "2"]) as results:
+        for record in records:
+            results.append(record)
+    return folder
+
+
+def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    here = environment.capture()
+    with SweepStore.append_to(folder) as results:
+        results.add_environment(here)
+    stored = store.load(folder)
+    assert stored.records == RECORDS[:3]
+    assert stored.spec == SPEC
+    assert stored.command == ("sweep", "--gpus", "2")
+    assert stored.environments == {here.environment_id: here}
+    assert stored.warnings == ()
+
+
+def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> None:
+    with SweepStore.create(tmp_path / "s", SPEC, []) as results:
+        results.append(RECORDS[0])
+        assert store.load(tmp_path / "s").records == RECORDS[:1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(kept=st.floats(min_value=0, max_value=1))
+def test_a_file_cut_off_anywhere_loses_only_its_last_line(
+    tmp_path_factory: pytest.TempPathFactory, kept: float
+) -> None:
+    folder = written(tmp_path_factory.mktemp("cut") / "s")
+    path = folder / store.TRIALS_FILE
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * kept)])
+    whole = path.read_bytes().count(b"\n")
+    stored = store.load(folder)
+    assert len(stored.records) in (whole, whole + 1)
+    assert stored.records == RECORDS[: len(stored.records)]
+    with SweepStore.append_to(folder) as results:
+        results.append(RECORDS[3])
+    again = store.load(folder)
+    assert again.records == (*stored.records, RECORDS[3])
+    assert again.warnings == ()
+
+
+def test_a_cut_off_line_is_told(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    path = folder / store.TRIALS_FILE
+    path.write_bytes(path.read_bytes()[:-20])
+    (warning,) = store.load(folder).warnings
+    assert "the last line is cut off" in warning
+    assert "read the 2 before" in warning
+
+
+def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    path = folder / store.TRIALS_FILE
+    lines = path.read_text().split("\n")
+    path.write_text("\n".join([lines[0], lines[1][:50], *lines[2:]]))
+    with pytest.raises(StoreError, match=r"trials.jsonl:2 is not JSON"):
+        store.load(folder)
+
+
+def test_a_record_changed_by_hand_is_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    path = folder / store.TRIALS_FILE
+    path.write_text(path.read_text().replace('"batch_size":4', '"batch_size":5', 1))
+    with pytest.raises(StoreError, match="does not match its specification"):
+        store.load(folder)
+
+
+@pytest.mark.parametrize("file", [store.TRIALS_FILE, store.SWEEP_FILE])
+def test_a_newer_schema_is_refused(tmp_path: Path, file: str) -> None:
+    folder = written(tmp_path / "s", RECORDS[:1])
+    content = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps({**content, "schema_version": 99}) + "\n")
+    with pytest.raises(NewerSchema, match="schema version 99; this dpbench reads up to 1"):
+        store.load(folder)
+
+
+def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a results folder"):
+        store.load(tmp_path)
+    with pytest.raises(StoreError, match="does not exist"):
+        store.load(tmp_path / "absent")
+
+
+def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
+    written(tmp_path / "s")
+    with pytest.raises(StoreError, match="exists already"):
+        SweepStore.create(tmp_path / "s", SPEC, [])
+    assert store.load(tmp_path / "s").records == RECORDS[:3]
+
+
+def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    with SweepStore.append_to(folder), pytest.raises(StoreError, match="is in use"):
+        SweepStore.append_to(folder)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b"])
+def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="expected a plain folder name"):
+        store.check_name(name)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from dpbench.launch.launcher import Outcome
+from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.records import Status
+from dpbench.specs import TrialSpec
+from dpbench.sweep import plan, run
+from tests.builders import sweep_spec, trial_spec
+
+
+def test_the_order_is_a_palindrome_over_repetitions() -> None:
+    trials = [trial.configuration for trial in plan(sweep_spec(repetitions=3))]
+    third = len(trials) // 3
+    first, second, last = trials[:third], trials[third : 2 * third], trials[2 * third :]
+    assert second == first[::-1]
+    assert last == first
+
+
+def test_every_trial_of_a_plan_has_an_id_of_its_own() -> None:
+    trials = plan(sweep_spec(repetitions=3))
+    assert len({trial.trial_id for trial in trials}) == len(trials)
+
+
+def test_the_plain_module_is_the_baseline_of_every_sweep() -> None:
+    trials = plan(sweep_spec(implementations=("ddp",), group_sizes=(2,), repetitions=1))
+    singles = [trial for trial in trials if trial.implementation == "single"]
+    assert [(trial.group_size, trial.batch_size) for trial in singles] == [(1, 4), (1, 8)]
+    assert {trial.group_size for trial in trials if trial.implementation == "ddp"} == {2}
+
+
+def test_the_baseline_is_not_measured_twice_when_it_is_asked_for() -> None:
+    asked = plan(sweep_spec(implementations=("single", "ddp")))
+    assert set(asked) == set(plan(sweep_spec(implementations=("ddp",))))
+
+
+def test_implementations_without_a_process_group_are_not_multiplied_by_backends() -> None:
+    trials = plan(sweep_spec(backends=("gloo", "nccl"), repetitions=1, batch_sizes=(4,)))
+    seen = [(t.implementation, t.backend, t.group_size) for t in trials]
+    assert sorted(seen) == [
+        ("ddp", "gloo", 1),
+        ("ddp", "gloo", 2),
+        ("ddp", "nccl", 1),
+        ("ddp", "nccl", 2),
+        ("dp", "threads", 1),
+        ("dp", "threads", 2),
+        ("single", "none", 1),
+    ]
+
+
+def test_an_order_seed_shuffles_and_keeps_the_palindrome() -> None:
+    shuffled = [t.configuration for t in plan(sweep_spec(order_seed=3))]
+    ordered = [t.configuration for t in plan(sweep_spec())]
+    assert shuffled != ordered
+    assert set(shuffled) == set(ordered)
+    assert shuffled == shuffled[::-1]
+
+
+def test_threads_are_the_same_at_every_group_size() -> None:
+    assert {trial.threads_per_replica for trial in plan(sweep_spec())} == {1}
+
+
+class Refusing(SyntheticLauncher):
+    def unusable_reason(self, trial: TrialSpec) -> str | None:
+        return "no such thing here" if trial.backend == "nccl" else None
+
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+        assert trial.backend != "nccl"
+        return super().run(trial, time_limit_seconds)
+
+
+def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
+    trials = [trial_spec(backend="nccl"), trial_spec()]
+    started: list[TrialSpec] = []
+    records = list(
+        run(
+            trials,
+            Refusing(),
+            environment_id="here",
+            time_limit_seconds=1,
+            on_start=started.append,
+        )
+    )
+    assert [record.status for record in records] == [Status.SKIPPED, Status.COMPLETED]
+    assert records[0].reason == "no such thing here"
+    assert started == trials
