@@ -29,11 +29,11 @@ def seconds(value: float) -> str:
     """Writes a duration in the unit that fits it: 12.3 µs, 4.56 ms, 7.8 s, 3 min 20 s."""
     if value < 0:
         return f"-{seconds(-value)}"
-    if value < 1e-3:
+    if value < 0.9995e-3:  # what rounds to three digits of the next unit belongs to it
         return f"{value * 1e6:.3g} µs"
-    if value < 1:
+    if value < 0.9995:
         return f"{value * 1e3:.3g} ms"
-    if value < 60:
+    if value < 59.95:
         return f"{value:.3g} s"
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)

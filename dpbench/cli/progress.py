@@ -44,16 +44,19 @@ class TimeLeft:
     def __init__(self, trials: Sequence[TrialSpec]) -> None:
         self._waiting = list(trials)
         self._seconds: dict[TrialSpec, float] = {}
+        self._measured: list[float] = []
 
     def finished(self, record: TrialRecord) -> None:
         self._waiting.remove(record.trial)
         self._seconds[record.trial.configuration] = record.duration_seconds
+        if record.status is not Status.SKIPPED:
+            self._measured.append(record.duration_seconds)
 
     def seconds(self) -> float | None:
         """None until a trial has been measured."""
-        if not self._seconds:
+        if not self._measured:
             return None
-        typical = sum(self._seconds.values()) / len(self._seconds)
+        typical = sum(self._measured) / len(self._measured)
         return sum(self._seconds.get(trial.configuration, typical) for trial in self._waiting)
 
 

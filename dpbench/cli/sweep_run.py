@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dpbench import environment, store, units
 from dpbench.cli.progress import reporter
+from dpbench.cli.report import report
 from dpbench.cli.sweep_options import ParsedOptions, build
 from dpbench.data.registry import Prepared, prepare
 from dpbench.environment import Environment
@@ -219,16 +220,8 @@ def _show_plan(trials: Sequence[TrialSpec], spec: SweepSpec, launcher: Launcher)
 
 def _report(job: Job, folder: Path) -> int:
     """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
-    from dpbench.analysis.summary import summarize
-    from dpbench.report.document import write_report
-    from dpbench.report.tables import render
-
-    stored = store.load(folder)
-    summaries = summarize(stored.records)
-    print(render(summaries, "json" if job.json_rows else "simple"))
-    write_report(folder, stored)
-    _say(f"records, tables and charts are in {folder}")
-    return exit_status(stored.records)
+    report(folder, json=job.json_rows)
+    return exit_status(store.load(folder).records)
 
 
 def exit_status(records: Sequence[TrialRecord]) -> int:

@@ -37,6 +37,8 @@ MONITOR_SECONDS = 0.05
 KILL_GRACE_SECONDS = 2.0
 """After the time limit a rank ends itself; one that cannot is killed this much later."""
 PORT_ATTEMPTS = 5
+PRELOADED = ["dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"]
+"""The last is imported by every first torch.optim.Optimizer, and takes a second."""
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 AGENT_LOGGERS = (
     "torch.distributed.elastic.multiprocessing.api",
@@ -112,7 +114,7 @@ def _prepare_server() -> None:
 
     The agent logs each failed rank with a traceback; here that is a row with a reason.
     """
-    multiprocessing.set_forkserver_preload(["dpbench.launch.rank", "dpbench.measure.trial"])
+    multiprocessing.set_forkserver_preload(PRELOADED)
     for name in AGENT_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

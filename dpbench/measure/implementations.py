@@ -1,8 +1,8 @@
 """The implementations behind one interface: forward, no_sync, finish.
 
 Each entry wraps a module for one rank. `forward` takes this process's samples and returns the
-outputs to compute the mean loss from; `no_sync` is a context in which a step leaves the gradients
-unreduced; `finish` returns when the gradients are ready for the optimizer.
+outputs to compute the mean loss from; a micro-step inside `no_sync` only adds to the gradients
+that a later one reduces; `finish` returns when the gradients are ready for the optimizer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ class ParallelModel(Protocol):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor: ...
 
     def no_sync(self) -> AbstractContextManager[None]: ...
+
+    def without_sync(self) -> AbstractContextManager[None]:
+        """Only for timing: steps inside exchange nothing, and their gradients are wrong."""
+        ...
 
     def finish(self) -> None: ...
 
@@ -55,6 +59,9 @@ class Plain:
 
     def no_sync(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def without_sync(self) -> AbstractContextManager[None]:
+        return self.no_sync()
 
     def finish(self) -> None:
         """Gradients are ready as soon as backward returns."""
@@ -88,11 +95,11 @@ class TorchDistributedDataParallel(Plain):
 
 
 class OurDataParallel(Plain):
-    """dpbench.DataParallel: this process's samples are split over its replicas."""
+    """dpbench.DataParallel: each backward sums over the replicas, accumulated or not."""
 
     module: parallel.DataParallel
 
-    def no_sync(self) -> AbstractContextManager[None]:
+    def without_sync(self) -> AbstractContextManager[None]:
         return self.module.without_reduction()
 
     def communication(self) -> Communication | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -45,8 +45,7 @@ class Trainer:
         self.optimizer.zero_grad()
         total: torch.Tensor | None = None
         for number, indices in enumerate(batches, start=1):
-            reduces = sync and number == len(batches)
-            with nullcontext() if reduces else self.model.no_sync():
+            with self._reduction(sync=sync, last=number == len(batches)):
                 loss = self._backward(indices)
             total = loss if total is None else total + loss
         self.model.finish()
@@ -54,6 +53,11 @@ class Trainer:
         self.steps += 1
         if total is not None:
             self.losses.append(total)
+
+    def _reduction(self, *, sync: bool, last: bool) -> AbstractContextManager[None]:
+        if not sync:
+            return self.model.without_sync()
+        return nullcontext() if last else self.model.no_sync()
 
     def take_losses(self) -> tuple[float, ...]:
         """The mean loss of each step since the last call. Synchronizes: not for timed windows."""

@@ -32,6 +32,7 @@ class DistributedDataParallel(nn.Module):
       local gradients only.
     - Buffers are sent from rank 0 before each training forward that reduces; never in eval.
     - Every parameter must take part in the loss; otherwise the next forward raises.
+    - Keep the wrapper until its backward is done: with it go the hooks on the parameters.
     - It cannot be pickled or copied; save `ddp.module` or a state dict.
 
     Args:

@@ -53,7 +53,10 @@ class Reducer:
         self._armed = False
         self._rebuilt = False
         self._ready_order: list[int] = []
-        # Until the order in which gradients get ready has been seen, from the last layer to the first.
+        self._is_ready: list[bool] = []
+        self._callback_queued = False
+        self._launched = 0
+        # From the last layer to the first, until the order of the gradients has been seen.
         self._build(range(len(trained) - 1, -1, -1))
         handles = [
             parameter.register_post_accumulate_grad_hook(partial(_on_ready, weakref.ref(self), i))

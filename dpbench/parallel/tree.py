@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 
-class StructureMismatch(ValueError):
+class StructureError(ValueError):
     """Two trees that should have the same containers do not; `index` is the deviating tree."""
 
     def __init__(self, index: int, path: str, got: object, expected: object) -> None:
@@ -86,21 +86,21 @@ def zip_leaves(
         trees: at least one; all must have the containers and keys of the first.
 
     Raises:
-        StructureMismatch: naming the first tree that deviates and where.
+        StructureError: naming the first tree that deviates and where.
     """
     first = trees[0]
     for index, tree in enumerate(trees):
         if (children(tree) is None) != (children(first) is None) or (
             children(first) is not None and type(tree) is not type(first)
         ):
-            raise StructureMismatch(index, path, type(tree).__name__, type(first).__name__)
+            raise StructureError(index, path, type(tree).__name__, type(first).__name__)
     parts = children(first)
     if parts is None:
         return function(list(trees), path)
     everyone = [children(tree) or {} for tree in trees]
     for index, other in enumerate(everyone):
         if other.keys() != parts.keys():
-            raise StructureMismatch(
+            raise StructureError(
                 index, path, f"the keys {list(other)}", f"the keys {list(parts)}"
             )
     return rebuild(

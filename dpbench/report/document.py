@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -44,6 +45,7 @@ def write_report(
     records: Sequence[TrialRecord] = (),
     environments: Mapping[str, Environment] | None = None,
     name: str,
+    notes: Sequence[str] = (),
     charts: bool = True,
 ) -> WrittenReport:
     """Writes folder/table.* and folder/charts/*; raises StoreError if that is not possible.
@@ -54,7 +56,9 @@ def write_report(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         paths = [
-            _write(folder / file, lambda path, f=format: _text(path, render(rows, format=f).text))  # type: ignore[misc]
+            _write(
+                folder / file, partial(_text, text=render(rows, format=format, notes=notes).text)
+            )
             for file, format in TABLES.items()
         ]
         if not charts:
@@ -97,7 +101,7 @@ def _saver(figure: Figure, image: str) -> Callable[[Path], None]:
     return save
 
 
-def _text(path: Path, text: str) -> None:
+def _text(path: Path, *, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 

@@ -43,31 +43,35 @@ class RenderedTable:
 
 
 def render(
-    rows: Sequence[ConfigurationSummary], *, format: str | None = None, columns: str | None = None
+    rows: Sequence[ConfigurationSummary],
+    *,
+    format: str | None = None,
+    columns: str | None = None,
+    notes: Sequence[str] = (),
 ) -> RenderedTable:
     """Writes a table; raises UnknownName for a format or column that is not known.
 
     `columns` is None for the default ones, "seed" for the layout of torch-ddp's README, else
-    comma-separated keys.
+    comma-separated keys. `notes` are added to those that the rows themselves bring.
     """
     name = formats.check_format(format or formats.DEFAULT)
     if columns == SEED:
-        return _render_seed(rows, format)
+        return _render_seed(rows, format, notes)
     chosen = None if columns is None else parse_columns(columns)
     if name in formats.DATA_FORMATS:
         keys = ROW_KEYS if chosen is None else tuple(column.key for column in chosen)
-        return RenderedTable(text=_data(rows, name, keys))
-    notes = footnotes(rows)
+        return RenderedTable(text=_data(rows, name, keys), notes_aside=tuple(notes))
+    below = [*footnotes(rows), *notes]
     if chosen is None:
         chosen, empty = _without_empty(
             rows, (*DEFAULT_COLUMNS[:-1], *claim_columns(rows), DEFAULT_COLUMNS[-1])
         )
         if empty:
-            notes = (*notes, f"not measured, column left out: {', '.join(empty)}")
+            below.append(f"not measured, column left out: {', '.join(empty)}")
     table = _fitting(rows, chosen, name)
     if not formats.has_room_for_notes(name):
-        return RenderedTable(text=table, notes_aside=notes)
-    return RenderedTable(text="\n".join([table, "", *map(_wrapped_note, notes)]).rstrip() + "\n")
+        return RenderedTable(text=table, notes_aside=tuple(below))
+    return RenderedTable(text="\n".join([table, "", *map(_wrapped_note, below)]).rstrip() + "\n")
 
 
 def _without_empty(
@@ -137,8 +141,10 @@ def _data(rows: Sequence[ConfigurationSummary], name: str, keys: Sequence[str]) 
     return text.getvalue()
 
 
-def _render_seed(rows: Sequence[ConfigurationSummary], format: str | None) -> RenderedTable:
-    aside = seed_table.notes(rows)
+def _render_seed(
+    rows: Sequence[ConfigurationSummary], format: str | None, notes: Sequence[str]
+) -> RenderedTable:
+    aside = (*seed_table.notes(rows), *notes)
     if format in formats.DATA_FORMATS:
         return RenderedTable(text=_data(rows, format, seed_table.KEYS), notes_aside=aside)
     cells = seed_table.cells(rows)

@@ -8,9 +8,7 @@ from typing import Any
 from dpbench.records import RankMeasurement, Status, TrialRecord, Verification, Window
 from dpbench.specs import TrialSpec, WorkloadSpec
 
-PASSED = Verification(
-    passed=True, max_relative_error=1e-12, tolerance=1e-6, tensors_compared=8
-)
+PASSED = Verification(passed=True, max_relative_error=1e-12, tolerance=1e-6, tensors_compared=8)
 WRONG = Verification(
     passed=False,
     max_relative_error=0.25,
@@ -41,9 +39,7 @@ def trial(
     return TrialSpec(**{**values, **changes})
 
 
-def window(
-    step_seconds: Sequence[float], samples: int, losses: Sequence[float] = ()
-) -> Window:
+def window(step_seconds: Sequence[float], samples: int, losses: Sequence[float] = ()) -> Window:
     return Window(
         start_seconds=0.0,
         seconds=sum(step_seconds),
@@ -64,9 +60,7 @@ def rank(number: int, timed: Window, **changes: Any) -> RankMeasurement:
     return RankMeasurement(**{**values, **changes})
 
 
-def record(
-    spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: Any
-) -> TrialRecord:
+def record(spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: Any) -> TrialRecord:
     values: dict[str, Any] = {
         "trial": spec,
         "environment_id": "e0",

@@ -25,13 +25,15 @@ def throughput_by_batch_size(source: ChartSource) -> Figure:
     unit = next(row.throughput.unit for row in source.rows if row.throughput)
     strong = any(row.configuration and row.configuration.scaling == "strong" for row in source.rows)
     whose = "group" if strong else "replica"
-    figure, axes = panels(len(found), share_y=True)
+    # With large groups a common axis would flatten the small ones into a line.
+    common = max(panel.parameter or 1 for panel in found) <= curves.LINEAR_UP_TO
+    figure, axes = panels(len(found), share_y=common)
     for axis, panel in zip(axes, found, strict=True):
         curves.draw(axis, panel.curves, log=True)
         curves.number_axis(axis, sizes, f"batch size (samples per {whose})", log=True)
         axis.yaxis.set_major_formatter(FuncFormatter(plain_number))
         axis.set_title(f"group size {panel.parameter}")
-    axes[0].set_ylim(bottom=0)
+        axis.set_ylim(bottom=0)
     axes[0].set_ylabel(f"throughput ({unit})")
     curves.legend(figure, found)
     return finish(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -92,17 +93,17 @@ def _blocks(curve: _Curve) -> tuple[list[float], list[float]]:
 
 
 def _mark_end(
-    axes: object, style: SeriesStyle, seconds: Sequence[float], values: Sequence[float]
+    axes: Axes, style: SeriesStyle, seconds: Sequence[float], values: Sequence[float]
 ) -> None:
     """A marker where the window ends: faster ones end further left."""
-    axes.plot(seconds[-1:], values[-1:], color=style.color, marker=style.marker)  # type: ignore[attr-defined]
+    axes.plot(seconds[-1:], values[-1:], color=style.color, marker=style.marker)
 
 
 def _remarks(source: ChartSource, found: Sequence[_Curve], shown: Sequence[int]) -> list[str]:
     remarks = ["first repetition", "largest group size of each implementation"]
     steps = max(len(curve.losses) for curve in found)
     if steps > MOST_POINTS:
-        remarks.append(f"means of about {round(steps / MOST_POINTS)} steps")
+        remarks.append(f"means of up to {math.ceil(steps / MOST_POINTS)} steps")
     measured = {curve.row.batch_size for curve in found}
     if len(shown) < len(measured):
         listed = ", ".join(map(str, shown))

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -30,10 +31,11 @@ IMPLEMENTATION_COLOURS = {
     "independent": GREEN,
     "single": BLACK,
 }
-DASHES = ("-", "--", ":", "-.")
+Dash = Literal["-", "--", ":", "-."]
+DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
-RULES = {
+RULES: Any = {
     "figure.dpi": 110,
     "font.size": 9.0,
     "axes.titlesize": 10.0,
@@ -60,7 +62,7 @@ class SeriesStyle:
     """The look of one implementation on one backend, the same in all charts."""
 
     color: str
-    linestyle: str
+    linestyle: Dash
     marker: str
 
 
@@ -77,16 +79,14 @@ def series_styles(series: Sequence[tuple[str, str | None]]) -> dict[str, SeriesS
     Colour tells the implementation; of a single implementation, it tells the backend.
     """
     implementations = list(dict.fromkeys(name for name, _ in series))
-    backends = list(dict.fromkeys(backend or "none" for _, backend in series))
-    known_backends = [*BACKENDS, *(b for b in backends if b not in BACKENDS)]
+    backends = list(dict.fromkeys(backend for _, backend in series))
+    alone = len(implementations) == 1 and implementations[0] not in IMPLEMENTATIONS
     styles = {}
     for implementation, backend in series:
-        place = known_backends.index(backend or "none")
-        alone = len(implementations) == 1 and implementation not in IMPLEMENTATIONS
+        place = _place(backend, backends)
+        colour = PALETTE[place % len(PALETTE)]
         styles[f"{implementation} {backend}"] = SeriesStyle(
-            color=PALETTE[place % len(PALETTE)]
-            if alone
-            else _implementation_colour(implementation, implementations),
+            color=colour if alone else _implementation_colour(implementation, implementations),
             linestyle=DASHES[place % len(DASHES)],
             marker=MARKERS[place % len(MARKERS)],
         )
@@ -95,11 +95,12 @@ def series_styles(series: Sequence[tuple[str, str | None]]) -> dict[str, SeriesS
 
 def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure of small multiples, at most three in a row."""
-    columns = min(count, 3)
+    columns = 2 if count == 4 else min(count, 3)
     rows = math.ceil(count / columns)
     width = 7.2 if columns == 1 else 4.1 * columns
     figure = Figure(figsize=(width, 3.3 * rows + 1.1), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # type: ignore[union-attr]
+    spacing: Any = figure.get_layout_engine()
+    spacing.set(w_pad=0.12, h_pad=0.08)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
     axes = [axis for line in grid for axis in line]
     for unused in axes[count:]:
@@ -120,6 +121,15 @@ def finish(figure: Figure, *, title: str, caption: str) -> Figure:
 def plain_number(value: float, _: object = None) -> str:
     """Writes axis numbers without exponents: 1,500 or 0.25."""
     return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:,.3g}"
+
+
+def _place(backend: str | None, all_backends: Sequence[str | None]) -> int:
+    """The same number for the same registered backend in every chart; others come after."""
+    if backend is None:
+        return 0
+    known = list(BACKENDS)
+    others = [name for name in all_backends if name is not None and name not in BACKENDS]
+    return [*known, *others].index(backend)
 
 
 def _implementation_colour(name: str, all_names: Sequence[str]) -> str:

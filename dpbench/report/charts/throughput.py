@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from dpbench.report.charts import curves
 from dpbench.report.charts.source import ChartSource, NothingToDraw
@@ -32,7 +32,9 @@ def throughput_by_group_size(source: ChartSource) -> Figure:
         curves.draw(axis, panel.curves, log=log)
         curves.number_axis(axis, sizes, "group size (replicas)", log=log)
         if log:
-            axis.set_yscale("log", base=2)
+            axis.set_yscale("log")
+            axis.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+            axis.yaxis.set_minor_locator(NullLocator())
         else:
             axis.set_ylim(bottom=0)
         axis.yaxis.set_major_formatter(FuncFormatter(plain_number))

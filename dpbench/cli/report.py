@@ -1,0 +1,144 @@
+"""dpbench report: the table and the charts of a results folder, or of a published CSV file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from dpbench.analysis.configuration import ConfigurationSummary
+    from dpbench.report.document import WrittenReport
+    from dpbench.store import StoredSweep
+
+REPORT_FOLDER = "report"
+
+
+def report(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A results folder, or a .csv file of results.")
+    ],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="csv, json, markdown, or any layout of tabulate (default: simple).",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="A,B,C",
+            help="Columns to show, by their JSON keys; 'seed' for torch-ddp's four.",
+        ),
+    ] = None,
+    charts: Annotated[
+        bool, typer.Option("--charts/--no-charts", help="Draw the charts (PNG and SVG).")
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            help="Where table and charts go (default: PATH/report; of a CSV file, nowhere).",
+        ),
+    ] = None,
+) -> None:
+    """Print the table of a sweep and write its report; nothing is measured again."""
+    if json and format not in (None, "json"):
+        raise UsageError(f"--json and --format {format} contradict each other; give one of them")
+    wanted = "json" if json else format
+    if path.suffix.lower() == ".csv" and not path.is_dir():
+        show_published(path, format=wanted, columns=columns, charts=charts, folder=output)
+        return
+    if path.is_file():
+        raise UsageError(f"{path}: expected a results folder or a .csv file")
+    from dpbench.store import load
+
+    show_sweep(load(path), format=wanted, columns=columns, charts=charts, folder=output)
+
+
+def show_sweep(
+    sweep: StoredSweep,
+    *,
+    format: str | None = None,
+    columns: str | None = None,
+    charts: bool = True,
+    folder: Path | None = None,
+) -> None:
+    """Prints the table of a sweep to stdout, the rest to stderr; writes its report.
+
+    Raises UnknownName or UsageError for a format or columns, StoreError if it cannot write.
+    """
+    from dpbench.analysis.environments import environment_notes
+    from dpbench.analysis.summary import summarize
+
+    rows = summarize(sweep.records)
+    notes = environment_notes(sweep.records, sweep.environments)
+    _print_table(rows, format, columns, notes)
+    for warning in sweep.warnings:
+        typer.echo(warning, err=True)
+
+    from dpbench.report.document import write_report
+
+    target = folder or sweep.folder / REPORT_FOLDER
+    written = write_report(
+        target,
+        rows,
+        records=sweep.records,
+        environments=sweep.environments,
+        name=sweep.folder.resolve().name,
+        notes=notes,
+        charts=charts,
+    )
+    _tell_where(target, written, charts=charts)
+
+
+def show_published(
+    path: Path,
+    *,
+    format: str | None = None,
+    columns: str | None = None,
+    charts: bool = True,
+    folder: Path | None = None,
+) -> None:
+    """Prints the table of a CSV file; writes a report only into a folder that is named."""
+    from dpbench.analysis.published import from_csv
+
+    rows = from_csv(path)
+    _print_table(rows, format, columns, ())
+    if folder is not None:
+        from dpbench.report.document import write_report
+
+        written = write_report(folder, rows, name=path.name, charts=charts)
+        _tell_where(folder, written, charts=charts)
+
+
+def _print_table(
+    rows: Sequence[ConfigurationSummary],
+    format: str | None,
+    columns: str | None,
+    notes: Sequence[str],
+) -> None:
+    from dpbench.report.tables import render
+
+    table = render(rows, format=format, columns=columns, notes=notes)
+    typer.echo(table.text, nl=False)
+    for note in table.notes_aside:
+        typer.echo(note, err=True)
+
+
+def _tell_where(folder: Path, written: WrittenReport, *, charts: bool) -> None:
+    from dpbench.report.document import CHART_FOLDER
+
+    for remark in written.remarks:
+        typer.echo(remark, err=True)
+    drawn = f", charts in {folder / CHART_FOLDER}" if charts else ""
+    typer.echo(f"tables in {folder}{drawn}", err=True)

@@ -1,0 +1,126 @@
+"""Intervals against numbers worked by hand, and their coverage by simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbench.analysis.estimate import Estimate, LogMean, mean, ratio, t_quantile
+
+
+@pytest.mark.parametrize(("freedom", "expected"), [(1, 12.7062), (4, 2.7764), (19, 2.0930)])
+def test_t_quantiles_are_those_of_the_tables(freedom: int, expected: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(expected, abs=1e-4)
+
+
+def test_throughput_of_two_runs_is_their_geometric_mean() -> None:
+    # ln 100 and ln 400: mean ln 200, sd = ln(4)/sqrt(2), standard error = ln(4)/2.
+    estimate = LogMean.of_runs([100.0, 400.0]).estimate("images/s")
+    assert estimate.value == pytest.approx(200.0)
+    reach = 12.7062 * math.log(4) / 2
+    assert estimate.interval == pytest.approx(
+        (200 * math.exp(-reach), 200 * math.exp(reach)), rel=1e-4
+    )
+    assert (estimate.sample_size, estimate.basis) == (2, "repetitions")
+
+
+def test_a_single_value_has_no_interval() -> None:
+    estimate = LogMean.of_runs([1724.4]).estimate("images/s")
+    assert (estimate.value, estimate.interval) == (1724.4, None)
+    assert (estimate.sample_size, estimate.basis) == (1, "single value")
+
+
+def test_batches_give_the_relative_error_of_their_mean() -> None:
+    # Batches 0.9 and 1.1 of mean 1: variance 0.02, standard error 0.1.
+    speed = LogMean.of_batches(50.0, [0.9, 1.1])
+    assert speed.squared_error == pytest.approx(0.01)
+    assert speed.value == 50.0
+    assert speed.estimate("images/s").basis == "step batches"
+
+
+def test_ratio_is_welch_on_logarithms() -> None:
+    a = LogMean(
+        value=300.0,
+        squared_error=0.0004,
+        degrees_of_freedom=4,
+        sample_size=5,
+        basis="repetitions",
+    )
+    b = LogMean(
+        value=200.0,
+        squared_error=0.0001,
+        degrees_of_freedom=2,
+        sample_size=3,
+        basis="repetitions",
+    )
+    # (5e-4)² / (16e-8/4 + 1e-8/2) = 25e-8 / 4.5e-8 = 5.5556 degrees of freedom.
+    reach = t_quantile(25 / 4.5) * math.sqrt(0.0005)
+    estimate = ratio(a, b)
+    assert estimate.value == 1.5
+    assert estimate.interval == pytest.approx((1.5 * math.exp(-reach), 1.5 * math.exp(reach)))
+    assert estimate.sample_size == 3
+
+
+def test_a_ratio_is_as_weak_as_its_weaker_side() -> None:
+    runs, single = LogMean.of_runs([1.0, 1.1]), LogMean.of_single(2.0)
+    assert ratio(runs, single).basis == "single value"
+    assert ratio(single, runs).interval is None
+    batches = LogMean.of_batches(1.0, [0.9, 1.1])
+    assert ratio(runs, batches).basis == "step batches"
+
+
+def test_ratio_intervals_cover_what_they_say() -> None:
+    """Five runs a side with 1 % and 3 % noise, nominal 95 %."""
+    rng = np.random.default_rng(20)
+    covered = 0
+    for _ in range(500):
+        current = LogMean.of_runs(list(180 * np.exp(rng.normal(0, 0.03, 5))))
+        baseline = LogMean.of_runs(list(100 * np.exp(rng.normal(0, 0.01, 5))))
+        covered += ratio(current, baseline).contains(1.8)
+    assert 0.92 <= covered / 500 <= 0.98
+
+
+def test_mean_allows_negative_values() -> None:
+    # Mean 0, variance 1, standard error 1/sqrt(3), t(2) = 4.3027.
+    estimate = mean([-1.0, 0.0, 1.0], unit="s")
+    assert estimate.value == 0.0
+    assert estimate.half_width == pytest.approx(4.3027 / math.sqrt(3), abs=1e-4)
+
+
+def test_equal_runs_have_a_zero_interval() -> None:
+    estimate = ratio(LogMean.of_runs([2.0, 2.0]), LogMean.of_runs([1.0, 1.0, 1.0]))
+    assert estimate.interval == (2.0, 2.0)
+
+
+def test_scaling_an_estimate_scales_its_interval() -> None:
+    speedup = Estimate(value=1.5, low=1.4, high=1.7, unit="×", sample_size=3, basis="repetitions")
+    efficiency = speedup.scaled(0.5, unit="of linear")
+    assert (efficiency.value, efficiency.interval) == (0.75, (0.7, 0.85))
+    assert speedup.half_width == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"value": math.nan}, {"low": 1.0}, {"low": 0.0, "high": math.inf}, {"sample_size": 0}],
+)
+def test_what_is_no_estimate_is_refused(changes: dict[str, float]) -> None:
+    plain = {"value": 1.0, "unit": "s", "sample_size": 1, "basis": "single value"}
+    with pytest.raises(ValueError, match="an estimate"):
+        Estimate(**{**plain, **changes})  # type: ignore[arg-type]
+
+
+positive = st.floats(min_value=1e-6, max_value=1e12)
+
+
+@given(st.lists(positive, min_size=1, max_size=6), st.lists(positive, min_size=1, max_size=6))
+def test_estimates_are_finite_and_within_their_interval(
+    current: list[float], baseline: list[float]
+) -> None:
+    estimate = ratio(LogMean.of_runs(current), LogMean.of_runs(baseline))
+    assert estimate.value > 0
+    if estimate.interval is not None:
+        assert estimate.interval[0] <= estimate.value <= estimate.interval[1]

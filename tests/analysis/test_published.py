@@ -1,0 +1,120 @@
+"""Published CSV files: known answers, and one line for everything that is wrong with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpbench.analysis.published import from_csv
+from dpbench.errors import StoreError
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+HEADER = "backend,group_size,batch_size,images_per_second\n"
+
+
+def read(folder: Path, text: str):
+    path = folder / "table.csv"
+    path.write_text(text)
+    return from_csv(path)
+
+
+def test_throughput_form() -> None:
+    rows = from_csv(PUBLISHED / "torch_ddp_rtx3090.csv")
+    assert len(rows) == 16
+    twos = [row for row in rows if row.group_size == 2]
+    assert [f"{row.speedup.value:.3f}" for row in twos if row.speedup] == [
+        *("1.311", "1.478", "1.667", "1.724"),
+        *("1.688", "1.790", "1.897", "1.878"),
+    ]
+    first = rows[0]
+    assert first.throughput is not None
+    assert (first.throughput.value, first.throughput.interval) == (1724.4, None)
+    assert (first.implementation, first.global_batch_size, first.verified) == (
+        "published",
+        32,
+        None,
+    )
+
+
+def test_time_form() -> None:
+    rows = from_csv(PUBLISHED / "tabtune_tabicl.csv")
+    assert [row.duration.value for row in rows if row.duration] == [7200, 3900, 2100, 1200]
+    assert [f"{row.efficiency.value:.1%}" for row in rows if row.efficiency] == [
+        *("100.0%", "92.3%", "85.7%", "75.0%"),
+    ]
+    assert rows[3].claims == (("memory_gb_per_gpu_claimed", "1.5"),)
+    assert all(row.throughput is None and row.backend is None for row in rows)
+
+
+def test_other_columns(tmp_path: Path) -> None:
+    header = "implementation,backend,gpus,batch_size,images_per_second,item,mood\n"
+    (row,) = read(tmp_path, header + "ddp,gloo,2,32,10,tokens,fine\n")
+    assert (row.implementation, row.item) == ("ddp", "tokens")
+    assert row.throughput is not None
+    assert row.throughput.unit == "tokens/s"
+    assert row.notes == (
+        "columns not read: mood",
+        "ddp/gloo ×2, batch 32: no speedup, no row at group size 1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        (HEADER, "line 2: expected a row"),
+        ("backend,group_size,images_per_second\na,1,2\n", "line 1: expected a column 'batch_size'"),
+        ("backend,group_size,batch_size\na,1,2\n", "images_per_second, seconds, minutes, hours"),
+        ("gpus,seconds,minutes\n1,2,3\n", "got seconds, minutes"),
+        ("gpus,gpus,minutes\n1,2,3\n", "line 1: expected each column once"),
+        (HEADER + "gloo,1,32\n", "line 2: expected 4 values"),
+        (HEADER + "gloo,1,32,5,6\n", "line 2: expected 4 values"),
+        (HEADER + "gloo,1,32,fast\n", "line 2, column 'images_per_second': expected a number"),
+        (HEADER + "gloo,1,32,nan\n", "column 'images_per_second'"),
+        (HEADER + "gloo,1,32,inf\n", "column 'images_per_second'"),
+        (HEADER + "gloo,1,32,0\n", "column 'images_per_second'"),
+        (HEADER + "gloo,1,32,-5\n", "column 'images_per_second'"),
+        (HEADER + "gloo,1,32,\n", "column 'images_per_second'"),
+        (HEADER + "gloo,1,32,1e999\n", "column 'images_per_second'"),
+        (HEADER + "gloo,0,32,5\n", "column 'group_size': expected a whole number >= 1, got '0'"),
+        (HEADER + "gloo,1.5,32,5\n", "column 'group_size'"),
+        (HEADER + "gloo,1,x,5\n", "column 'batch_size'"),
+        (HEADER + ",1,32,5\n", "column 'backend'"),
+        (HEADER + "gloo,1,32,5\n\ngloo,1,32,6\n", "line 4.*each configuration once.*line 2"),
+        (HEADER + '"gloo,1,32,5\n', "not a CSV file"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(StoreError, match=words) as caught:
+        read(tmp_path, text)
+    assert "\n" not in str(caught.value)
+    assert "table.csv" in str(caught.value)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(StoreError, match="UTF-8"):
+        from_csv(path)
+
+
+junk = st.text(alphabet=st.sampled_from("abcegimnoprstuz_,;.\"'\n\r\0 0123456789-+é"), max_size=200)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["", HEADER, "gpus,minutes\n", HEADER + "gloo,1,32,5\n"]),
+    st.binary(max_size=60) | junk.map(str.encode),
+)
+def test_junk_is_never_anything_but_a_store_error(tmp_path: Path, start: str, rest: bytes) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(start.encode() + rest)
+    try:
+        rows = from_csv(path)
+    except StoreError as error:
+        assert "\n" not in str(error)
+    else:
+        assert rows

@@ -1,0 +1,63 @@
+"""Speedup and efficiency as published, and what is no scaling."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.scaling import analyze_scaling, efficiency, speedup
+
+
+def test_times_of_a_fixed_amount_of_work() -> None:
+    points = analyze_scaling(120.0, {8: 20.0, 2: 65.0, 4: 35.0})
+    assert [p.group_size for p in points] == [2, 4, 8]
+    assert [round(p.speedup, 3) for p in points] == [1.846, 3.429, 6.0]
+    assert [round(100 * p.efficiency, 1) for p in points] == [92.3, 85.7, 75.0]
+    assert not any(p.faster_than_linear for p in points)
+
+
+def test_throughputs() -> None:
+    (point,) = analyze_scaling(1724.4, {2: 2261.0}, kind="throughput")
+    assert (round(point.speedup, 3), round(point.efficiency, 3)) == (1.311, 0.656)
+
+
+def test_faster_than_linear_is_flagged() -> None:
+    (point,) = analyze_scaling(100.0, {2: 40.0})
+    assert point.faster_than_linear
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    (point,) = analyze_scaling(np.float64(10), {np.int64(2): np.float64(5)})  # type: ignore[dict-item]
+    assert (point.speedup, point.efficiency) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf, None, "120", True])
+def test_a_value_that_is_not_positive_is_refused(bad: object) -> None:
+    with pytest.raises(ValueError, match="expected a positive number"):
+        analyze_scaling(bad, {2: 1.0})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="group size 2"):
+        analyze_scaling(1.0, {2: bad})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("bad", [0, -2, 2.5, None, "2", True])
+def test_a_group_size_that_is_not_whole_is_refused(bad: object) -> None:
+    with pytest.raises(ValueError, match="whole number >= 1"):
+        analyze_scaling(1.0, {bad: 1.0})  # type: ignore[dict-item]
+
+
+def test_other_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="kind 'speed'"):
+        analyze_scaling(1.0, {2: 1.0}, kind="speed")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="got list"):
+        analyze_scaling(1.0, [65.0])  # type: ignore[arg-type]
+
+
+def test_efficiency_has_the_relative_interval_of_the_speedup() -> None:
+    gain = speedup(LogMean.of_runs([100, 101, 99]), LogMean.of_runs([180, 182, 178]))
+    half = efficiency(gain, 2)
+    assert half.value == pytest.approx(gain.value / 2)
+    assert gain.interval is not None
+    assert half.interval == pytest.approx((gain.interval[0] / 2, gain.interval[1] / 2))

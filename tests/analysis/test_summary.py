@@ -1,0 +1,260 @@
+"""Records to rows: baselines, mixed outcomes, notes, and never a NaN."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbench.analysis.configuration import distinct_notes
+from dpbench.analysis.environments import environment_notes
+from dpbench.analysis.frame import to_frame
+from dpbench.analysis.rows import ROW_KEYS, to_row
+from dpbench.analysis.summary import summarize
+from dpbench.environment import capture
+from dpbench.records import Status
+from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
+
+
+def test_repetitions_become_one_row() -> None:
+    runs = [run(trial(repetition=r), speed) for r, speed in enumerate((100.0, 110.0, 121.0))]
+    (row,) = summarize(runs)
+    assert row.throughput is not None
+    assert row.throughput.value == pytest.approx(110.0)
+    assert row.throughput.unit == "images/s"
+    assert row.throughput.sample_size == 3
+    assert (row.repetitions, row.timed_steps, row.verified) == (3, 4, True)
+    assert (row.status, row.reason, row.notes) == (Status.COMPLETED, None, ())
+    assert row.final_loss is not None
+    assert row.final_loss.interval == pytest.approx((1.5, 1.5))
+    assert row.loss_delta_per_step is not None
+    assert row.loss_delta_per_step.value == pytest.approx(0.5 / 4)
+    assert row.peak_memory_bytes == 300 * 2**20
+
+
+def test_speedups_have_their_own_baselines() -> None:
+    rows = summarize(
+        [
+            run(trial("single", "none"), 100.0),
+            run(trial("ddp", "gloo"), 80.0),
+            run(trial("ddp", "gloo", 2), 150.0),
+        ]
+    )
+    one, two, single = rows
+    assert two.speedup is not None
+    assert two.speedup.value == pytest.approx(150 / 80)
+    assert two.absolute_speedup is not None
+    assert two.absolute_speedup.value == pytest.approx(1.5)
+    assert two.efficiency is not None
+    assert two.efficiency.value == pytest.approx(150 / 160)
+    for row in (one, single):
+        assert row.speedup is not None
+        assert (row.speedup.value, row.speedup.basis) == (1.0, "baseline")
+
+
+def test_strong_scaling_compares_at_the_same_global_batch() -> None:
+    one, two = summarize(
+        [
+            run(trial(scaling="strong"), 100.0),
+            run(trial(group_size=2, scaling="strong"), 180.0),
+        ]
+    )
+    assert (one.global_batch_size, two.global_batch_size) == (32, 32)
+    assert two.speedup is not None
+    assert two.speedup.value == pytest.approx(1.8)
+
+
+def test_rows_are_sorted_as_implementations_are_registered() -> None:
+    specs = [
+        trial("independent", "none"),
+        trial("ddp", "nccl"),
+        trial("ddp", "gloo", 2),
+        trial("ddp", "gloo", 1, 64),
+        trial("ddp", "gloo", 1, 32),
+        trial("dp", "threads"),
+    ]
+    labels = [row.label for row in summarize([run(spec, 10.0) for spec in specs])]
+    assert labels == [
+        "dp ×1, batch 32",
+        "ddp/gloo ×1, batch 32",
+        "ddp/gloo ×1, batch 64",
+        "ddp/gloo ×2, batch 32",
+        "ddp/nccl ×1, batch 32",
+        "independent ×1, batch 32",
+    ]
+
+
+def test_a_missing_baseline_is_noted() -> None:
+    (row,) = summarize([run(trial(group_size=2), 150.0)])
+    assert row.speedup is None
+    assert "no speedup, because ddp/gloo ×1, batch 32" in row.notes[0]
+
+
+def test_the_worst_repetition_decides_and_the_others_are_still_shown() -> None:
+    (row,) = summarize(
+        [
+            run(trial(repetition=0), 100.0),
+            record(trial(repetition=1), status=Status.TIMED_OUT, reason="no step for 60 s"),
+            record(trial(repetition=2), status=Status.FAILED, reason="rank 1 exited"),
+        ]
+    )
+    assert row.status is Status.FAILED
+    assert row.reason == "1 of 3 repetitions failed: rank 1 exited"
+    assert row.repetitions == 1
+    assert row.throughput is not None
+    assert row.throughput.value == pytest.approx(100.0)
+
+
+def test_skipped_only_if_all_are_skipped() -> None:
+    skipped = [
+        record(trial(repetition=r), status=Status.SKIPPED, reason="no CUDA device")
+        for r in range(2)
+    ]
+    (row,) = summarize(skipped)
+    assert (row.status, row.reason) == (Status.SKIPPED, "no CUDA device")
+    (row,) = summarize([skipped[0], run(trial(repetition=1), 100.0)])
+    assert row.status is Status.COMPLETED
+    assert row.reason == "1 of 2 repetitions skipped: no CUDA device"
+
+
+@pytest.mark.parametrize("status", [Status.WRONG_GRADIENTS, Status.COMPLETED])
+def test_wrong_gradients_never_have_a_speed(status: Status) -> None:
+    (row,) = summarize(
+        [
+            run(trial(repetition=0), 100.0),
+            run(trial(repetition=1), 900.0, status=status, verification=WRONG),
+        ]
+    )
+    assert row.status is Status.WRONG_GRADIENTS
+    assert row.verified is False
+    assert row.reason is not None
+    assert "conv1.weight" in row.reason
+    measured = {key for key, value in to_row(row).items() if value is not None}
+    assert not measured & {"images_per_second", "speedup", "step_seconds_p50", "final_loss"}
+
+
+def test_wrong_gradients_are_no_baseline() -> None:
+    wrong, right = summarize(
+        [
+            run(trial(), 100.0, status=Status.WRONG_GRADIENTS, verification=WRONG),
+            run(trial(group_size=2), 180.0),
+        ]
+    )
+    assert wrong.throughput is None
+    assert right.throughput is not None
+    assert right.speedup is None
+
+
+def test_different_environments_are_noted() -> None:
+    rows = summarize(
+        [
+            run(trial(repetition=0), 100.0, environment_id="e0"),
+            run(trial(repetition=1), 101.0, environment_id="e1"),
+            run(trial(group_size=2), 180.0, environment_id="e2"),
+        ]
+    )
+    notes = distinct_notes(rows)
+    assert any("its repetitions come from 2 environments (e0, e1)" in note for note in notes)
+    assert any("from another environment (e0, e1)" in note for note in notes)
+
+
+def test_environment_notes_say_what_differs() -> None:
+    here = capture()
+    there = replace(here, cores=here.cores + 62)
+    records = [
+        run(trial(), 100.0, environment_id="a"),
+        run(trial(group_size=2), 100.0, environment_id="b"),
+    ]
+    notes = environment_notes(records, {"a": here, "b": there})
+    assert notes[0] == "trials come from 2 environments: a (1), b (1)"
+    assert f"cores: {here.cores} -> {there.cores}" in notes[1]
+    assert environment_notes(records[:1], {"a": here}) == ()
+    assert environment_notes(records[:1], {}) == ("environment a of 1 trial is not stored",)
+
+
+def test_a_trial_that_was_run_again_counts_once() -> None:
+    (row,) = summarize(
+        [record(trial(), status=Status.FAILED, reason="killed"), run(trial(), 100.0)]
+    )
+    assert (row.status, row.repetitions) == (Status.COMPLETED, 1)
+    assert row.notes == ("ddp/gloo ×1, batch 32: 1 trial run again; the last record counts",)
+
+
+def test_rows_that_look_alike_say_what_differs() -> None:
+    rows = summarize([run(trial(), 100.0), run(trial(timed_steps=8), 100.0)])
+    assert "they differ in timed_steps: 4 -> 8" in rows[1].notes[0]
+
+
+def test_completed_without_a_window_is_noted() -> None:
+    empty = record(trial(), [rank(0, window([], 0))])
+    (row,) = summarize([empty])
+    assert row.throughput is None
+    assert "without a timed window" in row.notes[0]
+
+
+def test_losses_that_are_not_finite_are_left_out_and_noted() -> None:
+    (row,) = summarize([run(trial(), 100.0, losses=(1.0, math.nan, 1.0, 1.0))])
+    assert row.final_loss is None
+    assert "not finite" in row.notes[0]
+
+
+def test_exposed_communication_is_averaged_over_repetitions() -> None:
+    # Steps of 0.32 s with synchronization; 0.30 s and 0.28 s without it.
+    runs = [
+        run(trial(repetition=r), 100.0, without_sync=seconds)
+        for r, seconds in enumerate((0.30, 0.28))
+    ]
+    (row,) = summarize(runs)
+    assert row.exposed_communication_seconds is not None
+    assert row.exposed_communication_seconds.value == pytest.approx(0.03)
+    assert row.exposed_communication_seconds.half_width == pytest.approx(12.7062 * 0.01, rel=1e-4)
+
+
+def test_frame_has_the_keys_of_the_rows() -> None:
+    frame = to_frame(summarize([run(trial(), 100.0), run(trial(group_size=2), 180.0)]))
+    assert tuple(frame.columns) == ROW_KEYS
+    assert frame["speedup"].tolist() == pytest.approx([1.0, 1.8])
+    assert tuple(to_frame(()).columns) == ROW_KEYS
+
+
+seconds = st.floats(min_value=0, max_value=1e6, allow_nan=False)
+losses = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@st.composite
+def records(draw: st.DrawFn):
+    spec = trial(
+        draw(st.sampled_from(["ddp", "single"])),
+        draw(st.sampled_from(["gloo", "none"])),
+        draw(st.integers(1, 3)),
+        repetition=draw(st.integers(0, 2)),
+    )
+    status = draw(st.sampled_from(Status))
+    steps = draw(st.integers(0, 3))
+    ranks = [
+        rank(
+            number,
+            window(
+                draw(st.lists(seconds, min_size=steps, max_size=steps)),
+                draw(st.integers(0, 10**9)),
+                draw(st.lists(losses, min_size=steps, max_size=steps)),
+            ),
+            without_sync=draw(
+                st.none() | st.builds(window, st.lists(seconds, max_size=3), st.just(1))
+            ),
+        )
+        for number in range(draw(st.integers(0, 2)))
+    ]
+    found = draw(st.sampled_from([None, PASSED, WRONG]))
+    return record(spec, ranks, status=status, verification=found)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(records(), max_size=8))
+def test_summaries_hold_no_nan(some_records: list) -> None:
+    for row in summarize(some_records):
+        for value in to_row(row).values():
+            assert not isinstance(value, float) or math.isfinite(value)

@@ -1,0 +1,201 @@
+"""dpbench report as people call it: what it prints where, and what it writes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from dpbench.cli.report import report
+from dpbench.environment import capture
+from dpbench.errors import StoreError, UnknownName, UsageError
+from dpbench.records import Status
+from dpbench.specs import SweepSpec
+from dpbench.store import SweepStore
+from tests.analysis.builders import record, run, trial
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+RTX3090 = PUBLISHED / "torch_ddp_rtx3090.csv"
+TABICL = PUBLISHED / "tabtune_tabicl.csv"
+
+app = typer.Typer()
+app.command()(report)
+
+
+@app.callback()
+def _root() -> None:
+    """Makes the function a command among others."""
+
+
+def invoke(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(app, ["report", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def sweep_folder(tmp_path: Path) -> Path:
+    spec = trial()
+    sweep = SweepSpec(
+        workload=spec.workload,
+        implementations=("ddp",),
+        backends=("gloo",),
+        group_sizes=(1, 2),
+        batch_sizes=(32,),
+        devices=("cpu", "cpu"),
+        warmup_steps=2,
+        timed_steps=4,
+        repetitions=3,
+        threads_per_replica=1,
+        time_limit_seconds=60.0,
+    )
+    environment = capture()
+    folder = tmp_path / "demo"
+    with SweepStore.create(folder, sweep, ["dpbench", "sweep"]) as store:
+        store.add_environment(environment)
+        for repetition, (one, two) in enumerate([(100.0, 180.0), (102.0, 181.0), (99.0, 178.0)]):
+            for group_size, speed in ((1, one), (2, two)):
+                store.append(
+                    run(
+                        trial(group_size=group_size, repetition=repetition),
+                        speed,
+                        environment_id=environment.environment_id,
+                    )
+                )
+        store.append(
+            record(
+                trial(backend="nccl"),
+                status=Status.SKIPPED,
+                reason="no CUDA device is visible",
+                environment_id=environment.environment_id,
+            )
+        )
+    return folder
+
+
+def test_published_table_prints_the_known_speedups() -> None:
+    result = invoke(RTX3090)
+    lines = [line for line in result.stdout.splitlines() if line.startswith("published")]
+    for backend, speedups, efficiencies in (
+        ("gloo", ("1.311", "1.478", "1.667", "1.724"), ("65.6", "73.9", "83.3", "86.2")),
+        ("nccl", ("1.688", "1.790", "1.897", "1.878"), ("84.4", "89.5", "94.9", "93.9")),
+    ):
+        cells = [line.split() for line in lines if line.split()[1:3] == [backend, "2"]]
+        assert tuple(line[5] for line in cells) == speedups
+        assert tuple(line[6] for line in cells) == efficiencies
+
+
+def test_published_times_print_the_known_speedups() -> None:
+    stdout = invoke(TABICL).stdout
+    for expected in ("1.846", "3.429", "6.000", "92.3 %", "85.7 %", "75.0 %", "(claimed)"):
+        assert expected in stdout
+
+
+def test_a_csv_file_writes_nothing_unless_asked(tmp_path: Path) -> None:
+    copy = tmp_path / "table.csv"
+    copy.write_bytes(RTX3090.read_bytes())
+    invoke(copy)
+    assert list(tmp_path.iterdir()) == [copy]
+    result = invoke(copy, "--output", tmp_path / "out", "--no-charts")
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        "table.txt",
+        "table.md",
+        "table.csv",
+        "table.json",
+    }
+    assert f"tables in {tmp_path / 'out'}" in result.stderr
+
+
+def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path) -> None:
+    result = invoke(sweep_folder)
+    assert result.exit_code == 0
+    assert "ddp" in result.stdout
+    assert "skipped: no CUDA device" in result.stdout
+    assert "charts in" in result.stderr
+    assert "charts in" not in result.stdout
+    report_folder = sweep_folder / "report"
+    assert (report_folder / "table.txt").read_text() == result.stdout
+    assert (report_folder / "charts" / "throughput_by_group_size.png").stat().st_size > 1000
+    assert not list(report_folder.rglob("*.tmp"))
+
+
+def test_json_has_plain_rows_on_stdout_and_nothing_else(sweep_folder: Path) -> None:
+    result = invoke(sweep_folder, "--json", "--no-charts")
+    rows = json.loads(result.stdout)
+    assert [row["status"] for row in rows] == ["completed", "completed", "skipped"]
+    assert rows[1]["speedup"] == pytest.approx(1.7907, abs=1e-3)
+    assert rows[2]["images_per_second"] is None
+    assert not (sweep_folder / "report" / "charts").exists()
+
+
+def test_seed_columns_are_the_four_of_the_readme() -> None:
+    lines = invoke(RTX3090, "--columns", "seed").stdout.splitlines()
+    assert lines[:3] == [
+        "Backend | Proc Group | Batch | Images/s |",
+        "--------+------------+-------+----------|",
+        "gloo    | 1          | 32    | 1724.4   |",
+    ]
+    assert lines[-2:] == [
+        "nccl    | 2          | 256   | 4024.5   |",
+        "--------+------------+-------+----------|",
+    ]
+    assert len(lines) == 19
+
+
+def test_a_cut_off_last_line_is_said_on_stderr(sweep_folder: Path) -> None:
+    with (sweep_folder / "trials.jsonl").open("a") as trials:
+        trials.write('{"schema_version": 1, "tri')
+    result = invoke(sweep_folder, "--no-charts")
+    assert "cut off" in result.stderr
+    assert "cut off" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (["--format", "jsn"], UnknownName, "Did you mean 'json'"),
+        (["--columns", "backend,speed"], UnknownName, "unknown column 'speed'"),
+        (["--columns", "backend,backend"], UsageError, "each column once"),
+        (["--columns", ""], UnknownName, "unknown column ''"),
+        (["--json", "--format", "csv"], UsageError, "contradict"),
+    ],
+)
+def test_bad_options_are_usage_errors(
+    arguments: list[str], error: type[UsageError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        invoke(RTX3090, *arguments)
+
+
+@pytest.mark.parametrize("name", ["absent", "absent.csv"])
+def test_an_absent_path_is_an_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match=name):
+        invoke(tmp_path / name)
+
+
+def test_another_file_is_a_usage_error(tmp_path: Path) -> None:
+    path = tmp_path / "trials.jsonl"
+    path.touch()
+    with pytest.raises(UsageError, match="expected a results folder or a .csv file"):
+        invoke(path)
+
+
+def test_an_unwritable_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot write the report"):
+        invoke(RTX3090, "--output", tmp_path / "file" / "out")
+
+
+def test_help_needs_no_heavy_import() -> None:
+    code = (
+        "import sys, dpbench.cli.report; "
+        "heavy = {'pandas', 'matplotlib', 'numpy', 'torch', 'scipy', 'tabulate'}; "
+        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,131 @@
+"""Real ranks that really fail: each failure is an outcome with its first cause, in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dpbench.launch.agent import ElasticLauncher
+from dpbench.launch.launcher import Outcome
+from dpbench.launch.machine import Machine
+from dpbench.records import Status
+from dpbench.specs import TrialSpec
+from tests.builders import WORKLOAD, trial_spec
+
+MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+LIMIT_SECONDS = 3.0
+
+
+def faulty(kind: str, **changes: object) -> TrialSpec:
+    workload = replace(
+        WORKLOAD, architecture=f"tests.launch.faulty:{kind}", dataset="synthetic"
+    )
+    return trial_spec(workload=workload, **changes)
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ElasticLauncher]:
+    """A launcher whose server is warm, so that times are those of the ranks."""
+    logs = tmp_path_factory.mktemp("logs")
+    launcher = ElasticLauncher(MACHINE, prepared=None, logs=logs)
+    assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
+    yield launcher
+
+
+def timed(launcher: ElasticLauncher, trial: TrialSpec) -> tuple[Outcome, float]:
+    start = time.monotonic()
+    outcome = launcher.run(trial, LIMIT_SECONDS)
+    seconds = time.monotonic() - start
+    assert ranks_alive() == []
+    return outcome, seconds
+
+
+def ranks_alive() -> list[int]:
+    """Grandchildren of this process: the forkserver's children are the ranks."""
+    this = psutil.Process()
+    return [
+        process.pid
+        for process in this.children(recursive=True)
+        if process.ppid() != this.pid and process.status() != psutil.STATUS_ZOMBIE
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "reason"),
+    [
+        ("Raises", Status.FAILED, "rank 1 raised ValueError: the loss function is broken"),
+        ("Exits", Status.FAILED, "rank 1 exited with status 7"),
+        ("Killed", Status.FAILED, "rank 1 was killed by SIGKILL"),
+        ("RunsOutOfMemory", Status.OUT_OF_MEMORY, "rank 1 ran out of memory: RuntimeError"),
+    ],
+)
+@pytest.mark.parametrize("implementation", ["ddp", "torch-ddp"])
+def test_a_rank_that_ends_is_named_within_two_seconds(
+    launcher: ElasticLauncher, implementation: str, kind: str, status: Status, reason: str
+) -> None:
+    outcome, seconds = timed(launcher, faulty(kind, implementation=implementation))
+    assert outcome.status is status
+    assert (outcome.reason or "").startswith(reason)
+    assert seconds < 2.0 + 1.0  # and what it takes to start
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("Hangs", "rank 1 was in misbehave (faulty.py:"), ("Stops", "rank 1 did not respond")],
+)
+@pytest.mark.parametrize("implementation", ["ddp", "torch-ddp"])
+def test_a_rank_that_hangs_is_named_soon_after_the_limit(
+    launcher: ElasticLauncher, implementation: str, kind: str, reason: str
+) -> None:
+    outcome, seconds = timed(launcher, faulty(kind, implementation=implementation))
+    assert outcome.status is Status.TIMED_OUT
+    assert outcome.reason is not None
+    assert outcome.reason.startswith("no result after 3 s: ")
+    assert reason in outcome.reason
+    assert LIMIT_SECONDS <= seconds < LIMIT_SECONDS + 5.0
+
+
+@pytest.mark.parametrize("implementation", ["dp", "single"])
+def test_a_trial_of_one_process_fails_the_same_way(
+    launcher: ElasticLauncher, implementation: str
+) -> None:
+    backend = "threads" if implementation == "dp" else "none"
+    size = 2 if implementation == "dp" else 1
+    trial = faulty("Raises", implementation=implementation, backend=backend, group_size=size)
+    outcome, _ = timed(launcher, trial)
+    assert outcome.status is Status.FAILED
+    assert "the loss function is broken" in (outcome.reason or "")
+
+
+def test_a_loss_that_is_not_finite_is_a_diverged_trial(launcher: ElasticLauncher) -> None:
+    outcome, _ = timed(launcher, faulty("Diverges"))
+    assert outcome.status is Status.DIVERGED
+    assert outcome.reason == "the loss is not finite from timed step 1 on"
+
+
+@pytest.mark.parametrize("implementation", ["ddp", "torch-ddp"])
+def test_a_loss_that_does_not_split_over_shards_is_wrong_gradients_and_no_speed(
+    launcher: ElasticLauncher, implementation: str
+) -> None:
+    outcome, _ = timed(launcher, faulty("DependsOnItsShard", implementation=implementation))
+    assert outcome.status is Status.WRONG_GRADIENTS
+    assert outcome.ranks == ()
+    assert outcome.verification is not None
+    assert not outcome.verification.passed
+    assert "gradients differ from one process by" in (outcome.reason or "")
+
+
+def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path: Path) -> None:
+    launcher = ElasticLauncher(MACHINE, prepared=None, logs=tmp_path)
+    launcher.run(faulty("Healthy"), 60)
+    assert list(tmp_path.iterdir()) == []
+    launcher.run(faulty("Raises"), 60)
+    (folder,) = tmp_path.iterdir()
+    logs = [path.read_text() for path in folder.rglob("stderr.log")]
+    assert any("ValueError: the loss function is broken" in text for text in logs)

@@ -1,0 +1,156 @@
+"""Real trials of every implementation: proved gradients, counted steps, disjoint samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from dpbench.data.registry import prepare
+from dpbench.launch.agent import ElasticLauncher
+from dpbench.launch.launcher import Outcome
+from dpbench.launch.machine import inspect_machine
+from dpbench.records import Status
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from tests.builders import WORKLOAD, trial_spec
+
+MLP = replace(WORKLOAD, architecture="mlp")
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ElasticLauncher]:
+    folder = tmp_path_factory.mktemp("trials")
+    prepared = prepare("digits", data_dir=None, cache=folder)
+    yield ElasticLauncher(inspect_machine(), prepared.folder, folder / "logs")
+
+
+def configurations() -> list[tuple[str, int]]:
+    """Every implementation that runs on a CPU at group sizes 1 and 2, and dp at 4."""
+    pairs = [
+        (name, size)
+        for name, traits in IMPLEMENTATIONS.items()
+        for size in (1, 2)
+        if size <= (traits.largest_group or size) and name != "torch-dp"
+    ]
+    return [*pairs, ("dp", 4)]
+
+
+def trial_of(implementation: str, size: int, **changes: object) -> TrialSpec:
+    backend = IMPLEMENTATIONS[implementation].backend or "gloo"
+    values: dict[str, object] = {"workload": MLP, **changes}
+    return trial_spec(implementation=implementation, backend=backend, group_size=size, **values)
+
+
+def completed(launcher: ElasticLauncher, trial: TrialSpec) -> Outcome:
+    outcome = launcher.run(trial, 60)
+    assert outcome.reason is None
+    assert outcome.status is Status.COMPLETED
+    assert outcome.verification is not None
+    assert outcome.verification.passed
+    return outcome
+
+
+@pytest.mark.parametrize(("implementation", "size"), configurations())
+def test_gradients_are_those_of_one_process(
+    launcher: ElasticLauncher, implementation: str, size: int
+) -> None:
+    outcome = completed(launcher, trial_of(implementation, size))
+    assert outcome.verification is not None
+    assert outcome.verification.max_relative_error < 1e-12
+    assert outcome.verification.tensors_compared == 12
+
+
+@pytest.mark.parametrize("implementation", ["dp", "ddp", "torch-ddp"])
+def test_uneven_shards_and_accumulation_keep_the_gradients_exact(
+    launcher: ElasticLauncher, implementation: str
+) -> None:
+    trial = trial_of(implementation, 2, scaling="strong", batch_size=7, accumulation_steps=3)
+    outcome = completed(launcher, trial)
+    assert outcome.verification is not None
+    assert outcome.verification.max_relative_error < 1e-12
+    assert sum(rank.timed.samples for rank in outcome.ranks) == 7 * 3 * trial.timed_steps
+
+
+def test_exactly_the_steps_that_were_asked_for_are_taken(launcher: ElasticLauncher) -> None:
+    outcome = completed(launcher, trial_of("ddp", 2, warmup_steps=2, timed_steps=5))
+    for rank in outcome.ranks:
+        assert (rank.warmup_steps, rank.timed_steps) == (2, 5)
+        assert len(rank.timed.step_seconds) == len(rank.timed.losses) == 5
+        assert math.isclose(sum(rank.timed.step_seconds), rank.timed.seconds, rel_tol=1e-9)
+        assert rank.timed.samples == 4 * 5
+
+
+def test_no_warmup_is_allowed(launcher: ElasticLauncher) -> None:
+    outcome = completed(launcher, trial_of("ddp", 2, warmup_steps=0))
+    assert [rank.warmup_steps for rank in outcome.ranks] == [0, 0]
+
+
+def test_ranks_are_different_processes_on_different_samples(launcher: ElasticLauncher) -> None:
+    for name in ("ddp", "independent"):
+        ranks = completed(launcher, trial_of(name, 2)).ranks
+        assert len({rank.pid for rank in ranks}) == 2
+        assert len({rank.sample_checksum for rank in ranks}) == 2
+
+
+def test_replicas_stay_together_and_independent_copies_do_not(launcher: ElasticLauncher) -> None:
+    together = completed(launcher, trial_of("ddp", 2)).ranks
+    apart = completed(launcher, trial_of("independent", 2)).ranks
+    assert len({rank.final_checksum for rank in together}) == 1
+    assert len({rank.final_checksum for rank in apart}) == 2
+
+
+def test_all_trials_start_from_the_same_weights(launcher: ElasticLauncher) -> None:
+    outcomes = [
+        completed(launcher, trial_of(name, size))
+        for name, size in (("single", 1), ("dp", 2), ("torch-ddp", 2))
+    ]
+    assert len({rank.initial_checksum for outcome in outcomes for rank in outcome.ranks}) == 1
+
+
+def test_at_the_same_global_batch_every_implementation_sees_the_same_loss(
+    launcher: ElasticLauncher,
+) -> None:
+    """mlp has no dropout: the curve is a property of the mathematics, not of the group."""
+    curves = []
+    for name, size in (("single", 1), ("dp", 2), ("ddp", 2), ("torch-ddp", 2)):
+        outcome = completed(launcher, trial_of(name, size, scaling="strong", batch_size=8))
+        curve = [sum(losses) / len(losses) for losses in zip(*_losses(outcome), strict=True)]
+        curves.append(curve)
+    for curve in curves[1:]:
+        assert curve == pytest.approx(curves[0], rel=1e-5)
+
+
+def test_accumulated_micro_steps_are_reduced_once(launcher: ElasticLauncher) -> None:
+    once = completed(launcher, trial_of("ddp", 2)).ranks[0]
+    accumulated = completed(launcher, trial_of("ddp", 2, accumulation_steps=4)).ranks[0]
+    assert once.collectives_per_step == accumulated.collectives_per_step
+    assert once.reduced_bytes_per_step == accumulated.reduced_bytes_per_step == 1_863_690 * 4
+
+
+def test_what_communicates_is_also_timed_without_synchronization(
+    launcher: ElasticLauncher,
+) -> None:
+    for name in ("ddp", "torch-ddp", "dp"):
+        for rank in completed(launcher, trial_of(name, 2)).ranks:
+            assert rank.without_sync is not None
+            assert len(rank.without_sync.step_seconds) == 3
+    assert completed(launcher, trial_of("single", 1)).ranks[0].without_sync is None
+
+
+def test_torch_data_parallel_is_refused_on_the_cpu(launcher: ElasticLauncher) -> None:
+    reason = launcher.unusable_reason(trial_of("torch-dp", 2))
+    assert reason is not None
+    assert "no CPU replicas" in reason
+
+
+def test_nccl_is_refused_without_a_gpu(launcher: ElasticLauncher) -> None:
+    reason = launcher.unusable_reason(trial_spec(backend="nccl"))
+    assert reason is not None
+    assert "nccl" in reason
+
+
+def _losses(outcome: Outcome) -> list[tuple[float, ...]]:
+    return [rank.timed.losses for rank in outcome.ranks]
+
