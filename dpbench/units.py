@@ -1,28 +1,8 @@
-"""All number formatting: a value, its interval, its unit.
-
-A number with an interval shows the digits that the interval supports (two significant digits of
-the half-width); a number without one says so where it is printed.
-"""
+"""Plain numbers with their units; numbers with intervals are written by `report.numbers`."""
 
 from __future__ import annotations
 
-import math
-
 KIBI = 1024
-
-
-def significant_decimals(half_width: float, digits: int = 2) -> int:
-    """Decimals that show `digits` significant digits of a half-width; 0 at the least."""
-    if not math.isfinite(half_width) or half_width <= 0:
-        return 3
-    return max(0, digits - 1 - math.floor(math.log10(half_width)))
-
-
-def with_interval(value: float, low: float, high: float, *, scale: float = 1.0) -> str:
-    """Writes "1724 ± 31", with the larger side of an asymmetric interval as half-width."""
-    half_width = max(high - value, value - low) * scale
-    decimals = min(significant_decimals(half_width), 6)
-    return f"{value * scale:,.{decimals}f} ± {half_width:,.{decimals}f}"
 
 
 def seconds(value: float) -> str:

@@ -13,6 +13,13 @@ import numpy as np
 from dpbench.errors import StoreError
 from dpbench.records import TrialRecord
 
+LARGEST_LOSS = float(np.finfo(np.float32).max)
+
+
+def is_finite(step_losses: Sequence[float]) -> bool:
+    """Tells whether all losses are numbers that single precision could hold."""
+    return all(abs(loss) <= LARGEST_LOSS for loss in step_losses)
+
 
 def losses(record: TrialRecord) -> tuple[float, ...]:
     """Loss of every timed step: the mean over ranks, weighted by the samples they consumed.
@@ -29,7 +36,9 @@ def losses(record: TrialRecord) -> tuple[float, ...]:
     if lengths in ([], [0]):
         return ()
     weights = np.array([window.samples for window in windows], dtype=np.float64)
-    weighted = weights @ np.array([window.losses for window in windows]) / weights.sum()
+    # A diverged loss may be infinite on one rank and not on another: that is a result, no mishap.
+    with np.errstate(invalid="ignore"):
+        weighted = (weights / weights.sum()) @ np.array([window.losses for window in windows])
     return tuple(float(loss) for loss in weighted)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,7 +119,7 @@ def _loss_metrics(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     runs = [(convergence.losses(record), record) for record in usable]
     runs = [(losses, record) for losses, record in runs if losses]
-    finite = [(losses, record) for losses, record in runs if all(map(math.isfinite, losses))]
+    finite = [(losses, record) for losses, record in runs if convergence.is_finite(losses)]
     notes = []
     if len(finite) < len(runs):
         bad = units.counted(len(runs) - len(finite), "completed repetition")

@@ -21,16 +21,25 @@ BATCHES = ((200, 20), (20, 10))
 """At least so many steps: so many batches. Fewer steps have no interval of their own."""
 
 
+SHORTEST_SECONDS = 1e-9
+
+
 def is_measured(record: TrialRecord) -> bool:
-    """Tells whether the record carries a speed at all."""
-    windows = [rank.timed for rank in record.ranks]
+    """Tells whether the record carries a speed at all: steps, seconds and samples."""
+    timed = [rank.timed for rank in record.ranks]
+    others = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
     return (
-        bool(windows)
-        and all(w.samples >= 0 and math.isfinite(w.seconds) and w.seconds >= 0 for w in windows)
-        and all(w.step_seconds for w in windows)
-        and max(w.seconds for w in windows) > 0
-        and sum(w.samples for w in windows) > 0
+        bool(timed)
+        and all(window.step_seconds for window in timed)
+        and all(_is_possible(window) for window in (*timed, *others))
+        and max(window.seconds for window in timed) >= SHORTEST_SECONDS
+        and sum(window.samples for window in timed) > 0
     )
+
+
+def _is_possible(window: Window) -> bool:
+    total = window.seconds + sum(window.step_seconds)
+    return math.isfinite(total) and window.seconds >= 0 and window.samples >= 0
 
 
 def elapsed_seconds(record: TrialRecord) -> float:

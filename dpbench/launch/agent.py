@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from os import kill
+from os import getpid, kill
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,7 +72,7 @@ def run_ranks(
         start = elastic_launch(_configuration(count, scratch), rank.main)
         try:
             with _own_signals(), _deadline(scratch, count, limit_seconds + KILL_GRACE_SECONDS):
-                results = start(work, scratch, limit_seconds)
+                results = start(work, scratch, limit_seconds, getpid())
             return [results[number] for number in range(count)]
         except SignalException as error:
             raise Interrupted(error.sigval) from None
@@ -105,8 +105,15 @@ class ElasticLauncher:
             reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
         except RanksFailed as failed:
             return failed.outcome
-        shutil.rmtree(scratch)
+        _remove(scratch)
         return judge(trial, reports)
+
+
+def _remove(scratch: Path) -> None:
+    """Deletes the folder of a completed trial, and that of all logs if it was the only one."""
+    shutil.rmtree(scratch)
+    with suppress(OSError):
+        scratch.parent.rmdir()
 
 
 def _prepare_server() -> None:

@@ -6,15 +6,17 @@ first cause of a failure: its pid, its exception, its stack if it hung.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
+import select
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -34,7 +36,6 @@ _LOST_PEER_WORDS = (
     "remote process exited",
 )
 _OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,12 @@ class Failure:
     out_of_memory: bool
 
 
-def main(work: Callable[[int], T], scratch: Path, limit_seconds: float) -> T:
+def main(
+    work: Callable[[int], T], scratch: Path, limit_seconds: float, launcher_pid: int
+) -> T:
     """Returns `work(rank)` for the rank that the environment names."""
     rank = int(os.environ["RANK"])
-    _die_with_the_launcher()
+    _end_with(launcher_pid)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank at once, wherever it is
     pid_path(scratch, rank).write_text(str(os.getpid()))
     with stack_path(scratch, rank).open("w") as stack:
@@ -119,11 +122,25 @@ def _innermost_frame(error: BaseException) -> str:
     return f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
-def _die_with_the_launcher() -> None:
-    """Asks Linux to kill this process when its parent ends, even by kill -9."""
-    if sys.platform != "linux":
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+def _end_with(launcher_pid: int) -> None:
+    """Ends this process as soon as the launcher is gone, even by kill -9.
+
+    A thread that sleeps in the kernel until then. The parent-death signal would not do: the
+    parent of a rank is the fork server, which lives as long as any rank does.
+    """
+
+    def end() -> None:
+        _wait_for_end_of(launcher_pid)
         os._exit(1)
+
+    threading.Thread(target=end, name="launcher-watch", daemon=True).start()
+
+
+def _wait_for_end_of(pid: int) -> None:
+    if hasattr(os, "pidfd_open"):  # Linux
+        select.select([os.pidfd_open(pid)], [], [])
+        return
+    with suppress(ProcessLookupError):
+        while True:
+            os.kill(pid, 0)
+            time.sleep(1.0)

@@ -65,5 +65,6 @@ def _as_bytes(tensor: Tensor) -> Tensor:
 
 def _unpack(flat: Tensor, piece: Sequence[Tensor]) -> None:
     with torch.no_grad():
-        for tensor, part in zip(piece, flat.split([t.nbytes for t in piece]), strict=True):
+        parts = torch.split(flat, [tensor.nbytes for tensor in piece])
+        for tensor, part in zip(piece, parts, strict=True):
             tensor.data.copy_(part.view(tensor.dtype).view(tensor.shape))

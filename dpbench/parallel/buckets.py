@@ -79,6 +79,7 @@ class Bucket:
         backends = dist.get_backend_config(group)
         self._averages = first.device.type == "cuda" and "cuda:nccl" in backends
         self._work: dist.Work | None = None
+        self._replaced: list[tuple[nn.Parameter, Tensor]] = []
 
     @property
     def nbytes(self) -> int:
@@ -97,29 +98,34 @@ class Bucket:
         assert self._work is not None
         self._work.wait()
         self._work = None
-        for parameter, view in zip(self.parameters, self._views, strict=True):
-            if parameter.grad is None or not parameter.grad.is_set_to(view):
-                parameter.grad = view
+        for parameter, view in self._replaced:
+            parameter.grad = view
+        self._replaced = []
 
     def _collect(self) -> None:
         """Bring all gradients into the flat tensor, scaled unless the collective averages."""
-        outside: list[tuple[Tensor, Tensor]] = []
+        targets: list[Tensor] = []
+        sources: list[Tensor] = []
         for parameter, view in zip(self.parameters, self._views, strict=True):
             gradient = parameter.grad
+            if gradient is not None and gradient.is_set_to(view):
+                continue
+            self._replaced.append((parameter, view))
             if gradient is None:  # autograd reached the parameter without a gradient
                 view.zero_()
             elif gradient.is_sparse:
                 raise RuntimeError("DistributedDataParallel does not reduce sparse gradients")
-            elif not gradient.is_set_to(view):
-                outside.append((view, gradient.detach()))
-        if self._averages or len(outside) < len(self.parameters) or self._views_are_small():
-            if outside:
+            else:
+                targets.append(view)
+                sources.append(gradient)
+        if self._averages or len(targets) < len(self._views) or self._views_are_small():
+            if targets:
                 # One call for all of them; underscored, but torch's documented foreach family.
-                torch._foreach_copy_(*map(list, zip(*outside, strict=True)))
+                torch._foreach_copy_(targets, sources)
             if not self._averages:
                 self._flat.mul_(self._scale)
             return
-        for view, gradient in outside:
+        for view, gradient in zip(targets, sources, strict=True):
             torch.mul(gradient, self._scale, out=view)
 
     def _views_are_small(self) -> bool:

@@ -132,7 +132,7 @@ class DataParallel(nn.Module):
         if not number or not math.isfinite(scale):
             raise ValueError(f"got scale={scale!r}, expected a finite number")
         loss = self._last_loss.take()
-        loss.backward(torch.full_like(loss, scale))
+        torch.autograd.backward(loss, torch.full_like(loss, scale))
 
     @contextmanager
     def without_reduction(self) -> Iterator[None]:

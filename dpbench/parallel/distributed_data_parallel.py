@@ -30,7 +30,8 @@ class DistributedDataParallel(nn.Module):
     - Whether a backward reduces is decided by the last forward with gradients enabled: yes,
       unless `no_sync` was active. It does so once; another backward of the same graph adds to the
       local gradients only.
-    - Buffers are sent from rank 0 before each training forward that reduces; never in eval.
+    - Buffers are sent from rank 0 before each training forward that reduces; never in eval, and
+      not if the module has its first buffer only after construction.
     - Every parameter must take part in the loss; otherwise the next forward raises.
     - Keep the wrapper until its backward is done: with it go the hooks on the parameters.
     - It cannot be pickled or copied; save `ddp.module` or a state dict.
@@ -79,7 +80,8 @@ class DistributedDataParallel(nn.Module):
         require_agreement(module, options, self.process_group, parameters[0].device)
         broadcast_coalesced([*parameters, *module.buffers()], self.process_group)
         self.module = module
-        self.broadcast_buffers = broadcast_buffers
+        # Decided once, as looking for buffers at each step costs more than it can find.
+        self._sends_buffers = broadcast_buffers and any(True for _ in module.buffers())
         self.broadcast_bytes = 0
         self._syncs = True
         self._reducer = Reducer(module.named_parameters(), self.process_group, caps)
@@ -93,8 +95,8 @@ class DistributedDataParallel(nn.Module):
         """
         trains = torch.is_grad_enabled()
         if trains and self._syncs:
-            self._reducer.prepare()
-            if self.broadcast_buffers and self.training:
+            self._reducer.prepare(may_communicate=self.training)
+            if self._sends_buffers and self.training:
                 self.broadcast_bytes += broadcast_coalesced(
                     self.module.buffers(), self.process_group
                 )

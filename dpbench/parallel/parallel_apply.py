@@ -188,8 +188,11 @@ class _Region:
         """The gradients of each graph: on the CPU in its worker, on CUDA in this thread."""
 
         def job(*indices: int) -> Callable[[], list[Gradients]]:
-            chosen = [[values[i] for i in indices] for values in (graphs, received, wanted)]
-            return lambda: _gradients(*chosen, keep)  # type: ignore[arg-type]
+            def pick(values: list[Any]) -> list[Any]:
+                return [values[i] for i in indices]
+
+            chosen = pick(graphs), pick(received), pick(wanted)
+            return lambda: _gradients(*chosen, keep)
 
         cuda = [i for i, graph in enumerate(graphs) if graph.replica.device.type == "cuda"]
         cpu = [i for i in range(len(graphs)) if i not in cuda]
@@ -228,8 +231,13 @@ def _attach(region: _Region, outputs: list[Any]) -> list[Any]:
     if not any(graph.outputs for graph in graphs):
         return outputs
     sources = [source for graph in graphs for source in graph.sources]
-    attached: Iterator[Tensor] = iter(_ParallelRegion.apply(region, *region.trained, *sources))
-    return map_tensors(lambda tensor: next(attached) if tensor.requires_grad else tensor, outputs)
+    attached: Iterator[Tensor] = iter(
+        _ParallelRegion.apply(region, *region.trained, *sources)  # type: ignore[no-untyped-call]
+    )
+    result: list[Any] = map_tensors(
+        lambda tensor: next(attached) if tensor.requires_grad else tensor, outputs
+    )
+    return result
 
 
 def _keeps_graph() -> bool:

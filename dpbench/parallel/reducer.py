@@ -53,14 +53,18 @@ class Reducer:
         self._armed = False
         self._rebuilt = False
         self._ready_order: list[int] = []
+        self._observed_order: list[int] = []
         self._is_ready: list[bool] = []
         self._callback_queued = False
         self._launched = 0
         # From the last layer to the first, until the order of the gradients has been seen.
         self._build(range(len(trained) - 1, -1, -1))
+        me = weakref.ref(self)
         handles = [
-            parameter.register_post_accumulate_grad_hook(partial(_on_ready, weakref.ref(self), i))
-            for i, parameter in enumerate(self._parameters)
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                partial(_on_ready, me, index)
+            )
+            for index, parameter in enumerate(self._parameters)
         ]
         self._detach = weakref.finalize(self, _remove, handles)
 
@@ -68,8 +72,12 @@ class Reducer:
         """Give the parameters back; also done when the reducer is garbage collected."""
         self._detach()
 
-    def prepare(self) -> None:
-        """Before a forward whose backward will reduce; after the first one a collective.
+    def prepare(self, *, may_communicate: bool) -> None:
+        """Before a forward whose backward will reduce.
+
+        Args:
+            may_communicate: whether all ranks are here, so that the buckets can be rebuilt, once,
+                in the order in which the gradients got ready. That is a collective.
 
         Raises:
             RuntimeError: the last backward left out parameters, or a parameter has changed in
@@ -83,8 +91,9 @@ class Reducer:
                     f"parameter {name!r} had (requires_grad, dtype, device) = {expected} when it "
                     f"was wrapped and now has {_state(parameter)}; wrap the module again"
                 )
-        if self._ready_order and not self._rebuilt:
-            self._build(self._agreed_order())
+        if self._observed_order and may_communicate:
+            self._build(self._agreed_order(self._observed_order))
+            self._observed_order = []
             self._rebuilt = True
 
     def arm(self) -> None:
@@ -111,7 +120,7 @@ class Reducer:
             return
         if not self._callback_queued:
             # The only way to run at the end of a backward; torch's own DDP uses it too.
-            engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+            engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self._finish)
             self._callback_queued = True
         if self._is_ready[index]:
@@ -143,6 +152,8 @@ class Reducer:
         for bucket in self._buckets:
             bucket.finish()
         self._armed = False
+        if not self._rebuilt:
+            self._observed_order = self._ready_order
 
     def _build(self, order: Sequence[int]) -> None:
         self._buckets: list[Bucket] = []
@@ -152,11 +163,11 @@ class Reducer:
             self._buckets.append(bucket)
             self._bucket_of.update(dict.fromkeys(indices, bucket))
 
-    def _agreed_order(self) -> list[int]:
-        """The order in which rank 0 saw the gradients get ready; a collective."""
-        order = torch.tensor(self._ready_order, device=self._parameters[0].device)
+    def _agreed_order(self, observed: list[int]) -> list[int]:
+        """The order that rank 0 observed; a collective."""
+        order = torch.tensor(observed, device=self._parameters[0].device)
         dist.broadcast(order, src=dist.get_global_rank(self._group, 0), group=self._group)
-        return order.tolist()  # type: ignore[no-any-return]
+        return order.tolist()
 
     def _unfinished(self) -> str:
         missing = [name for name, seen in zip(self._names, self._is_ready, strict=True) if not seen]

@@ -53,7 +53,9 @@ def scatter_shards(obj: Any, devices: Sequence[torch.device], dim: int) -> Shard
         return Shards([move(obj, used[0])], sizes)
     # One split per tensor, so that its backward is one concatenation; and the same tensor at two
     # places stays the same tensor at two places.
-    chunks = {id(tensor): tensor.split(sizes, dim) for tensor in tensors(obj) if tensor.dim() > 0}
+    chunks = {
+        id(tensor): torch.split(tensor, sizes, dim) for tensor in tensors(obj) if tensor.dim() > 0
+    }
 
     def shard(replica: int) -> Any:
         return map_tensors(

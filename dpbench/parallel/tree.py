@@ -100,9 +100,7 @@ def zip_leaves(
     everyone = [children(tree) or {} for tree in trees]
     for index, other in enumerate(everyone):
         if other.keys() != parts.keys():
-            raise StructureError(
-                index, path, f"the keys {list(other)}", f"the keys {list(parts)}"
-            )
+            raise StructureError(index, path, f"the keys {list(other)}", f"the keys {list(parts)}")
     return rebuild(
         first,
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,10 +11,12 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.errors import UnknownName, UsageError
 from dpbench.records import Status
-from dpbench.report.numbers import MISSING, compact, plus_minus, time_plus_minus
+from dpbench.report.numbers import MISSING, compact, compact_time, memory, plus_minus
 
 SEED = "seed"
 STATUS_WIDTH = 32
+SHORTEST_REASON = 16
+"""A narrower column has no room for reasons; they stand below the table anyway."""
 
 Cell = Callable[[ConfigurationSummary], str]
 
@@ -52,13 +55,17 @@ def _throughput(row: ConfigurationSummary) -> str:
     return _or_missing(row.throughput, lambda e: plus_minus(e, plain_decimals=1))
 
 
+def _speedup(value: Estimate | None) -> str:
+    return _or_missing(value, lambda e: plus_minus(e, two_after_one=False))
+
+
 def _efficiency(row: ConfigurationSummary) -> str:
     return _or_missing(row.efficiency, lambda e: f"{plus_minus(e, scale=100, plain_decimals=1)} %")
 
 
 def _memory(row: ConfigurationSummary) -> str:
     value = row.peak_memory_bytes
-    return MISSING if value is None else units.bytes_binary(value)
+    return MISSING if value is None else memory(value)
 
 
 def _verified(row: ConfigurationSummary) -> str:
@@ -66,10 +73,13 @@ def _verified(row: ConfigurationSummary) -> str:
 
 
 def status_cell(row: ConfigurationSummary, width: int = STATUS_WIDTH) -> str:
-    """The status, with as much of the reason as fits."""
-    whole = row.status.words
-    if row.reason and row.status is not Status.WRONG_GRADIENTS:
-        whole = f"{whole}: {one_line(row.reason)}"
+    """The status, with as much of the reason as fits; of wrong gradients, without the reason."""
+    words = row.status.words
+    explained = bool(row.reason) and row.status is not Status.WRONG_GRADIENTS
+    if width < SHORTEST_REASON:
+        ended = f"{words}…" if explained and len(words) < width else words
+        return "\n".join(textwrap.wrap(ended, width))
+    whole = f"{words}: {one_line(row.reason or '')}" if explained else words
     return whole if len(whole) <= width else f"{whole[: width - 1].rstrip(' :')}…"
 
 
@@ -84,7 +94,6 @@ COLUMNS = {
         Column(
             key="implementation",
             header="Implementation",
-            wrapped="Imple-\nmentation",
             cell=lambda row: row.implementation,
             definition="who makes it parallel: dpbench's own, torch's, or nobody",
             text=True,
@@ -132,14 +141,14 @@ COLUMNS = {
         Column(
             key="speedup",
             header="Speedup",
-            cell=lambda row: _or_missing(row.speedup, plus_minus),
+            cell=lambda row: _speedup(row.speedup),
             definition="throughput ÷ that of the same implementation and backend at group size 1",
         ),
         Column(
             key="absolute_speedup",
             header="Absolute speedup",
             wrapped="Absolute\nspeedup",
-            cell=lambda row: _or_missing(row.absolute_speedup, plus_minus),
+            cell=lambda row: _speedup(row.absolute_speedup),
             definition="throughput ÷ that of the plain module on one device (single)",
             default=False,
         ),
@@ -153,7 +162,7 @@ COLUMNS = {
             key="exposed_communication_seconds",
             header="Exposed comm",
             wrapped="Exposed\ncomm",
-            cell=lambda row: _or_missing(row.exposed_communication_seconds, time_plus_minus),
+            cell=lambda row: _or_missing(row.exposed_communication_seconds, compact_time),
             definition="time per step with gradient synchronization - without it",
         ),
         Column(

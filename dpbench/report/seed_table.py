@@ -47,7 +47,7 @@ def notes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
             f"--columns seed does not show the implementation; these rows are of "
             f"{', '.join(implementations)}"
         )
-    if items := sorted({row.item for row in rows} - {"images"}):
+    if items := sorted({row.item for row in rows if row.throughput} - {"images"}):
         found.append(f"--columns seed says Images/s; these rows count {', '.join(items)}")
     if missing := sum(row.throughput is None for row in rows):
         found.append(f"{missing} of {len(rows)} rows have no throughput")

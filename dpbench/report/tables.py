@@ -31,7 +31,7 @@ from dpbench.report.numbers import MISSING
 tabulate_module.MIN_PADDING = 0
 
 WIDEST = 140
-NARROW_STATUS = 18
+NARROWEST_STATUS = 9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,15 +88,20 @@ def _without_empty(
 
 
 def _fitting(rows: Sequence[ConfigurationSummary], columns: Sequence[Column], name: str) -> str:
-    """The first of ever narrower layouts that fits, or the narrowest."""
-    wraps = formats.may_wrap_headers(name)
-    attempts = [(False, STATUS_WIDTH), (wraps, STATUS_WIDTH), (wraps, NARROW_STATUS)]
-    text = ""
-    for wrapped, status_width in attempts:
-        text = _tabulated(rows, columns, name, wrapped=wrapped, status_width=status_width)
-        if not wraps or max(map(len, text.splitlines()), default=0) <= WIDEST:
-            break
-    return text
+    """The widest layout that fits: first headers are wrapped, then the status is shortened."""
+    text = _tabulated(rows, columns, name, wrapped=False, status_width=STATUS_WIDTH)
+    if _excess(text) <= 0 or not formats.may_wrap_headers(name):
+        return text
+    text = _tabulated(rows, columns, name, wrapped=True, status_width=STATUS_WIDTH)
+    if (excess := _excess(text)) <= 0:
+        return text
+    longest = max(len(status_cell(row)) for row in rows)
+    width = max(NARROWEST_STATUS, longest - excess)
+    return _tabulated(rows, columns, name, wrapped=True, status_width=width)
+
+
+def _excess(text: str) -> int:
+    return max(map(len, text.splitlines()), default=0) - WIDEST
 
 
 def _tabulated(
@@ -124,7 +129,7 @@ def _tabulated(
 
 
 def _header(column: Column, rows: Sequence[ConfigurationSummary], *, wrapped: bool) -> str:
-    items = {row.item for row in rows}
+    items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
     item = items.pop() if len(items) == 1 else "items"
     words = column.wrapped if wrapped and column.wrapped else column.header
     return words.replace("{Item}", item[:1].upper() + item[1:])

@@ -221,7 +221,7 @@ def test_frame_has_the_keys_of_the_rows() -> None:
 
 
 seconds = st.floats(min_value=0, max_value=1e6, allow_nan=False)
-losses = st.floats(allow_nan=True, allow_infinity=True)
+losses = st.floats()
 
 
 @st.composite

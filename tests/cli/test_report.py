@@ -116,7 +116,7 @@ def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path) -> N
     result = invoke(sweep_folder)
     assert result.exit_code == 0
     assert "ddp" in result.stdout
-    assert "skipped: no CUDA device" in result.stdout
+    assert "skipped, ddp/nccl ×1, batch 32: no CUDA device is visible" in result.stdout
     assert "charts in" in result.stderr
     assert "charts in" not in result.stdout
     report_folder = sweep_folder / "report"
@@ -182,7 +182,7 @@ def test_an_absent_path_is_an_error(tmp_path: Path, name: str) -> None:
 def test_another_file_is_a_usage_error(tmp_path: Path) -> None:
     path = tmp_path / "trials.jsonl"
     path.touch()
-    with pytest.raises(UsageError, match="expected a results folder or a .csv file"):
+    with pytest.raises(UsageError, match=r"expected a results folder or a \.csv file"):
         invoke(path)
 
 

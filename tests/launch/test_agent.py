@@ -122,10 +122,10 @@ def test_a_loss_that_does_not_split_over_shards_is_wrong_gradients_and_no_speed(
 
 
 def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path: Path) -> None:
-    launcher = ElasticLauncher(MACHINE, prepared=None, logs=tmp_path)
+    launcher = ElasticLauncher(MACHINE, prepared=None, logs=tmp_path / "logs")
     launcher.run(faulty("Healthy"), 60)
     assert list(tmp_path.iterdir()) == []
     launcher.run(faulty("Raises"), 60)
-    (folder,) = tmp_path.iterdir()
+    (folder,) = (tmp_path / "logs").iterdir()
     logs = [path.read_text() for path in folder.rglob("stderr.log")]
     assert any("ValueError: the loss function is broken" in text for text in logs)

@@ -252,7 +252,7 @@ def sends_nested_buffers_in_training_only(rank: int) -> None:
     before = everywhere(norm.running_mean.tolist())[0]
     x = batches(3)[0]
     ddp(x)
-    after = 0.9 * torch.tensor(before).double() + 0.1 * module.norm[0](x).mean(0)
+    after = 0.9 * torch.tensor(before, dtype=torch.float64) + 0.1 * module.norm[0](x).mean(0)
     torch.testing.assert_close(norm.running_mean, after, rtol=1e-12, atol=1e-12)
     assert len(set(map(str, everywhere(norm.num_batches_tracked.item())))) == 1
     del ddp

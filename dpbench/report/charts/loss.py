@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.convergence import losses
+from dpbench.analysis.convergence import is_finite, losses
 from dpbench.analysis.summary import usable_repetitions
 from dpbench.analysis.throughput import elapsed_seconds, step_seconds
 from dpbench.records import TrialRecord
@@ -78,7 +78,7 @@ def _curves(source: ChartSource) -> list[_Curve]:
             curve = _Curve(row=row, record=record, losses=losses(record))
             key = (row.implementation, row.backend, row.batch_size)
             # Rows come in order of group size, so the largest one stays.
-            if len(curve.losses) > 1 and all(map(math.isfinite, curve.losses)):
+            if len(curve.losses) > 1 and is_finite(curve.losses):
                 found[key] = curve
     return list(found.values())
 

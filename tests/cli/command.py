@@ -1,0 +1,40 @@
+"""Runs `dpbench` as a user does: in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def environment() -> dict[str, str]:
+    """The tests' own modules are importable, as a user's are from where they work."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "200"}
+
+
+def dpbench(*arguments: str, cwd: Path, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dpbench", *arguments],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    """The same in the background, as the leader of a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dpbench", *arguments],
+        cwd=cwd,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )

@@ -1,0 +1,154 @@
+"""Every wrong value is refused before anything starts: one line, exit status 2, no folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.environment import usable_cores
+
+CORES = usable_cores()
+TOO_MANY = str(CORES + 1)
+
+CASES = [
+    ("--batch-sizes 32,abc", "--batch-sizes: 'abc' is not a positive integer"),
+    ("--batch-sizes 0", "--batch-sizes: '0' is not a positive integer"),
+    ("--batch-sizes -1", "--batch-sizes: '-1' is not a positive integer"),
+    ("--batch-size 1.5", "--batch-sizes: '1.5' is not a positive integer"),
+    ("--batch-sizes 32,,64", "has an empty entry"),
+    ("--batch-sizes ٣", "'٣' is not a positive integer"),
+    ("--backends gloo,foo", "unknown value for --backends: 'foo'."),
+    ("--backends glo", "Did you mean 'gloo'?"),
+    ("--sync-backend glooo", "Did you mean 'gloo'?"),
+    ("--implementations ddp,torch_ddp", "Did you mean 'torch-ddp'?"),
+    ("--gpus 0", "--gpus: '0' is not a positive integer"),
+    ("--gpus -1", "--gpus: '-1' is not a positive integer"),
+    ("--gpus x", "--gpus: 'x' is not a positive integer"),
+    ("--gpus 0,0", "--gpus 0,0: device 0 is listed twice"),
+    ("--gpus 0,x", "--gpus: 'x' is not an integer of at least 0"),
+    ("--gpus 0,99", "no device 99"),
+    (f"--gpus {TOO_MANY}", "add --oversubscribe"),
+    ("--gpus 1 --group-sizes 2", "--group-sizes: 2 is above --gpus 1; expected at most 1"),
+    ("--group-sizes 0", "--group-sizes: '0' is not a positive integer"),
+    (f"--group-sizes {TOO_MANY}", "add --oversubscribe"),
+    ("--scaling strong --batch-sizes 1 --group-sizes 2", "smaller than the group of 2"),
+    ("--scaling sideways", "unknown value for --scaling: 'sideways'. Known: weak, strong"),
+    ("--steps 0", "--steps: '0' is not a positive integer"),
+    ("--steps many", "--steps: 'many' is not a positive integer"),
+    ("--warmup -1", "--warmup: '-1' is not an integer of at least 0"),
+    ("--repetitions 0", "--repetitions: '0' is not a positive integer"),
+    ("--accumulate 0", "--accumulate: '0' is not a positive integer"),
+    ("--threads 0", "--threads: '0' is not a positive integer"),
+    ("--threads 999", "more than the"),
+    ("--lr 0", "--lr: '0' is not a positive number"),
+    ("--lr nan", "--lr: 'nan' is not a positive number"),
+    ("--time-limit soon", "--time-limit: 'soon' is not a duration"),
+    ("--time-limit 0", "--time-limit: '0' is not a duration"),
+    ("--seed -1", "--seed: '-1' is not an integer of at least 0"),
+    ("--optimizer adam", "Did you mean 'adamw'?"),
+    ("--arch mnist_cn", "unknown architecture 'mnist_cn'. Did you mean 'mnist_cnn'?"),
+    ("--arch nowhere:Model", "no module 'nowhere' found"),
+    ("--data digit", "Did you mean 'digits'?"),
+    ("--data mnist --data-dir empty", "train-images-idx3-ubyte"),
+    ("--batch-sizes 2000 --gpus 1", "2000 is more than the 1797 samples of digits"),
+    ("--name a/b", "--name 'a/b': expected a plain folder name"),
+    ("--resume", "--resume needs the --name"),
+    ("--resume --name absent", "does not exist"),
+    ("--stepss 5", "No such option: --stepss"),
+]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "message"), CASES, ids=[case for case, _ in CASES])
+def test_a_wrong_value_is_one_line_and_exit_status_2(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: str, message: str
+) -> None:
+    assert run(["sweep", *arguments.split(" ")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    last = err.splitlines()[-1]
+    assert message in last
+    assert "Traceback" not in err
+    assert all(line.startswith("dpbench: ") for line in err.splitlines())
+    assert not (here / "results").exists()
+
+
+def test_an_empty_list_is_an_error(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "--batch-sizes", ""]) == 2
+    assert "--batch-sizes is empty" in capsys.readouterr().err
+
+
+def test_a_value_that_is_listed_twice_is_told(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sweep", "--batch-sizes", "8,8", "--dry-run", "--synthetic-launcher"]
+    assert run(arguments) == 0
+    assert "--batch-sizes: 8 is listed twice; it is measured once" in capsys.readouterr().err
+
+
+SMALL = ["--batch-sizes", "4", "--steps", "3", "--synthetic-launcher", "--quiet"]
+
+
+def sweep_named(name: str, *arguments: str) -> int:
+    return run(["sweep", "--name", name, *SMALL, *arguments])
+
+
+def test_an_existing_name_is_not_overwritten(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep_named("one") == 0
+    before = (here / "results/one/trials.jsonl").read_bytes()
+    assert sweep_named("one") == 2
+    assert "results/one exists already" in capsys.readouterr().err
+    assert (here / "results/one/trials.jsonl").read_bytes() == before
+
+
+def test_resuming_another_sweep_names_the_difference(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep_named("one") == 0
+    assert sweep_named("one", "--resume", "--steps", "4") == 2
+    assert "timed_steps: 3 -> 4" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_result_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", str(here)]) == 2
+    assert "is not a results folder" in capsys.readouterr().err
+
+
+def test_a_file_cut_off_in_its_last_line_is_read_with_a_warning(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep_named("one") == 0
+    path = here / "results/one/trials.jsonl"
+    path.write_bytes(path.read_bytes()[:-30])
+    assert run(["report", "results/one", "--no-charts"]) == 0
+    assert "the last line is cut off" in capsys.readouterr().err
+
+
+def test_a_newer_schema_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep_named("one") == 0
+    path = here / "results/one/trials.jsonl"
+    path.write_text(path.read_text().replace('"schema_version":1', '"schema_version":2'))
+    assert run(["report", "results/one"]) == 2
+    assert "Upgrade dpbench" in capsys.readouterr().err
+
+
+def test_a_results_folder_that_cannot_be_made_is_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(here / "empty")
+    (here / "empty").write_text("a file")
+    assert run(["sweep", *SMALL, "--results-dir", "empty"]) == 2
+    assert "cannot make" in capsys.readouterr().err

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dpbench.parallel.devices import parse_devices
+
+
+def test_the_cpu_may_be_named_several_times_and_in_several_ways() -> None:
+    assert parse_devices(["cpu", "cpu:0", torch.device("cpu")]) == (torch.device("cpu"),) * 3
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_cuda_devices_are_named_by_index_string_or_object() -> None:
+    expected = (torch.device("cuda:0"), torch.device("cuda:1"))
+    assert parse_devices(None) == expected
+    assert parse_devices([0, "cuda:1"]) == expected
+    assert parse_devices([torch.device("cuda"), 1]) == expected
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("ids", "kind", "value"),
+    [
+        ([], ValueError, r"\[\]"),
+        ([-1], ValueError, "-1"),
+        ([2], ValueError, "2"),
+        (["cuda:2"], ValueError, "cuda:2"),
+        ([0, "cuda:0"], ValueError, "cuda:0"),
+        (["gpu"], ValueError, "gpu"),
+        (["mps"], ValueError, "mps"),
+        ([True], TypeError, "True"),
+        ([1.5], TypeError, r"1\.5"),
+        ("cpu", TypeError, "cpu"),
+        (3, TypeError, "3"),
+    ],
+)
+def test_bad_devices_are_refused_with_their_value(
+    ids: list[object], kind: type[Exception], value: str
+) -> None:
+    with pytest.raises(kind, match=value):
+        parse_devices(ids)  # type: ignore[arg-type]
+
+
+def test_without_cuda_the_default_names_the_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match=r'\["cpu"\] \* n'):
+        parse_devices(None)

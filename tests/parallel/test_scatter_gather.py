@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dpbench.parallel import balanced_split, gather, scatter
+
+Pair = namedtuple("Pair", "left right")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    image: Tensor
+    note: str = "kept"
+
+
+@given(n=st.integers(1, 500), parts=st.integers(1, 40))
+def test_balanced_split_covers_all_in_near_equal_parts(n: int, parts: int) -> None:
+    sizes = balanced_split(n, parts)
+    assert sum(sizes) == n
+    assert len(sizes) == min(n, parts)
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes, reverse=True)
+    assert min(sizes) >= 1
+
+
+def test_balanced_split_leaves_no_device_idle_where_chunk_does() -> None:
+    assert balanced_split(6, 4) == [2, 2, 1, 1]
+    assert balanced_split(9, 8) == [2, 1, 1, 1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("n", "parts"), [(0, 2), (-1, 2), (3, 0)])
+def test_balanced_split_refuses_nothing_to_split(n: int, parts: int) -> None:
+    with pytest.raises(ValueError, match=r"got (0|-1)"):
+        balanced_split(n, parts)
+
+
+@given(
+    shape=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    replicas=st.integers(1, 5),
+    data=st.data(),
+)
+def test_gather_undoes_scatter(shape: list[int], replicas: int, data: st.DataObject) -> None:
+    dim = data.draw(st.integers(-len(shape), len(shape) - 1))
+    x = torch.arange(torch.Size(shape).numel()).reshape(shape)
+    chunks = scatter(x, ["cpu"] * replicas, dim)
+    assert len(chunks) == min(replicas, shape[dim])
+    assert torch.equal(gather(chunks, "cpu", dim), x)
+
+
+def test_containers_keep_their_types_at_any_depth() -> None:
+    x, scalar = torch.arange(10).reshape(5, 2), torch.tensor(7)
+    obj = (x, [{"a": x, "n": 3}], Pair(x, None), OrderedDict(k=Sample(x)), scalar, ())
+    first, second = scatter(obj, ["cpu", "cpu"])
+    assert first[0].tolist() == x[:3].tolist()
+    assert second[1][0]["a"].tolist() == x[3:].tolist()
+    assert first[4].item() == second[4].item() == 7
+    together = gather([first[:4], second[:4]], "cpu")
+    assert torch.equal(together[0], x)
+    assert together[1][0]["n"] == 3
+    assert type(together[2]) is Pair
+    assert together[2].right is None
+    assert type(together[3]) is OrderedDict
+    assert torch.equal(together[3]["k"].image, x)
+    assert together[3]["k"].note == "kept"
+
+
+def test_scatter_and_gather_are_differentiable() -> None:
+    x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda t: gather([c * i for i, c in enumerate(scatter(t, ["cpu"] * 3), 1)], "cpu"), (x,)
+    )
+
+
+def test_without_tensors_there_is_one_shard() -> None:
+    assert scatter(("a", 1), ["cpu"] * 3) == [("a", 1)]
+
+
+def test_scatter_names_what_it_cannot_split() -> None:
+    with pytest.raises(ValueError, match=r"\[4, 5\]"):
+        scatter((torch.zeros(4), torch.zeros(5)), ["cpu"] * 2)
+    with pytest.raises(IndexError, match=r"dim 1 of a tensor of shape \(4,\)"):
+        scatter(torch.zeros(4), ["cpu"] * 2, 1)
+    with pytest.raises(ValueError, match="got 0 samples"):
+        scatter(torch.zeros(0, 2), ["cpu"] * 2)
+
+
+def test_gather_stacks_scalars() -> None:
+    assert gather([torch.tensor(1.0), torch.tensor(2.0)], "cpu").tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ([], "no outputs"),
+        ([torch.zeros(2, 3), torch.zeros(2, 4)], "replica 1 returned the shape"),
+        ([torch.zeros(2, 3), torch.zeros(2)], "replica 1 returned the shape"),
+        ([torch.zeros(2), torch.zeros(2, dtype=torch.int64)], r"replica 1 returned torch\.int64"),
+        ([(torch.zeros(2),), [torch.zeros(2)]], "replica 1 returned list at output"),
+        ([{"a": 1}, {"a": 1}, {"b": 1}], r"replica 2 returned the keys \['b'\]"),
+        ([[1], [1, 2]], "replica 1 returned the keys"),
+        ([torch.zeros(2), None], "replica 1 returned None"),
+        ([3, 4], "replica 1 returned 4"),
+    ],
+)
+def test_gather_names_the_replica_that_deviates(outputs: list[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        gather(outputs, "cpu")

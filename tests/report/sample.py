@@ -1,0 +1,84 @@
+"""A small sweep whose numbers are fixed: what the golden tables and the charts are made of."""
+
+from __future__ import annotations
+
+import math
+
+from dpbench.records import Status, TrialRecord
+from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
+
+STEP_SECONDS = {"dp": 0.0031, "ddp": 0.0030, "torch-ddp": 0.0036, "single": 0.0, "independent": 0.0}
+BACKENDS = {"dp": "threads", "ddp": "gloo", "torch-ddp": "gloo"}
+
+
+def sample_records(
+    group_sizes: tuple[int, ...] = (1, 2),
+    batch_sizes: tuple[int, ...] = (32, 128),
+    repetitions: int = 3,
+    timed_steps: int = 50,
+) -> list[TrialRecord]:
+    """Completed trials of five implementations, a skipped, a failed and a wrong one."""
+    records = [
+        _completed(name, group_size, batch_size, repetition, timed_steps)
+        for repetition in range(repetitions)
+        for name in STEP_SECONDS
+        for group_size in group_sizes
+        for batch_size in batch_sizes
+        if name != "single" or group_size == 1
+    ]
+    records += [
+        record(
+            trial("ddp", "nccl", n, batch_sizes[0], timed_steps=timed_steps),
+            status=Status.SKIPPED,
+            reason="nccl needs a CUDA device a rank; none is visible",
+        )
+        for n in group_sizes
+    ]
+    records.append(
+        run(
+            trial("torch-dp", "threads", 1, batch_sizes[0], timed_steps=timed_steps),
+            1000.0,
+            status=Status.WRONG_GRADIENTS,
+            verification=WRONG,
+        )
+    )
+    failed = trial("ddp", "gloo", group_sizes[-1], batch_sizes[-1], timed_steps=timed_steps)
+    index = next(i for i, r in enumerate(records) if r.trial == failed)
+    records[index] = record(
+        failed, status=Status.FAILED, reason="rank 1 ended with signal 9\nlast | words"
+    )
+    return records
+
+
+def _completed(
+    name: str, group_size: int, batch_size: int, repetition: int, timed_steps: int
+) -> TrialRecord:
+    drift = 1 + 0.01 * math.sin(7 * repetition + group_size + len(name))
+    alone = 0.008 + 0.0002 * batch_size
+    together = alone + STEP_SECONDS[name] * math.log2(group_size)
+    spec = trial(
+        name,
+        BACKENDS.get(name, "none"),
+        group_size,
+        batch_size,
+        repetition=repetition,
+        timed_steps=timed_steps,
+    )
+    samples = batch_size * timed_steps
+    losses = [2.3 * (0.985 + 1e-5 * repetition) ** i for i in range(timed_steps)]
+    ranks = [
+        rank(
+            number,
+            window(_steps(together * drift, timed_steps, number), samples, losses),
+            without_sync=window(_steps(alone, timed_steps, number + repetition), samples)
+            if name in BACKENDS
+            else None,
+            peak_host_memory_bytes=310_000_000 + 1_000_000 * group_size,
+        )
+        for number in range(group_size)
+    ]
+    return record(spec, ranks, verification=PASSED)
+
+
+def _steps(mean_seconds: float, count: int, phase: int) -> list[float]:
+    return [mean_seconds * (1 + 0.03 * math.sin(3 * i + phase)) for i in range(count)]

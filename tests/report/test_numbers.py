@@ -1,0 +1,100 @@
+"""Numbers as they are written, to the digits that their interval supports."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.report.numbers import compact, compact_time, decimals, memory, plus_minus
+
+
+def between(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value=value, low=low, high=high, unit="s", sample_size=3, basis="repetitions")
+
+
+def about(value: float, half_width: float) -> Estimate:
+    return between(value, value - half_width, value + half_width)
+
+
+def single(value: float) -> Estimate:
+    return Estimate(value=value, unit="s", sample_size=1, basis="single value")
+
+
+@pytest.mark.parametrize(
+    ("half_width", "value", "expected"),
+    [
+        (0.031, 1.7, 2),
+        (1.4, 86, 1),
+        (31, 1724, 0),
+        (0.0196, 1, 2),
+        (0.0194, 1, 3),
+        (1e-12, 12.3, 3),
+        (5, 0, 0),
+    ],
+)
+def test_decimals(half_width: float, value: float, expected: int) -> None:
+    assert decimals(half_width, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("estimate", "scale", "expected"),
+    [
+        (about(1.7241, 0.031), 1, "1.72 ± 0.03"),
+        (about(0.8612, 0.014), 100, "86.1 ± 1.4"),
+        (about(1724.4, 31.2), 1, "1,724 ± 31"),
+        (about(2.0, 0.0), 1, "2.000 ± 0"),
+        (single(1.31117), 1, "1.311"),
+        (between(1.9, 0.8, 4.4), 1, "1.9 (0.8–4.4)"),
+        (Estimate(value=1.0, unit="×", sample_size=1, basis="baseline"), 100, "100"),
+    ],
+)
+def test_plus_minus(estimate: Estimate, scale: float, expected: str) -> None:
+    assert plus_minus(estimate, scale=scale) == expected
+
+
+@pytest.mark.parametrize(
+    ("estimate", "expected"),
+    [
+        (about(0.6931, 0.002), "0.693(2)"),
+        (about(0.6931, 0.0125), "0.69(1)"),
+        (about(0.5, 0.0), "0.5000(0)"),
+        (about(-1.2e-5, 3e-6), "-1.2(3)e-5"),
+        (about(0.1, 1.2), "0(1)"),
+        (about(0.0, 0.0), "0.0000(0)"),
+        (single(0.69314718), "0.6931"),
+    ],
+)
+def test_compact(estimate: Estimate, expected: str) -> None:
+    assert compact(estimate) == expected
+
+
+@pytest.mark.parametrize(
+    ("estimate", "expected"),
+    [
+        (about(0.00123, 0.00004), "1.23(4) ms"),
+        (about(-0.00002, 0.00013), "-20(130) µs"),
+        (about(2.5, 0.2), "2.5(2) s"),
+        (about(0.003, 0.0), "3.0000(0) ms"),
+        (single(0.0014), "1.4 ms"),
+        (single(-4e-5), "-40 µs"),
+        (single(0.0), "0 µs"),
+        (about(1e-18, 1e-17), "0 µs"),
+    ],
+)
+def test_compact_time(estimate: Estimate, expected: str) -> None:
+    assert compact_time(estimate) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (310_000_000, "296 MiB"),
+        (2**20, "1 MiB"),
+        (1.44 * 2**30, "1.44 GiB"),
+        (3 * 2**50, "3072 TiB"),
+    ],
+)
+def test_memory(value: float, expected: str) -> None:
+    assert memory(value) == expected

@@ -1,0 +1,161 @@
+"""Tables against golden files, every format, and what stands below."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpbench.analysis.published import from_csv
+from dpbench.analysis.rows import ROW_KEYS
+from dpbench.analysis.summary import summarize
+from dpbench.errors import UnknownName
+from dpbench.report.columns import COLUMNS, DEFAULT_COLUMNS
+from dpbench.report.formats import FORMATS
+from dpbench.report.tables import WIDEST, render
+from tests.analysis.builders import run, trial
+from tests.report.sample import sample_records
+
+GOLDEN = Path(__file__).parent / "golden"
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+REQUIRED = """implementation backend group_size batch_size global_batch_size images_per_second
+images_per_second_low images_per_second_high speedup absolute_speedup efficiency
+exposed_communication_seconds loss_delta_per_step loss_delta_per_second final_loss
+peak_memory_bytes step_seconds_p50 step_seconds_p95 repetitions timed_steps status reason
+verified"""
+
+
+@pytest.mark.parametrize("name", ["torch_ddp_rtx3090", "tabtune_tabicl"])
+def test_published_tables(name: str) -> None:
+    text = render(from_csv(PUBLISHED / f"{name}.csv")).text
+    assert text == (GOLDEN / f"{name}.txt").read_text()
+
+
+def test_seed_table() -> None:
+    text = render(from_csv(PUBLISHED / "torch_ddp_rtx3090.csv"), columns="seed").text
+    assert text == (GOLDEN / "seed.txt").read_text()
+
+
+def test_measured_table() -> None:
+    text = render(summarize(sample_records())).text
+    assert text == (GOLDEN / "measured.txt").read_text()
+
+
+def test_table_of_single_repetitions() -> None:
+    text = render(summarize(sample_records(repetitions=1))).text
+    assert text == (GOLDEN / "single_repetition.txt").read_text()
+
+
+def test_usual_tables_are_not_too_wide() -> None:
+    for line in render(summarize(sample_records())).text.splitlines():
+        assert len(line) <= WIDEST
+
+
+def test_default_columns_are_in_the_agreed_order() -> None:
+    assert [column.header for column in DEFAULT_COLUMNS if not column.only_if_any] == [
+        "Implementation",
+        "Backend",
+        "Group",
+        "Batch",
+        "{Item}/s",
+        "Speedup",
+        "Efficiency",
+        "Exposed comm",
+        "Loss delta/step",
+        "Loss delta/s",
+        "Final loss",
+        "Peak memory",
+        "Status",
+    ]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_renders(name: str) -> None:
+    rows = summarize(sample_records())
+    assert "torch-ddp" in render(rows, format=name).text
+    assert "torch-ddp" not in render((), format=name).text
+    assert "gloo" in render(rows, format=name, columns="seed").text
+
+
+def test_markup_has_its_notes_aside() -> None:
+    rows = summarize(sample_records())
+    html = render(rows, format="html")
+    assert html.text.rstrip().endswith("</table>")
+    assert any("interval" in note for note in html.notes_aside)
+    assert render(rows, format="simple").notes_aside == ()
+
+
+def test_markdown_is_a_table_of_single_lines() -> None:
+    lines = render(summarize(sample_records()), format="markdown").text.splitlines()
+    table = lines[: lines.index("")]
+    assert {line.count("|") for line in table} == {table[0].count("|")}
+    assert "Loss delta/step" in table[0]
+
+
+def test_json_rows_have_exactly_the_keys() -> None:
+    rows = json.loads(render(summarize(sample_records()), format="json").text)
+    assert not set(REQUIRED.split()) - set(ROW_KEYS)
+    assert all(list(row) == list(ROW_KEYS) for row in rows)
+    assert {row["unit"] for row in rows} == {"images/s"}
+    failed = next(row for row in rows if row["status"] == "failed")
+    assert failed["reason"].startswith("1 of 3 repetitions failed: rank 1")
+    assert failed["repetitions"] == 2
+
+
+def test_csv_has_the_same_keys() -> None:
+    rows = list(csv.DictReader(io.StringIO(render(summarize(sample_records()), format="csv").text)))
+    assert list(rows[0]) == list(ROW_KEYS)
+    assert float(rows[0]["images_per_second"]) > 0
+
+
+def test_columns_that_were_asked_for() -> None:
+    rows = summarize(sample_records())
+    text = render(rows, columns="implementation,absolute_speedup,verified").text
+    assert text.splitlines()[0].split("  ") == ["Implementation", "Absolute speedup", "Verified"]
+    only = json.loads(render(rows, columns="speedup,status", format="json").text)
+    assert list(only[0]) == ["speedup", "status"]
+
+
+def test_every_column_can_be_written() -> None:
+    assert render(summarize(sample_records()), columns=",".join(COLUMNS)).text
+
+
+def test_unknown_names_are_errors() -> None:
+    with pytest.raises(UnknownName, match="unknown format 'tabel'"):
+        render((), format="tabel")
+    with pytest.raises(UnknownName, match=r"unknown column 'speedups'\. Did you mean 'speedup'"):
+        render((), columns="speedups")
+
+
+def test_the_item_names_the_header() -> None:
+    rows = summarize([run(trial(), 100.0, item="tokens")])
+    assert "Tokens/s" in render(rows).text
+    mixed = (*rows, *(replace(row, item="images", group_size=2) for row in rows))
+    assert "Items/s" in render(mixed).text
+
+
+def test_speedups_that_may_be_none_are_named() -> None:
+    runs = [
+        run(trial(group_size=n, repetition=r), speed)
+        for n, speeds in ((1, (100.0, 140.0, 90.0)), (2, (120.0, 80.0, 150.0)))
+        for r, speed in enumerate(speeds)
+    ]
+    text = render(summarize(runs)).text
+    assert "the interval contains 1): ddp/gloo ×2, batch 32" in text
+
+
+def test_seed_columns_say_what_they_cannot_show() -> None:
+    table = render(summarize(sample_records()), columns="seed")
+    assert any("does not show the implementation" in note for note in table.notes_aside)
+
+
+def test_control_characters_do_not_reach_the_table() -> None:
+    rows = summarize([run(trial(), 100.0)])
+    (row,) = (replace(row, reason="a\x1b[31m\nb\tc") for row in rows)
+    text = render([row]).text
+    assert "\x1b" not in text
+    assert "a [31m b c" in text

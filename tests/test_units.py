@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from dpbench import units
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 µs"),
+        (1.234e-5, "12.3 µs"),
+        (0.99951e-3, "1 ms"),
+        (0.00456, "4.56 ms"),
+        (0.9996, "1 s"),
+        (7.8, "7.8 s"),
+        (59.97, "1 min 0 s"),
+        (200.0, "3 min 20 s"),
+        (7500.0, "2 h 5 min"),
+        (-0.002, "-2 ms"),
+    ],
+)
+def test_a_duration_gets_the_unit_that_fits(value: float, text: str) -> None:
+    assert units.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(12, "12 B"), (2048, "2 KiB"), (5 * 2**20, "5 MiB"), (24 * 2**30, "24 GiB")],
+)
+def test_a_size_gets_the_binary_unit_that_fits(value: float, text: str) -> None:
+    assert units.bytes_binary(value) == text
+
+
+def test_a_count_agrees_with_its_noun() -> None:
+    assert (units.counted(1, "trial"), units.counted(1200, "trial")) == ("1 trial", "1,200 trials")
