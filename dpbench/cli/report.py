@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,7 +131,8 @@ def _print_table(
 ) -> None:
     from dpbench.report.tables import render
 
-    table = render(rows, format=format, columns=columns, notes=notes)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    table = render(rows, format=format, columns=columns, notes=notes, width=width)
     typer.echo(table.text, nl=False)
     for note in table.notes_aside:
         typer.echo(note, err=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dpbench import environment, store, units
 from dpbench.cli.progress import reporter
-from dpbench.cli.report import report
+from dpbench.cli.report import show_sweep
 from dpbench.cli.sweep_options import ParsedOptions, build
 from dpbench.data.registry import Prepared, prepare
 from dpbench.environment import Environment
@@ -220,13 +220,17 @@ def _show_plan(trials: Sequence[TrialSpec], spec: SweepSpec, launcher: Launcher)
 
 def _report(job: Job, folder: Path) -> int:
     """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
-    report(folder, json=job.json_rows)
-    return exit_status(store.load(folder).records)
+    stored = store.load(folder)
+    show_sweep(stored, format="json" if job.json_rows else None)
+    _say(f"records are in {folder}")
+    return exit_status(stored.records)
 
 
 def exit_status(records: Sequence[TrialRecord]) -> int:
     """6 for wrong gradients before 1 for a failure; 1 as well if nothing completed."""
-    statuses = Counter(record.status for record in records)
+    from dpbench.analysis.outcome import effective_status
+
+    statuses = Counter(effective_status(record) for record in records)
     if statuses[Status.WRONG_GRADIENTS]:
         return 6
     if any(statuses[status] for status in FAILURES) or not statuses[Status.COMPLETED]:

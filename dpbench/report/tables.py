@@ -30,7 +30,7 @@ from dpbench.report.numbers import MISSING
 # Headers as wide as their words: two spaces more in each of 13 columns would not fit a terminal.
 tabulate_module.MIN_PADDING = 0
 
-WIDEST = 140
+NOTE_WIDTH = 100
 NARROWEST_STATUS = 9
 
 
@@ -48,8 +48,11 @@ def render(
     format: str | None = None,
     columns: str | None = None,
     notes: Sequence[str] = (),
+    width: int | None = None,
 ) -> RenderedTable:
     """Writes a table; raises UnknownName for a format or column that is not known.
+
+    `width` is that of the terminal; None, as for a file, keeps every header on one line.
 
     `columns` is None for the default ones, "seed" for the layout of torch-ddp's README, else
     comma-separated keys. `notes` are added to those that the rows themselves bring.
@@ -68,7 +71,7 @@ def render(
         )
         if empty:
             below.append(f"not measured, column left out: {', '.join(empty)}")
-    table = _fitting(rows, chosen, name)
+    table = _fitting(rows, chosen, name, width)
     if not formats.has_room_for_notes(name):
         return RenderedTable(text=table, notes_aside=tuple(below))
     return RenderedTable(text="\n".join([table, "", *map(_wrapped_note, below)]).rstrip() + "\n")
@@ -87,21 +90,28 @@ def _without_empty(
     return tuple(full), empty
 
 
-def _fitting(rows: Sequence[ConfigurationSummary], columns: Sequence[Column], name: str) -> str:
+def _fitting(
+    rows: Sequence[ConfigurationSummary],
+    columns: Sequence[Column],
+    name: str,
+    terminal_width: int | None,
+) -> str:
     """The widest layout that fits: first headers are wrapped, then the status is shortened."""
     text = _tabulated(rows, columns, name, wrapped=False, status_width=STATUS_WIDTH)
-    if _excess(text) <= 0 or not formats.may_wrap_headers(name):
+    limit = terminal_width or _width(text)
+    if not rows or _width(text) <= limit or not formats.may_wrap_headers(name):
         return text
     text = _tabulated(rows, columns, name, wrapped=True, status_width=STATUS_WIDTH)
-    if (excess := _excess(text)) <= 0:
+    excess = _width(text) - limit
+    if excess <= 0:
         return text
     longest = max(len(status_cell(row)) for row in rows)
-    width = max(NARROWEST_STATUS, longest - excess)
-    return _tabulated(rows, columns, name, wrapped=True, status_width=width)
+    status_width = max(NARROWEST_STATUS, longest - excess)
+    return _tabulated(rows, columns, name, wrapped=True, status_width=status_width)
 
 
-def _excess(text: str) -> int:
-    return max(map(len, text.splitlines()), default=0) - WIDEST
+def _width(text: str) -> int:
+    return max(map(len, text.splitlines()), default=0)
 
 
 def _tabulated(
@@ -166,5 +176,5 @@ def _render_seed(
 
 def _wrapped_note(note: str) -> str:
     return textwrap.fill(
-        note, WIDEST, initial_indent="· ", subsequent_indent="  ", break_long_words=False
+        note, NOTE_WIDTH, initial_indent="· ", subsequent_indent="  ", break_long_words=False
     )
