@@ -117,6 +117,8 @@ def _prepare_data(
     job: Job, spec: SweepSpec, trials: Sequence[TrialSpec], cache: Path
 ) -> Prepared:
     """The dataset in a form that ranks load in milliseconds, large enough for every batch."""
+    if job.synthetic:
+        return Prepared(folder=None, samples=None)  # no rank will ever load it
     prepared = prepare(spec.workload.dataset, data_dir=job.data_dir, cache=cache)
     for note in prepared.notes:
         _say(f"warning: {note}")

@@ -7,6 +7,7 @@ first cause of a failure: its pid, its exception, its stack if it hung.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import select
@@ -56,6 +57,7 @@ def main(
 ) -> T:
     """Returns `work(rank)` for the rank that the environment names."""
     rank = int(os.environ["RANK"])
+    gc.freeze()  # what the fork server imported: each collection would walk it, for 0.2 s
     _end_with(launcher_pid)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank at once, wherever it is
     pid_path(scratch, rank).write_text(str(os.getpid()))

@@ -25,7 +25,7 @@ from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
 TOLERANCE = 1e-10
 STEPS = 2
-LARGEST_SHARD = 4
+LARGEST_SHARD = 2
 """Samples per replica: enough for every layer to see different data, too few to cost time."""
 
 
