@@ -24,7 +24,7 @@ RECORDED_VARIABLES = (
     "TORCH_DISTRIBUTED_DEBUG",
     "GLOO_SOCKET_IFNAME",
 )
-RECORDED_PREFIXES = ("NCCL_", "TORCH_NCCL_")
+RECORDED_PREFIXES = ("NCCL_", "TORCH_NCCL_", "MALLOC_", "LD_PRELOAD")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -71,7 +71,7 @@ class RankMeasurement:
     device: str
     timed: Window
     setup_seconds: float
-    """From the rank's start to its first warmup step: group, data, model, verification."""
+    """From the rank's start to its first warmup step: group, data, model."""
     without_sync: Window | None = None
     """The same number of steps without gradient synchronization."""
     peak_host_memory_bytes: int | None = None
@@ -80,6 +80,8 @@ class RankMeasurement:
     """Largest allocation on the device during warmup and the timed window."""
     reduced_bytes_per_step: int | None = None
     collectives_per_step: float | None = None
+    allocator: str | None = None
+    """What was done to the process's memory allocator; see measure.allocator."""
     warmup_steps: int = 0
     timed_steps: int = 0
     sample_checksum: str | None = None

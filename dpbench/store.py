@@ -1,10 +1,10 @@
 """The results of one sweep on disk: append-only, complete up to the last line that was written.
 
-    results/<name>/
-      sweep.json          the specification, the command that was typed, the schema version
-      environments/       one file per environment that trials ran in
-      trials.jsonl        one TrialRecord a line, flushed to disk after each trial
-      report/             tables and charts, made again from the above at any time
+results/<name>/
+  sweep.json          the specification, the command that was typed, the schema version
+  environments/       one file per environment that trials ran in
+  trials.jsonl        one TrialRecord a line, flushed to disk after each trial
+  report/             tables and charts, made again from the above at any time
 """
 
 from __future__ import annotations

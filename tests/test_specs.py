@@ -28,7 +28,12 @@ def test_a_field_at_its_default_does_not_change_the_id() -> None:
     assert "accumulation_steps" not in canonical_json(explicit)
 
 
-@given(batch=SIZES, group=SIZES, repetition=st.integers(0, 9), scaling=st.sampled_from(["weak", "strong"]))
+@given(
+    batch=SIZES,
+    group=SIZES,
+    repetition=st.integers(0, 9),
+    scaling=st.sampled_from(["weak", "strong"]),
+)
 def test_equal_trials_have_equal_ids_and_others_different_ones(
     batch: int, group: int, repetition: int, scaling: str
 ) -> None:

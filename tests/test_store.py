@@ -16,9 +16,7 @@ from dpbench.sweep import plan, run
 from tests.builders import sweep_spec
 
 SPEC = sweep_spec()
-RECORDS = tuple(
-    run(plan(SPEC), SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0)
-)
+RECORDS = tuple(run(plan(SPEC), SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0))
 
 
 def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:

@@ -88,9 +88,7 @@ def sweep(
     ] = "3",
     accumulate: Annotated[
         str,
-        typer.Option(
-            metavar="N", rich_help_panel=SETTINGS, help="Micro-steps per optimizer step."
-        ),
+        typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Micro-steps per optimizer step."),
     ] = "1",
     optimizer: Annotated[
         str, typer.Option(metavar="sgd|adamw", rich_help_panel=SETTINGS, help="The optimizer.")
@@ -133,9 +131,7 @@ def sweep(
     ] = False,
     order_seed: Annotated[
         str | None,
-        typer.Option(
-            metavar="N", rich_help_panel=MACHINE, help="Shuffle the order of the rows."
-        ),
+        typer.Option(metavar="N", rich_help_panel=MACHINE, help="Shuffle the order of the rows."),
     ] = None,
     name: Annotated[
         str | None,

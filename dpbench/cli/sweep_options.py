@@ -101,7 +101,9 @@ def parse(options: SweepOptions) -> ParsedOptions:
             else comma_list("--group-sizes", options.group_sizes, positive_int, notes)
         ),
         batch_sizes=comma_list("--batch-sizes", options.batch_sizes, positive_int, notes),
-        scaling="strong" if known_name("--scaling", options.scaling, SCALINGS) == "strong" else "weak",
+        scaling="strong"
+        if known_name("--scaling", options.scaling, SCALINGS) == "strong"
+        else "weak",
         notes=tuple(notes),
     )
     _check_scalars(options)

@@ -92,9 +92,7 @@ def _make_importable(arch: str) -> None:
 
 def _machine(job: Job) -> Machine:
     if job.synthetic:
-        return Machine(
-            cores=environment.usable_cores(), gpus=(), cuda=None, missing_backends=()
-        )
+        return Machine(cores=environment.usable_cores(), gpus=(), cuda=None, missing_backends=())
     from dpbench.launch.machine import inspect_machine
 
     return inspect_machine()
@@ -113,9 +111,7 @@ def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
         )
 
 
-def _prepare_data(
-    job: Job, spec: SweepSpec, trials: Sequence[TrialSpec], cache: Path
-) -> Prepared:
+def _prepare_data(job: Job, spec: SweepSpec, trials: Sequence[TrialSpec], cache: Path) -> Prepared:
     """The dataset in a form that ranks load in milliseconds, large enough for every batch."""
     if job.synthetic:
         return Prepared(folder=None, samples=None)  # no rank will ever load it

@@ -43,7 +43,9 @@ def duration_seconds(option: str, token: str) -> float:
     text = token.strip()
     factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
     try:
-        return positive_float(option, text[:-1]) * factor if factor else positive_float(option, text)
+        return (
+            positive_float(option, text[:-1]) * factor if factor else positive_float(option, text)
+        )
     except UsageError:
         raise UsageError(
             f"{option}: {token!r} is not a duration; expected seconds, or e.g. 90s, 5m, 1h"

@@ -58,9 +58,7 @@ class RanksFailed(Exception):
         self.outcome = outcome
 
 
-def run_ranks(
-    work: Callable[[int], T], count: int, scratch: Path, limit_seconds: float
-) -> list[T]:
+def run_ranks(work: Callable[[int], T], count: int, scratch: Path, limit_seconds: float) -> list[T]:
     """Returns [work(0), …, work(count - 1)], each from a fresh process with torch.distributed's
     environment variables set.
 

@@ -52,9 +52,7 @@ class Failure:
     out_of_memory: bool
 
 
-def main(
-    work: Callable[[int], T], scratch: Path, limit_seconds: float, launcher_pid: int
-) -> T:
+def main(work: Callable[[int], T], scratch: Path, limit_seconds: float, launcher_pid: int) -> T:
     """Returns `work(rank)` for the rank that the environment names."""
     rank = int(os.environ["RANK"])
     gc.freeze()  # what the fork server imported: each collection would walk it, for 0.2 s

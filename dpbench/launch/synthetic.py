@@ -30,9 +30,7 @@ class SyntheticLauncher:
         verified = Verification(
             passed=True, max_relative_error=0.0, tolerance=1e-10, tensors_compared=1
         )
-        return Outcome(
-            status=Status.COMPLETED, item="images", ranks=ranks, verification=verified
-        )
+        return Outcome(status=Status.COMPLETED, item="images", ranks=ranks, verification=verified)
 
 
 def _rank(trial: TrialSpec, rank: int) -> RankMeasurement:

@@ -148,7 +148,9 @@ def _dp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
 
 
 def _torch_dp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
-    return TorchDataParallel(torch.nn.DataParallel(module, [torch.device(d) for d in trial.devices]))
+    return TorchDataParallel(
+        torch.nn.DataParallel(module, [torch.device(d) for d in trial.devices])
+    )
 
 
 def _device_ids(trial: TrialSpec, rank: int) -> list[torch.device] | None:

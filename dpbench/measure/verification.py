@@ -1,4 +1,4 @@
-"""The proof of gradients that precedes every speed.
+"""The proof of gradients that every speed needs.
 
 The implementation and a plain copy take the same steps from the same seed in float64 with SGD, on
 the same global batch: the implementation sharded over its replicas, the copy whole in one process.

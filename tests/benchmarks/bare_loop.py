@@ -1,4 +1,8 @@
-"""The loop that somebody would write without dpbench; prints the median step's seconds."""
+"""The loop that somebody would write without dpbench; prints the median step's seconds.
+
+It has the memory allocator of a rank: with glibc's default the same loop differs by up to a fifth
+between two runs of this very script (see dpbench/measure/allocator.py).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ from statistics import median
 from time import perf_counter
 
 import torch
-from architectures.mnist_cnn import Architecture
 
+from architectures.mnist_cnn import Architecture
 from dpbench.data import datasets
 from dpbench.data.sharding import GlobalBatchSampler
+from dpbench.measure.allocator import keep_freed_memory
 
 
 def main(prepared: Path, batch: int, warmup: int, steps: int) -> None:
+    keep_freed_memory()
     torch.set_num_threads(1)
     architecture = Architecture()
     data = datasets.load("digits", prepared, architecture, seed=0, samples=1)

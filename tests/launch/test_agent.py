@@ -22,9 +22,7 @@ LIMIT_SECONDS = 3.0
 
 
 def faulty(kind: str, **changes: object) -> TrialSpec:
-    workload = replace(
-        WORKLOAD, architecture=f"tests.launch.faulty:{kind}", dataset="synthetic"
-    )
+    workload = replace(WORKLOAD, architecture=f"tests.launch.faulty:{kind}", dataset="synthetic")
     return trial_spec(workload=workload, **changes)
 
 

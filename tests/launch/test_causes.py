@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dpbench.launch.causes import SilentEnd, explain
-from dpbench.launch.rank import Failure, describe, failure_path, stack_path
+from dpbench.launch.rank import describe, failure_path, stack_path
 from dpbench.records import Status
 
 LOST = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5")

@@ -153,4 +153,3 @@ def test_nccl_is_refused_without_a_gpu(launcher: ElasticLauncher) -> None:
 
 def _losses(outcome: Outcome) -> list[tuple[float, ...]]:
     return [rank.timed.losses for rank in outcome.ranks]
-
