@@ -82,7 +82,7 @@ def test_a_factory_that_is_not_in_the_module_is_named(outside: str) -> None:
 
 @pytest.mark.parametrize("name", ["json:loads", "json:decoder", "outside_broken:Small"])
 def test_what_goes_wrong_inside_the_factory_is_a_usage_error(name: str, outside: str) -> None:
-    with pytest.raises(UsageError, match="loading it raised|has no decoder"):
+    with pytest.raises(UsageError, match=r"loading it raised|has no decoder"):
         architecture.load(name)
 
 

@@ -104,7 +104,7 @@ def _global_batches(trial: TrialSpec, step: int, device: torch.device) -> Iterab
     """The sample indices of each micro-step's global batch."""
     first = step * trial.effective_batch_size
     indices = torch.arange(first, first + trial.effective_batch_size, device=device)
-    return indices.split(trial.global_batch_size)
+    return torch.chunk(indices, trial.accumulation_steps)
 
 
 def _deviation(module: torch.nn.Module, reference: torch.nn.Module) -> _Deviation:

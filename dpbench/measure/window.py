@@ -11,6 +11,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
 from typing import Protocol
 
@@ -47,7 +48,7 @@ class HostClock:
 
     def read(self) -> Timing:
         marks = self._marks
-        steps = tuple(end - start for start, end in zip(marks, marks[1:], strict=False))
+        steps = tuple(end - start for start, end in pairwise(marks))
         return Timing(marks[0], marks[-1] - marks[0], steps)
 
 
@@ -60,7 +61,7 @@ class CudaClock:
         self._start = 0.0
 
     def mark(self) -> None:
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         if not self._events:
             self._start = perf_counter()
@@ -70,7 +71,7 @@ class CudaClock:
         torch.cuda.synchronize(self._device)
         seconds = perf_counter() - self._start
         events = self._events
-        steps = tuple(a.elapsed_time(b) / 1e3 for a, b in zip(events, events[1:], strict=False))
+        steps = tuple(a.elapsed_time(b) / 1e3 for a, b in pairwise(events))
         return Timing(self._start, seconds, steps)
 
 

@@ -7,6 +7,7 @@ between two runs of this very script (see dpbench/measure/allocator.py).
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -36,7 +37,7 @@ def main(prepared: Path, batch: int, warmup: int, steps: int) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     marks.append(perf_counter())
-    seconds = [end - start for start, end in zip(marks, marks[1:], strict=False)]
+    seconds = [end - start for start, end in pairwise(marks)]
     print(median(seconds[warmup:]))
 
 

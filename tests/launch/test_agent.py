@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,12 +26,12 @@ def faulty(kind: str, **changes: object) -> TrialSpec:
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ElasticLauncher]:
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> ElasticLauncher:
     """A launcher whose server is warm, so that times are those of the ranks."""
     logs = tmp_path_factory.mktemp("logs")
     launcher = ElasticLauncher(MACHINE, prepared=None, logs=logs)
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
-    yield launcher
+    return launcher
 
 
 def timed(launcher: ElasticLauncher, trial: TrialSpec) -> tuple[Outcome, float]:

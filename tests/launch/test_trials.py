@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -20,10 +19,10 @@ MLP = replace(WORKLOAD, architecture="mlp")
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ElasticLauncher]:
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> ElasticLauncher:
     folder = tmp_path_factory.mktemp("trials")
     prepared = prepare("digits", data_dir=None, cache=folder)
-    yield ElasticLauncher(inspect_machine(), prepared.folder, folder / "logs")
+    return ElasticLauncher(inspect_machine(), prepared.folder, folder / "logs")
 
 
 def configurations() -> list[tuple[str, int]]:

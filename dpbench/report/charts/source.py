@@ -11,7 +11,7 @@ from dpbench.environment import Environment
 from dpbench.records import TrialRecord
 
 
-class NothingToDraw(Exception):  # noqa: N818 - not an error: the reason why a chart is left out
+class NothingToDraw(Exception):
     """The data holds nothing that this chart could show; the message says what is missing."""
 
 
