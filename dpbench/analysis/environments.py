@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 from dpbench import units
 from dpbench.environment import Environment
 from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
+
+SYNTHETIC = "synthetic"
+"""The launcher whose numbers are made up, for tests."""
 
 
 def environment_notes(
@@ -15,7 +19,8 @@ def environment_notes(
 ) -> tuple[str, ...]:
     """Says which environments the records come from if there is more than one, and how they differ.
 
-    Also names environments that records refer to and that are not stored.
+    Also names environments that records refer to and that are not stored, and configurations
+    whose replicas shared a core or a GPU.
     """
     counts = Counter(record.environment_id for record in records)
     notes = [
@@ -23,6 +28,9 @@ def environment_notes(
         for identifier, count in counts.items()
         if identifier not in environments
     ]
+    if any(environment.launcher == SYNTHETIC for environment in environments.values()):
+        notes.append("synthetic numbers from a cost model: nothing was run")
+    notes += _oversubscribed(records, environments)
     if len(counts) < 2:
         return tuple(notes)
     listed = ", ".join(f"{identifier} ({count})" for identifier, count in counts.items())
@@ -32,3 +40,27 @@ def environment_notes(
         different = environments[identifier].differences_from(environments[known[0]])
         notes.append(f"environment {known[0]} -> {identifier}: {'; '.join(different) or 'equal'}")
     return tuple(notes)
+
+
+def _oversubscribed(
+    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
+) -> list[str]:
+    shared: dict[str, dict[str, None]] = {}
+    for record in records:
+        environment = environments.get(record.environment_id)
+        what = _shared_resource(record.trial, environment) if environment else None
+        if what and record.ranks:
+            shared.setdefault(what, {})[record.trial.label] = None
+    return [f"oversubscribed, {what}: {'; '.join(labels)}" for what, labels in shared.items()]
+
+
+def _shared_resource(trial: TrialSpec, environment: Environment) -> str | None:
+    if trial.devices[0] != "cpu":
+        devices = len(set(trial.devices))
+        return (
+            f"{trial.group_size} replicas on {devices} GPUs" if devices < trial.group_size else None
+        )
+    threads = trial.group_size * trial.threads_per_replica
+    return (
+        f"{threads} threads on {environment.cores} cores" if threads > environment.cores else None
+    )

@@ -8,6 +8,9 @@ from typing import Literal
 
 from dpbench.records import TrialRecord
 
+UNBALANCED = 1.2
+"""Largest ÷ mean over ranks from which the memory of a trial is called unbalanced."""
+
 MemoryKind = Literal["device", "host"]
 
 
@@ -33,3 +36,19 @@ def peak_memory(records: Sequence[TrialRecord]) -> PeakMemory | None:
         if known:
             return PeakMemory(bytes=max(known), kind=kind)
     return None
+
+
+def memory_imbalance(records: Sequence[TrialRecord]) -> float | None:
+    """The worst trial's largest ÷ mean peak memory over its ranks; None for a single rank."""
+    ratios = []
+    for record in records:
+        peaks = [
+            rank.peak_host_memory_bytes
+            if rank.peak_device_memory_bytes is None
+            else rank.peak_device_memory_bytes
+            for rank in record.ranks
+        ]
+        known = [peak for peak in peaks if peak is not None]
+        if len(known) > 1:
+            ratios.append(max(known) * len(known) / sum(known))
+    return max(ratios, default=None)

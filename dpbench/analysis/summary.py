@@ -12,7 +12,7 @@ from dpbench import units
 from dpbench.analysis import convergence, throughput
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
 from dpbench.analysis.estimate import Estimate, LogMean, mean
-from dpbench.analysis.memory import peak_memory
+from dpbench.analysis.memory import UNBALANCED, memory_imbalance, peak_memory
 from dpbench.analysis.outcome import effective_status, outcome
 from dpbench.analysis.scaling import BASELINE, efficiency, speedup
 from dpbench.records import Status, TrialRecord
@@ -163,6 +163,9 @@ def _group_notes(
             f"{label}: {units.counted(empty, 'completed repetition')} without a timed window, "
             "left out of the speed"
         )
+    imbalance = memory_imbalance(usable)
+    if imbalance is not None and imbalance > UNBALANCED:
+        notes.append(f"{label}: one rank holds {imbalance:.2f} × the mean peak memory of the ranks")
     return notes
 
 

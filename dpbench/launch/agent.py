@@ -8,7 +8,6 @@ starts in about a tenth of a second. The launching process sleeps while ranks ru
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import shutil
 import signal
 import socket
@@ -30,6 +29,7 @@ from dpbench.launch import causes, rank
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import judge
+from dpbench.launch.server import fork_server
 from dpbench.measure.trial import measure
 from dpbench.specs import TrialSpec
 
@@ -37,8 +37,6 @@ MONITOR_SECONDS = 0.05
 KILL_GRACE_SECONDS = 2.0
 """After the time limit a rank ends itself; one that cannot is killed this much later."""
 PORT_ATTEMPTS = 5
-PRELOADED = ["dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"]
-"""The last is imported by every first torch.optim.Optimizer, and takes a second."""
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 AGENT_LOGGERS = (
     "torch.distributed.elastic.multiprocessing.api",
@@ -65,7 +63,8 @@ def run_ranks(work: Callable[[int], T], count: int, scratch: Path, limit_seconds
     `work` must be picklable. The ranks leave their output and traces in `scratch`. Raises
     RanksFailed with the first cause, Interrupted when a signal ended it; no process is left.
     """
-    _prepare_server()
+    fork_server()
+    _silence_the_agent()
     for attempt in range(1, PORT_ATTEMPTS + 1):
         start = elastic_launch(_configuration(count, scratch), rank.main)
         try:
@@ -114,12 +113,8 @@ def _remove(scratch: Path) -> None:
         scratch.parent.rmdir()
 
 
-def _prepare_server() -> None:
-    """Tells the server that forks the ranks what to import once; silences the agent's log.
-
-    The agent logs each failed rank with a traceback; here that is a row with a reason.
-    """
-    multiprocessing.set_forkserver_preload(PRELOADED)
+def _silence_the_agent() -> None:
+    """The agent logs each failed rank with a traceback; here that is a row with a reason."""
     for name in AGENT_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

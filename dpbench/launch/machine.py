@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TypeVar
 
 from dpbench.environment import Accelerator, usable_cores
 from dpbench.errors import LaunchError
+from dpbench.launch.server import fork_server
 from dpbench.specs import PROCESS_GROUP_BACKENDS, TrialSpec
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ def inspect_machine() -> Machine:
 
 def in_child(function: Callable[[], T]) -> T:
     """Returns what `function` returns in a fresh process; LaunchError if it fails or is silent."""
-    context = multiprocessing.get_context("forkserver")
+    context = fork_server()
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_send_result, args=(function, sender), daemon=True)
     child.start()
