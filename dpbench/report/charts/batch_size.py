@@ -33,6 +33,7 @@ def throughput_by_batch_size(source: ChartSource) -> Figure:
         curves.number_axis(axis, sizes, f"batch size (samples per {whose})", log=True)
         axis.yaxis.set_major_formatter(FuncFormatter(plain_number))
         axis.set_title(f"group size {panel.parameter}")
+    for axis in axes:  # when all is drawn: a limit ends the automatic ones of a shared axis
         axis.set_ylim(bottom=0)
     axes[0].set_ylabel(f"throughput ({unit})")
     curves.legend(figure, found)

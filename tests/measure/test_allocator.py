@@ -1,0 +1,72 @@
+"""The allocator of a rank: each case in a process of its own, since it changes the process."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from functools import partial
+
+import pytest
+import torch
+
+from dpbench.launch.machine import in_child
+from dpbench.measure import allocator
+
+PAGE_BYTES = 4096
+TENSOR_BYTES = 24 * 2**20
+ROUNDS = 10
+PAGES = ROUNDS * 4 * TENSOR_BYTES // PAGE_BYTES
+
+glibc = pytest.mark.skipif(
+    sys.platform != "linux" or "glibc" not in os.confstr("CS_GNU_LIBC_VERSION"),
+    reason="needs glibc",
+)
+
+
+def page_faults(*, keep: bool) -> tuple[str, int]:
+    """What was done, and the page faults of taking and freeing 96 MiB ten times."""
+    for name in [name for name in os.environ if name.startswith("MALLOC_")]:
+        del os.environ[name]
+    torch.set_num_threads(1)
+    done = allocator.keep_freed_memory() if keep else allocator.LEFT_ALONE
+    take_and_free(2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    take_and_free(ROUNDS)
+    return done, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def take_and_free(rounds: int) -> None:
+    for _ in range(rounds):
+        tensors = [torch.empty(TENSOR_BYTES, dtype=torch.uint8).fill_(1) for _ in range(4)]
+        del tensors
+
+
+def with_variable(name: str) -> str:
+    os.environ[name] = "1"
+    return allocator.keep_freed_memory()
+
+
+def on_platform(name: str) -> str:
+    sys.platform = name
+    return allocator.keep_freed_memory()
+
+
+
+
+@glibc
+def test_freed_memory_is_kept_where_the_system_would_give_it_back() -> None:
+    kept, faults = in_child(partial(page_faults, keep=True))
+    left, system_faults = in_child(partial(page_faults, keep=False))
+    assert (kept, left) == (allocator.KEPT, allocator.LEFT_ALONE)
+    assert faults < PAGES / 1000
+    assert system_faults > PAGES / 20  # without it the memory did go back and forth
+
+
+@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "MALLOC_CONF"])
+def test_users_who_set_the_allocator_themselves_are_left_alone(name: str) -> None:
+    assert in_child(partial(with_variable, name)) == allocator.LEFT_ALONE
+
+
+def test_other_systems_are_left_alone() -> None:
+    assert in_child(partial(on_platform, "darwin")) == allocator.LEFT_ALONE
