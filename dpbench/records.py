@@ -39,7 +39,7 @@ class Verification:
 
     passed: bool
     max_relative_error: float
-    """Largest over parameters of max|g - g_ref| / max|g_ref|, over all ranks."""
+    """Largest over parameters of max|g - g_ref| / max|g_ref|, of the worst rank."""
     tolerance: float
     tensors_compared: int
     worst_parameter: str | None = None

@@ -6,12 +6,18 @@ Every error names the option, the offending token and what was expected.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from dpbench.errors import UnknownName, UsageError
 
 T = TypeVar("T")
+
+LONGEST_SHOWN = 60
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def positive_int(option: str, token: str) -> int:
@@ -21,35 +27,40 @@ def positive_int(option: str, token: str) -> int:
 def integer(option: str, token: str, *, least: int) -> int:
     """A plain decimal integer of at least `least`."""
     text = token.strip()
-    if not (text.isascii() and text.removeprefix("-").isdigit()) or int(text) < least:
+    if not _INTEGER.fullmatch(text) or int(text) < least:
         expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise UsageError(f"{option}: {token!r} is not {expected}")
+        raise UsageError(f"{option}: {shorten(token)} is not {expected}")
     return int(text)
 
 
 def positive_float(option: str, token: str) -> float:
-    """A finite number above zero."""
-    try:
-        value = float(token)
-    except ValueError:
-        value = math.nan
+    """A finite number above zero, in plain or scientific notation."""
+    value = _number(token)
     if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{option}: {token!r} is not a positive number")
+        raise UsageError(f"{option}: {shorten(token)} is not a positive number")
     return value
 
 
 def duration_seconds(option: str, token: str) -> float:
     """A time above zero: 90, 90s or 5m."""
     text = token.strip()
-    factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
-    try:
-        return (
-            positive_float(option, text[:-1]) * factor if factor else positive_float(option, text)
-        )
-    except UsageError:
+    factor = _UNITS.get(text[-1:])
+    value = _number(text) if factor is None else _number(text[:-1]) * factor
+    if not (math.isfinite(value) and value > 0):
         raise UsageError(
-            f"{option}: {token!r} is not a duration; expected seconds, or e.g. 90s, 5m, 1h"
-        ) from None
+            f"{option}: {shorten(token)} is not a duration; expected seconds, or e.g. 90s, 5m, 1h"
+        )
+    return value
+
+
+def shorten(token: str) -> str:
+    """The token in quotes, cut if it would fill the screen."""
+    return repr(token if len(token) <= LONGEST_SHOWN else token[:LONGEST_SHOWN] + "…")
+
+
+def _number(text: str) -> float:
+    """NaN for what is not a number; float() alone would read 1_0 and ١٢ as well."""
+    return float(text) if _DECIMAL.fullmatch(text.strip()) else math.nan
 
 
 def known_name(option: str, token: str, known: Collection[str]) -> str:

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from os import getpid, kill
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
@@ -27,15 +28,15 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from dpbench.errors import Interrupted
 from dpbench.launch import causes, rank
 from dpbench.launch.launcher import Outcome
-from dpbench.launch.machine import Machine
+from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.outcome import judge
 from dpbench.launch.server import fork_server
 from dpbench.measure.trial import measure
 from dpbench.specs import TrialSpec
 
 MONITOR_SECONDS = 0.05
-KILL_GRACE_SECONDS = 2.0
-"""After the time limit a rank ends itself; one that cannot is killed this much later."""
+KILL_GRACE_SECONDS = 1.0
+"""From the time limit, when ranks write their stacks, until they are killed."""
 PORT_ATTEMPTS = 5
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 AGENT_LOGGERS = (
@@ -68,8 +69,8 @@ def run_ranks(work: Callable[[int], T], count: int, scratch: Path, limit_seconds
     for attempt in range(1, PORT_ATTEMPTS + 1):
         start = elastic_launch(_configuration(count, scratch), rank.main)
         try:
-            with _own_signals(), _deadline(scratch, count, limit_seconds + KILL_GRACE_SECONDS):
-                results = start(work, scratch, limit_seconds, getpid())
+            with _own_signals(), _killed_after(limit_seconds + KILL_GRACE_SECONDS, scratch, count):
+                results = start(work, scratch, monotonic() + limit_seconds, getpid())
             return [results[number] for number in range(count)]
         except SignalException as error:
             raise Interrupted(error.sigval) from None
@@ -90,6 +91,7 @@ class ElasticLauncher:
         self._machine = machine
         self._prepared = prepared
         self._logs = logs
+        in_child(_nothing)  # starts the server, so that its start is not the first trial's
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return self._machine.unusable_reason(trial)
@@ -104,6 +106,10 @@ class ElasticLauncher:
             return failed.outcome
         _remove(scratch)
         return judge(trial, reports)
+
+
+def _nothing() -> None:
+    """What a process does that is only started."""
 
 
 def _remove(scratch: Path) -> None:
@@ -151,8 +157,8 @@ def _first_ended(error: ChildFailedError) -> causes.SilentEnd | None:
 
 
 @contextmanager
-def _deadline(scratch: Path, rank_count: int, seconds: float) -> Iterator[None]:
-    """Kills what is left of the ranks after `seconds`: a stopped process cannot end itself."""
+def _killed_after(seconds: float, scratch: Path, rank_count: int) -> Iterator[None]:
+    """Kills what is left of the ranks after `seconds`, wherever they hang."""
 
     def kill_ranks() -> None:
         for number in range(rank_count):

@@ -27,6 +27,10 @@ T = TypeVar("T")
 LOST_PEER_GRACE_SECONDS = 1.0
 """How long a rank that lost its peer stays, so that the agent sees the peer's end first."""
 
+SHORTEST_TIME_SECONDS = 0.01
+LAST_RESORT_SECONDS = 5.0
+"""After the deadline the kernel's alarm ends a rank that nobody else has ended."""
+
 _LOST_PEER_WORDS = (
     "connection closed by peer",
     "connection reset",
@@ -52,15 +56,21 @@ class Failure:
     out_of_memory: bool
 
 
-def main(work: Callable[[int], T], scratch: Path, limit_seconds: float, launcher_pid: int) -> T:
-    """Returns `work(rank)` for the rank that the environment names."""
+def main(work: Callable[[int], T], scratch: Path, deadline: float, launcher_pid: int) -> T:
+    """Returns `work(rank)` for the rank that the environment names.
+
+    A rank that is still busy at `deadline`, on the host's monotonic clock, writes its stack, even
+    if it is stuck in C++. The launcher ends it a moment later, when all have written theirs.
+    """
     rank = int(os.environ["RANK"])
     gc.freeze()  # what the fork server imported: each collection would walk it, for 0.2 s
     _end_with(launcher_pid)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank at once, wherever it is
     pid_path(scratch, rank).write_text(str(os.getpid()))
+    seconds_left = max(deadline - time.monotonic(), SHORTEST_TIME_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds_left + LAST_RESORT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
-        faulthandler.dump_traceback_later(limit_seconds, exit=True, file=stack)
+        faulthandler.dump_traceback_later(seconds_left, file=stack)
         try:
             return work(rank)
         except BaseException as error:
@@ -68,6 +78,7 @@ def main(work: Callable[[int], T], scratch: Path, limit_seconds: float, launcher
             raise
         finally:
             faulthandler.cancel_dump_traceback_later()
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def pid_path(scratch: Path, rank: int) -> Path:

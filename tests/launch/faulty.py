@@ -98,7 +98,7 @@ class DependsOnItsShard(Healthy):
 
 
 class TakesLong(Healthy):
-    """Half a second a step, in every rank: long enough to be interrupted."""
+    """A third of a second a step, in every rank: long enough to be interrupted."""
 
     def misbehave(self) -> None:
-        time.sleep(0.5)
+        time.sleep(0.3)

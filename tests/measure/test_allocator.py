@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import sys
@@ -25,10 +26,14 @@ glibc = pytest.mark.skipif(
 
 
 def page_faults(*, keep: bool) -> tuple[str, int]:
-    """What was done, and the page faults of taking and freeing 96 MiB ten times."""
+    """What was done, and the page faults of taking and freeing 96 MiB ten times, in a process
+    that up to then gives everything back at once: what glibc does by itself is a matter of luck."""
     for name in [name for name in os.environ if name.startswith("MALLOC_")]:
         del os.environ[name]
     torch.set_num_threads(1)
+    library = ctypes.CDLL(None)
+    assert library.mallopt(allocator._M_MMAP_THRESHOLD, 64 * 1024)
+    assert library.mallopt(allocator._M_TRIM_THRESHOLD, 0)
     done = allocator.keep_freed_memory() if keep else allocator.LEFT_ALONE
     take_and_free(2)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -52,15 +57,13 @@ def on_platform(name: str) -> str:
     return allocator.keep_freed_memory()
 
 
-
-
 @glibc
 def test_freed_memory_is_kept_where_the_system_would_give_it_back() -> None:
     kept, faults = in_child(partial(page_faults, keep=True))
     left, system_faults = in_child(partial(page_faults, keep=False))
     assert (kept, left) == (allocator.KEPT, allocator.LEFT_ALONE)
     assert faults < PAGES / 1000
-    assert system_faults > PAGES / 20  # without it the memory did go back and forth
+    assert system_faults > 0.9 * PAGES  # without it the memory did go back and forth
 
 
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "MALLOC_CONF"])

@@ -64,7 +64,7 @@ def test_one_weight_goes_where_a_pencil_says() -> None:
     for _ in range(2):
         training.step([torch.tensor([0])])
     assert training.take_losses() == pytest.approx((4.0, 0.16), rel=1e-12)
-    assert float(next(module.parameters())) == pytest.approx(0.04, rel=1e-12)
+    assert next(module.parameters()).item() == pytest.approx(0.04, rel=1e-12)
 
 
 def test_a_trainer_takes_exactly_the_steps_of_a_loop_by_hand() -> None:
@@ -115,7 +115,7 @@ def test_a_loss_weight_scales_the_gradient_but_not_the_reported_loss() -> None:
     module = Line().build_model()
     training = trainer(module, line_samples(2.0), weight=0.5)
     training.step([torch.tensor([0])])
-    assert float(next(module.parameters())) == pytest.approx(0.6, rel=1e-12)
+    assert next(module.parameters()).item() == pytest.approx(0.6, rel=1e-12)
     assert training.take_losses() == pytest.approx((4.0,), rel=1e-12)
 
 

@@ -1,0 +1,83 @@
+"""`dpbench doctor`: the machine in words, and whether each backend works on it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from dpbench.cli.app import run
+from dpbench.environment import usable_cores
+from dpbench.launch import selftest
+from dpbench.launch.machine import Machine
+from dpbench.launch.selftest import SelfTest
+from dpbench.specs import PROCESS_GROUP_BACKENDS
+
+without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: SelfTest) -> None:
+    def answer(backend: str, machine: Machine) -> SelfTest:
+        return by_backend[backend]
+
+    monkeypatch.setattr(selftest, "self_test", answer)
+
+
+GLOO_WORKS = SelfTest(backend="gloo", passed=True, ranks=2, seconds=2.5e-4)
+GLOO_FAILS = SelfTest(backend="gloo", passed=False, ranks=2, reason="rank 1 was killed by SIGKILL")
+NCCL_MISSING = SelfTest(backend="nccl", passed=False, ranks=0, reason="no CUDA device")
+
+
+@without_cuda
+def test_this_machine_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = dict(line.split(maxsplit=1) for line in out.splitlines() if "backend" not in line)
+    assert f"{usable_cores()} usable cores" in lines["cpu"]
+    assert "none visible" in lines["gpu"]
+    assert f"torch {torch.__version__}" in lines["versions"]
+    gloo, nccl = (line for line in out.splitlines() if line.startswith("backend"))
+    assert gloo.startswith("backend   gloo: works: 4 KiB all-reduce between 2 ranks in ")
+    assert nccl.startswith("backend   nccl: not usable: ")
+
+
+def test_json_has_the_environment_and_every_backend(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(monkeypatch, gloo=GLOO_WORKS, nccl=NCCL_MISSING)
+    assert run(["doctor", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document) == {"environment", "backends"}
+    assert document["environment"]["cores"] == usable_cores()
+    assert dict(document["environment"]["versions"])["torch"] == torch.__version__
+    assert [test["backend"] for test in document["backends"]] == list(PROCESS_GROUP_BACKENDS)
+    assert document["backends"][0] == {
+        "backend": "gloo",
+        "passed": True,
+        "ranks": 2,
+        "seconds": 2.5e-4,
+        "reason": None,
+    }
+
+
+def test_a_backend_that_should_work_and_does_not_is_exit_status_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(monkeypatch, gloo=GLOO_FAILS, nccl=NCCL_MISSING)
+    assert run(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "backend   gloo: failed: rank 1 was killed by SIGKILL" in out
+    assert "backend   nccl: not usable: no CUDA device" in out
+
+
+def test_variables_that_change_a_result_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(monkeypatch, gloo=GLOO_WORKS, nccl=NCCL_MISSING)
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    assert run(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "variable  NCCL_P2P_DISABLE=1" in out
+    assert "in 250 µs (median)" in out

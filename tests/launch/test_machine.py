@@ -1,0 +1,113 @@
+"""What a machine can run, and asking it from a process that may be thrown away."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from dpbench.environment import Accelerator, usable_cores
+from dpbench.errors import LaunchError
+from dpbench.launch import machine
+from dpbench.launch.machine import Machine, in_child, inspect_machine
+from tests.builders import trial_spec
+
+GPUS = tuple(Accelerator(index=index, name="H200", memory_bytes=2**37) for index in (0, 1))
+TWO_GPUS = Machine(cores=8, gpus=GPUS, cuda="12.8", missing_backends=())
+NO_GPU = Machine(cores=2, gpus=(), cuda=None, missing_backends=(("nccl", "no CUDA device"),))
+OWN = ("cuda:0", "cuda:1")
+SHARED = ("cuda:0", "cuda:0")
+CPUS = ("cpu", "cpu")
+NO_REPLICAS = "torch.nn.DataParallel has no CPU replicas: it would time the plain module"
+
+
+@pytest.mark.parametrize(
+    ("here", "implementation", "backend", "devices", "reason"),
+    [
+        (NO_GPU, "ddp", "gloo", CPUS, None),
+        (NO_GPU, "torch-ddp", "gloo", CPUS, None),
+        (NO_GPU, "dp", "threads", CPUS, None),
+        (NO_GPU, "independent", "none", CPUS, None),
+        (NO_GPU, "torch-dp", "threads", CPUS, NO_REPLICAS),
+        (NO_GPU, "ddp", "nccl", CPUS, "no CUDA device"),
+        (TWO_GPUS, "ddp", "nccl", OWN, None),
+        (TWO_GPUS, "torch-dp", "threads", OWN, None),
+        (TWO_GPUS, "dp", "threads", OWN, None),
+        (TWO_GPUS, "ddp", "gloo", SHARED, None),
+        (TWO_GPUS, "independent", "none", SHARED, None),
+        (TWO_GPUS, "ddp", "nccl", CPUS, "nccl reduces CUDA tensors only"),
+        (TWO_GPUS, "torch-ddp", "nccl", SHARED, "nccl needs a GPU of its own for every rank"),
+        (TWO_GPUS, "torch-dp", "threads", CPUS, NO_REPLICAS),
+        (
+            *(TWO_GPUS, "dp", "threads", SHARED),
+            "DataParallel needs a GPU of its own for every replica",
+        ),
+        (
+            *(TWO_GPUS, "torch-dp", "threads", SHARED),
+            "DataParallel needs a GPU of its own for every replica",
+        ),
+    ],
+)
+def test_a_trial_is_refused_for_one_reason_or_runs(
+    here: Machine, implementation: str, backend: str, devices: tuple[str, ...], reason: str | None
+) -> None:
+    trial = trial_spec(implementation=implementation, backend=backend, devices=devices)
+    assert here.unusable_reason(trial) == reason
+
+
+def test_a_machine_knows_its_gpus_and_what_is_missing() -> None:
+    assert (TWO_GPUS.has_cuda, TWO_GPUS.gpu_count) == (True, 2)
+    assert (NO_GPU.has_cuda, NO_GPU.gpu_count) == (False, 0)
+    assert NO_GPU.missing_reason("nccl") == "no CUDA device"
+    assert NO_GPU.missing_reason("gloo") is None
+
+
+def test_this_machine_has_cores_and_gloo() -> None:
+    here = inspect_machine()
+    assert here.cores == usable_cores() >= 1
+    assert here.missing_reason("gloo") is None
+    assert (here.missing_reason("nccl") is None) == bool(here.gpus)
+
+
+def answer() -> dict[str, object]:
+    return {"pid": os.getpid(), "gpus": GPUS, "preloaded": "torch._dynamo" in sys.modules}
+
+
+def raises() -> None:
+    raise ValueError("broken probe")
+
+
+def exits() -> None:
+    os._exit(3)
+
+
+def hangs() -> None:
+    time.sleep(600)
+
+
+def test_a_child_returns_values_from_a_process_of_its_own() -> None:
+    answered = in_child(answer)
+    assert answered["gpus"] == GPUS
+    assert answered["pid"] != os.getpid()
+
+
+def test_the_first_child_already_starts_the_server_that_has_imported_torch() -> None:
+    """Else every trial of a machine with GPUs, which are looked at first, would import torch."""
+    assert in_child(answer)["preloaded"] is True
+
+
+@pytest.mark.parametrize("function", [raises, exits])
+def test_a_probe_that_fails_is_an_error_at_once(function: object) -> None:
+    in_child(answer)  # the server is warm
+    start = time.monotonic()
+    with pytest.raises(LaunchError, match="failed in its child process"):
+        in_child(function)  # type: ignore[arg-type]
+    assert time.monotonic() - start < 5.0
+
+
+def test_a_probe_that_hangs_is_an_error_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PROBE_SECONDS", 0.3)
+    with pytest.raises(LaunchError, match="hangs gave no answer in 0 s"):
+        in_child(hangs)

@@ -1,0 +1,83 @@
+"""The made-up launcher behaves enough like a real one for all that stands above it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpbench.launch.synthetic import NOISE, SyntheticLauncher
+from dpbench.records import Status
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from tests.builders import trial_spec
+
+LAUNCHER = SyntheticLauncher()
+
+
+def seconds_per_step(trial: TrialSpec) -> float:
+    ranks = LAUNCHER.run(trial, 1.0).ranks
+    return max(rank.timed.seconds for rank in ranks) / trial.timed_steps
+
+
+def samples(trial: TrialSpec) -> int:
+    return sum(rank.timed.samples for rank in LAUNCHER.run(trial, 1.0).ranks)
+
+
+def test_the_same_trial_gets_the_same_answer_and_another_repetition_another() -> None:
+    assert LAUNCHER.run(trial_spec(), 1.0) == LAUNCHER.run(trial_spec(), 99.0)
+    other = LAUNCHER.run(trial_spec(repetition=1), 1.0)
+    assert other.ranks[0].timed != LAUNCHER.run(trial_spec(), 1.0).ranks[0].timed
+
+
+@pytest.mark.parametrize("implementation", list(IMPLEMENTATIONS))
+def test_every_trial_completes_with_a_proof(implementation: str) -> None:
+    backend = IMPLEMENTATIONS[implementation].backend or "gloo"
+    trial = trial_spec(implementation=implementation, backend=backend)
+    assert LAUNCHER.unusable_reason(trial) is None
+    outcome = LAUNCHER.run(trial, 1.0)
+    assert outcome.status is Status.COMPLETED
+    assert outcome.verification is not None
+    assert outcome.verification.passed
+    assert [rank.rank for rank in outcome.ranks] == list(range(trial.process_count))
+    for rank in outcome.ranks:
+        assert len(rank.timed.step_seconds) == len(rank.timed.losses) == trial.timed_steps
+        assert rank.timed.seconds == sum(rank.timed.step_seconds)
+        communicates = IMPLEMENTATIONS[implementation].communicates
+        assert (rank.without_sync is not None) == communicates
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"group_size": 1}, 4 * 3),
+        ({"group_size": 2}, 2 * 4 * 3),
+        ({"group_size": 3, "scaling": "strong", "batch_size": 10}, 10 * 3),
+        ({"group_size": 2, "accumulation_steps": 5}, 2 * 4 * 3 * 5),
+        ({"implementation": "dp", "backend": "threads", "group_size": 2}, 2 * 4 * 3),
+    ],
+)
+def test_samples_are_those_that_a_real_trial_would_consume(
+    changes: dict[str, object], expected: int
+) -> None:
+    assert samples(trial_spec(**changes)) == expected
+
+
+def test_the_cost_of_a_step_is_that_of_the_model() -> None:
+    """2 ms + 0.1 ms × 30 samples, and half of gloo's 3 ms between two ranks: 6.5 ms, ± 1 %."""
+    assert NOISE == 0.01
+    trial = trial_spec(batch_size=30, timed_steps=50)
+    assert seconds_per_step(trial) == pytest.approx(6.5e-3, rel=0.01)
+    (without, _) = (rank.without_sync for rank in LAUNCHER.run(trial, 1.0).ranks)
+    assert without is not None
+    assert without.seconds / 50 == pytest.approx(5e-3, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_a_speedup_is_above_one_and_below_linear(size: int) -> None:
+    one, many = (trial_spec(group_size=n, batch_size=32, timed_steps=50) for n in (1, size))
+    speeds = [samples(trial) / seconds_per_step(trial) for trial in (one, many)]
+    assert 1.0 < speeds[1] / speeds[0] < size
+
+
+def test_losses_go_down() -> None:
+    losses = LAUNCHER.run(trial_spec(timed_steps=10), 1.0).ranks[0].timed.losses
+    assert sorted(losses, reverse=True) == list(losses)
+    assert losses[0] > losses[-1]

@@ -1,0 +1,250 @@
+"""One rank's part of a trial in this very process: dp and single need no process group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dpbench.data import arrays, datasets, registry
+from dpbench.data.sharding import GlobalBatchSampler
+from dpbench.measure import verification
+from dpbench.measure.allocator import LEFT_ALONE
+from dpbench.measure.checksums import tensors_checksum
+from dpbench.measure.implementations import Plain
+from dpbench.measure.trial import SYNTHETIC_SAMPLES, RankReport, measure
+from dpbench.records import RankMeasurement
+from dpbench.specs import TrialSpec
+from tests.builders import WORKLOAD, trial_spec
+from tests.launch.faulty import Healthy
+
+HERE = "tests.measure.test_trial"
+
+
+class Counting(Healthy):
+    """Notes how many samples each replica was given, and each loss, in float32 (not the proof)."""
+
+    replicas: list[int] = []  # noqa: RUF012 - the trial makes its own instance of the class
+    losses: list[int] = []  # noqa: RUF012
+
+    def build_model(self) -> torch.nn.Module:
+        class Noted(torch.nn.Linear):
+            def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+                if inputs.dtype == torch.float32:
+                    Counting.replicas.append(len(inputs))
+                return super().forward(inputs)
+
+        return Noted(4, 2)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.dtype == torch.float32:
+            Counting.losses.append(len(outputs))
+        return super().loss(outputs, targets)
+
+
+class Classes(Healthy):
+    """Takes the stored kind of dataset: float32 inputs, int64 classes."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(outputs, targets)
+
+
+@pytest.fixture(autouse=True)
+def _unchanged_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A rank sets the threads and the allocator of its process: here that is everybody's."""
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "8")
+    Counting.replicas.clear()
+    Counting.losses.clear()
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def ten_samples(tmp_path: Path) -> Path:
+    inputs = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
+    arrays.write(tmp_path / "ten", inputs, np.arange(10, dtype=np.int64) % 2)
+    return tmp_path / "ten"
+
+
+def single(architecture: str = "Counting", **changes: Any) -> TrialSpec:
+    named = architecture if architecture == "mlp" else f"{HERE}:{architecture}"
+    fields = {name: changes.pop(name) for name in ("seed", "dataset") if name in changes}
+    workload = replace(WORKLOAD, **{"architecture": named, "dataset": "synthetic", **fields})
+    values = {"implementation": "single", "backend": "none", "group_size": 1, **changes}
+    return trial_spec(workload=workload, **values)
+
+
+def dp(replicas: int, **changes: Any) -> TrialSpec:
+    return single(implementation="dp", backend="threads", group_size=replicas, **changes)
+
+
+def measured(trial: TrialSpec, prepared: Path | None = None) -> RankMeasurement:
+    report = measure(trial, prepared, 0)
+    assert report.measurement is not None
+    return report.measurement
+
+
+def test_a_rank_reports_who_it_was_and_what_it_took() -> None:
+    trial = single(warmup_steps=2, timed_steps=5)
+    report = measure(trial, None, 0)
+    rank = report.measurement
+    assert report.item == "rows"
+    assert report.verification.passed
+    assert rank is not None
+    assert (rank.rank, rank.pid, rank.device) == (0, os.getpid(), "cpu")
+    assert (rank.warmup_steps, rank.timed_steps) == (2, 5)
+    assert len(rank.timed.step_seconds) == len(rank.timed.losses) == 5
+    assert rank.timed.samples == 5 * 4
+    assert rank.setup_seconds > 0
+    assert rank.peak_host_memory_bytes is not None
+    assert rank.peak_host_memory_bytes > 2**20
+    assert rank.peak_device_memory_bytes is None
+    assert (rank.reduced_bytes_per_step, rank.collectives_per_step) == (0, 0.0)
+    assert rank.allocator == LEFT_ALONE
+
+
+@pytest.mark.parametrize(("warmup", "timed"), [(0, 1), (2, 3)])
+def test_a_single_trial_trains_its_warmup_and_its_timed_steps_and_no_more(
+    warmup: int, timed: int
+) -> None:
+    measured(single(warmup_steps=warmup, timed_steps=timed))
+    assert Counting.losses == [4] * (warmup + timed)
+
+
+def test_what_communicates_takes_the_timed_steps_again_without_synchronization() -> None:
+    rank = measured(dp(2, warmup_steps=1, timed_steps=3))
+    assert Counting.losses == [8] * (1 + 3 + 3)
+    assert rank.without_sync is not None
+    assert (len(rank.without_sync.step_seconds), rank.without_sync.samples) == (3, 3 * 8)
+
+
+def test_micro_steps_are_counted_as_samples_and_not_as_steps() -> None:
+    rank = measured(single(accumulation_steps=3, timed_steps=2, warmup_steps=0))
+    assert Counting.losses == [4] * 6
+    assert len(rank.timed.step_seconds) == len(rank.timed.losses) == 2
+    assert rank.timed.samples == 2 * 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("trial", "sizes"),
+    [
+        (dp(2, batch_size=4), [4, 4]),
+        (dp(2, scaling="strong", batch_size=8), [4, 4]),
+        (dp(2, scaling="strong", batch_size=7), [3, 4]),
+        (dp(3, scaling="strong", batch_size=8), [2, 3, 3]),
+    ],
+    ids=["weak", "strong", "strong-uneven", "strong-uneven-3"],
+)
+def test_replicas_get_the_batches_that_the_trial_says(trial: TrialSpec, sizes: list[int]) -> None:
+    rank = measured(replace(trial, warmup_steps=0, timed_steps=1))
+    assert sorted(Counting.replicas) == sorted(sizes * 2)  # with synchronization and without
+    assert sorted(trial.replica_batch_sizes) == sizes
+    assert rank.timed.samples == sum(sizes)
+
+
+def test_a_dataset_smaller_than_the_window_is_gone_through_again(ten_samples: Path) -> None:
+    """10 samples, batch 4, 5 steps: 20 samples in full batches, each sample twice."""
+    trial = single("Classes", dataset="digits", warmup_steps=0, timed_steps=5)
+    rank = measured(trial, ten_samples)
+    assert (rank.timed.samples, len(rank.timed.losses)) == (20, 5)
+    batches = GlobalBatchSampler(10, 4, first=0, count=4, seed=0).batches(0, 5)
+    assert rank.sample_checksum == tensors_checksum(batches)
+    assert torch.cat(batches).bincount().tolist() == [2] * 10
+
+
+def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> None:
+    trial = single("Classes", dataset="digits", warmup_steps=2, timed_steps=3, seed=5)
+    rank = measured(trial, ten_samples)
+    torch.manual_seed(5)
+    module, loss_of = Classes().build_model(), Classes().loss
+    assert rank.initial_checksum == tensors_checksum(module.parameters())
+    dataset = datasets.load("digits", ten_samples, Classes(), seed=5, samples=1)
+    sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.learning_rate)
+    losses = []
+    batches = GlobalBatchSampler(10, 4, first=0, count=4, seed=5).batches(0, 5)
+    for indices in batches:
+        sgd.zero_grad()
+        loss = loss_of(module(dataset.inputs[indices]), dataset.targets[indices])
+        loss.backward()  # type: ignore[no-untyped-call]
+        sgd.step()
+        losses.append(loss.item())
+    assert rank.final_checksum == tensors_checksum(module.parameters())
+    assert list(rank.timed.losses) == losses[2:]
+    assert rank.sample_checksum == tensors_checksum(batches[2:])
+
+
+def test_the_final_parameters_are_those_before_synchronization_was_left_out() -> None:
+    """Without synchronization dp trains on wrong gradients; its checksum must not show that."""
+    one, two = (measured(dp(n, scaling="strong", batch_size=8)) for n in (1, 2))
+    assert one.timed.losses == pytest.approx(two.timed.losses, rel=1e-5)
+    again = measured(dp(2, scaling="strong", batch_size=8))
+    assert again.final_checksum == two.final_checksum
+    assert again.final_checksum != again.initial_checksum
+
+
+def test_equal_seeds_start_equally_and_different_ones_differently() -> None:
+    first, again, other = (measured(single(seed=seed)) for seed in (0, 0, 1))
+    assert first.initial_checksum == again.initial_checksum
+    assert first.final_checksum == again.final_checksum
+    assert first.timed.losses == again.timed.losses
+    assert other.initial_checksum != first.initial_checksum
+    assert other.sample_checksum != first.sample_checksum
+
+
+def test_neither_the_implementation_nor_the_group_changes_the_start() -> None:
+    ranks = [measured(trial) for trial in (single(), dp(1), dp(2), dp(3, batch_size=2))]
+    assert len({rank.initial_checksum for rank in ranks}) == 1
+
+
+def test_digits_and_synthetic_images_train_the_same_weights_to_different_losses(
+    tmp_path: Path,
+) -> None:
+    prepared = registry.prepare("digits", data_dir=None, cache=tmp_path)
+    stored = measured(single("mlp", dataset="digits", timed_steps=1), prepared.folder)
+    generated = measured(single("mlp", dataset="synthetic", timed_steps=1))
+    assert stored.initial_checksum == generated.initial_checksum
+    assert stored.timed.losses != generated.timed.losses
+
+
+def test_synthetic_samples_are_enough_for_any_batch() -> None:
+    batch = SYNTHETIC_SAMPLES + 1
+    rank = measured(single(batch_size=batch, warmup_steps=0, timed_steps=1))
+    assert rank.timed.samples == batch
+
+
+@pytest.mark.parametrize(
+    ("trial", "threads"), [(single(), 1), (dp(2), 2), (single(threads_per_replica=2), 2)]
+)
+def test_a_process_takes_the_threads_of_its_replicas(trial: TrialSpec, threads: int) -> None:
+    measured(trial)
+    assert torch.get_num_threads() == threads
+
+
+def test_dp_tells_what_it_reduced() -> None:
+    """A linear 4→2 has 10 parameters of 4 bytes, summed over the replicas once a micro-step."""
+    rank = measured(dp(2, warmup_steps=2, timed_steps=3))
+    assert (rank.reduced_bytes_per_step, rank.collectives_per_step) == (40, 1.0)
+    accumulated = measured(dp(2, accumulation_steps=3))
+    assert (accumulated.reduced_bytes_per_step, accumulated.collectives_per_step) == (120, 3.0)
+
+
+class Doubles(Plain):
+    def finish(self) -> None:
+        for tensor in self.module.parameters():
+            assert tensor.grad is not None
+            tensor.grad.mul_(2)
+
+
+def test_no_speed_leaves_a_rank_whose_gradients_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: Doubles(module))
+    report = measure(single(), None, 0)
+    assert isinstance(report, RankReport)
+    assert not report.verification.passed
+    assert report.measurement is None

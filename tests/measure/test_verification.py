@@ -1,0 +1,373 @@
+"""The proof of gradients finds every way of being wrong that people have shipped.
+
+dp drives all replicas from one process, so an implementation can be put in its place here without
+starting ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from dpbench import architecture
+from dpbench.data import datasets
+from dpbench.data.datasets import Dataset
+from dpbench.measure import verification
+from dpbench.measure.implementations import OurDataParallel, ParallelModel, Plain, wrap
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.verification import verify
+from dpbench.records import Verification
+from dpbench.specs import TrialSpec
+from tests.builders import WORKLOAD, trial_spec
+from tests.launch.faulty import DependsOnItsShard, Healthy
+
+ALONE = RankGroup(size=1, control=None)
+SAMPLES = Dataset(
+    inputs=torch.randn(32, 4, generator=torch.Generator().manual_seed(0)),
+    targets=torch.randn(32, 2, generator=torch.Generator().manual_seed(1)),
+)
+STILL = replace(WORKLOAD, learning_rate=0.0)
+"""Without a change of parameters both steps deviate by the same, known amount."""
+
+
+class PeersAreWrong(RankGroup):
+    """Some other rank found an error of a half."""
+
+    def largest(self, value: float) -> float:
+        return max(value, 0.5)
+
+
+def dp(replicas: int = 2, **changes: Any) -> TrialSpec:
+    return trial_spec(implementation="dp", backend="threads", group_size=replicas, **changes)
+
+
+def verified(trial: TrialSpec, dataset: Dataset = SAMPLES) -> Verification:
+    return verify(trial, Healthy(), dataset, 0, ALONE)
+
+
+def found_in(
+    monkeypatch: pytest.MonkeyPatch,
+    fake: Callable[[torch.nn.Module], ParallelModel],
+    **changes: Any,
+) -> Verification:
+    """What the proof says of `fake` in the place of dp."""
+    monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: fake(module))
+    return verified(dp(**{"workload": STILL, **changes}))
+
+
+def parameter(module: torch.nn.Module, name: str) -> torch.nn.Parameter:
+    return dict(module.named_parameters())[name]
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 3])
+@pytest.mark.parametrize(
+    ("replicas", "scaling", "batch_size"),
+    [(1, "weak", 4), (2, "weak", 1), (2, "strong", 7), (3, "weak", 4), (3, "strong", 10)],
+)
+def test_ours_passes_with_any_replicas_shards_and_accumulation(
+    replicas: int, scaling: str, batch_size: int, accumulation_steps: int
+) -> None:
+    trial = dp(
+        replicas, scaling=scaling, batch_size=batch_size, accumulation_steps=accumulation_steps
+    )
+    proof = verified(trial)
+    assert proof.passed
+    assert proof.max_relative_error < 1e-14
+    assert proof.tolerance == 1e-10
+    assert proof.tensors_compared == 2 * 2  # weight and bias, in two steps
+
+
+def test_ours_passes_on_a_deep_model_with_dropout() -> None:
+    model = architecture.load("mnist_cnn")
+    dataset = datasets.load("synthetic", None, model, seed=0, samples=16)
+    proof = verify(dp(2), model, dataset, 0, ALONE)
+    assert proof.passed
+    assert proof.max_relative_error < 1e-12
+    assert proof.tensors_compared == 2 * 8
+
+
+def test_a_dataset_smaller_than_what_the_proof_takes_is_gone_through_again() -> None:
+    few = Dataset(inputs=SAMPLES.inputs[:3], targets=SAMPLES.targets[:3])
+    assert verified(dp(2, accumulation_steps=2), few).passed
+
+
+def test_the_proof_leaves_the_dataset_as_it_was() -> None:
+    inputs = SAMPLES.inputs.clone()
+    verified(dp(2))
+    assert torch.equal(SAMPLES.inputs, inputs)
+    assert SAMPLES.inputs.dtype is torch.float32
+
+
+class Right(Plain):
+    """One process on the whole batch: what all fakes below are wrong variations of."""
+
+
+class HalfAsLarge(Plain):
+    """Divides by the number of replicas what is a mean already."""
+
+    def finish(self) -> None:
+        for tensor in self.module.parameters():
+            assert tensor.grad is not None
+            tensor.grad.div_(2)
+
+
+class ForgetsToReduce(OurDataParallel):
+    """Every replica computes, but only the first one's gradients arrive."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        with self.module.without_reduction():
+            return super().forward(inputs)
+
+
+class LeavesOutAShard(Plain):
+    """The second half of the batch enters the loss and not the gradient."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(inputs)
+        half = len(outputs) // 2
+        return torch.cat([outputs[:half], outputs[half:].detach()])
+
+
+class NotANumber(Plain):
+    def finish(self) -> None:
+        gradient = parameter(self.module, "bias").grad
+        assert gradient is not None
+        gradient[0] = math.nan
+
+
+class Misses(Plain):
+    def finish(self) -> None:
+        parameter(self.module, "bias").grad = None
+
+
+class OneStepLate(Plain):
+    """Hands out the gradients of the step before, as a reduction without a wait does."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+        self.before: list[torch.Tensor] = []
+
+    def finish(self) -> None:
+        now = [tensor.grad for tensor in self.module.parameters()]
+        for tensor, late in zip(self.module.parameters(), self.before, strict=False):
+            tensor.grad = late.clone()
+        self.before = [gradient.clone() for gradient in now if gradient is not None]
+
+
+class LastMicroStepOnly(Plain):
+    """Forgets what the earlier micro-steps accumulated."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        for tensor in self.module.parameters():
+            tensor.grad = None
+        return super().forward(inputs)
+
+
+class WeighsShardsEqually(Plain):
+    """The mean of the replicas' means, though the first replica has more samples."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(inputs)
+        larger = (len(outputs) + 1) // 2
+        weights = torch.full((len(outputs), 1), len(outputs) / 2 / larger, dtype=torch.float64)
+        weights[larger:] = len(outputs) / 2 / (len(outputs) - larger)
+        return outputs.detach() + (outputs - outputs.detach()) * weights
+
+
+def test_one_process_agrees_with_itself_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    proof = found_in(monkeypatch, Right)
+    assert (proof.passed, proof.max_relative_error) == (True, 0.0)
+
+
+def test_gradients_of_half_the_size_are_off_by_a_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    proof = found_in(monkeypatch, HalfAsLarge)
+    assert not proof.passed
+    assert proof.max_relative_error == pytest.approx(0.5, rel=1e-12)
+
+
+def test_adam_would_not_have_seen_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof uses SGD and looks at gradients whatever the workload trains with."""
+    adamw = replace(STILL, optimizer="adamw")
+    assert not found_in(monkeypatch, HalfAsLarge, workload=adamw).passed
+
+
+def test_a_forgotten_reduction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(module: torch.nn.Module) -> ParallelModel:
+        right = wrap(module, dp(2), 0)
+        assert isinstance(right, OurDataParallel)
+        return ForgetsToReduce(right.module)
+
+    proof = found_in(monkeypatch, fake)
+    assert not proof.passed
+    assert proof.max_relative_error > 0.1
+
+
+@pytest.mark.parametrize("fake", [LeavesOutAShard, OneStepLate])
+def test_a_wrong_sum_is_found(
+    monkeypatch: pytest.MonkeyPatch, fake: Callable[[torch.nn.Module], ParallelModel]
+) -> None:
+    proof = found_in(monkeypatch, fake)
+    assert not proof.passed
+    assert 0.1 < proof.max_relative_error < math.inf
+
+
+@pytest.mark.parametrize("fake", [NotANumber, Misses])
+def test_a_gradient_that_is_no_number_or_missing_is_infinitely_wrong_and_named(
+    monkeypatch: pytest.MonkeyPatch, fake: Callable[[torch.nn.Module], ParallelModel]
+) -> None:
+    proof = found_in(monkeypatch, fake)
+    assert not proof.passed
+    assert proof.max_relative_error == math.inf
+    assert proof.worst_parameter == "bias"
+
+
+def test_forgotten_micro_steps_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found_in(monkeypatch, LastMicroStepOnly, accumulation_steps=1).passed
+    assert not found_in(monkeypatch, LastMicroStepOnly, accumulation_steps=2).passed
+
+
+def test_an_equal_weight_for_unequal_shards_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    strong = {"scaling": "strong", "batch_size": 8}
+    assert found_in(monkeypatch, WeighsShardsEqually, **strong).passed
+    uneven = {"scaling": "strong", "batch_size": 7}
+    assert not found_in(monkeypatch, WeighsShardsEqually, **uneven).passed
+
+
+def test_the_error_is_relative_to_the_largest_gradient_of_its_parameter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bias off by an eighth of its largest entry, the weight by a quarter of its own."""
+
+    class Off(Plain):
+        def finish(self) -> None:
+            for name, share in (("bias", 0.125), ("weight", 0.25)):
+                gradient = parameter(self.module, name).grad
+                assert gradient is not None
+                gradient.view(-1)[0] += share * gradient.abs().max()
+
+    proof = found_in(monkeypatch, Off)
+    assert proof.max_relative_error == pytest.approx(0.25, rel=1e-12)
+    assert proof.worst_parameter == "weight"
+
+
+def test_an_error_of_the_second_step_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SecondStep(Plain):
+        steps = 0
+
+        def finish(self) -> None:
+            self.steps += 1
+            gradient = parameter(self.module, "bias").grad
+            assert gradient is not None
+            gradient.mul_(1.0 if self.steps < 2 else 3.0)
+
+    proof = found_in(monkeypatch, SecondStep)
+    assert proof.max_relative_error == pytest.approx(2.0, rel=1e-12)
+    assert proof.worst_parameter == "bias"
+
+
+def test_rounding_of_float32_would_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rounds(Plain):
+        def finish(self) -> None:
+            for tensor in self.module.parameters():
+                assert tensor.grad is not None
+                tensor.grad = tensor.grad.float().double()
+
+    proof = found_in(monkeypatch, Rounds)
+    assert not proof.passed
+    assert proof.max_relative_error < 1e-6
+
+
+def test_a_loss_that_does_not_split_over_replicas_is_not_ours_to_pass() -> None:
+    """dp computes the loss on the gathered batch, so there it is right; ranks find it wrong."""
+    assert verify(dp(2), DependsOnItsShard(), SAMPLES, 0, ALONE).passed
+
+
+def test_all_ranks_decide_together() -> None:
+    proof = verify(dp(2), Healthy(), SAMPLES, 0, PeersAreWrong(size=2, control=None))
+    assert not proof.passed
+    assert proof.max_relative_error < 1e-14  # its own: that of the others is in their reports
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_independent_copy_is_compared_on_its_own_shard(rank: int) -> None:
+    trial = trial_spec(implementation="independent", backend="none", group_size=2)
+    proof = verify(trial, Healthy(), SAMPLES, rank, ALONE)
+    assert (proof.passed, proof.max_relative_error) == (True, 0.0)
+
+
+def test_frozen_and_unused_parameters_have_no_gradient_in_either() -> None:
+    class Partly(Healthy):
+        def build_model(self) -> torch.nn.Module:
+            class Module(torch.nn.Module):
+                def __init__(self) -> None:
+                    super().__init__()
+                    self.used, self.unused = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+                    self.frozen = torch.nn.Linear(2, 2).requires_grad_(False)
+
+                def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+                    return self.frozen(self.used(inputs))  # type: ignore[no-any-return]
+
+            return Module()
+
+    proof = verify(dp(2), Partly(), SAMPLES, 0, ALONE)
+    assert proof.passed
+    assert proof.tensors_compared == 2 * 6
+
+
+class NamedAttention(Healthy):
+    """Softmax ignores what all keys share, so the gradient of the keys' bias is zero but for
+    rounding: any two orders of summation differ there by as much as the gradient itself."""
+
+    def build_model(self) -> torch.nn.Module:
+        class Attention(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.query, self.key, self.value = (torch.nn.Linear(8, 8) for _ in range(3))
+
+            def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+                attended = torch.nn.functional.scaled_dot_product_attention(
+                    self.query(inputs), self.key(inputs), self.value(inputs)
+                )
+                return attended.mean(1)
+
+        return Attention()
+
+
+def test_a_gradient_that_is_zero_but_for_rounding_is_not_called_wrong() -> None:
+    generator = torch.Generator().manual_seed(0)
+    dataset = Dataset(
+        inputs=torch.randn(16, 6, 8, generator=generator),
+        targets=torch.randn(16, 8, generator=generator),
+    )
+    assert verify(dp(2), NamedAttention(), dataset, 0, ALONE).passed
+
+
+def test_a_small_gradient_that_is_wrong_is_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bias's gradients are a millionth of the weight's, and half as large as they should be."""
+
+    class Small(Healthy):
+        def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return super().loss(outputs * 1e6, targets)
+
+        def build_model(self) -> torch.nn.Module:
+            class Scaled(torch.nn.Linear):
+                def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+                    return torch.nn.functional.linear(inputs, self.weight, self.bias * 1e-6)
+
+            return Scaled(4, 2)
+
+    class HalvesTheBias(Plain):
+        def finish(self) -> None:
+            gradient = parameter(self.module, "bias").grad
+            assert gradient is not None
+            gradient.div_(2)
+
+    monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: HalvesTheBias(module))
+    proof = verify(dp(2, workload=STILL), Small(), SAMPLES, 0, ALONE)
+    assert not proof.passed
+    assert proof.worst_parameter == "bias"
