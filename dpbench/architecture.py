@@ -58,7 +58,9 @@ def check(name: str) -> None:
             raise UnknownName("architecture", name, names())
         return
     module, _, factory = name.partition(":")
-    if not module or not factory or not _module_exists(module):
+    if not module or not factory:
+        raise UsageError(f"architecture {name!r}: expected package.module:factory, both named")
+    if not _module_exists(module):
         raise UsageError(
             f"architecture {name!r}: no module {module!r} found; expected one of "
             f"{', '.join(names())}, or package.module:factory with the package on PYTHONPATH"

@@ -11,6 +11,7 @@ import dataclasses
 import enum
 import hashlib
 import json
+import math
 import types
 import typing
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ from typing import Any, TypeVar
 from dpbench.errors import StoreError
 
 T = TypeVar("T")
+
+NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def encode(value: Any) -> Any:
@@ -30,6 +33,8 @@ def encode(value: Any) -> Any:
         }
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)  # JSON has no number for it
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
     if isinstance(value, dict):
@@ -76,7 +81,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         return kind(value)
     if kind is float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        _expect(number, where, "a number", value)
+        _expect(number or value in NOT_FINITE, where, "a number", value)
         return float(value)
     _expect(type(value) is kind, where, f"{kind.__name__}", value)
     return value

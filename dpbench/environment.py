@@ -10,12 +10,13 @@ import os
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from dpbench.codec import content_hash
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
+COMPARABLE_ANYWAY = ("git_commit", "hostname")
 RECORDED_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -24,7 +25,7 @@ RECORDED_VARIABLES = (
     "TORCH_DISTRIBUTED_DEBUG",
     "GLOO_SOCKET_IFNAME",
 )
-RECORDED_PREFIXES = ("NCCL_", "TORCH_NCCL_", "MALLOC_", "LD_PRELOAD")
+RECORDED_PREFIXES = ("NCCL_", "TORCH_NCCL_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,16 +60,23 @@ class Environment:
 
     @property
     def environment_id(self) -> str:
-        return content_hash(self)
+        """Two hashes: of all that forbids a comparison, and of the rest, which does not."""
+        essence = replace(self, git_commit=None, hostname="")
+        return f"{content_hash(essence)}-{content_hash(self, length=4)}"
 
     def differences_from(self, other: Environment) -> list[str]:
         """Lists what forbids a comparison: "cpu: A -> B". The git commit does not."""
         return [
             f"{field.name}: {getattr(other, field.name)!r} -> {getattr(self, field.name)!r}"
             for field in fields(self)
-            if field.name not in ("git_commit", "hostname")
+            if field.name not in COMPARABLE_ANYWAY
             and getattr(self, field.name) != getattr(other, field.name)
         ]
+
+
+def comparable(environment_id: str) -> str:
+    """The part of an id that must be equal for two measurements to be compared."""
+    return environment_id.partition("-")[0]
 
 
 def capture(

@@ -6,7 +6,7 @@ without the fields that are at their default, so a new option orphans no old res
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Literal
 
 from dpbench.codec import content_hash, encode
@@ -33,6 +33,8 @@ class ImplementationTraits:
     description: str
     communicates: bool = True
     """False where replicas never exchange gradients."""
+    can_leave_out_sync: bool = False
+    """True where a step can also be timed without gradient synchronization."""
     one_process: bool = False
     """True where one process drives all replicas."""
     backend: str | None = None
@@ -61,12 +63,14 @@ IMPLEMENTATIONS = {
         ImplementationTraits(
             name="dp",
             description="dpbench.DataParallel: one process, a thread a replica",
+            can_leave_out_sync=True,
             one_process=True,
             backend="threads",
         ),
         ImplementationTraits(
             name="ddp",
             description="dpbench.DistributedDataParallel: flat buckets, overlapped all-reduce",
+            can_leave_out_sync=True,
         ),
         ImplementationTraits(
             name="torch-dp",
@@ -75,7 +79,9 @@ IMPLEMENTATIONS = {
             backend="threads",
         ),
         ImplementationTraits(
-            name="torch-ddp", description="torch.nn.parallel.DistributedDataParallel"
+            name="torch-ddp",
+            description="torch.nn.parallel.DistributedDataParallel",
+            can_leave_out_sync=True,
         ),
         ImplementationTraits(
             name="single",
@@ -104,6 +110,10 @@ class WorkloadSpec:
     optimizer: str = "sgd"
     learning_rate: float = 0.01
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        # 1 and 1.0 are equal, so they must not give two trial ids.
+        object.__setattr__(self, "learning_rate", float(self.learning_rate))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,9 +204,11 @@ class SweepSpec:
 
 def differing_fields(ours: object, theirs: object) -> list[str]:
     """Lists "name: theirs -> ours" for every field in which two specifications differ."""
-    left, right = encode(ours), encode(theirs)
-    return [
-        f"{name}: {right.get(name)!r} -> {left.get(name)!r}"
-        for name in sorted(set(left) | set(right))
-        if left.get(name) != right.get(name)
-    ]
+    differences = []
+    for field in fields(ours):  # type: ignore[arg-type]
+        mine, other = getattr(ours, field.name), getattr(theirs, field.name)
+        if is_dataclass(mine):
+            differences += differing_fields(mine, other)
+        elif mine != other:
+            differences.append(f"{field.name}: {encode(other)!r} -> {encode(mine)!r}")
+    return differences

@@ -25,6 +25,7 @@ from dpbench.specs import SweepSpec
 
 SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.jsonl"
+LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,12 @@ class SweepStore:
     @classmethod
     def append_to(cls, folder: Path) -> SweepStore:
         """Opens an existing folder for more trials; cuts off a half-written last line."""
-        lines = (folder / TRIALS_FILE).open("r+b")
+        try:
+            lines = (folder / TRIALS_FILE).open("r+b", buffering=0)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {folder / TRIALS_FILE}: {error.strerror}; start a new sweep instead"
+            ) from None
         try:
             fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -77,13 +83,21 @@ class SweepStore:
     def append(self, record: TrialRecord) -> None:
         """Adds one record and returns when it is on disk."""
         envelope = {"schema_version": SCHEMA_VERSION, "trial_id": record.trial.trial_id}
-        line = json.dumps({**envelope, **encode(record)}, separators=(",", ":"))
-        self._lines.write(line.encode() + b"\n")
-        self._lines.flush()
-        os.fsync(self._lines.fileno())
+        line = json.dumps({**envelope, **encode(record)}, separators=(",", ":"), allow_nan=False)
+        try:
+            rest = line.encode() + b"\n"
+            while rest:  # unbuffered: what does not fit must not be written later, at close
+                rest = rest[self._lines.write(rest) :]
+            os.fsync(self._lines.fileno())
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to {self.folder / TRIALS_FILE}: {error.strerror}; "
+                "what was written before is kept, and --resume goes on from there"
+            ) from None
 
     def add_environment(self, environment: Environment) -> None:
         path = self.folder / "environments" / f"{environment.environment_id}.json"
+        path.parent.mkdir(exist_ok=True)
         _write_atomically(path, json.dumps(encode(environment), indent=1) + "\n")
 
     def close(self) -> None:
@@ -101,15 +115,18 @@ def load(folder: Path) -> StoredSweep:
     if not (folder / SWEEP_FILE).is_file():
         what = "is not a results folder" if folder.exists() else "does not exist"
         raise StoreError(f"{folder} {what}: no {SWEEP_FILE} in it; dpbench sweep makes one")
-    header = _parse(folder / SWEEP_FILE, (folder / SWEEP_FILE).read_text())
+    header = _parse(folder / SWEEP_FILE, (folder / SWEEP_FILE).read_bytes())
     _check_schema(header, folder / SWEEP_FILE)
+    for key in ("sweep", "command"):
+        if key not in header:
+            raise StoreError(f"{folder / SWEEP_FILE} lacks {key!r}; it was not written by dpbench")
     records, warnings = _read_trials(folder / TRIALS_FILE)
     return StoredSweep(
         folder=folder,
         spec=decode(SweepSpec, header["sweep"]),
         command=tuple(header["command"]),
         environments={
-            path.stem: decode(Environment, _parse(path, path.read_text()))
+            path.stem: decode(Environment, _parse(path, path.read_bytes()))
             for path in sorted((folder / "environments").glob("*.json"))
         },
         records=records,
@@ -121,6 +138,8 @@ def check_name(name: str) -> None:
     """Raises UsageError unless `name` is a plain folder name."""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         raise UsageError(f"--name {name!r}: expected a plain folder name, without '/'")
+    if len(name.encode()) > LONGEST_NAME:
+        raise UsageError(f"--name {name[:40]!r}…: expected at most {LONGEST_NAME} bytes")
 
 
 def _read_trials(path: Path) -> tuple[tuple[TrialRecord, ...], tuple[str, ...]]:

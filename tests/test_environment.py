@@ -97,7 +97,7 @@ def test_equal_environments_have_equal_ids_and_captures_are_equal() -> None:
     assert replace(HERE).environment_id == HERE.environment_id == ENVIRONMENT_ID
 
 
-ENVIRONMENT_ID = "73981b5ced5c"
+ENVIRONMENT_ID = "1c558f46dff3-7398"
 """If this changes, stored records no longer name their environment."""
 
 

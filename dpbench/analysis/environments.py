@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from dpbench import units
-from dpbench.environment import Environment
+from dpbench.environment import Environment, comparable
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
@@ -31,14 +31,18 @@ def environment_notes(
     if any(environment.launcher == SYNTHETIC for environment in environments.values()):
         notes.append("synthetic numbers from a cost model: nothing was run")
     notes += _oversubscribed(records, environments)
-    if len(counts) < 2:
-        return tuple(notes)
-    listed = ", ".join(f"{identifier} ({count})" for identifier, count in counts.items())
-    notes.insert(0, f"trials come from {len(counts)} environments: {listed}")
+    groups = Counter(comparable(record.environment_id) for record in records)
+    if len(groups) > 1:
+        listed = ", ".join(f"{identifier} ({count})" for identifier, count in groups.items())
+        notes.insert(0, f"trials come from {len(groups)} environments: {listed}")
     known = [identifier for identifier in counts if identifier in environments]
     for identifier in known[1:]:
         different = environments[identifier].differences_from(environments[known[0]])
-        notes.append(f"environment {known[0]} -> {identifier}: {'; '.join(different) or 'equal'}")
+        if different:
+            notes.append(f"environment {known[0]} -> {identifier}: {'; '.join(different)}")
+    commits = dict.fromkeys(environments[identifier].git_commit or "none" for identifier in known)
+    if len(commits) > 1:
+        notes.append(f"trials come from {len(commits)} git commits: {', '.join(commits)}")
     return tuple(notes)
 
 

@@ -15,6 +15,7 @@ from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.memory import UNBALANCED, memory_imbalance, peak_memory
 from dpbench.analysis.outcome import effective_status, outcome
 from dpbench.analysis.scaling import BASELINE, efficiency, speedup
+from dpbench.environment import comparable
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec, differing_fields
 
@@ -37,7 +38,7 @@ def summarize(records: Sequence[TrialRecord]) -> tuple[ConfigurationSummary, ...
     speeds = {
         spec: _Speed(
             throughput=throughput.throughput_mean(group),
-            environments=frozenset(record.environment_id for record in group),
+            environments=frozenset(comparable(record.environment_id) for record in group),
         )
         for spec, group in usable.items()
         if group
@@ -151,7 +152,7 @@ def _group_notes(
     notes = []
     if again := len(all_runs) - len(final):
         notes.append(f"{label}: {units.counted(again, 'trial')} run again; the last record counts")
-    environments = sorted({record.environment_id for record in usable})
+    environments = sorted({comparable(record.environment_id) for record in usable})
     if len(environments) > 1:
         notes.append(
             f"{label}: its repetitions come from {len(environments)} environments "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -59,11 +60,17 @@ def run(arguments: Sequence[str]) -> int:
         return _say(str(error), error.exit_status)
     except KeyboardInterrupt:
         return _say("interrupted", 130)
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return _say(f"cannot write the output: {error.strerror}", 1)
+        if not isinstance(error, BrokenPipeError):
+            raise
         # The reader (head, less) left; the interpreter must not flush into the pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if isinstance(error, typer.Abort):
+            return _say("interrupted", 130)
         if not _is_usage_error(error):
             raise
         return _say(_usage_message(error), 2)

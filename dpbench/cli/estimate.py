@@ -20,9 +20,12 @@ SECONDS_PER_TRIAL = 0.3
 
 def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
     """Says "about 2 min 10 s (from 3 steps of the plain module per batch size)"."""
+    runs = list(trials)
+    if not runs:
+        return "nothing of it can run here"
     seconds = 0.0
     probed: dict[TrialSpec, float | None] = {}
-    for trial in trials:
+    for trial in runs:
         probe = _probe(trial)
         if probe not in probed:
             probed[probe] = _step_seconds(probe, launcher)
@@ -53,7 +56,7 @@ def _probe(trial: TrialSpec) -> TrialSpec:
 
 
 def _steps(trial: TrialSpec) -> int:
-    windows = 2 if IMPLEMENTATIONS[trial.implementation].communicates else 1
+    windows = 2 if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync else 1
     return trial.warmup_steps + windows * trial.timed_steps
 
 

@@ -65,7 +65,8 @@ def reporter(trials: Sequence[TrialSpec], *, quiet: bool) -> Reporter:
     console = Console(stderr=True, highlight=False)
     if quiet:
         return Silent()
-    return Live(console, trials) if console.is_terminal else Lines(console, trials)
+    lives = console.is_terminal and not console.is_dumb_terminal
+    return Live(console, trials) if lives else Lines(console, trials)
 
 
 class Silent:

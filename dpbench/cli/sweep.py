@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -194,6 +195,7 @@ def sweep(
         order_seed=order_seed,
         time_limit=time_limit,
     )
+    _make_importable(arch)
     parsed = parse(options)
     from dpbench.cli.sweep_run import Job, execute
 
@@ -210,3 +212,9 @@ def sweep(
             synthetic=synthetic,
         )
     )
+
+
+def _make_importable(arch: str) -> None:
+    """Lets package.module:factory name a module of the working directory, as python -m would."""
+    if ":" in arch and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))

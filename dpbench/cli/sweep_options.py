@@ -123,7 +123,7 @@ def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[s
         workload=WorkloadSpec(
             architecture=options.arch,
             dataset=loaded_default,
-            optimizer=options.optimizer,
+            optimizer=known_name("--optimizer", options.optimizer, OPTIMIZERS),
             learning_rate=positive_float("--lr", options.lr),
             seed=integer("--seed", options.seed, least=0),
         ),
@@ -166,6 +166,8 @@ def _parse_gpus(text: str | None) -> tuple[int | None, tuple[int, ...] | None]:
     if "," not in text:
         return positive_int("--gpus", text), None
     tokens = text.removesuffix(",").split(",")
+    if not all(token.strip() for token in tokens):
+        raise UsageError(f"--gpus {text!r} has an empty entry; expected a number or ids as in 0,1")
     ids = [integer("--gpus", token, least=0) for token in tokens]
     for number in ids:
         if ids.count(number) > 1:
@@ -200,9 +202,9 @@ def _devices(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tup
     count = parsed.gpu_count or max(parsed.group_sizes or (machine.cores,))
     if count > machine.cores and not oversubscribe:
         raise UsageError(
-            f"{count} replicas wanted, but this machine has no CUDA device and "
+            f"{_asked(parsed)}: {count} replicas, but this machine has no CUDA device and "
             f"{machine.cores} cores, and on the CPU a replica is a core; "
-            "ask for fewer --gpus, or add --oversubscribe"
+            f"expected at most {machine.cores}, or add --oversubscribe"
         )
     if parsed.gpu_ids and max(parsed.gpu_ids) >= machine.cores and not oversubscribe:
         raise UsageError(
@@ -215,6 +217,14 @@ def _devices(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tup
     if count > machine.cores:
         notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
     return ("cpu",) * count
+
+
+def _asked(parsed: ParsedOptions) -> str:
+    """The option that asks for the largest number of replicas, as it was typed."""
+    options = parsed.options
+    return (
+        f"--group-sizes {options.group_sizes}" if options.gpus is None else f"--gpus {options.gpus}"
+    )
 
 
 def _cuda_devices(
@@ -231,8 +241,8 @@ def _cuda_devices(
     count = parsed.gpu_count or max(parsed.group_sizes or (machine.gpu_count,))
     if count > machine.gpu_count and not oversubscribe:
         raise UsageError(
-            f"{count} GPUs wanted, but this machine has {machine.gpu_count}; "
-            "ask for fewer --gpus, or share them with --oversubscribe (gloo only)"
+            f"{_asked(parsed)}: this machine has {machine.gpu_count} GPUs; expected at most "
+            f"{machine.gpu_count}, or share them with --oversubscribe (gloo only)"
         )
     return tuple(f"cuda:{number % machine.gpu_count}" for number in range(count))
 
@@ -260,9 +270,10 @@ def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -
 
 
 def _dataset(options: SweepOptions, notes: list[str]) -> str:
-    if options.data is not None:
-        return options.data
+    """The dataset; loads the architecture in any case, so that it fails here if it fails."""
     default = architecture.load(options.arch).default_dataset
+    if options.data is not None:
+        return known_name("--data", options.data, DATASETS)
     known_name("--data", default, DATASETS)
     notes.append(f"--data {default}, the default of {options.arch}")
     return default

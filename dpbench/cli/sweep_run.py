@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpbench import environment, store, units
+from dpbench.cli.interrupts import as_exceptions, end_at_once
+from dpbench.cli.plan import show_plan
 from dpbench.cli.progress import reporter
 from dpbench.cli.report import show_sweep
 from dpbench.cli.sweep_options import ParsedOptions, build
@@ -49,23 +51,22 @@ class Job:
 def execute(job: Job) -> int:
     """Runs the job and returns its exit status."""
     folder = _folder(job)
-    _make_importable(job.options.options.arch)
     earlier = store.load(folder) if job.resume else None
     machine = _machine(job)
     spec, notes = build(job.options, machine)
     _check_resumable(earlier, spec)
-    for note in notes:
-        _say(note)
     trials = plan(spec)
     with tempfile.TemporaryDirectory(prefix="dpbench-") as scratch:
+        end_at_once(Path(scratch))
         prepared = _prepare_data(job, spec, trials, Path(scratch))
+        for note in (*notes, *prepared.notes):
+            _say(note)
         logs = Path(scratch) if job.dry_run else folder / LOGS_FOLDER
         launcher = _launcher(job, machine, prepared, logs)
         if job.dry_run:
-            return _show_plan(trials, spec, launcher)
-        with _open_store(folder, spec, earlier) as results:
-            done = {record.trial.trial_id for record in earlier.records} if earlier else set()
-            _measure(job, spec, trials, launcher, results, done, machine)
+            return show_plan(trials, spec, launcher, as_json=job.json_rows)
+        with _open_store(folder, spec, earlier) as results, as_exceptions():
+            _measure(job, spec, trials, launcher, results, machine)
     return _report(job, folder)
 
 
@@ -82,12 +83,6 @@ def _folder(job: Job) -> Path:
         raise UsageError("--resume needs the --name of the sweep to finish")
     time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return job.results_dir / f"{time}-{job.options.options.arch.replace(':', '-')}"
-
-
-def _make_importable(arch: str) -> None:
-    """Lets package.module:factory name a module of the working directory, as python -m would."""
-    if ":" in arch and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
 
 
 def _machine(job: Job) -> Machine:
@@ -107,8 +102,18 @@ def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
     if differences:
         raise UsageError(
             f"--resume: {earlier.folder} holds another sweep ({'; '.join(differences)}); "
-            f"it was started with: dpbench {shlex.join(earlier.command)}"
+            f"to finish it: {_resume_command(earlier.command, earlier.folder)}"
         )
+
+
+def _resume_command(command: Sequence[str], folder: Path) -> str:
+    """The command that finishes the sweep that `command` started in `folder`."""
+    words = [*command]
+    if not any(word == "--name" or word.startswith("--name=") for word in words):
+        words += ["--name", folder.name]
+    if "--resume" not in words:
+        words.append("--resume")
+    return f"dpbench {shlex.join(words)}"
 
 
 def _prepare_data(job: Job, spec: SweepSpec, trials: Sequence[TrialSpec], cache: Path) -> Prepared:
@@ -116,8 +121,6 @@ def _prepare_data(job: Job, spec: SweepSpec, trials: Sequence[TrialSpec], cache:
     if job.synthetic:
         return Prepared(folder=None, samples=None)  # no rank will ever load it
     prepared = prepare(spec.workload.dataset, data_dir=job.data_dir, cache=cache)
-    for note in prepared.notes:
-        _say(f"warning: {note}")
     largest = max(trial.global_batch_size for trial in trials)
     if prepared.samples is not None and largest > prepared.samples:
         raise DataError(
@@ -150,11 +153,11 @@ def _measure(
     trials: Sequence[TrialSpec],
     launcher: Launcher,
     results: SweepStore,
-    done: set[str],
     machine: Machine,
 ) -> None:
     here = _environment(job, machine)
     results.add_environment(here)
+    done = {record.trial.trial_id for record in store.load(results.folder).records}
     waiting = [trial for trial in trials if trial.trial_id not in done]
     stored = len(trials) - len(waiting)
     if stored:
@@ -176,44 +179,13 @@ def _measure(
         raise Interrupted(
             number,
             f"interrupted: {stored} of {units.counted(len(trials), 'trial')} are stored in "
-            f"{results.folder}; --resume --name {results.folder.name} finishes the rest",
+            f"{results.folder}; to finish: {_resume_command(sys.argv[1:], results.folder)}",
         ) from None
 
 
 def _environment(job: Job, machine: Machine) -> Environment:
     launcher = "synthetic" if job.synthetic else "elastic"
     return environment.capture(accelerators=machine.gpus, cuda=machine.cuda, launcher=launcher)
-
-
-def _show_plan(trials: Sequence[TrialSpec], spec: SweepSpec, launcher: Launcher) -> int:
-    """Prints the configurations in order, what will be skipped, and how long it may take."""
-    from tabulate import tabulate
-
-    from dpbench.cli.estimate import estimate_seconds
-
-    configurations = dict.fromkeys(trial.configuration for trial in trials)
-    reasons = {trial: launcher.unusable_reason(trial) for trial in configurations}
-    rows = [
-        (
-            trial.implementation,
-            trial.backend,
-            trial.group_size,
-            trial.batch_size,
-            trial.global_batch_size,
-            ", ".join(dict.fromkeys(trial.devices)),
-            f"skip: {reason}" if reason else f"× {spec.repetitions}",
-        )
-        for trial, reason in reasons.items()
-    ]
-    headers = ("Implementation", "Backend", "Group", "Batch", "Global batch", "Devices", "Runs")
-    print(tabulate(rows, headers=headers))
-    runs = [trial for trial in trials if not reasons[trial.configuration]]
-    print(
-        f"\n{units.counted(len(runs), 'trial')} of {spec.warmup_steps} + {spec.timed_steps} steps, "
-        f"{spec.threads_per_replica} threads per replica; "
-        f"{estimate_seconds(runs, launcher)}. Nothing was stored."
-    )
-    return 0
 
 
 def _report(job: Job, folder: Path) -> int:

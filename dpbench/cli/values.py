@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from dpbench.errors import UnknownName, UsageError
@@ -15,7 +15,9 @@ from dpbench.errors import UnknownName, UsageError
 T = TypeVar("T")
 
 LONGEST_SHOWN = 60
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+MOST_DIGITS = 18
+LONGEST_DURATION_SECONDS = 30 * 24 * 3600.0
+_INTEGER = re.compile(r"-?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -27,9 +29,13 @@ def positive_int(option: str, token: str) -> int:
 def integer(option: str, token: str, *, least: int) -> int:
     """A plain decimal integer of at least `least`."""
     text = token.strip()
+    if _INTEGER.fullmatch(text) and len(text) > MOST_DIGITS:
+        raise UsageError(f"{option}: {shorten(token)} is too large; at most {MOST_DIGITS} digits")
     if not _INTEGER.fullmatch(text) or int(text) < least:
         expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise UsageError(f"{option}: {shorten(token)} is not {expected}")
+        raise UsageError(
+            f"{option}: {shorten(token)} is not {expected}; write a whole number from {least} on"
+        )
     return int(text)
 
 
@@ -37,7 +43,7 @@ def positive_float(option: str, token: str) -> float:
     """A finite number above zero, in plain or scientific notation."""
     value = _number(token)
     if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{option}: {shorten(token)} is not a positive number")
+        raise UsageError(f"{option}: {shorten(token)} is not a positive number; write e.g. 0.01")
     return value
 
 
@@ -50,6 +56,8 @@ def duration_seconds(option: str, token: str) -> float:
         raise UsageError(
             f"{option}: {shorten(token)} is not a duration; expected seconds, or e.g. 90s, 5m, 1h"
         )
+    if value > LONGEST_DURATION_SECONDS:
+        raise UsageError(f"{option}: {shorten(token)} is too long; expected at most 30 days (720h)")
     return value
 
 
@@ -76,20 +84,14 @@ def comma_list(
 ) -> tuple[T, ...]:
     """Parses "a,b,c"; a repeated value is dropped with a note, an empty one is an error."""
     if not text.strip():
-        raise UsageError(f"{option} is empty; expected a comma-separated list such as 1,2")
+        raise UsageError(f"{option} is empty; expected a comma-separated list, or leave it out")
     values: list[T] = []
     for token in text.split(","):
         if not token.strip():
-            raise UsageError(f"{option}: {text!r} has an empty entry; expected e.g. 1,2")
+            raise UsageError(f"{option}: {text!r} has an empty entry; remove the extra comma")
         value = parse(option, token)
         if value in values:
             notes.append(f"{option}: {token.strip()} is listed twice; it is measured once")
         else:
             values.append(value)
     return tuple(values)
-
-
-def listed(values: Sequence[object]) -> str:
-    """Writes "1, 2 and 4"."""
-    texts = [str(value) for value in values]
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"

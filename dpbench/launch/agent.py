@@ -25,7 +25,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from dpbench.errors import Interrupted
+from dpbench.errors import Interrupted, LaunchError
 from dpbench.launch import causes, rank
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine, in_child
@@ -77,6 +77,8 @@ def run_ranks(work: Callable[[int], T], count: int, scratch: Path, limit_seconds
         except ChildFailedError as error:
             ended = _first_ended(error)
             raise RanksFailed(causes.explain(scratch, count, ended, limit_seconds)) from None
+        except EOFError:
+            raise LaunchError("the server that starts the ranks has ended; see above") from None
         except RuntimeError as error:
             if "address already in use" not in str(error).lower() or attempt == PORT_ATTEMPTS:
                 raise
@@ -104,6 +106,9 @@ class ElasticLauncher:
             reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
         except RanksFailed as failed:
             return failed.outcome
+        except BaseException:
+            _remove(scratch)
+            raise
         _remove(scratch)
         return judge(trial, reports)
 
@@ -151,9 +156,10 @@ def _free_port() -> int:
 
 
 def _first_ended(error: ChildFailedError) -> causes.SilentEnd | None:
-    for number, failure in sorted(error.failures.items()):
-        return causes.SilentEnd(rank=number, exit_code=failure.exitcode)
-    return None
+    if not error.failures:
+        return None
+    number, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
+    return causes.SilentEnd(rank=number, exit_code=failure.exitcode)
 
 
 @contextmanager

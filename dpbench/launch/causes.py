@@ -14,13 +14,16 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from dpbench import units
 from dpbench.launch.launcher import Outcome
-from dpbench.launch.rank import Failure, failure_path, stack_path
+from dpbench.launch.rank import Failure, done_path, failure_path, stack_path
 from dpbench.records import Status
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
-_WAITING_FOLDERS = ("torch/", "dpbench/parallel/", "dpbench/measure/")
+_DPBENCH = Path(__file__).parents[1]
+_WAITING_FOLDERS = (Path(torch.__file__).parent, _DPBENCH / "parallel", _DPBENCH / "measure")
 """A rank whose innermost frame lies here waits for a collective, or computes in torch."""
 
 
@@ -45,6 +48,9 @@ def explain(
         return _hung(stacks, rank_count, time_limit_seconds)
     if ended and not any(failure.rank == ended.rank for failure in failures):
         return _ended_silently(ended)
+    if silent := _without_a_word(scratch, rank_count):
+        words = " and ".join(f"rank {rank}" for rank in silent)
+        return Outcome(status=Status.FAILED, reason=f"{words} ended without a result")
     if failures:
         return _raised(min(failures, key=lambda f: f.at_seconds))
     return Outcome(status=Status.FAILED, reason="the ranks ended without a trace")
@@ -74,7 +80,7 @@ def _hung(stacks: dict[int, str], rank_count: int, limit: float) -> Outcome:
     elsewhere = [
         rank
         for rank, place in places.items()
-        if place and not any(folder in place["file"] for folder in _WAITING_FOLDERS)
+        if place and not any(Path(place["file"]).is_relative_to(at) for at in _WAITING_FOLDERS)
     ]
     after = f"no result after {units.seconds(limit)}"
     if elsewhere:
@@ -90,6 +96,12 @@ def _place(match: re.Match[str] | None) -> str:
     if match is None:
         return "an unknown place"
     return f"{match['function']} ({Path(match['file']).name}:{match['line']})"
+
+
+def _without_a_word(scratch: Path, rank_count: int) -> list[int]:
+    """Ranks with neither a result nor a failure: they left with exit status 0, or were ended."""
+    traces = (done_path, failure_path)
+    return [r for r in range(rank_count) if not any(path(scratch, r).exists() for path in traces)]
 
 
 def _read_failure(scratch: Path, rank: int) -> Failure | None:

@@ -77,6 +77,7 @@ def inspect_machine() -> Machine:
 
 def in_child(function: Callable[[], T]) -> T:
     """Returns what `function` returns in a fresh process; LaunchError if it fails or is silent."""
+    name = getattr(function, "__name__", repr(function))
     context = fork_server()
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_send_result, args=(function, sender), daemon=True)
@@ -84,18 +85,23 @@ def in_child(function: Callable[[], T]) -> T:
     sender.close()
     try:
         if not receiver.poll(PROBE_SECONDS):
-            raise LaunchError(f"{function.__name__} gave no answer in {PROBE_SECONDS:.0f} s")
-        result: T = receiver.recv()
-        return result
+            raise LaunchError(f"{name} gave no answer in {PROBE_SECONDS:.0f} s")
+        result: T | Exception = receiver.recv()
     except EOFError:
-        raise LaunchError(f"{function.__name__} failed in its child process") from None
+        raise LaunchError(f"{name} ended its child process without an answer") from None
     finally:
         child.kill()
         child.join()
+    if isinstance(result, Exception):
+        raise LaunchError(f"{name} failed in its child process: {result}") from result
+    return result
 
 
 def _send_result(function: Callable[[], T], sender: Connection) -> None:
-    sender.send(function())
+    try:
+        sender.send(function())
+    except Exception as error:
+        sender.send(error)
 
 
 def _visible_gpus() -> tuple[Accelerator, ...]:

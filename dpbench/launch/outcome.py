@@ -30,13 +30,14 @@ def _verdict(
     if not verification.passed:
         return Status.WRONG_GRADIENTS, (
             f"gradients differ from one process by {verification.max_relative_error:.2g} relative "
-            f"(tolerance {verification.tolerance:.0e}), worst in {verification.worst_parameter}"
+            f"(tolerance {verification.tolerance:.0e}), worst in {verification.worst_parameter}; "
+            "the loss must be the mean over the batch, and no layer may mix its samples"
         )
     if IMPLEMENTATIONS[trial.implementation].communicates and _drifted_apart(ranks):
         return Status.WRONG_GRADIENTS, "replicas hold different parameters after the timed window"
     step = _first_non_finite_step(ranks)
     if step is not None:
-        return Status.DIVERGED, f"the loss is not finite from timed step {step + 1} on"
+        return Status.DIVERGED, f"the loss is not finite at timed step {step + 1}"
     return Status.COMPLETED, None
 
 

@@ -66,13 +66,16 @@ def main(work: Callable[[int], T], scratch: Path, deadline: float, launcher_pid:
     gc.freeze()  # what the fork server imported: each collection would walk it, for 0.2 s
     _end_with(launcher_pid)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank at once, wherever it is
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pid_path(scratch, rank).write_text(str(os.getpid()))
     seconds_left = max(deadline - time.monotonic(), SHORTEST_TIME_SECONDS)
     signal.setitimer(signal.ITIMER_REAL, seconds_left + LAST_RESORT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
         faulthandler.dump_traceback_later(seconds_left, file=stack)
         try:
-            return work(rank)
+            result = work(rank)
+            done_path(scratch, rank).touch()
+            return result
         except BaseException as error:
             _leave(scratch, rank, error)
             raise
@@ -83,6 +86,11 @@ def main(work: Callable[[int], T], scratch: Path, deadline: float, launcher_pid:
 
 def pid_path(scratch: Path, rank: int) -> Path:
     return scratch / f"rank{rank}.pid"
+
+
+def done_path(scratch: Path, rank: int) -> Path:
+    """Exists if the rank has a result."""
+    return scratch / f"rank{rank}.done"
 
 
 def stack_path(scratch: Path, rank: int) -> Path:

@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 
 PRELOADED = ["dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"]
 """The last is imported by every first torch.optim.Optimizer, and takes a second."""
+SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def fork_server() -> ForkServerContext:
-    """The context to start processes with. Whoever uses it first starts the server, so nobody
-    may use it by another way: a server keeps the list that it was started with."""
+    """The context to start processes with; its server is running.
+
+    Whoever comes first starts the server, so nobody may use it by another way: a server keeps
+    what it was started with.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
+    with _importing_what_is_installed(), _without_interrupts():
+        forkserver.ensure_running()
     return context
+
+
+@contextmanager
+def _importing_what_is_installed() -> Iterator[None]:
+    """Python would put the working directory first, with whatever dpbench or torch lies there."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """The server inherits the mask: Ctrl-C reaches it too, and is not its business."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -35,15 +35,16 @@ class SyntheticLauncher:
 
 def _rank(trial: TrialSpec, rank: int) -> RankMeasurement:
     noise = random.Random(f"{trial.trial_id}/{rank}")
-    compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * max(trial.replica_batch_sizes)
+    samples = max(trial.replica_batch_sizes) * trial.accumulation_steps
+    compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * samples
     exposed = COMMUNICATION_SECONDS[trial.backend] * (trial.group_size - 1) / trial.group_size
-    communicates = IMPLEMENTATIONS[trial.implementation].communicates
+    two_windows = IMPLEMENTATIONS[trial.implementation].can_leave_out_sync
     return RankMeasurement(
         rank=rank,
         pid=0,
         device=trial.devices[rank],
         timed=_window(trial, rank, compute + exposed, noise),
-        without_sync=_window(trial, rank, compute, noise) if communicates else None,
+        without_sync=_window(trial, rank, compute, noise) if two_windows else None,
         setup_seconds=0.0,
         peak_host_memory_bytes=2**28,
         warmup_steps=trial.warmup_steps,

@@ -17,6 +17,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 _NEVER = 2**31 - 1
 _LARGEST_MMAP_THRESHOLD = 32 * 1024 * 1024  # where glibc's own adjustment of it ends
 
+USERS_OWN = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
+
 KEPT = "glibc, freed memory kept"
 LEFT_ALONE = "as the system has it"
 
@@ -24,9 +26,9 @@ LEFT_ALONE = "as the system has it"
 def keep_freed_memory() -> str:
     """Tells glibc to keep freed memory; returns what was done, for the record.
 
-    Left alone are other C libraries, and users who set glibc's MALLOC_ variables themselves.
+    Left alone are other C libraries, and users who set up an allocator themselves.
     """
-    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
+    if sys.platform != "linux" or any(name.startswith(USERS_OWN) for name in os.environ):
         return LEFT_ALONE
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):

@@ -121,11 +121,6 @@ def wrap(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
     return _WRAPPERS[trial.implementation](module, trial, rank)
 
 
-def can_leave_out_sync(trial: TrialSpec) -> bool:
-    """Tells whether a step without gradient synchronization can be timed."""
-    return trial.implementation in ("ddp", "torch-ddp", "dp")
-
-
 def _plain(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
     return Plain(module)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -12,13 +12,16 @@ from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import ParallelModel
 from dpbench.specs import WorkloadSpec
 
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adamw": torch.optim.AdamW,
+}
+
 
 def build_optimizer(module: torch.nn.Module, workload: WorkloadSpec) -> torch.optim.Optimizer:
     """The workload's optimizer at torch's own defaults, over all parameters."""
     parameters = list(module.parameters())
-    if workload.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=workload.learning_rate)
-    return torch.optim.SGD(parameters, lr=workload.learning_rate)
+    return _OPTIMIZERS[workload.optimizer](parameters, lr=workload.learning_rate)
 
 
 class Trainer:

@@ -16,7 +16,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.measure.allocator import keep_freed_memory
 from dpbench.measure.checksums import tensors_checksum
-from dpbench.measure.implementations import Communication, can_leave_out_sync, wrap
+from dpbench.measure.implementations import Communication, wrap
 from dpbench.measure.memory import (
     peak_device_memory_bytes,
     peak_host_memory_bytes,
@@ -27,7 +27,7 @@ from dpbench.measure.training import Trainer, build_optimizer
 from dpbench.measure.verification import verify
 from dpbench.measure.window import Timing, time_steps
 from dpbench.records import RankMeasurement, Verification, Window
-from dpbench.specs import TrialSpec
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
 SYNTHETIC_SAMPLES = 4096
 
@@ -101,6 +101,8 @@ class _Run:
         window = self._window(timing, batches[warmup : warmup + timed])
         peak_device = peak_device_memory_bytes(self.device)
         peak_host = peak_host_memory_bytes()
+        final_checksum = tensors_checksum(self.module.parameters())
+        without_sync = self._window_without_sync()  # last: it lets the replicas drift apart
         return RankMeasurement(
             rank=self.rank,
             pid=os.getpid(),
@@ -117,13 +119,12 @@ class _Run:
                 indices for step in batches[warmup : warmup + timed] for indices in step
             ),
             initial_checksum=self.initial_checksum,
-            final_checksum=tensors_checksum(self.module.parameters()),
-            without_sync=self._window_without_sync(),
+            final_checksum=final_checksum,
+            without_sync=without_sync,
         )
 
     def _window_without_sync(self) -> Window | None:
-        """Last, because it lets the replicas drift apart."""
-        if not can_leave_out_sync(self.trial):
+        if not IMPLEMENTATIONS[self.trial.implementation].can_leave_out_sync:
             return None
         first = self.trial.warmup_steps + self.trial.timed_steps
         timing = self._time(first, sync=False)
@@ -149,7 +150,7 @@ class _Run:
     def _batches_per_step(self, dataset_size: int) -> list[list[torch.Tensor]]:
         """The sample indices of every micro-step of the trial, made before anything is timed."""
         trial = self.trial
-        windows = 2 if can_leave_out_sync(trial) else 1
+        windows = 2 if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync else 1
         steps = trial.warmup_steps + windows * trial.timed_steps
         first, count = trial.process_shard(self.rank)
         sampler = GlobalBatchSampler(

@@ -135,4 +135,5 @@ def _relative_error(
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    return float(tensor.abs().max())
+    dense = tensor.to_dense() if tensor.is_sparse else tensor
+    return float(dense.abs().max()) if dense.numel() else 0.0

@@ -96,12 +96,14 @@ def time_steps(
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
     """A collection that falls into one implementation's window would be charged to it."""
+    was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def _synchronize(device: torch.device) -> None:

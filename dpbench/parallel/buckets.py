@@ -108,13 +108,13 @@ class Bucket:
         sources: list[Tensor] = []
         for parameter, view in zip(self.parameters, self._views, strict=True):
             gradient = parameter.grad
+            if gradient is not None and gradient.is_sparse:
+                raise RuntimeError("DistributedDataParallel does not reduce sparse gradients")
             if gradient is not None and gradient.is_set_to(view):
                 continue
             self._replaced.append((parameter, view))
             if gradient is None:  # autograd reached the parameter without a gradient
                 view.zero_()
-            elif gradient.is_sparse:
-                raise RuntimeError("DistributedDataParallel does not reduce sparse gradients")
             else:
                 targets.append(view)
                 sources.append(gradient)

@@ -33,6 +33,13 @@ def test_two_environments_are_told_with_what_differs() -> None:
     assert f"cpu: {HERE.cpu!r} -> 'another'" in second
 
 
+def test_a_commit_between_two_trials_is_told_and_forbids_nothing() -> None:
+    before, after = (replace(HERE, git_commit=commit) for commit in ("aaa", "bbb"))
+    known = {here.environment_id: here for here in (before, after)}
+    (note,) = environment_notes([record(before), record(after)], known)
+    assert note == "trials come from 2 git commits: aaa, bbb"
+
+
 def test_a_missing_environment_is_told() -> None:
     (note,) = environment_notes([record()], {})
     assert "is not stored" in note

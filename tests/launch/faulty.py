@@ -58,6 +58,12 @@ class Exits(Healthy):
             os._exit(7)
 
 
+class LeavesQuietly(Healthy):
+    def misbehave(self) -> None:
+        if self.chosen:
+            os._exit(0)
+
+
 class Killed(Healthy):
     def misbehave(self) -> None:
         if self.chosen:

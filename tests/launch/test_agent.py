@@ -57,6 +57,7 @@ def ranks_alive() -> list[int]:
     [
         ("Raises", Status.FAILED, "rank 1 raised ValueError: the loss function is broken"),
         ("Exits", Status.FAILED, "rank 1 exited with status 7"),
+        ("LeavesQuietly", Status.FAILED, "rank 1 ended without a result"),
         ("Killed", Status.FAILED, "rank 1 was killed by SIGKILL"),
         ("RunsOutOfMemory", Status.OUT_OF_MEMORY, "rank 1 ran out of memory: RuntimeError"),
     ],
@@ -103,7 +104,7 @@ def test_a_trial_of_one_process_fails_the_same_way(
 def test_a_loss_that_is_not_finite_is_a_diverged_trial(launcher: ElasticLauncher) -> None:
     outcome, _ = timed(launcher, faulty("Diverges"))
     assert outcome.status is Status.DIVERGED
-    assert outcome.reason == "the loss is not finite from timed step 1 on"
+    assert outcome.reason == "the loss is not finite at timed step 1"
 
 
 @pytest.mark.parametrize("implementation", ["ddp", "torch-ddp"])

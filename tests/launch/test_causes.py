@@ -4,8 +4,10 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
+
 from dpbench.launch.causes import SilentEnd, explain
-from dpbench.launch.rank import describe, failure_path, stack_path
+from dpbench.launch.rank import describe, done_path, failure_path, stack_path
 from dpbench.records import Status
 
 LOST = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5")
@@ -16,9 +18,9 @@ Thread 0x00008f (most recent call first):
   File "/home/me/model.py", line 12 in loss
   File "/venv/dpbench/measure/training.py", line 70 in step
 """
-WAITING = """Timeout (0:00:03)!
+WAITING = f"""Timeout (0:00:03)!
 Thread 0x00008f (most recent call first):
-  File "/venv/torch/autograd/graph.py", line 824 in _engine_run_backward
+  File "{Path(torch.__file__).parent}/autograd/graph.py", line 824 in _engine_run_backward
   File "/home/me/model.py", line 12 in loss
 """
 
@@ -55,8 +57,15 @@ def test_an_exit_status_is_named(tmp_path: Path) -> None:
     assert outcome.reason == "rank 1 exited with status 7"
 
 
+def test_a_rank_that_left_with_status_zero_is_named(tmp_path: Path) -> None:
+    leave(tmp_path, 0, LOST, at_seconds=1.0)
+    outcome = explain(tmp_path, 2, SilentEnd(rank=0, exit_code=1), 10)
+    assert outcome.reason == "rank 1 ended without a result"
+
+
 def test_a_lost_connection_is_told_when_it_is_all_there_is(tmp_path: Path) -> None:
     leave(tmp_path, 0, LOST, at_seconds=1.0)
+    done_path(tmp_path, 1).touch()
     outcome = explain(tmp_path, 2, SilentEnd(rank=0, exit_code=1), 10)
     assert "rank 0 raised RuntimeError" in (outcome.reason or "")
 

@@ -102,7 +102,7 @@ def test_the_first_child_already_starts_the_server_that_has_imported_torch() -> 
 def test_a_probe_that_fails_is_an_error_at_once(function: object) -> None:
     in_child(answer)  # the server is warm
     start = time.monotonic()
-    with pytest.raises(LaunchError, match="failed in its child process"):
+    with pytest.raises(LaunchError, match="its child process"):
         in_child(function)  # type: ignore[arg-type]
     assert time.monotonic() - start < 5.0
 

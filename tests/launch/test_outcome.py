@@ -75,14 +75,14 @@ def test_a_loss_that_is_not_finite_is_a_divergence_from_that_step_on(
     losses[position] = bad
     outcome = judge(trial_spec(), [report(0), report(1, losses)])
     assert outcome.status is Status.DIVERGED
-    assert outcome.reason == f"the loss is not finite from timed step {named} on"
+    assert outcome.reason == f"the loss is not finite at timed step {named}"
     assert len(outcome.ranks) == 2  # what was measured is kept
 
 
 def test_the_earliest_bad_step_of_any_rank_is_named() -> None:
     late, early = (1.0, 1.0, math.nan), (1.0, math.inf, math.nan)
     outcome = judge(trial_spec(), [report(0, late), report(1, early)])
-    assert outcome.reason == "the loss is not finite from timed step 2 on"
+    assert outcome.reason == "the loss is not finite at timed step 2"
 
 
 @pytest.mark.parametrize("implementation", ["ddp", "torch-ddp"])
@@ -113,7 +113,7 @@ def test_the_worst_proof_of_all_ranks_is_that_of_the_trial(position: int) -> Non
     outcome = judge(trial_spec(group_size=3), reports)
     assert outcome.verification == WRONG
     assert outcome.status is Status.WRONG_GRADIENTS
-    assert outcome.reason == (
+    assert (outcome.reason or "").startswith(
         "gradients differ from one process by 0.5 relative (tolerance 1e-10), worst in conv1.weight"
     )
 
@@ -163,4 +163,4 @@ def test_one_wrong_rank_fails_the_proof_of_all(tmp_path: Path) -> None:
 
 def test_the_parameter_that_is_named_is_that_of_the_wrong_rank(tmp_path: Path) -> None:
     outcome = judge(trial_spec(), proofs_of_two_ranks(tmp_path))
-    assert (outcome.reason or "").endswith("worst in bias")
+    assert "worst in bias;" in (outcome.reason or "")

@@ -1,0 +1,44 @@
+"""Ctrl-C before anything is measured: end at once.
+
+Python raises KeyboardInterrupt wherever it is, and some libraries swallow it while they are being
+imported, to fail strangely later. Until the first trial there is nothing to keep, so the process
+just ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def end_at_once(leftovers: Path | None = None) -> None:
+    """From now on a signal removes the folder `leftovers` and ends the process with 128 + n."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        if leftovers is not None:
+            shutil.rmtree(leftovers, ignore_errors=True)
+        os.write(2, b"dpbench: interrupted before anything was measured\n")
+        os._exit(128 + number)
+
+    for number in SIGNALS:
+        signal.signal(number, end)
+
+
+@contextmanager
+def as_exceptions() -> Iterator[None]:
+    """Inside, Ctrl-C is a KeyboardInterrupt again, and SIGTERM ends the process."""
+    before = [signal.getsignal(number) for number in SIGNALS]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)

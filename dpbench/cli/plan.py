@@ -1,0 +1,70 @@
+"""What `dpbench sweep --dry-run` prints: the rows to come, and how long they may take."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from dpbench import units
+from dpbench.cli.estimate import estimate_seconds
+from dpbench.launch.launcher import Launcher
+from dpbench.specs import SweepSpec, TrialSpec
+
+HEADERS = {
+    "implementation": "Implementation",
+    "backend": "Backend",
+    "group_size": "Group",
+    "batch_size": "Batch",
+    "global_batch_size": "Global batch",
+    "devices": "Devices",
+    "runs": "Runs",
+}
+
+
+def show_plan(
+    trials: Sequence[TrialSpec], spec: SweepSpec, launcher: Launcher, *, as_json: bool
+) -> int:
+    """Prints the configurations in the order of their first run, and what will be skipped."""
+    configurations = dict.fromkeys(trial.configuration for trial in trials)
+    reasons = {trial: launcher.unusable_reason(trial) for trial in configurations}
+    rows = [_row(trial, spec.repetitions, reason) for trial, reason in reasons.items()]
+    runs = [trial for trial in trials if not reasons[trial.configuration]]
+    summary = (
+        f"{units.counted(len(runs), 'trial')} of {spec.warmup_steps} + {spec.timed_steps} steps, "
+        f"{units.counted(spec.threads_per_replica, 'thread')} per replica; "
+        f"{estimate_seconds(runs, launcher)}. Nothing was stored."
+    )
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        print(f"dpbench: {summary}", file=sys.stderr)
+    else:
+        print(_table(rows))
+        print(f"\n{summary}")
+    return 0
+
+
+def _row(trial: TrialSpec, repetitions: int, reason: str | None) -> dict[str, object]:
+    return {
+        "implementation": trial.implementation,
+        "backend": trial.backend,
+        "group_size": trial.group_size,
+        "batch_size": trial.batch_size,
+        "global_batch_size": trial.global_batch_size,
+        "devices": list(trial.devices),
+        "runs": 0 if reason else repetitions,
+        "reason": reason,
+    }
+
+
+def _table(rows: Sequence[dict[str, object]]) -> str:
+    from tabulate import tabulate
+
+    cells = []
+    for row in rows:
+        texts = {key: row[key] for key in HEADERS}
+        texts["devices"] = ", ".join(row["devices"])  # type: ignore[arg-type]
+        if row["reason"]:
+            texts["runs"] = f"skip: {row['reason']}"
+        cells.append(list(texts.values()))
+    return str(tabulate(cells, headers=list(HEADERS.values())))
