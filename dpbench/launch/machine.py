@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TypeVar
@@ -99,9 +100,11 @@ def in_child(function: Callable[[], T]) -> T:
 
 def _send_result(function: Callable[[], T], sender: Connection) -> None:
     try:
-        sender.send(function())
+        result: T | Exception = function()
     except Exception as error:
-        sender.send(error)
+        result = error
+    with suppress(BrokenPipeError):  # nobody may be there to hear it any more
+        sender.send(result)
 
 
 def _visible_gpus() -> tuple[Accelerator, ...]:

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 
 PRELOADED = ["dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"]
@@ -23,6 +23,7 @@ def fork_server() -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
+    resource_tracker.ensure_running()  # would unblock the signals if the server started it
     with _importing_what_is_installed(), _without_interrupts():
         forkserver.ensure_running()
     return context
