@@ -62,7 +62,7 @@ def test_freed_memory_is_kept_where_the_system_would_give_it_back() -> None:
     kept, faults = in_child(partial(page_faults, keep=True))
     left, system_faults = in_child(partial(page_faults, keep=False))
     assert (kept, left) == (allocator.KEPT, allocator.LEFT_ALONE)
-    assert faults < PAGES / 1000
+    assert faults < PAGES / 10  # a block or two may move; each round would take all of them
     assert system_faults > 0.9 * PAGES  # without it the memory did go back and forth
 
 
