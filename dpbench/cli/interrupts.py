@@ -1,8 +1,8 @@
-"""Ctrl-C before anything is measured: end at once.
+"""Ctrl-C while nothing is measured: end at once.
 
 Python raises KeyboardInterrupt wherever it is, and some libraries swallow it while they are being
-imported, to fail strangely later. Until the first trial there is nothing to keep, so the process
-just ends.
+imported, to fail strangely later. Before the first trial and after the last there is nothing to
+keep that is not stored, so the process just ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def end_at_once(leftovers: Path | None = None) -> None:
     def end(number: int, _: FrameType | None) -> None:
         if leftovers is not None:
             shutil.rmtree(leftovers, ignore_errors=True)
-        os.write(2, b"dpbench: interrupted before anything was measured\n")
+        os.write(2, b"dpbench: interrupted\n")
         os._exit(128 + number)
 
     for number in SIGNALS:

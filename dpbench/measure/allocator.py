@@ -13,7 +13,7 @@ import ctypes
 import os
 import sys
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 _NEVER = 2**31 - 1
 _LARGEST_MMAP_THRESHOLD = 32 * 1024 * 1024  # where glibc's own adjustment of it ends
 
@@ -33,7 +33,9 @@ def keep_freed_memory() -> str:
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):
         return LEFT_ALONE
-    kept = library.mallopt(_M_TRIM_THRESHOLD, _NEVER) and library.mallopt(
-        _M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD
+    settings = (
+        (_M_TRIM_THRESHOLD, _NEVER),
+        (_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD),
+        (_M_ARENA_MAX, 1),  # the arenas of further threads give memory back whatever is set
     )
-    return KEPT if kept else LEFT_ALONE
+    return KEPT if all(library.mallopt(*setting) for setting in settings) else LEFT_ALONE

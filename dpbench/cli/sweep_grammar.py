@@ -1,0 +1,162 @@
+"""The options of `dpbench sweep`: how each is spelt and what its help says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SETTINGS = "Settings of every trial"
+MACHINE = "Machine"
+OUTPUT = "Results and output"
+
+Implementations = Annotated[
+    str,
+    typer.Option(
+        "--implementations",
+        "--implementation",
+        metavar="A,B",
+        help="Any of dp, ddp (ours), torch-dp, torch-ddp, single, independent.",
+    ),
+]
+Backends = Annotated[
+    str | None,
+    typer.Option(
+        "--backends",
+        "--backend",
+        "--sync-backend",
+        metavar="A,B",
+        help="gloo, nccl. Default: nccl with CUDA, else gloo.",
+    ),
+]
+BatchSizes = Annotated[
+    str,
+    typer.Option(
+        "--batch-sizes",
+        "--batch-size",
+        metavar="N,N",
+        help="Samples per replica; of the whole group with --scaling strong.",
+    ),
+]
+GroupSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--group-sizes",
+        "--group-size",
+        metavar="N,N",
+        help="Numbers of replicas. Default: 1 to --gpus.",
+    ),
+]
+Scaling = Annotated[
+    str,
+    typer.Option(
+        metavar="weak|strong", help="Keep the batch per replica (weak) or per group (strong)."
+    ),
+]
+Arch = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=SETTINGS,
+        help="An architecture of 'dpbench list', or package.module:factory.",
+    ),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=SETTINGS,
+        help="digits, mnist or synthetic. Default: the architecture's own.",
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", rich_help_panel=SETTINGS, help="Where MNIST's files are."),
+]
+Warmup = Annotated[
+    str, typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Steps before the window.")
+]
+Steps = Annotated[
+    str, typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Timed steps, exactly.")
+]
+Repetitions = Annotated[
+    str,
+    typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Fresh runs of every row."),
+]
+Accumulate = Annotated[
+    str,
+    typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Micro-steps per optimizer step."),
+]
+Optimizer = Annotated[
+    str, typer.Option(metavar="sgd|adamw", rich_help_panel=SETTINGS, help="The optimizer.")
+]
+Lr = Annotated[
+    str, typer.Option(metavar="X", rich_help_panel=SETTINGS, help="Learning rate, unscaled.")
+]
+Seed = Annotated[
+    str, typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Of weights and samples.")
+]
+TimeLimit = Annotated[
+    str,
+    typer.Option(metavar="TIME", rich_help_panel=SETTINGS, help="Per trial: seconds, or 90s, 5m."),
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|I,J",
+        rich_help_panel=MACHINE,
+        help="How many GPUs, or which (0,1). Without CUDA: CPU replicas, one a core.",
+    ),
+]
+Threads = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=MACHINE,
+        help="Threads per replica. Default: cores ÷ largest group, at every group size.",
+    ),
+]
+Oversubscribe = Annotated[
+    bool,
+    typer.Option(
+        "--oversubscribe",
+        rich_help_panel=MACHINE,
+        help="Allow more replicas than cores or GPUs.",
+    ),
+]
+OrderSeed = Annotated[
+    str | None,
+    typer.Option(metavar="N", rich_help_panel=MACHINE, help="Shuffle the order of the rows."),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=OUTPUT,
+        help="Folder of this sweep. Default: the time and the architecture.",
+    ),
+]
+ResultsDir = Annotated[
+    Path, typer.Option(metavar="DIR", rich_help_panel=OUTPUT, help="Folder of all sweeps.")
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume", rich_help_panel=OUTPUT, help="Finish the sweep --name; repeat nothing."
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", rich_help_panel=OUTPUT, help="Print the plan and how long it may take."
+    ),
+]
+JsonRows = Annotated[
+    bool,
+    typer.Option(
+        "--json", rich_help_panel=OUTPUT, help="Rows as JSON on stdout, all else on stderr."
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="No progress.")]
+Synthetic = Annotated[bool, typer.Option("--synthetic-launcher", hidden=True)]
