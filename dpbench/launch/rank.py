@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from dpbench.measure.allocator import keep_freed_memory
+
 T = TypeVar("T")
 
 LOST_PEER_GRACE_SECONDS = 1.0
@@ -64,6 +66,7 @@ def main(work: Callable[[int], T], scratch: Path, deadline: float, launcher_pid:
     """
     rank = int(os.environ["RANK"])
     gc.freeze()  # what the fork server imported: each collection would walk it, for 0.2 s
+    keep_freed_memory()  # before the first thread, which would get an arena of its own
     _end_with(launcher_pid)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank at once, wherever it is
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
