@@ -24,7 +24,7 @@ def inventory(
 
         typer.echo(json.dumps([dict(zip(KEYS, row, strict=True)) for row in rows], indent=1))
         return
-    typer.echo(tabulate([_cells(row) for row in rows], headers=["", "Name", "Usable", "What"]))
+    typer.echo(tabulate([_cells(row) for row in rows], headers=["Kind", "Name", "Usable", "What"]))
 
 
 KEYS = ("kind", "name", "reason", "description")
