@@ -16,6 +16,7 @@ from pathlib import Path
 from dpbench.codec import content_hash
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
+ELASTIC, SYNTHETIC = "elastic", "synthetic"
 COMPARABLE_ANYWAY = ("git_commit", "hostname")
 RECORDED_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -56,7 +57,8 @@ class Environment:
     variables: tuple[tuple[str, ...], ...] = ()
     git_commit: str | None = None
     cuda: str | None = None
-    launcher: str = "elastic"
+    launcher: str = ELASTIC
+    """Who started the ranks, or made the numbers up."""
 
     @property
     def environment_id(self) -> str:
@@ -80,7 +82,7 @@ def comparable(environment_id: str) -> str:
 
 
 def capture(
-    *, accelerators: Sequence[Accelerator] = (), cuda: str | None = None, launcher: str = "elastic"
+    *, accelerators: Sequence[Accelerator] = (), cuda: str | None = None, launcher: str = ELASTIC
 ) -> Environment:
     """Describes this machine and process as they are now."""
     return Environment(

@@ -43,7 +43,6 @@ class Verification:
     tolerance: float
     tensors_compared: int
     worst_parameter: str | None = None
-    detail: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -176,8 +176,8 @@ class TrialSpec:
     @property
     def label(self) -> str:
         """How people name the configuration: "ddp/gloo ×2, batch 32"."""
-        backend = "" if self.backend in ("none", "threads") else f"/{self.backend}"
-        return f"{self.implementation}{backend} ×{self.group_size}, batch {self.batch_size}"
+        series = series_name(self.implementation, self.backend)
+        return f"{series} ×{self.group_size}, batch {self.batch_size}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,6 +200,12 @@ class SweepSpec:
     accumulation_steps: int = 1
     order_seed: int | None = None
     """Shuffles the first pass of the palindrome; None keeps the order of the grid."""
+
+
+def series_name(implementation: str, backend: str | None) -> str:
+    """What stays the same along a scaling curve: "ddp/gloo"; a backend that says nothing is left
+    out."""
+    return implementation if backend in (None, "none", "threads") else f"{implementation}/{backend}"
 
 
 def differing_fields(ours: object, theirs: object) -> list[str]:

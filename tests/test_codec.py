@@ -85,7 +85,6 @@ VERIFICATIONS = st.builds(
     tolerance=FLOATS,
     tensors_compared=COUNTS,
     worst_parameter=optional(TEXTS),
-    detail=optional(TEXTS),
 )
 RECORDS = st.builds(
     TrialRecord,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.memory import MemoryKind
 from dpbench.records import Status
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec, series_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,9 +62,7 @@ class ConfigurationSummary:
     @property
     def series(self) -> str:
         """What stays the same along a scaling curve: "ddp/gloo"."""
-        hidden = (None, "none", "threads")
-        backend = "" if self.backend in hidden else f"/{self.backend}"
-        return f"{self.implementation}{backend}"
+        return series_name(self.implementation, self.backend)
 
 
 def with_note(row: ConfigurationSummary, *notes: str) -> ConfigurationSummary:

@@ -6,12 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from dpbench import units
-from dpbench.environment import Environment, comparable
+from dpbench.environment import SYNTHETIC, Environment, comparable
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
-
-SYNTHETIC = "synthetic"
-"""The launcher whose numbers are made up, for tests."""
 
 
 def environment_notes(

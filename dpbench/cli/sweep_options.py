@@ -65,6 +65,23 @@ class Resources(Protocol):
     def gpu_count(self) -> int: ...
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """The options that are one number or one name; None where left to the machine or the data."""
+
+    warmup_steps: int
+    timed_steps: int
+    repetitions: int
+    accumulation_steps: int
+    optimizer: str
+    learning_rate: float
+    seed: int
+    order_seed: int | None
+    threads: int | None
+    time_limit_seconds: float
+    data: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedOptions:
     """Options that are right in themselves; only the machine and the data may still object."""
@@ -77,6 +94,7 @@ class ParsedOptions:
     group_sizes: tuple[int, ...] | None
     batch_sizes: tuple[int, ...]
     scaling: Scaling
+    settings: Settings
     notes: tuple[str, ...]
 
 
@@ -104,9 +122,10 @@ def parse(options: SweepOptions) -> ParsedOptions:
         scaling="strong"
         if known_name("--scaling", options.scaling, SCALINGS) == "strong"
         else "weak",
+        settings=_parse_settings(options),
         notes=tuple(notes),
     )
-    _check_scalars(options)
+    architecture.check(options.arch)
     return parsed
 
 
@@ -118,32 +137,28 @@ def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[s
     group_sizes = parsed.group_sizes or tuple(range(1, len(devices) + 1))
     _check_group_sizes(group_sizes, devices, options)
     _check_strong_scaling(parsed, group_sizes)
-    loaded_default = _dataset(options, notes)
+    settings = parsed.settings
     spec = SweepSpec(
         workload=WorkloadSpec(
             architecture=options.arch,
-            dataset=loaded_default,
-            optimizer=known_name("--optimizer", options.optimizer, OPTIMIZERS),
-            learning_rate=positive_float("--lr", options.lr),
-            seed=integer("--seed", options.seed, least=0),
+            dataset=_dataset(parsed, notes),
+            optimizer=settings.optimizer,
+            learning_rate=settings.learning_rate,
+            seed=settings.seed,
         ),
         implementations=parsed.implementations,
         backends=parsed.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
         group_sizes=group_sizes,
         batch_sizes=parsed.batch_sizes,
         devices=devices,
-        warmup_steps=integer("--warmup", options.warmup, least=0),
-        timed_steps=positive_int("--steps", options.steps),
-        repetitions=positive_int("--repetitions", options.repetitions),
-        threads_per_replica=_threads(options, machine, max(group_sizes)),
-        time_limit_seconds=duration_seconds("--time-limit", options.time_limit),
+        warmup_steps=settings.warmup_steps,
+        timed_steps=settings.timed_steps,
+        repetitions=settings.repetitions,
+        threads_per_replica=_threads(parsed, machine, max(group_sizes)),
+        time_limit_seconds=settings.time_limit_seconds,
         scaling=parsed.scaling,
-        accumulation_steps=positive_int("--accumulate", options.accumulate),
-        order_seed=(
-            None
-            if options.order_seed is None
-            else integer("--order-seed", options.order_seed, least=0)
-        ),
+        accumulation_steps=settings.accumulation_steps,
+        order_seed=settings.order_seed,
     )
     return spec, tuple(notes)
 
@@ -175,23 +190,21 @@ def _parse_gpus(text: str | None) -> tuple[int | None, tuple[int, ...] | None]:
     return len(ids), tuple(ids)
 
 
-def _check_scalars(options: SweepOptions) -> None:
-    """Everything that is one number or one name, so that typing errors come before all else."""
-    integer("--warmup", options.warmup, least=0)
-    positive_int("--steps", options.steps)
-    positive_int("--repetitions", options.repetitions)
-    positive_int("--accumulate", options.accumulate)
-    integer("--seed", options.seed, least=0)
-    positive_float("--lr", options.lr)
-    duration_seconds("--time-limit", options.time_limit)
-    known_name("--optimizer", options.optimizer, OPTIMIZERS)
-    if options.threads is not None:
-        positive_int("--threads", options.threads)
-    if options.order_seed is not None:
-        integer("--order-seed", options.order_seed, least=0)
-    if options.data is not None:
-        known_name("--data", options.data, DATASETS)
-    architecture.check(options.arch)
+def _parse_settings(options: SweepOptions) -> Settings:
+    order_seed, threads, data = options.order_seed, options.threads, options.data
+    return Settings(
+        warmup_steps=integer("--warmup", options.warmup, least=0),
+        timed_steps=positive_int("--steps", options.steps),
+        repetitions=positive_int("--repetitions", options.repetitions),
+        accumulation_steps=positive_int("--accumulate", options.accumulate),
+        optimizer=known_name("--optimizer", options.optimizer, OPTIMIZERS),
+        learning_rate=positive_float("--lr", options.lr),
+        seed=integer("--seed", options.seed, least=0),
+        order_seed=None if order_seed is None else integer("--order-seed", order_seed, least=0),
+        threads=None if threads is None else positive_int("--threads", threads),
+        time_limit_seconds=duration_seconds("--time-limit", options.time_limit),
+        data=None if data is None else known_name("--data", data, DATASETS),
+    )
 
 
 def _devices(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
@@ -269,25 +282,25 @@ def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -
         )
 
 
-def _dataset(options: SweepOptions, notes: list[str]) -> str:
+def _dataset(parsed: ParsedOptions, notes: list[str]) -> str:
     """The dataset; loads the architecture in any case, so that it fails here if it fails."""
-    default = architecture.load(options.arch).default_dataset
-    if options.data is not None:
-        return known_name("--data", options.data, DATASETS)
-    known_name("--data", default, DATASETS)
-    notes.append(f"--data {default}, the default of {options.arch}")
-    return default
+    arch = parsed.options.arch
+    default = architecture.load(arch).default_dataset
+    if parsed.settings.data is not None:
+        return parsed.settings.data
+    notes.append(f"--data {default}, the default of {arch}")
+    return known_name("--data", default, DATASETS)
 
 
-def _threads(options: SweepOptions, machine: Resources, largest_group: int) -> int:
+def _threads(parsed: ParsedOptions, machine: Resources, largest_group: int) -> int:
     """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription."""
-    if options.threads is not None:
-        threads = positive_int("--threads", options.threads)
-        if threads * largest_group > machine.cores and not options.oversubscribe:
-            raise UsageError(
-                f"--threads {threads}: {threads} × {largest_group} replicas are more than the "
-                f"{machine.cores} cores; expected at most {max(1, machine.cores // largest_group)}"
-                ", or add --oversubscribe"
-            )
-        return threads
-    return max(1, machine.cores // largest_group)
+    share = max(1, machine.cores // largest_group)
+    threads = parsed.settings.threads
+    if threads is None:
+        return share
+    if threads * largest_group > machine.cores and not parsed.options.oversubscribe:
+        raise UsageError(
+            f"--threads {threads}: {threads} × {largest_group} replicas are more than the "
+            f"{machine.cores} cores; expected at most {share}, or add --oversubscribe"
+        )
+    return threads

@@ -184,7 +184,7 @@ def _measure(
 
 
 def _environment(job: Job, machine: Machine) -> Environment:
-    launcher = "synthetic" if job.synthetic else "elastic"
+    launcher = environment.SYNTHETIC if job.synthetic else environment.ELASTIC
     return environment.capture(accelerators=machine.gpus, cuda=machine.cuda, launcher=launcher)
 
 

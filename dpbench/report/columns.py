@@ -1,4 +1,4 @@
-"""The columns that a table may have: each with its unit, its definition, and how it is written."""
+"""The columns that a table may have: each with its unit and how it is written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class Column:
     header: str
     """With "{Item}" where the architecture's item belongs: Images, Tokens."""
     cell: Cell
-    definition: str
     wrapped: str | None = None
     """The header on two lines, for tables that would be too wide."""
     text: bool = False
@@ -95,116 +94,99 @@ COLUMNS = {
             key="implementation",
             header="Implementation",
             cell=lambda row: row.implementation,
-            definition="who makes it parallel: dpbench's own, torch's, or nobody",
             text=True,
         ),
         Column(
             key="backend",
             header="Backend",
             cell=lambda row: row.backend or MISSING,
-            definition="how gradients travel",
             text=True,
         ),
         Column(
             key="group_size",
             header="Group",
             cell=lambda row: str(row.group_size),
-            definition="number of replicas",
         ),
         Column(
             key="batch_size",
             header="Batch",
             cell=lambda row: _number(row.batch_size),
-            definition="samples per replica and micro-step (per group in strong scaling)",
         ),
         Column(
             key="global_batch_size",
             header="Global batch",
             wrapped="Global\nbatch",
             cell=lambda row: _number(row.global_batch_size),
-            definition="samples of all replicas per micro-step",
             default=False,
         ),
         Column(
             key="images_per_second",
             header="{Item}/s",
             cell=_throughput,
-            definition="items consumed by all replicas ÷ the slowest rank's wall time",
         ),
         Column(
             key="duration_seconds",
             header="Time",
             cell=lambda row: MISSING if row.duration is None else _seconds(row.duration.value),
-            definition="wall time of a fixed amount of work",
             only_if_any=True,
         ),
         Column(
             key="speedup",
             header="Speedup",
             cell=lambda row: _speedup(row.speedup),
-            definition="throughput ÷ that of the same implementation and backend at group size 1",
         ),
         Column(
             key="absolute_speedup",
             header="Absolute speedup",
             wrapped="Absolute\nspeedup",
             cell=lambda row: _speedup(row.absolute_speedup),
-            definition="throughput ÷ that of the plain module on one device (single)",
             default=False,
         ),
         Column(
             key="efficiency",
             header="Efficiency",
             cell=_efficiency,
-            definition="speedup ÷ group size",
         ),
         Column(
             key="exposed_communication_seconds",
             header="Exposed comm",
             wrapped="Exposed\ncomm",
             cell=lambda row: _or_missing(row.exposed_communication_seconds, compact_time),
-            definition="time per step with gradient synchronization - without it",
         ),
         Column(
             key="loss_delta_per_step",
             header="Loss delta/step",
             wrapped="Loss delta\n/step",
             cell=lambda row: _or_missing(row.loss_delta_per_step, compact),
-            definition="(first - last timed loss) ÷ timed steps",
         ),
         Column(
             key="loss_delta_per_second",
             header="Loss delta/s",
             wrapped="Loss\ndelta/s",
             cell=lambda row: _or_missing(row.loss_delta_per_second, compact),
-            definition="(first - last timed loss) ÷ seconds of the timed window",
         ),
         Column(
             key="final_loss",
             header="Final loss",
             wrapped="Final\nloss",
             cell=lambda row: _or_missing(row.final_loss, compact),
-            definition="last timed loss, the sample-weighted mean over ranks",
         ),
         Column(
             key="peak_memory_bytes",
             header="Peak memory",
             wrapped="Peak\nmemory",
             cell=_memory,
-            definition="the largest over ranks",
         ),
         Column(
             key="step_seconds_p50",
             header="Step p50",
             cell=lambda row: _seconds(row.step_seconds_p50),
-            definition="median over all timed steps of the slowest rank's time",
             default=False,
         ),
         Column(
             key="step_seconds_p95",
             header="Step p95",
             cell=lambda row: _seconds(row.step_seconds_p95),
-            definition="95th percentile over all timed steps of the slowest rank's time",
             default=False,
         ),
         Column(
@@ -212,7 +194,6 @@ COLUMNS = {
             header="Repetitions",
             wrapped="Repe-\ntitions",
             cell=lambda row: str(row.repetitions),
-            definition="completed runs, each in processes of its own",
             default=False,
         ),
         Column(
@@ -220,14 +201,12 @@ COLUMNS = {
             header="Timed steps",
             wrapped="Timed\nsteps",
             cell=lambda row: _number(row.timed_steps),
-            definition="steps of each timed window",
             default=False,
         ),
         Column(
             key="verified",
             header="Verified",
             cell=_verified,
-            definition="gradients agree with one process",
             text=True,
             default=False,
         ),
@@ -235,7 +214,6 @@ COLUMNS = {
             key="status",
             header="Status",
             cell=status_cell,
-            definition="how it ended; the worst of its repetitions",
             text=True,
         ),
     )
@@ -268,7 +246,6 @@ def claim_columns(rows: Sequence[ConfigurationSummary]) -> tuple[Column, ...]:
             header=f"{_claim_words(name)} (claimed)",
             wrapped=f"{_claim_words(name)}\n(claimed)",
             cell=cell(name),
-            definition="as published, not measured here",
         )
         for name in names
     )
