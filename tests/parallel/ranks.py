@@ -1,4 +1,4 @@
-"""Start functions on the ranks of a gloo group, in processes of their own."""
+"""Start functions on the ranks of a process group, in processes of their own."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ def run_ranks(
     store: Path,
     world_size: int = 2,
     timeout: float = 40.0,
+    *,
+    backend: str = "gloo",
+    group_timeout: float = 15.0,
 ) -> list[Any]:
     """Call functions of the rank, in order, on every rank.
 
@@ -31,6 +34,8 @@ def run_ranks(
         functions: importable; each gets its rank.
         store: a path that does not exist yet, through which the ranks meet.
         timeout: seconds after which all ranks are killed.
+        backend: of the default group.
+        group_timeout: seconds that a collective of it may take.
 
     Returns:
         By rank, what the last function returned.
@@ -45,7 +50,9 @@ def run_ranks(
     for rank in range(world_size):
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(
-            target=_rank_main, args=(listed, rank, world_size, str(store), theirs), daemon=True
+            target=_rank_main,
+            args=(listed, rank, world_size, str(store), theirs, backend, group_timeout),
+            daemon=True,
         )
         process.start()
         theirs.close()
@@ -80,17 +87,23 @@ def _results(pipes: list[Connection], deadline: float) -> list[Any]:
 
 
 def _rank_main(
-    functions: list[Callable[..., Any]], rank: int, size: int, store: str, pipe: Connection
+    functions: list[Callable[..., Any]],
+    rank: int,
+    size: int,
+    store: str,
+    pipe: Connection,
+    backend: str,
+    group_timeout: float,
 ) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     try:
         dist.init_process_group(
-            "gloo",
+            backend,
             store=dist.FileStore(store, size),
             rank=rank,
             world_size=size,
-            timeout=timedelta(seconds=15),
+            timeout=timedelta(seconds=group_timeout),
         )
         result = None
         for function in functions:
