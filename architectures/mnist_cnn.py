@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from architectures import _flops, _synthetic_digits
+from architectures import _flops, _synthetic_images
 
 PARAMETERS = 1_199_882
 """320 + 18,496 in the convolutions, 1,179,776 + 1,290 in the fully connected layers."""
@@ -57,7 +57,7 @@ class Architecture:
         self, n: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Images, float32 (n, 1, 28, 28), and classes, int64 (n,), that can be learnt."""
-        return _synthetic_digits.batch(n, generator)
+        return _synthetic_images.batch(n, generator)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The mean negative log-likelihood of the targets."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from dpbench.shm_registration import register_shm
+
 __all__ = ["DataParallel", "DistributedDataParallel", "__version__", "gather", "scatter"]
 
 
@@ -17,3 +19,6 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(importlib.import_module("dpbench.parallel"), name)
     raise AttributeError(f"module 'dpbench' has no attribute {name!r}")
+
+
+register_shm()

@@ -40,6 +40,8 @@ class ImplementationTraits:
     backend: str | None = None
     """The only backend it has; None where it takes any process-group backend."""
     largest_group: int | None = None
+    averages_parameters: bool = False
+    """True where ranks train alone and average parameters every `sync_every` steps."""
 
 
 BACKENDS = {
@@ -47,6 +49,9 @@ BACKENDS = {
     for traits in (
         BackendTraits(name="gloo", description="torch's CPU collectives over TCP"),
         BackendTraits(name="nccl", description="NVIDIA's GPU collectives, one GPU a rank"),
+        BackendTraits(
+            name="shm", description="dpbench's collectives through the shared memory of one host"
+        ),
         BackendTraits(
             name="threads", description="threads of one process (dp)", process_group=False
         ),
@@ -82,6 +87,17 @@ IMPLEMENTATIONS = {
             name="torch-ddp",
             description="torch.nn.parallel.DistributedDataParallel",
             can_leave_out_sync=True,
+        ),
+        ImplementationTraits(
+            name="torch-ddp-static",
+            description="torch-ddp with gradient_as_bucket_view and static_graph, its best",
+            can_leave_out_sync=True,
+        ),
+        ImplementationTraits(
+            name="local-sgd",
+            description="dpbench's LocalSGD: parameters averaged every --sync-every steps",
+            can_leave_out_sync=True,
+            averages_parameters=True,
         ),
         ImplementationTraits(
             name="single",
@@ -134,6 +150,8 @@ class TrialSpec:
     scaling: Scaling = "weak"
     accumulation_steps: int = 1
     repetition: int = 0
+    sync_every: int = 1
+    """Optimizer steps between two averages of parameters, where the implementation has them."""
 
     @property
     def trial_id(self) -> str:
@@ -174,9 +192,15 @@ class TrialSpec:
         return sum(sizes[:rank]), sizes[rank]
 
     @property
+    def implementation_label(self) -> str:
+        """The implementation's name, with how often it synchronizes: "ddp", "local-sgd(4)"."""
+        every = self.sync_every
+        return self.implementation if every == 1 else f"{self.implementation}({every})"
+
+    @property
     def label(self) -> str:
         """How people name the configuration: "ddp/gloo ×2, batch 32"."""
-        series = series_name(self.implementation, self.backend)
+        series = series_name(self.implementation_label, self.backend)
         return f"{series} ×{self.group_size}, batch {self.batch_size}"
 
 
@@ -198,6 +222,8 @@ class SweepSpec:
     time_limit_seconds: float
     scaling: Scaling = "weak"
     accumulation_steps: int = 1
+    sync_every: int = 1
+    """Of those implementations that average parameters."""
     order_seed: int | None = None
     """Shuffles the first pass of the palindrome; None keeps the order of the grid."""
 

@@ -90,8 +90,8 @@ def _group_sizes(implementation: str, spec: SweepSpec) -> tuple[int, ...]:
 def _with_backends(
     implementation: str, group_size: int, batch_size: int, spec: SweepSpec
 ) -> Iterator[TrialSpec]:
-    only = IMPLEMENTATIONS[implementation].backend
-    for backend in spec.backends if only is None else (only,):
+    traits = IMPLEMENTATIONS[implementation]
+    for backend in spec.backends if traits.backend is None else (traits.backend,):
         yield TrialSpec(
             workload=spec.workload,
             implementation=implementation,
@@ -104,4 +104,5 @@ def _with_backends(
             devices=spec.devices[:group_size],
             scaling=spec.scaling,
             accumulation_steps=spec.accumulation_steps,
+            sync_every=spec.sync_every if traits.averages_parameters else 1,
         )

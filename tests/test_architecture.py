@@ -9,6 +9,7 @@ import pytest
 from dpbench import architecture
 from dpbench.errors import UnknownName, UsageError
 
+NAMES = ("mlp", "mnist_cnn", "resnet18", "transformer")
 OUTSIDE = """
 class Small:
     name = "small"
@@ -39,10 +40,10 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_names_are_exactly_the_shipped_architectures() -> None:
-    assert architecture.names() == ("mlp", "mnist_cnn")
+    assert architecture.names() == NAMES
 
 
-@pytest.mark.parametrize("name", ["mlp", "mnist_cnn"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_shipped_architecture_loads_under_its_own_name(name: str) -> None:
     architecture.check(name)
     assert architecture.load(name).name == name

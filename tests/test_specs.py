@@ -26,6 +26,13 @@ def test_a_field_at_its_default_does_not_change_the_id() -> None:
     explicit = trial_spec(scaling="weak", accumulation_steps=1, repetition=0)
     assert explicit.trial_id == trial_spec().trial_id
     assert "accumulation_steps" not in canonical_json(explicit)
+    assert trial_spec(sync_every=1).trial_id == TRIAL_ID != trial_spec(sync_every=2).trial_id
+
+
+def test_how_often_parameters_are_averaged_is_part_of_the_label() -> None:
+    local = trial_spec(implementation="local-sgd", sync_every=4)
+    assert local.label == "local-sgd(4)/gloo ×2, batch 4"
+    assert dataclasses.replace(local, sync_every=1).label == "local-sgd/gloo ×2, batch 4"
 
 
 @given(

@@ -47,6 +47,15 @@ def test_implementations_without_a_process_group_are_not_multiplied_by_backends(
     ]
 
 
+def test_only_what_averages_parameters_has_an_interval_of_averages() -> None:
+    spec = sweep_spec(implementations=("ddp", "local-sgd"), sync_every=4)
+    assert {(t.implementation, t.sync_every) for t in plan(spec)} == {
+        ("single", 1),
+        ("ddp", 1),
+        ("local-sgd", 4),
+    }
+
+
 def test_an_order_seed_shuffles_and_keeps_the_palindrome() -> None:
     shuffled = [t.configuration for t in plan(sweep_spec(order_seed=3))]
     ordered = [t.configuration for t in plan(sweep_spec())]

@@ -75,7 +75,8 @@ def in_order(rows: Iterable[ConfigurationSummary]) -> tuple[ConfigurationSummary
 
     def key(row: ConfigurationSummary) -> tuple[int, str, str, int, int]:
         name = row.implementation
-        place = known.index(name) if name in known else len(known)
+        family, _, _ = name.partition("(")  # as in "local-sgd(4)"
+        place = known.index(family) if family in known else len(known)
         return (place, name, row.backend or "", row.group_size, row.batch_size or 0)
 
     return tuple(sorted(rows, key=key))

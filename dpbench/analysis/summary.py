@@ -71,7 +71,7 @@ def _last_of_each_trial(group: Sequence[TrialRecord]) -> list[TrialRecord]:
 def _plain_row(spec: TrialSpec, group: Sequence[TrialRecord]) -> ConfigurationSummary:
     end = outcome(group)
     return ConfigurationSummary(
-        implementation=spec.implementation,
+        implementation=spec.implementation_label,
         backend=spec.backend,
         group_size=spec.group_size,
         batch_size=spec.batch_size,
@@ -176,7 +176,7 @@ def _with_scaling(
     if (own := speeds.get(spec)) is None:
         return row
     relative = _baseline(spec, spec.implementation, spec.backend)
-    absolute = _baseline(spec, "single", "none")
+    absolute = replace(_baseline(spec, "single", "none"), sync_every=1)
     gain, notes = _against(relative, spec, own, speeds, row.label)
     absolute_gain, absolute_notes = _against(absolute, spec, own, speeds, row.label)
     if gain is None:

@@ -22,6 +22,7 @@ def sweep(
     steps: grammar.Steps = "50",
     repetitions: grammar.Repetitions = "3",
     accumulate: grammar.Accumulate = "1",
+    sync_every: grammar.SyncEvery = None,
     optimizer: grammar.Optimizer = "sgd",
     lr: grammar.Lr = "0.01",
     seed: grammar.Seed = "0",

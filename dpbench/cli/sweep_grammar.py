@@ -17,7 +17,8 @@ Implementations = Annotated[
         "--implementations",
         "--implementation",
         metavar="A,B",
-        help="Any of dp, ddp (ours), torch-dp, torch-ddp, single, independent.",
+        help="Any of dp, ddp, local-sgd (ours), torch-dp, torch-ddp, torch-ddp-static, single, "
+        "independent.",
     ),
 ]
 Backends = Annotated[
@@ -27,7 +28,7 @@ Backends = Annotated[
         "--backend",
         "--sync-backend",
         metavar="A,B",
-        help="gloo, nccl. Default: nccl with CUDA, else gloo.",
+        help="gloo, nccl, shm. Default: nccl with CUDA, else gloo.",
     ),
 ]
 BatchSizes = Annotated[
@@ -87,6 +88,14 @@ Repetitions = Annotated[
 Accumulate = Annotated[
     str,
     typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Micro-steps per optimizer step."),
+]
+SyncEvery = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=SETTINGS,
+        help="Of local-sgd: optimizer steps between two averages of parameters. Default: 1.",
+    ),
 ]
 Optimizer = Annotated[
     str, typer.Option(metavar="sgd|adamw", rich_help_panel=SETTINGS, help="The optimizer.")

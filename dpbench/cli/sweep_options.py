@@ -26,6 +26,9 @@ from dpbench.specs import (
     WorkloadSpec,
 )
 
+STAGED_BACKEND = "cpu"
+"""How other tools call gradients that are staged through the host."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepOptions:
@@ -45,6 +48,7 @@ class SweepOptions:
     optimizer: str
     lr: str
     accumulate: str
+    sync_every: str | None
     threads: str | None
     oversubscribe: bool
     seed: str
@@ -73,6 +77,7 @@ class Settings:
     timed_steps: int
     repetitions: int
     accumulation_steps: int
+    sync_every: int | None
     optimizer: str
     learning_rate: float
     seed: int
@@ -125,6 +130,7 @@ def parse(options: SweepOptions) -> ParsedOptions:
         settings=_parse_settings(options),
         notes=tuple(notes),
     )
+    _check_sync_every(parsed)
     architecture.check(options.arch)
     return parsed
 
@@ -158,6 +164,7 @@ def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[s
         time_limit_seconds=settings.time_limit_seconds,
         scaling=parsed.scaling,
         accumulation_steps=settings.accumulation_steps,
+        sync_every=1 if settings.sync_every is None else settings.sync_every,
         order_seed=settings.order_seed,
     )
     return spec, tuple(notes)
@@ -166,12 +173,14 @@ def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[s
 def _parse_backends(text: str | None, notes: list[str]) -> tuple[str, ...] | None:
     if text is None:
         return None
-    return comma_list(
-        "--backends",
-        text,
-        lambda option, token: known_name(option, token, PROCESS_GROUP_BACKENDS),
-        notes,
-    )
+
+    def backend(option: str, token: str) -> str:
+        if token == STAGED_BACKEND:
+            notes.append(f"{option} {token} means shm: ranks reduce through the host's memory")
+            return "shm"
+        return known_name(option, token, PROCESS_GROUP_BACKENDS)
+
+    return comma_list("--backends", text, backend, notes)
 
 
 def _parse_gpus(text: str | None) -> tuple[int | None, tuple[int, ...] | None]:
@@ -192,11 +201,13 @@ def _parse_gpus(text: str | None) -> tuple[int | None, tuple[int, ...] | None]:
 
 def _parse_settings(options: SweepOptions) -> Settings:
     order_seed, threads, data = options.order_seed, options.threads, options.data
+    every = options.sync_every
     return Settings(
         warmup_steps=integer("--warmup", options.warmup, least=0),
         timed_steps=positive_int("--steps", options.steps),
         repetitions=positive_int("--repetitions", options.repetitions),
         accumulation_steps=positive_int("--accumulate", options.accumulate),
+        sync_every=None if every is None else positive_int("--sync-every", every),
         optimizer=known_name("--optimizer", options.optimizer, OPTIMIZERS),
         learning_rate=positive_float("--lr", options.lr),
         seed=integer("--seed", options.seed, least=0),
@@ -255,7 +266,7 @@ def _cuda_devices(
     if count > machine.gpu_count and not oversubscribe:
         raise UsageError(
             f"{_asked(parsed)}: this machine has {machine.gpu_count} GPUs; expected at most "
-            f"{machine.gpu_count}, or share them with --oversubscribe (gloo only)"
+            f"{machine.gpu_count}, or share them with --oversubscribe (not with nccl)"
         )
     return tuple(f"cuda:{number % machine.gpu_count}" for number in range(count))
 
@@ -279,6 +290,15 @@ def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -
         raise UsageError(
             f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
             f"the group of {largest}; expected at least {largest}, a sample for every replica"
+        )
+
+
+def _check_sync_every(parsed: ParsedOptions) -> None:
+    every, names = parsed.settings.sync_every, parsed.implementations
+    if every is not None and not any(IMPLEMENTATIONS[name].averages_parameters for name in names):
+        raise UsageError(
+            f"--sync-every {every}: it is an option of local-sgd, but --implementations are "
+            f"{', '.join(names)}; add local-sgd, or leave --sync-every out"
         )
 
 

@@ -129,6 +129,8 @@ def _missing_reason(backend: str, gpu_count: int) -> str | None:
         return "torch was built without torch.distributed"
     if backend == "gloo":
         return None if dist.is_gloo_available() else "torch was built without gloo"
+    if backend == "shm":
+        return None if hasattr(os, "memfd_create") else "shm needs Linux: memory files, semaphores"
     if not dist.is_nccl_available():
         return "torch was built without nccl"
     return None if gpu_count else "nccl needs a CUDA device; this machine has none"

@@ -15,7 +15,7 @@ from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
 SECONDS_PER_SAMPLE = 1e-4
 SECONDS_PER_STEP = 2e-3
-COMMUNICATION_SECONDS = {"gloo": 3e-3, "nccl": 3e-4, "threads": 1e-3, "none": 0.0}
+COMMUNICATION_SECONDS = {"gloo": 3e-3, "nccl": 3e-4, "shm": 5e-4, "threads": 1e-3, "none": 0.0}
 NOISE = 0.01
 
 

@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 
 from dpbench import parallel
+from dpbench.parallel.local_sgd import LocalSGD
 from dpbench.specs import TrialSpec
 
 
@@ -33,6 +34,14 @@ class ParallelModel(Protocol):
         ...
 
     def finish(self) -> None: ...
+
+    def after_step(self) -> None:
+        """Called when the optimizer has changed the parameters."""
+        ...
+
+    def settle(self) -> None:
+        """After the last step: leaves the same parameters on all ranks."""
+        ...
 
     def communication(self) -> Communication | None:
         """Bytes and collectives so far; None where the implementation does not tell."""
@@ -66,6 +75,12 @@ class Plain:
     def finish(self) -> None:
         """Gradients are ready as soon as backward returns."""
 
+    def after_step(self) -> None:
+        """Equal gradients have kept equal parameters equal."""
+
+    def settle(self) -> None:
+        """Nothing is put off."""
+
     def communication(self) -> Communication | None:
         return Communication(bytes=0, collectives=0)
 
@@ -92,6 +107,39 @@ class TorchDistributedDataParallel(Plain):
 
     def communication(self) -> Communication | None:
         return None
+
+
+class TorchStaticGraph(TorchDistributedDataParallel):
+    """The same with static_graph: its first backward fails unless it reduces.
+
+    That does no harm where gradients accumulate, as the mean of a mean is the same mean.
+    """
+
+    forwards = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.forwards += 1
+        return super().forward(inputs)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return super().no_sync() if self.forwards else nullcontext()
+
+
+class OurLocalSGD(Plain):
+    """dpbench.parallel.LocalSGD: gradients stay local, parameters are averaged now and then."""
+
+    def __init__(self, module: torch.nn.Module, loss_weight: float, every: int) -> None:
+        super().__init__(module, loss_weight)
+        self.local = LocalSGD(module, every)
+
+    def after_step(self) -> None:
+        self.local.step()
+
+    def settle(self) -> None:
+        self.local.synchronize()
+
+    def communication(self) -> Communication | None:
+        return Communication(self.local.averaged_bytes, self.local.averages)
 
 
 class OurDataParallel(Plain):
@@ -127,12 +175,23 @@ def _plain(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelMode
 
 def _ddp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
     wrapped = parallel.DistributedDataParallel(module, _device_ids(trial, rank))
-    return OurDistributedDataParallel(wrapped, _averaging_weight(trial, rank))
+    return OurDistributedDataParallel(wrapped, averaging_weight(trial, rank))
 
 
 def _torch_ddp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
     wrapped = torch.nn.parallel.DistributedDataParallel(module, _device_ids(trial, rank))
-    return TorchDistributedDataParallel(wrapped, _averaging_weight(trial, rank))
+    return TorchDistributedDataParallel(wrapped, averaging_weight(trial, rank))
+
+
+def _torch_ddp_static(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+    wrapped = torch.nn.parallel.DistributedDataParallel(
+        module, _device_ids(trial, rank), gradient_as_bucket_view=True, static_graph=True
+    )
+    return TorchStaticGraph(wrapped, averaging_weight(trial, rank))
+
+
+def _local_sgd(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+    return OurLocalSGD(module, averaging_weight(trial, rank), trial.sync_every)
 
 
 def _dp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
@@ -153,7 +212,7 @@ def _device_ids(trial: TrialSpec, rank: int) -> list[torch.device] | None:
     return None if device.type == "cpu" else [device]
 
 
-def _averaging_weight(trial: TrialSpec, rank: int) -> float:
+def averaging_weight(trial: TrialSpec, rank: int) -> float:
     """n_r·W/N: makes the plain mean over ranks the mean over samples when shards differ."""
     sizes = trial.replica_batch_sizes
     return sizes[rank] * len(sizes) / sum(sizes)
@@ -164,6 +223,8 @@ _WRAPPERS: dict[str, Wrap] = {
     "ddp": _ddp,
     "torch-dp": _torch_dp,
     "torch-ddp": _torch_ddp,
+    "torch-ddp-static": _torch_ddp_static,
+    "local-sgd": _local_sgd,
     "single": _plain,
     "independent": _plain,
 }

@@ -53,6 +53,8 @@ class Trainer:
             total = loss if total is None else total + loss
         self.model.finish()
         self.optimizer.step()
+        if sync:
+            self.model.after_step()
         self.steps += 1
         if total is not None:
             self.losses.append(total)

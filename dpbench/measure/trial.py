@@ -101,6 +101,7 @@ class _Run:
         window = self._window(timing, batches[warmup : warmup + timed])
         peak_device = peak_device_memory_bytes(self.device)
         peak_host = peak_host_memory_bytes()
+        self.model.settle()
         final_checksum = tensors_checksum(self.module.parameters())
         without_sync = self._window_without_sync()  # last: it lets the replicas drift apart
         return RankMeasurement(

@@ -4,12 +4,12 @@ The implementation and a plain copy take the same steps from the same seed in fl
 the same global batch: the implementation sharded over its replicas, the copy whole in one process.
 After every step each gradient must agree. Float64 leaves only rounding between them, so a wrong
 scale, a lost shard or a late reduction cannot hide; SGD carries an error into the parameters,
-where Adam would rescale it away.
+where Adam would rescale it away. What averages parameters in the place of gradients is compared
+with a copy for each rank, averaged as often, until the gradients of the step after an average.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -17,14 +17,15 @@ import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
-from dpbench.measure.implementations import ParallelModel, Plain, wrap
+from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.references import reference
 from dpbench.measure.training import Trainer
 from dpbench.records import Verification
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
 
 TOLERANCE = 1e-10
-STEPS = 2
+LEAST_STEPS = 2
 VANISHING = 1e-4
 """Gradients below this share of the model's largest are compared with that share instead."""
 LARGEST_SHARD = 2
@@ -45,36 +46,28 @@ def verify(
     device = torch.device(trial.devices[rank])
     torch.manual_seed(trial.workload.seed)
     module = architecture.build_model().double().to(device).eval()  # dropout has no reference
-    alone = copy.deepcopy(module)
-    samples = _double_samples(dataset, small, device)
-    sharded = _trainer(wrap(module, small, rank), module, architecture, samples, small)
-    whole = _trainer(Plain(alone), alone, architecture, samples, small)
-    communicates = IMPLEMENTATIONS[trial.implementation].communicates
+    steps = max(LEAST_STEPS, trial.sync_every + 1)
+    samples = _double_samples(dataset, steps * small.effective_batch_size, device)
+
+    def trainer(model: ParallelModel, trained: torch.nn.Module) -> Trainer:
+        sgd = torch.optim.SGD(trained.parameters(), lr=trial.workload.learning_rate)
+        return Trainer(model, sgd, architecture, samples, trial.accumulation_steps)
+
+    plain = reference(module, small, rank, trainer)
+    sharded = trainer(wrap(module, small, rank), module)
     worst = _Deviation(0.0, None)
-    for step in range(STEPS):
+    for step in range(steps):
         batches = list(_global_batches(small, step, device))
-        shards = [batch.narrow(0, *small.process_shard(rank)) for batch in batches]
-        sharded.step(shards)
-        whole.step(batches if communicates else shards)
-        worst = max(worst, _deviation(module, alone), key=lambda deviation: deviation.error)
+        sharded.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
+        plain.step(batches)
+        worst = max(worst, _deviation(module, plain.module), key=lambda deviation: deviation.error)
     return Verification(
         passed=ranks.largest(worst.error) <= TOLERANCE,
         max_relative_error=worst.error,
         tolerance=TOLERANCE,
-        tensors_compared=STEPS * sum(1 for _ in module.parameters()),
+        tensors_compared=steps * sum(1 for _ in module.parameters()),
         worst_parameter=worst.parameter,
     )
-
-
-def _trainer(
-    model: ParallelModel,
-    module: torch.nn.Module,
-    architecture: Architecture,
-    samples: Dataset,
-    trial: TrialSpec,
-) -> Trainer:
-    sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.learning_rate)
-    return Trainer(model, sgd, architecture, samples, trial.accumulation_steps)
 
 
 def _shrunk(trial: TrialSpec) -> TrialSpec:
@@ -87,9 +80,8 @@ def _shrunk(trial: TrialSpec) -> TrialSpec:
     return replace(trial, batch_size=shard * trial.group_size + larger)
 
 
-def _double_samples(dataset: Dataset, trial: TrialSpec, device: torch.device) -> Dataset:
+def _double_samples(dataset: Dataset, wanted: int, device: torch.device) -> Dataset:
     """The first samples of the dataset, floating-point inputs in float64."""
-    wanted = STEPS * trial.effective_batch_size
     indices = torch.arange(wanted, device=dataset.inputs.device) % len(dataset)
     return Dataset(
         inputs=_to_double(dataset.inputs[indices]).to(device),

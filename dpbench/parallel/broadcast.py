@@ -1,4 +1,4 @@
-"""Send tensors of any dtype from rank 0 to its group, many in one message."""
+"""Send tensors of any dtype from one rank to its group, many in one message."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from torch import Tensor
 PIECE_BYTES = 250 * 1024**2  # of one message; bounds the memory for the copy
 
 
-def broadcast_coalesced(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
-    """Overwrite `tensors` with those of group rank 0; a collective.
+def broadcast_coalesced(
+    tensors: Iterable[Tensor], group: dist.ProcessGroup, source: int = 0
+) -> int:
+    """Overwrite `tensors` with those of one rank; a collective.
 
     They travel as bytes, one message per device and 250 MiB, so that the dtypes of a batch norm
     (float statistics, integer counters) need not be sent apart. The version counters of the
@@ -22,17 +24,18 @@ def broadcast_coalesced(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> 
 
     Args:
         tensors: the same shapes and dtypes in the same order on every rank.
-        group: whose rank 0 is the source.
+        group: the ranks.
+        source: the group rank that sends.
 
     Returns:
         The number of bytes sent.
     """
-    source = dist.get_global_rank(group, 0)
+    sender = dist.get_global_rank(group, source)
     total = 0
     for piece in _pieces(tensors):
         flat = torch.cat([_as_bytes(tensor) for tensor in piece])
-        dist.broadcast(flat, src=source, group=group)
-        if dist.get_rank(group) != 0:
+        dist.broadcast(flat, src=sender, group=group)
+        if dist.get_rank(group) != source:
             _unpack(flat, piece)
         total += flat.numel()
     return total

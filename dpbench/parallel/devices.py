@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -55,7 +56,8 @@ def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device
         count = torch.cuda.device_count()
         if not count:
             raise ValueError(
-                "device_ids=None means all CUDA devices, but this machine has none. "
+                "device_ids=None means all CUDA devices, but there is none visible "
+                f"(CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')}). "
                 'For n replicas on the CPU give device_ids=["cpu"] * n.'
             )
         return tuple(torch.device("cuda", index) for index in range(count))
@@ -71,3 +73,12 @@ def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device
                 "expected each CUDA device once"
             )
     return devices
+
+
+def check_one_kind(devices: Sequence[torch.device]) -> None:
+    """Raise ValueError for CPU and CUDA devices together: the slowest replica sets the pace."""
+    if len({device.type for device in devices}) > 1:
+        raise ValueError(
+            f"got device_ids={[str(device) for device in devices]}, expected CUDA devices only or "
+            "the CPU only; leave one kind out"
+        )

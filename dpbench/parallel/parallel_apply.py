@@ -14,32 +14,45 @@ outputs, and its backward runs every replica's graph in that replica's worker:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from dpbench.parallel.phases import PhaseClock
+from dpbench.parallel.random_streams import ReplicaStreams
 from dpbench.parallel.reduction import Reduction
 from dpbench.parallel.replicate import Replica
 from dpbench.parallel.thread_state import carry_thread_state
 from dpbench.parallel.tree import map_tensors, tensors
-from dpbench.parallel.workers import WorkerPool
+from dpbench.parallel.workers import Job, WorkerPool
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Gradients = list[Tensor | None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What the forwards of one wrapper share."""
+
+    workers: WorkerPool
+    """At least one per replica."""
+    reduction: Reduction
+    clock: PhaseClock
+    reduces: bool = True
+    """False leaves the reduction out; the parameters get the gradients of replica 0 alone."""
 
 
 def parallel_apply(
     replicas: Sequence[Replica],
     calls: Sequence[Call],
     parameters: Sequence[Tensor],
-    workers: WorkerPool,
-    reduction: Reduction,
-    *,
-    reduces: bool = True,
+    backend: Backend,
+    streams: ReplicaStreams | None = None,
 ) -> list[Any]:
     """Call each replica with its arguments in its worker.
 
@@ -47,9 +60,8 @@ def parallel_apply(
         replicas: the modules.
         calls: positional and keyword arguments of each.
         parameters: the originals of `replica.parameters`, which get the gradients.
-        workers: at least one per replica.
-        reduction: adds up the gradients of the replicas in the backward.
-        reduces: False leaves that out; the parameters get the gradients of replica 0 alone.
+        backend: runs the replicas, and adds up their gradients in the backward.
+        streams: of the random numbers that the replicas draw; None: the default generators.
 
     Returns:
         The output of each replica, attached to the caller's graph.
@@ -62,18 +74,19 @@ def parallel_apply(
         calls = [graph.cut(call) for graph, call in zip(graphs, calls, strict=True)]
     entered = carry_thread_state(replica.device for replica in replicas)
 
-    def job(replica: Replica, call: Call) -> Callable[[], Any]:
+    def job(index: int, replica: Replica, call: Call) -> Job:
         def forward() -> Any:
-            with entered(replica.device):
+            with entered(replica.device), streams.entered(index) if streams else nullcontext():
                 return replica.module(*call[0], **call[1])
 
         return forward
 
-    jobs = {i: job(*pair) for i, pair in enumerate(zip(replicas, calls, strict=True))}
-    outputs = [output for _, output in sorted(workers.run(jobs).items())]
+    jobs = {i: job(i, *pair) for i, pair in enumerate(zip(replicas, calls, strict=True))}
+    with backend.clock.time("forward"):
+        outputs = [output for _, output in sorted(backend.workers.run(jobs).items())]
     if not torch.is_grad_enabled():
         return outputs
-    return _attach(_Region(graphs, parameters, workers, reduction, reduces), outputs)
+    return _attach(_Region(graphs, parameters, backend, streams), outputs)
 
 
 @dataclass(slots=True)
@@ -89,8 +102,8 @@ class _LocalGraph:
     def leaves(self) -> list[Tensor]:
         return [*(p for p in self.replica.parameters if p.requires_grad), *self.inputs]
 
-    def cut(self, call: Call) -> Call:
-        """The call with new leaves in place of the tensors that require a gradient."""
+    def cut(self, tree: T) -> T:
+        """A call, or gradients, with new leaves in place of tensors that require a gradient."""
         leaves: dict[int, Tensor] = {}
 
         def leaf(tensor: Tensor) -> Tensor:
@@ -101,16 +114,22 @@ class _LocalGraph:
                 self.sources.append(tensor)
             return leaves[id(tensor)]
 
-        cut: Call = map_tensors(leaf, call)
-        self.inputs = list(leaves.values())
+        cut: T = map_tensors(leaf, tree)
+        self.inputs.extend(leaves.values())
         return cut
+
+    def derivative(self) -> _LocalGraph:
+        """A graph for this one's gradients: from the same leaves, and those that `cut` adds."""
+        return _LocalGraph(self.replica, list(self.sources), list(self.inputs))
 
 
 def _gradients(
     graphs: Sequence[_LocalGraph],
     received: Sequence[Sequence[Tensor | None]],
     wanted: Sequence[Sequence[bool]],
+    *,
     keep: bool,
+    differentiable: bool,
 ) -> list[Gradients]:
     """d(outputs)/d(leaves) applied to the received gradients, in one pass over `graphs`.
 
@@ -119,6 +138,7 @@ def _gradients(
         received: the gradient of each output of each graph; None where it is zero.
         wanted: whether the gradient of each leaf of each graph is needed.
         keep: retain the graphs for another backward.
+        differentiable: build the graphs of the gradients.
 
     Returns:
         The gradient of each leaf of each graph; None where there is none.
@@ -134,8 +154,21 @@ def _gradients(
     if not reached or not inputs:
         return [[None] * len(wants) for wants in wanted]
     ends, starts = zip(*reached, strict=True)
-    found = iter(torch.autograd.grad(ends, inputs, starts, keep, allow_unused=True))
+    if differentiable or len(inputs) < len(leaves):
+        options: dict[str, Any] = {"retain_graph": keep, "create_graph": differentiable}
+        found: Iterator[Tensor | None] = iter(
+            torch.autograd.grad(ends, inputs, starts, allow_unused=True, **options)
+        )
+    else:
+        # The usual case, and the only one that reentrant checkpointing supports.
+        torch.autograd.backward(ends, starts, retain_graph=keep)
+        found = map(_take_gradient, inputs)
     return [[next(found) if want else None for want in wants] for wants in wanted]
+
+
+def _take_gradient(leaf: Tensor) -> Tensor | None:
+    gradient, leaf.grad = leaf.grad, None
+    return gradient
 
 
 class _Region:
@@ -145,15 +178,14 @@ class _Region:
         self,
         graphs: list[_LocalGraph],
         parameters: Sequence[Tensor],
-        workers: WorkerPool,
-        reduction: Reduction,
-        reduces: bool,
+        backend: Backend,
+        streams: ReplicaStreams | None,
     ) -> None:
         self.graphs: list[_LocalGraph] | None = graphs
         self.trained = [parameter for parameter in parameters if parameter.requires_grad]
-        self.workers = workers
-        self.reduction = reduction
-        self.reduces = reduces
+        self.backend = backend
+        self.streams = streams
+        self.shared = False  # with the graph of a derivative, which may still need it
 
     def backward(self, received: Sequence[Tensor | None], wanted: Sequence[bool]) -> Gradients:
         """Gradients of the parameters, summed over the replicas, then of all inputs in order."""
@@ -171,39 +203,60 @@ class _Region:
         wants = [
             [*wanted[:count], *itertools.islice(from_inputs, len(graph.inputs))] for graph in graphs
         ]
-        results = self._run(graphs, mine, wants, keep)
+        with self.backend.clock.time("backward"):
+            results = self._gradients(graphs, mine, wants, keep or self.shared)
         inputs = itertools.chain.from_iterable(result[count:] for result in results)
         gradients = [result[:count] for result in results]
-        # Without a reduction replica 0 is as good as any: the result is for measuring only.
-        summed = self.reduction.add(gradients) if self.reduces else gradients[0]
-        return [*summed, *inputs]
+        if not self.backend.reduces:
+            # Replica 0 is as good as any: the result is for measuring only.
+            return [*gradients[0], *inputs]
+        with self.backend.clock.time("reduce"):
+            return [*self.backend.reduction.add(gradients, self.backend.workers), *inputs]
 
-    def _run(
+    def _gradients(
         self,
         graphs: list[_LocalGraph],
         received: list[Gradients],
         wanted: list[list[bool]],
         keep: bool,
     ) -> list[Gradients]:
+        if not torch.is_grad_enabled():
+            return self._run(graphs, received, wanted, keep=keep, differentiable=False)
+        # create_graph: the gradients are the outputs of another region, with the same sources
+        # and the received gradients.
+        derivatives = [graph.derivative() for graph in graphs]
+        cut = [graph.cut(mine) for graph, mine in zip(derivatives, received, strict=True)]
+        results = self._run(graphs, cut, wanted, keep=True, differentiable=True)
+        region = _Region(derivatives, self.trained, self.backend, self.streams)
+        self.shared = region.shared = True
+        return _attach(region, results)
+
+    def _run(
+        self,
+        graphs: list[_LocalGraph],
+        received: list[Gradients],
+        wanted: list[list[bool]],
+        **options: bool,
+    ) -> list[Gradients]:
         """The gradients of each graph: on the CPU in its worker, on CUDA in this thread."""
-
-        def job(*indices: int) -> Callable[[], list[Gradients]]:
-            def pick(values: list[Any]) -> list[Any]:
-                return [values[i] for i in indices]
-
-            chosen = pick(graphs), pick(received), pick(wanted)
-            return lambda: _gradients(*chosen, keep)
-
-        cuda = [i for i, graph in enumerate(graphs) if graph.replica.device.type == "cuda"]
-        cpu = [i for i in range(len(graphs)) if i not in cuda]
-        results: dict[int, Gradients] = {}
-        if cuda:
+        if graphs[0].replica.device.type == "cuda":
             # A worker would wait for the engine's thread of its device, which may be the one that
             # waits here. A backward nested in this one is served, all devices at the same time.
-            results.update(zip(cuda, job(*cuda)(), strict=True))
-        found = self.workers.run({i: job(i) for i in cpu})
-        results.update((i, gradients) for i, [gradients] in found.items())
-        return [results[i] for i in range(len(graphs))]
+            return _gradients(graphs, received, wanted, **options)
+        streams = self.streams
+
+        def job(index: int) -> Job:
+            one = slice(index, index + 1)
+
+            def backward() -> Gradients:
+                with streams.entered_backward() if streams else nullcontext():
+                    [mine] = _gradients(graphs[one], received[one], wanted[one], **options)
+                return mine
+
+            return backward
+
+        found = self.backend.workers.run({i: job(i) for i in range(len(graphs))})
+        return [found[i] for i in range(len(graphs))]
 
 
 class _ParallelRegion(torch.autograd.Function):
@@ -217,12 +270,11 @@ class _ParallelRegion(torch.autograd.Function):
         return tuple(output.detach() for graph in region.graphs for output in graph.outputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *received: Tensor | None) -> tuple[Tensor | None, ...]:
         return (None, *ctx.region.backward(received, ctx.needs_input_grad[1:]))
 
 
-def _attach(region: _Region, outputs: list[Any]) -> list[Any]:
+def _attach(region: _Region, outputs: list[T]) -> list[T]:
     """The outputs with the node as origin of every tensor that requires a gradient."""
     graphs = region.graphs
     assert graphs is not None
@@ -234,7 +286,7 @@ def _attach(region: _Region, outputs: list[Any]) -> list[Any]:
     attached: Iterator[Tensor] = iter(
         _ParallelRegion.apply(region, *region.trained, *sources)  # type: ignore[no-untyped-call]
     )
-    result: list[Any] = map_tensors(
+    result: list[T] = map_tensors(
         lambda tensor: next(attached) if tensor.requires_grad else tensor, outputs
     )
     return result

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -56,13 +57,15 @@ class Replicator:
     copy on another device does not until the next counted write; call `forget` after them.
     """
 
-    def __init__(self, devices: Sequence[torch.device]) -> None:
+    def __init__(self, devices: Sequence[torch.device], *, cache: bool = True) -> None:
+        """`cache=False` makes the parameters of all replicas anew for each forward."""
         self.devices = tuple(devices)
-        self.replicated_bytes = 0
+        self.cache = cache
+        self.replicate_bytes = 0
         self._leaves: list[dict[int, _Leaf]] = [{} for _ in self.devices]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Replicator, (self.devices,)
+        return partial(Replicator, cache=self.cache), (self.devices,)
 
     def forget(self) -> None:
         """Drop the parameters kept between forwards."""
@@ -82,6 +85,8 @@ class Replicator:
         parameters = dict(module.named_parameters())
         buffers = dict(module.named_buffers())
         check_location(parameters, buffers, self.devices[0])
+        if not self.cache:
+            self.forget()
         for name, buffer in buffers.items():
             if buffer.requires_grad:
                 raise ValueError(
@@ -124,7 +129,7 @@ class Replicator:
         return _Leaf(original, _version(original), parameter, source)
 
     def _copy(self, tensor: Tensor, device: torch.device) -> Tensor:
-        self.replicated_bytes += tensor.numel() * tensor.element_size()
+        self.replicate_bytes += tensor.numel() * tensor.element_size()
         return tensor.detach().to(device, copy=True)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.devices import DeviceLike, parse_devices
-from dpbench.parallel.tree import map_tensors, move, tensors
+from dpbench.parallel.tree import map_leaves, move, tensors
 
 
 def balanced_split(n: int, parts: int) -> list[int]:
@@ -31,6 +31,15 @@ def balanced_split(n: int, parts: int) -> list[int]:
     return [size + 1] * remainder + [size] * (parts - remainder)
 
 
+class NoScatter:
+    """Marks an argument that every replica gets whole, e.g. a table whose rows are no samples."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 @dataclass(frozen=True, slots=True)
 class Shards:
     """One object per replica, and how many samples each holds (empty: nothing was split)."""
@@ -47,34 +56,44 @@ class Shards:
 
 def scatter_shards(obj: Any, devices: Sequence[torch.device], dim: int) -> Shards:
     """Like `scatter`, for parsed devices, with the sizes of the shards."""
-    sizes = _shard_sizes(tensors(obj), len(devices), dim)
+    total = batch_size(obj, dim)
+    sizes = [] if total is None else balanced_split(total, len(devices))
     used = devices[: max(1, len(sizes))]
-    if len(used) == 1:
-        return Shards([move(obj, used[0])], sizes)
     # One split per tensor, so that its backward is one concatenation; and the same tensor at two
     # places stays the same tensor at two places.
     chunks = {
-        id(tensor): torch.split(tensor, sizes, dim) for tensor in tensors(obj) if tensor.dim() > 0
+        id(tensor): torch.split(tensor, sizes, dim) if len(sizes) > 1 else (tensor,)
+        for tensor in tensors(obj)
+        if tensor.dim() > 0
     }
 
     def shard(replica: int) -> Any:
-        return map_tensors(
-            lambda tensor: chunks[id(tensor)][replica] if tensor.dim() > 0 else tensor, obj
-        )
+        def part(leaf: Any) -> Any:
+            if isinstance(leaf, NoScatter):
+                return leaf.value
+            whole = not isinstance(leaf, Tensor) or leaf.dim() == 0
+            return leaf if whole else chunks[id(leaf)][replica]
+
+        return map_leaves(part, obj)
 
     return Shards([move(shard(i), device) for i, device in enumerate(used)], sizes)
 
 
-def _shard_sizes(found: Sequence[Tensor], parts: int, dim: int) -> list[int]:
-    """How `dim` is split, after checking that all tensors agree on it; [] without tensors."""
-    batched = [tensor for tensor in found if tensor.dim() > 0]
+def batch_size(obj: Any, dim: int) -> int | None:
+    """The size of `dim` of the tensors in `obj`; None if there is nothing to split.
+
+    Raises:
+        IndexError: a tensor has no dimension `dim`.
+        ValueError: tensors that disagree.
+    """
+    batched = [tensor for tensor in tensors(obj) if tensor.dim() > 0]
     for tensor in batched:
         if not -tensor.dim() <= dim < tensor.dim():
             raise IndexError(f"cannot split dim {dim} of a tensor of shape {tuple(tensor.shape)}")
     sizes = [tensor.size(dim) for tensor in batched]
     if len(set(sizes)) > 1:
         raise ValueError(f"the tensors to split disagree on the size of dim {dim}: {sizes}")
-    return balanced_split(sizes[0], parts) if sizes else []
+    return sizes[0] if sizes else None
 
 
 def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
@@ -82,7 +101,8 @@ def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
 
     Args:
         obj: a tensor, or tensors at any depth of list, tuple, namedtuple, dict and dataclass.
-            0-dim tensors are copied to each device; other objects are shared.
+            0-dim tensors and what is marked with NoScatter go to each device whole; other
+            objects are shared.
         devices: ints (CUDA indices), strings or torch.devices; "cpu" may be repeated.
         dim: the batch dimension, negative counts from the end.
 

@@ -11,11 +11,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import torch
 
+from dpbench.parallel.random_streams import saved_tensors_hooks
+
 
 def carry_thread_state(
     devices: Iterable[torch.device],
 ) -> Callable[[torch.device], AbstractContextManager[None]]:
-    """Capture grad mode, inference mode, autocast and CUDA streams of the calling thread.
+    """Capture grad mode, inference mode, autocast, saved-tensors hooks and CUDA streams of the
+    calling thread.
 
     Args:
         devices: the devices the workers will use.
@@ -32,6 +35,7 @@ def carry_thread_state(
         for kind in {"cpu"} | {device.type for device in used}
         if torch.is_autocast_enabled(kind)
     }
+    hooks = saved_tensors_hooks()
     streams = {d: torch.cuda.current_stream(d) for d in used if d.type == "cuda"}
 
     @contextmanager
@@ -41,6 +45,8 @@ def carry_thread_state(
             stack.enter_context(torch.set_grad_enabled(gradients))
             for kind, dtype in autocast.items():
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
+            if hooks is not None:
+                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(*hooks))
             # Entering a stream also makes its device the current one.
             stream = streams.get(device)
             stack.enter_context(torch.cuda.stream(stream) if stream else contextlib.nullcontext())

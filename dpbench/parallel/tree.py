@@ -66,14 +66,19 @@ def tensors(tree: object) -> list[Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """The same tree with every tensor replaced by `function` of it; other leaves are shared."""
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The same tree with every leaf replaced by `function` of it; empty containers are shared."""
     parts = children(tree)
     if parts is None:
-        return function(tree) if isinstance(tree, Tensor) else tree
+        return function(tree)
     if not parts:
         return tree
-    return rebuild(tree, {key: map_tensors(function, part) for key, part in parts.items()})
+    return rebuild(tree, {key: map_leaves(function, part) for key, part in parts.items()})
+
+
+def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
+    """The same tree with every tensor replaced by `function` of it; other leaves are shared."""
+    return map_leaves(lambda leaf: function(leaf) if isinstance(leaf, Tensor) else leaf, tree)
 
 
 def zip_leaves(

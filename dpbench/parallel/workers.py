@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -84,7 +84,12 @@ class WorkerPool:
             devices: one per worker.
             threads_per_replica: intra-op threads of each CPU worker; None divides the caller's
                 evenly. The limit belongs to the worker's thread, the caller's stays.
+
+        Raises:
+            TypeError, ValueError: threads_per_replica is no int or less than 1.
         """
+        if threads_per_replica is not None:
+            _check_threads(threads_per_replica)
         self.devices = tuple(devices)
         self.threads_per_replica = threads_per_replica
         self._workers: list[_Worker] = []
@@ -97,7 +102,7 @@ class WorkerPool:
         """End the threads; the next `run` starts new ones."""
         _stop(self._workers)
 
-    def run(self, jobs: dict[int, Job]) -> dict[int, Any]:
+    def run(self, jobs: Mapping[int, Job]) -> dict[int, Any]:
         """Run each job in the worker of its index and wait for all of them.
 
         Raises:
@@ -127,6 +132,13 @@ class WorkerPool:
             limit = self.threads_per_replica or max(1, total // max(1, on_cpu))
             name = f"dpbench-replica-{index}"
             self._workers.append(_Worker(name, limit if device.type == "cpu" else None))
+
+
+def _check_threads(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"got threads_per_replica={value!r}, expected an int")
+    if value < 1:
+        raise ValueError(f"got threads_per_replica={value}, expected 1 or more")
 
 
 def caught(error: BaseException, index: int, device: torch.device, trace: str) -> BaseException:

@@ -20,6 +20,7 @@ def footnotes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
         *_intervals(rows),
         *_scaling(rows),
         *_memory(rows),
+        *_local_steps(rows),
         *reasons(rows),
         *map(one_line, distinct_notes(rows)),
     )
@@ -90,6 +91,16 @@ def _memory(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     if kinds:
         what = " or, for rows on another device, ".join(words[kind] for kind in sorted(kinds))
         yield f"peak memory is the largest over ranks, {what}"
+
+
+def _local_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+    every = {row.implementation: row.configuration.sync_every for row in rows if row.configuration}
+    for name, steps in every.items():
+        if steps > 1:
+            yield (
+                f"{name} averages parameters every {steps} steps, gradients never: another "
+                "optimisation than ddp, so that a higher speed buys less progress per step"
+            )
 
 
 def _percent(estimate: Estimate) -> str:

@@ -87,6 +87,27 @@ def test_rows_are_sorted_as_implementations_are_registered() -> None:
     ]
 
 
+def test_local_sgd_is_named_with_its_interval_and_compared_with_single() -> None:
+    rows = summarize(
+        [
+            run(trial("local-sgd", "gloo", sync_every=4), 90.0),
+            run(trial("local-sgd", "gloo", 2, sync_every=4), 180.0),
+            run(trial("ddp", "gloo"), 80.0),
+            run(trial("single", "none"), 100.0),
+        ]
+    )
+    assert [row.label for row in rows] == [
+        "ddp/gloo ×1, batch 32",
+        "local-sgd(4)/gloo ×1, batch 32",
+        "local-sgd(4)/gloo ×2, batch 32",
+        "single ×1, batch 32",
+    ]
+    two = next(row for row in rows if row.group_size == 2)
+    assert two.speedup is not None
+    assert two.absolute_speedup is not None
+    assert (two.speedup.value, two.absolute_speedup.value) == pytest.approx((2.0, 1.8))
+
+
 def test_a_missing_baseline_is_noted() -> None:
     (row,) = summarize([run(trial(group_size=2), 150.0)])
     assert row.speedup is None

@@ -23,6 +23,9 @@ CASES = [
     ("--backends gloo,foo", "unknown value for --backends: 'foo'."),
     ("--backends glo", "Did you mean 'gloo'?"),
     ("--sync-backend glooo", "Did you mean 'gloo'?"),
+    ("--sync-backend shmm", "Did you mean 'shm'?"),
+    ("--sync-every 4", "an option of local-sgd, but --implementations are dp, ddp; add local-sgd"),
+    ("--sync-every 0 --implementations local-sgd", "--sync-every: '0' is not a positive integer"),
     ("--implementations ddp,torch_ddp", "Did you mean 'torch-ddp'?"),
     ("--gpus 0", "--gpus: '0' is not a positive integer"),
     ("--gpus -1", "--gpus: '-1' is not a positive integer"),
@@ -93,6 +96,16 @@ def test_a_value_that_is_listed_twice_is_told(
     arguments = ["sweep", "--batch-sizes", "8,8", "--dry-run", "--synthetic-launcher"]
     assert run(arguments) == 0
     assert "--batch-sizes: 8 is listed twice; it is measured once" in capsys.readouterr().err
+
+
+def test_cpu_is_another_name_for_shm_and_is_told(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sweep", "--sync-backend", "cpu", "--implementations", "ddp"]
+    assert run([*arguments, "--dry-run", "--synthetic-launcher"]) == 0
+    out, err = capsys.readouterr()
+    assert "--backends cpu means shm: ranks reduce through the host's memory" in err
+    assert "shm" in out
 
 
 SMALL = ["--batch-sizes", "4", "--steps", "3", "--synthetic-launcher", "--quiet"]

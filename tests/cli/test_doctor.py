@@ -26,6 +26,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: SelfTest) -> None:
 
 GLOO_WORKS = SelfTest(backend="gloo", passed=True, ranks=2, seconds=2.5e-4)
 GLOO_FAILS = SelfTest(backend="gloo", passed=False, ranks=2, reason="rank 1 was killed by SIGKILL")
+SHM_WORKS = SelfTest(backend="shm", passed=True, ranks=2, seconds=1.1e-5)
 NCCL_MISSING = SelfTest(backend="nccl", passed=False, ranks=0, reason="no CUDA device")
 
 
@@ -38,15 +39,16 @@ def test_this_machine_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{usable_cores()} usable cores" in lines["cpu"]
     assert "none visible" in lines["gpu"]
     assert f"torch {torch.__version__}" in lines["versions"]
-    gloo, nccl = (line for line in out.splitlines() if line.startswith("backend"))
+    gloo, nccl, shm = (line for line in out.splitlines() if line.startswith("backend"))
     assert gloo.startswith("backend   gloo: works: 4 KiB all-reduce between 2 ranks in ")
     assert nccl.startswith("backend   nccl: not usable: ")
+    assert shm.startswith("backend   shm: works: 4 KiB all-reduce between 2 ranks in ")
 
 
 def test_json_has_the_environment_and_every_backend(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers(monkeypatch, gloo=GLOO_WORKS, nccl=NCCL_MISSING)
+    answers(monkeypatch, gloo=GLOO_WORKS, nccl=NCCL_MISSING, shm=SHM_WORKS)
     assert run(["doctor", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert set(document) == {"environment", "backends"}
@@ -65,7 +67,7 @@ def test_json_has_the_environment_and_every_backend(
 def test_a_backend_that_should_work_and_does_not_is_exit_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers(monkeypatch, gloo=GLOO_FAILS, nccl=NCCL_MISSING)
+    answers(monkeypatch, gloo=GLOO_FAILS, nccl=NCCL_MISSING, shm=SHM_WORKS)
     assert run(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "backend   gloo: failed: rank 1 was killed by SIGKILL" in out
@@ -75,7 +77,7 @@ def test_a_backend_that_should_work_and_does_not_is_exit_status_1(
 def test_variables_that_change_a_result_are_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers(monkeypatch, gloo=GLOO_WORKS, nccl=NCCL_MISSING)
+    answers(monkeypatch, gloo=GLOO_WORKS, nccl=NCCL_MISSING, shm=SHM_WORKS)
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     assert run(["doctor"]) == 0
     out = capsys.readouterr().out

@@ -18,6 +18,7 @@ from tests.builders import WORKLOAD, trial_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 LIMIT_SECONDS = 3.0
+SIDES = [("ddp", "gloo"), ("torch-ddp", "gloo"), ("ddp", "shm")]
 
 
 def faulty(kind: str, **changes: object) -> TrialSpec:
@@ -62,11 +63,17 @@ def ranks_alive() -> list[int]:
         ("RunsOutOfMemory", Status.OUT_OF_MEMORY, "rank 1 ran out of memory: RuntimeError"),
     ],
 )
-@pytest.mark.parametrize("implementation", ["ddp", "torch-ddp"])
+@pytest.mark.parametrize(("implementation", "backend"), SIDES)
 def test_a_rank_that_ends_is_named_within_two_seconds(
-    launcher: ElasticLauncher, implementation: str, kind: str, status: Status, reason: str
+    launcher: ElasticLauncher,
+    implementation: str,
+    backend: str,
+    kind: str,
+    status: Status,
+    reason: str,
 ) -> None:
-    outcome, seconds = timed(launcher, faulty(kind, implementation=implementation))
+    trial = faulty(kind, implementation=implementation, backend=backend)
+    outcome, seconds = timed(launcher, trial)
     assert outcome.status is status
     assert (outcome.reason or "").startswith(reason)
     assert seconds < 2.0 + 1.0  # and what it takes to start
@@ -77,11 +84,12 @@ def test_a_rank_that_ends_is_named_within_two_seconds(
     ("kind", "reason"),
     [("Hangs", "rank 1 was in misbehave (faulty.py:"), ("Stops", "rank 1 did not respond")],
 )
-@pytest.mark.parametrize("implementation", ["ddp", "torch-ddp"])
+@pytest.mark.parametrize(("implementation", "backend"), SIDES)
 def test_a_rank_that_hangs_is_named_soon_after_the_limit(
-    launcher: ElasticLauncher, implementation: str, kind: str, reason: str
+    launcher: ElasticLauncher, implementation: str, backend: str, kind: str, reason: str
 ) -> None:
-    outcome, seconds = timed(launcher, faulty(kind, implementation=implementation))
+    trial = faulty(kind, implementation=implementation, backend=backend)
+    outcome, seconds = timed(launcher, trial)
     assert outcome.status is Status.TIMED_OUT
     assert outcome.reason is not None
     assert outcome.reason.startswith("no result after 3 s: ")

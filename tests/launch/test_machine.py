@@ -30,12 +30,16 @@ NO_REPLICAS = "torch.nn.DataParallel has no CPU replicas: it would time the plai
         (NO_GPU, "torch-ddp", "gloo", CPUS, None),
         (NO_GPU, "dp", "threads", CPUS, None),
         (NO_GPU, "independent", "none", CPUS, None),
+        (NO_GPU, "ddp", "shm", CPUS, None),
+        (NO_GPU, "torch-ddp-static", "shm", CPUS, None),
         (NO_GPU, "torch-dp", "threads", CPUS, NO_REPLICAS),
         (NO_GPU, "ddp", "nccl", CPUS, "no CUDA device"),
         (TWO_GPUS, "ddp", "nccl", OWN, None),
         (TWO_GPUS, "torch-dp", "threads", OWN, None),
         (TWO_GPUS, "dp", "threads", OWN, None),
         (TWO_GPUS, "ddp", "gloo", SHARED, None),
+        (TWO_GPUS, "ddp", "shm", SHARED, None),
+        (TWO_GPUS, "ddp", "shm", OWN, None),
         (TWO_GPUS, "independent", "none", SHARED, None),
         (TWO_GPUS, "ddp", "nccl", CPUS, "nccl reduces CUDA tensors only"),
         (TWO_GPUS, "torch-ddp", "nccl", SHARED, "nccl needs a GPU of its own for every rank"),
@@ -69,6 +73,14 @@ def test_this_machine_has_cores_and_gloo() -> None:
     assert here.cores == usable_cores() >= 1
     assert here.missing_reason("gloo") is None
     assert (here.missing_reason("nccl") is None) == bool(here.gpus)
+    assert (here.missing_reason("shm") is None) == (sys.platform == "linux")
+
+
+def test_shm_is_refused_where_memory_files_do_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    reason = inspect_machine().missing_reason("shm")
+    assert reason is not None
+    assert "Linux" in reason
 
 
 def answer() -> dict[str, object]:

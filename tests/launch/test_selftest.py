@@ -21,8 +21,9 @@ def broken(backend: str, rank: int) -> float:
     raise RuntimeError(f"{backend} is broken in rank {rank}")
 
 
-def test_gloo_works_between_two_ranks() -> None:
-    tested = self_test("gloo", MACHINE)
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_a_backend_of_the_cpu_works_between_two_ranks(backend: str) -> None:
+    tested = self_test(backend, MACHINE)
     assert tested.passed, tested.reason
     assert (tested.ranks, tested.reason) == (2, None)
     assert tested.seconds is not None

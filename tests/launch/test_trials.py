@@ -16,6 +16,7 @@ from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 
 MLP = replace(WORKLOAD, architecture="mlp")
+MLP_BYTES = 4 * 1_863_690
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,9 @@ def test_gradients_are_those_of_one_process(
     assert outcome.verification.tensors_compared == 12
 
 
-@pytest.mark.parametrize("implementation", ["dp", "ddp", "torch-ddp"])
+@pytest.mark.parametrize(
+    "implementation", ["dp", "ddp", "torch-ddp", "torch-ddp-static", "local-sgd"]
+)
 def test_uneven_shards_and_accumulation_keep_the_gradients_exact(
     launcher: ElasticLauncher, implementation: str
 ) -> None:
@@ -70,6 +73,37 @@ def test_uneven_shards_and_accumulation_keep_the_gradients_exact(
     assert outcome.verification is not None
     assert outcome.verification.max_relative_error < 1e-12
     assert sum(rank.timed.samples for rank in outcome.ranks) == 7 * 3 * trial.timed_steps
+
+
+@pytest.mark.parametrize("implementation", ["ddp", "torch-ddp-static", "local-sgd"])
+@pytest.mark.parametrize("size", [1, 2])
+def test_shm_takes_the_place_of_gloo(
+    launcher: ElasticLauncher, implementation: str, size: int
+) -> None:
+    outcome = completed(
+        launcher, replace(trial_of(implementation, size, accumulation_steps=2), backend="shm")
+    )
+    assert outcome.verification is not None
+    assert outcome.verification.max_relative_error < 1e-12
+    assert len({rank.final_checksum for rank in outcome.ranks}) == 1
+
+
+@pytest.mark.parametrize("every", [2, 5])
+def test_local_sgd_averages_as_often_as_asked_and_after_its_last_step(
+    launcher: ElasticLauncher, every: int
+) -> None:
+    """Twelve steps and the last average; proved until the step after the first average."""
+    trial = trial_of("local-sgd", 2, sync_every=every, warmup_steps=2, timed_steps=10)
+    outcome = completed(launcher, trial)
+    assert outcome.verification is not None
+    assert outcome.verification.max_relative_error < 1e-12
+    assert outcome.verification.tensors_compared == (every + 1) * 6
+    assert len({rank.final_checksum for rank in outcome.ranks}) == 1
+    in_the_window = {2: 5, 5: 2}[every]
+    assert {rank.collectives_per_step for rank in outcome.ranks} == {in_the_window / 10}
+    assert {rank.reduced_bytes_per_step for rank in outcome.ranks} == {
+        in_the_window * MLP_BYTES // 10
+    }
 
 
 def test_exactly_the_steps_that_were_asked_for_are_taken(launcher: ElasticLauncher) -> None:
@@ -131,7 +165,7 @@ def test_accumulated_micro_steps_are_reduced_once(launcher: ElasticLauncher) -> 
 def test_what_communicates_is_also_timed_without_synchronization(
     launcher: ElasticLauncher,
 ) -> None:
-    for name in ("ddp", "torch-ddp", "dp"):
+    for name in ("ddp", "torch-ddp", "torch-ddp-static", "local-sgd", "dp"):
         for rank in completed(launcher, trial_of(name, 2)).ranks:
             assert rank.without_sync is not None
             assert len(rank.without_sync.step_seconds) == 3

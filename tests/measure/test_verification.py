@@ -6,6 +6,7 @@ starting ranks.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -268,6 +269,49 @@ def test_an_error_of_the_second_step_counts(monkeypatch: pytest.MonkeyPatch) -> 
     proof = found_in(monkeypatch, SecondStep)
     assert proof.max_relative_error == pytest.approx(2.0, rel=1e-12)
     assert proof.worst_parameter == "bias"
+
+
+def test_parameters_that_are_averaged_too_rarely_or_too_often_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the place of rank 0: averages with rank 1's own steps, `every` steps apart."""
+
+    class Pair(Plain):
+        def __init__(self, module: torch.nn.Module, every: int) -> None:
+            super().__init__(module)
+            self.every, self.steps = every, 0
+            self.peer = copy.deepcopy(module)
+
+        def after_step(self) -> None:
+            self.peer_step()
+            self.steps += 1
+            if self.steps % self.every == 0:
+                with torch.no_grad():
+                    for ours, theirs in zip(
+                        self.module.parameters(), self.peer.parameters(), strict=True
+                    ):
+                        mean = (ours + theirs) / 2
+                        ours.copy_(mean)
+                        theirs.copy_(mean)
+
+        def peer_step(self) -> None:
+            first = 4 * self.steps + 2  # two samples for each rank and step
+            indices = torch.arange(first, first + 2)
+            outputs = self.peer(SAMPLES.inputs[indices].double())
+            loss = Healthy().loss(outputs, SAMPLES.targets[indices].double())
+            gradients = torch.autograd.grad(loss, list(self.peer.parameters()))
+            with torch.no_grad():
+                for tensor, gradient in zip(self.peer.parameters(), gradients, strict=True):
+                    tensor.sub_(WORKLOAD.learning_rate * gradient)
+
+    trial = trial_spec(implementation="local-sgd", sync_every=2)
+    for every in (1, 2, 3):
+        monkeypatch.setattr(
+            verification, "wrap", lambda module, trial, rank, every=every: Pair(module, every)
+        )
+        proof = verified(trial)
+        assert proof.passed == (every == 2)
+        assert proof.tensors_compared == 3 * 2
 
 
 def test_rounding_of_float32_would_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:

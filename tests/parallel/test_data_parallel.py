@@ -10,38 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpbench.parallel import DataParallel
-
-F64 = torch.float64
-
-
-def perceptron() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).to(F64)
-
-
-def batch(size: int, seed: int = 0) -> Tensor:
-    return torch.randn(size, 6, generator=torch.Generator().manual_seed(seed), dtype=F64)
-
-
-def parallel(module: nn.Module, replicas: int, **options: Any) -> DataParallel:
-    return DataParallel(module, ["cpu"] * replicas, **options)
-
-
-def gradients(module: nn.Module) -> list[Tensor | None]:
-    return [None if p.grad is None else p.grad.clone() for p in module.parameters()]
-
-
-def assert_same(got: list[Tensor | None], expected: list[Tensor | None]) -> None:
-    assert len(got) == len(expected) > 0
-    for one, other in zip(got, expected, strict=True):
-        if one is None or other is None:
-            assert one is other
-        else:
-            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+from dpbench.parallel.scatter import NoScatter
+from tests.parallel.modules import F64, Losses, assert_same, batch, gradients, parallel, perceptron
 
 
 def check(module: nn.Module, run: Callable[[nn.Module], Tensor], replicas: int) -> DataParallel:
@@ -61,19 +34,6 @@ def check(module: nn.Module, run: Callable[[nn.Module], Tensor], replicas: int) 
             for parameter in module.parameters():
                 parameter.mul_(0.9)
     return wrapper
-
-
-class Losses(nn.Module):
-    """Returns [logits, loss], with the targets as a keyword."""
-
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__()
-        self.inner = perceptron()
-        self.reduction = reduction
-
-    def forward(self, x: Tensor, *, targets: Tensor) -> list[Tensor]:
-        logits = self.inner(x)
-        return [logits, F.mse_loss(logits, targets, reduction=self.reduction)]
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
@@ -134,6 +94,63 @@ def test_the_batch_can_be_another_dimension(dim: int) -> None:
     torch.testing.assert_close(parallel(module, 2, dim=dim)(x), module(x))
 
 
+def test_a_batch_dimension_that_is_not_there_is_refused_before_a_replica_runs() -> None:
+    module = nn.Sequential(Probe())
+    with pytest.raises(IndexError, match=r"cannot split dim 2 of a tensor of shape \(4, 6\)"):
+        parallel(module, 2, dim=2)(batch(4))
+    with pytest.raises(ValueError, match=r"disagree on the size of dim 0: \[4, 5\]"):
+        parallel(module, 2)(batch(4), batch(5))
+    assert module[0].seen == []
+
+
+def test_an_argument_marked_as_no_scatter_reaches_every_replica_whole() -> None:
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = perceptron()
+
+        def forward(self, x: Tensor, table: Any, offset: Tensor) -> Tensor:
+            assert table["rows"].shape == (4, 4)
+            return self.inner(x) @ table["rows"] + offset
+
+    module, x = Weighted(), batch(4)
+    table = torch.randn(4, 4, dtype=F64, requires_grad=True)
+    offset = torch.ones(1, 4, dtype=F64)
+    module(x, {"rows": table}, offset).pow(2).sum().backward()
+    expected = [*gradients(module), table.grad]
+    for replicas in (1, 3):
+        module.zero_grad()
+        table.grad = None
+        wrapper = parallel(module, replicas)
+        wrapper(x, {"rows": NoScatter(table)}, NoScatter(offset)).pow(2).sum().backward()
+        assert_same([*gradients(module), table.grad], expected)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_gradients_can_be_cleared_in_both_ways(set_to_none: bool) -> None:
+    module, x = perceptron(), batch(5)
+    module(x).sum().backward()
+    expected = gradients(module)
+    wrapper = parallel(module, 2)
+    for _ in range(2):
+        wrapper.zero_grad(set_to_none=set_to_none)
+        wrapper(x).sum().backward()
+        assert_same(gradients(module), expected)
+
+
+def test_an_optimizer_from_before_the_wrapper_trains_the_same_parameters() -> None:
+    module, alone = perceptron(), perceptron()
+    before = torch.optim.SGD(module.parameters(), lr=0.1)
+    wrapper = parallel(module, 3)
+    after = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for model, optimizer in ((wrapper, before), (alone, after)):
+        for step in range(3):
+            optimizer.zero_grad()
+            model(batch(5, seed=step)).pow(2).mean().backward()
+            optimizer.step()
+    assert_same(list(module.parameters()), list(alone.parameters()))
+
+
 def test_frozen_tied_and_unused_parameters_keep_their_rules() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
@@ -174,7 +191,9 @@ def test_buffers_follow_replica_zero() -> None:
     alone = copy.deepcopy(module)
     x = batch(10)
     wrapper = parallel(module, 4)
-    (wrapper(x).sum() + wrapper(x).sum()).backward()
+    with pytest.warns(UserWarning, match=r"BatchNorm1d '1' normalises .* SyncBatchNorm") as record:
+        (wrapper(x).sum() + wrapper(x).sum()).backward()
+    assert len(record) == 1
     for _ in range(2):
         alone(x[:3])
     for got, expected in zip(module.buffers(), alone.buffers(), strict=True):
@@ -244,6 +263,7 @@ def hooked(module: nn.Sequential) -> None:
     module[0].register_forward_hook(lambda _module, _args, output: output * 2)
 
 
+@pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize(
     "change",
     [
@@ -261,10 +281,10 @@ def hooked(module: nn.Sequential) -> None:
     ],
 )
 def test_replicas_follow_every_change_of_the_module(
-    change: Callable[[nn.Sequential], None],
+    change: Callable[[nn.Sequential], None], cache: bool
 ) -> None:
     module, x = perceptron(), batch(5)
-    wrapper = parallel(module, 2)
+    wrapper = parallel(module, 2, cache=cache)
     wrapper(x).sum().backward()
     module.zero_grad()
     change(module)
@@ -274,7 +294,29 @@ def test_replicas_follow_every_change_of_the_module(
     module.zero_grad()
     wrapper(x).sum().backward()
     assert_same(gradients(module), expected)
-    assert wrapper.replicated_bytes == 0
+    assert wrapper.replicate_bytes == 0
+
+
+def test_what_is_moved_keeps_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = perceptron()
+    moves: list[Any] = []
+    monkeypatch.setattr(module, "to", moves.append)
+    parallel(module, 2, move=True)
+    assert moves == [torch.device("cpu")]
+
+
+def test_cpu_and_cuda_replicas_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=r"\['cuda:0', 'cpu'\], expected CUDA devices only or the"):
+        DataParallel(perceptron(), ["cuda:0", "cpu"])
+
+
+def test_the_phases_of_a_step_are_timed() -> None:
+    wrapper = parallel(perceptron(), 2)
+    assert set(wrapper.phase_seconds.values()) == {0.0}
+    wrapper(batch(4)).sum().backward()
+    assert min(wrapper.phase_seconds.values()) > 0
+    assert wrapper.replicate_seconds == wrapper.phase_seconds["replicate"]
 
 
 class Probe(nn.Module):
@@ -387,14 +429,6 @@ def test_several_forwards_share_one_backward() -> None:
     check(module, lambda m: (m(batch(4)) * m(batch(4, seed=1))).mean() + m(batch(3)).sum(), 2)
 
 
-def test_a_second_derivative_is_refused() -> None:
-    module = perceptron()
-    x = batch(4).requires_grad_()
-    [slope] = torch.autograd.grad(parallel(module, 2)(x).pow(3).sum(), [x], create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        slope.sum().backward()
-
-
 def test_outputs_that_need_no_gradient_pass_through() -> None:
     class Classes(nn.Module):
         def __init__(self) -> None:
@@ -433,42 +467,6 @@ def test_losses_of_uneven_replicas_weigh_as_their_samples(
     else:
         wrapper.backward(2.5)
     assert_same(gradients(module), expected)
-
-
-def test_accumulated_steps_equal_the_large_batch() -> None:
-    module, steps = Losses(), 4
-    wrapper = parallel(module, 2)
-    x, y = batch(20), torch.zeros(20, 4, dtype=F64)
-    module(x, targets=y)[1].backward()
-    expected = gradients(module)
-    for _ in range(2):
-        module.zero_grad()
-        for part, targets in zip(x.chunk(steps), y.chunk(steps), strict=True):
-            wrapper(part, targets=targets)
-            wrapper.backward(scale=1.0 / steps)
-        assert_same(gradients(module), expected)
-
-
-def test_backward_gives_the_reason_when_it_is_not_possible() -> None:
-    wrapper = parallel(Losses(), 2)
-    x, y = batch(4), torch.zeros(4, 4, dtype=F64)
-    with pytest.raises(RuntimeError, match="no forward yet"):
-        wrapper.backward()
-    with torch.no_grad():
-        wrapper(x, targets=y)
-    with pytest.raises(RuntimeError, match="no_grad"):
-        wrapper.backward()
-    wrapper(x, targets=y)
-    for scale in (float("nan"), float("inf"), "1", True, None):
-        with pytest.raises(ValueError, match=f"got scale={scale!r}"):
-            wrapper.backward(scale)  # type: ignore[arg-type]
-    wrapper.backward()
-    with pytest.raises(RuntimeError, match="has had its backward"):
-        wrapper.backward()
-    plain = parallel(perceptron(), 2)
-    plain(x)
-    with pytest.raises(RuntimeError, match="0 0-dim"):
-        plain.backward()
 
 
 def test_integer_scalars_have_no_mean() -> None:
@@ -529,6 +527,23 @@ def test_loading_is_all_or_nothing(assign: bool) -> None:
     assert all(a is b for a, b in zip(module.parameters(), kept, strict=True))
 
 
+def test_a_wrapper_inside_another_module_has_no_prefix_in_state_dicts_either() -> None:
+    plain = nn.Sequential(perceptron(), nn.Linear(4, 2, dtype=F64))
+    nested = nn.Sequential(parallel(perceptron(), 2), nn.Linear(4, 2, dtype=F64))
+    assert list(nested.state_dict()) == list(plain.state_dict())
+    nested.load_state_dict(plain.state_dict())
+    outer = parallel(nested, 2)
+    outer.load_state_dict({f"module.{key}": v for key, v in plain.state_dict().items()})
+    x = batch(8)
+    plain(x).pow(2).mean().backward()
+    outer(x).pow(2).mean().backward()
+    assert_same(gradients(outer), gradients(plain))
+    with pytest.raises(RuntimeError, match=r"(?s)0\.module\.2\.bias.*0\.module\.more"):
+        nested.load_state_dict(
+            {k.replace("0.2.bias", "0.more"): v for k, v in plain.state_dict().items()}
+        )
+
+
 def replica_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith("dpbench-replica")]
 
@@ -581,6 +596,15 @@ def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
         parallel(perceptron(), 2, dim=0.5)
     with pytest.raises(ValueError, match="threads_per_replica=0"):
         parallel(perceptron(), 2, threads_per_replica=0)
+    for number in (True, 1.5, "2"):
+        with pytest.raises(TypeError, match=f"threads_per_replica={number!r}"):
+            parallel(perceptron(), 2, threads_per_replica=number)
+    with pytest.raises(TypeError, match=r"loss_key=1\.0"):
+        parallel(perceptron(), 2, loss_key=1.0)
+    with pytest.raises(TypeError, match="cache=1"):
+        parallel(perceptron(), 2, cache=1)
+    with pytest.raises(TypeError, match="module=.*expected a torch.nn.Module"):
+        DataParallel(perceptron, ["cpu"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cuda:77"):
         parallel(perceptron(), 2, output_device="cuda:77")
     module = perceptron()
@@ -602,4 +626,6 @@ def test_tensors_the_replicas_would_lose_are_refused() -> None:
 
 
 def test_the_repr_names_devices_and_dimension() -> None:
-    assert "devices=[cpu, cpu], output_device=cpu, dim=1" in repr(parallel(perceptron(), 2, dim=1))
+    wrapper = parallel(perceptron(), 2, dim=1, cache=False)
+    assert "devices=[cpu, cpu], output_device=cpu, dim=1, cache=False" in repr(wrapper)
+    assert "output_device=none" in repr(parallel(perceptron(), 2, output_device="none"))

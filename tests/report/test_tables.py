@@ -154,6 +154,15 @@ def test_speedups_that_may_be_none_are_named() -> None:
     assert "the interval contains 1): ddp/gloo ×2, batch 32" in text
 
 
+def test_local_sgd_is_marked_as_another_optimisation() -> None:
+    runs = [run(trial("local-sgd"), 100.0)]
+    words = "averages parameters every"
+    assert words not in render(summarize(runs)).text
+    runs.append(run(trial("local-sgd", "gloo", sync_every=4), 120.0))
+    text = render(summarize(runs)).text
+    assert f"local-sgd(4) {words} 4 steps, gradients never: another optimisation than ddp" in text
+
+
 def test_seed_columns_say_what_they_cannot_show() -> None:
     table = render(summarize(sample_records()), columns="seed")
     assert any("does not show the implementation" in note for note in table.notes_aside)

@@ -26,6 +26,7 @@ PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 IMPLEMENTATION_COLOURS = {
     "ddp": BLUE,
     "torch-ddp": VERMILION,
+    "torch-ddp-static": PURPLE,
     "dp": SKY,
     "torch-dp": ORANGE,
     "independent": GREEN,

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import torch
 
-from architectures import _synthetic_digits
+from architectures import _synthetic_images
 
 
 def _batch(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return _synthetic_digits.batch(n, torch.Generator().manual_seed(seed))
+    return _synthetic_images.batch(n, torch.Generator().manual_seed(seed))
 
 
 def test_a_batch_has_the_shapes_and_types_of_mnist() -> None:
@@ -24,8 +24,8 @@ def test_equal_generators_give_equal_batches() -> None:
 
 def test_one_generator_gives_a_new_batch_each_time() -> None:
     generator = torch.Generator().manual_seed(3)
-    first, _ = _synthetic_digits.batch(5, generator)
-    second, _ = _synthetic_digits.batch(5, generator)
+    first, _ = _synthetic_images.batch(5, generator)
+    second, _ = _synthetic_images.batch(5, generator)
     assert not torch.equal(first, second)
 
 

@@ -1,0 +1,102 @@
+"""Communication hooks: a function of the user's in the place of the all-reduce of a bucket.
+
+The protocol is torch's, so that the hooks of torch.distributed.algorithms.ddp_comm_hooks (fp16,
+bf16, PowerSGD and others) run here unchanged.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class GradientBucket:
+    """What a hook gets; the methods of torch.distributed.GradBucket, which cannot be built."""
+
+    def __init__(
+        self,
+        index: int,
+        buffer: Tensor,
+        gradients: Sequence[Tensor],
+        parameters: Sequence[Tensor],
+        is_last: bool,
+    ) -> None:
+        self._index = index
+        self._buffer = buffer
+        self._gradients = list(gradients)
+        self._parameters = list(parameters)
+        self._is_last = is_last
+
+    def index(self) -> int:
+        """0 for the bucket that is ready first."""
+        return self._index
+
+    def buffer(self) -> Tensor:
+        """The flat gradient of this rank, not divided by the number of ranks."""
+        return self._buffer
+
+    def gradients(self) -> list[Tensor]:
+        """Views of the buffer in the shapes of the parameters."""
+        return self._gradients
+
+    def parameters(self) -> list[Tensor]:
+        return self._parameters
+
+    def is_last(self) -> bool:
+        return self._is_last
+
+    def set_buffer(self, buffer: Tensor) -> None:
+        self._buffer = buffer
+
+
+GRAD_BUCKET = dist.GradBucket  # type: ignore[attr-defined]
+Future = torch._C.Future
+"""The base class: the future of a collective is not of torch.futures.Future, the public one."""
+
+Hook = Callable[[GradientBucket], "Future[Any]"]
+
+
+def checked_hook(state: object, hook: Callable[..., Any]) -> Hook:
+    """The hook with its state, called with a bucket.
+
+    Raises:
+        TypeError: it cannot be called, or has no parameter named "bucket".
+        ValueError: its annotations are not those of a hook.
+    """
+    if not callable(hook):
+        raise TypeError("Communication hook must be callable.")
+    signature = inspect.signature(hook)
+    if "bucket" not in signature.parameters:
+        raise TypeError(
+            "Communication hook: got the parameters "
+            f"({', '.join(signature.parameters)}), expected (state, bucket)."
+        )
+    annotation = signature.parameters["bucket"].annotation
+    if annotation not in (inspect.Parameter.empty, GRAD_BUCKET, "dist.GradBucket"):
+        raise ValueError("Communication hook: bucket annotation should be dist.GradBucket.")
+    expected = torch.futures.Future[torch.Tensor]
+    if signature.return_annotation not in (
+        inspect.Signature.empty,
+        expected,
+        "torch.futures.Future[torch.Tensor]",
+    ):
+        raise ValueError(
+            "Communication hook: return annotation should be torch.futures.Future[torch.Tensor]."
+        )
+    return partial(_call, hook, state)
+
+
+def _call(hook: Callable[..., Any], state: object, bucket: GradientBucket) -> Future[Any]:
+    future = hook(state, bucket)
+    if not isinstance(future, Future):
+        raise RuntimeError(
+            "callback must return a torch.futures.Future object, but got "
+            f"{type(future).__name__} from the communication hook"
+        )
+    return future

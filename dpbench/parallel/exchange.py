@@ -1,0 +1,51 @@
+"""The collective that averages one flat tensor over the ranks, and the memory it likes best."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dpbench.parallel.shm import arena_of
+
+
+class Exchange:
+    """What a backend offers for gradients on one kind of device.
+
+    Attributes:
+        group: the ranks.
+        size: how many they are.
+        averages: whether the collective itself divides by the number of ranks; elsewhere whoever
+            fills the tensor divides.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
+        self.group = group
+        self.size = dist.get_world_size(group)
+        self._arena = arena_of(group) if device.type == "cpu" and self.size > 1 else None
+        nccl = device.type == "cuda" and "cuda:nccl" in dist.get_backend_config(group)
+        self.averages = nccl or self._arena is not None
+
+    def zeros(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A flat tensor; a collective where memory is shared, so in one order on all ranks."""
+        if self._arena is None:
+            return torch.zeros(count, dtype=dtype, device=device)
+        return self._arena.allocate(count * dtype.itemsize).view(dtype)
+
+    def start(self, flat: Tensor, *, average: bool) -> dist.Work | None:
+        """Begin the sum of `flat` over the ranks, or its mean, in place; wait for the result.
+
+        Returns:
+            None where there is nothing to wait for.
+
+        Raises:
+            ValueError: for the mean where the backend only sums.
+        """
+        if average and not self.averages:
+            raise ValueError(f"{dist.get_backend(self.group)} sums only")
+        if self.size == 1:
+            return None
+        op = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
+        wire = torch.view_as_real(flat) if flat.is_complex() else flat
+        work: dist.Work = dist.all_reduce(wire, op=op, group=self.group, async_op=True)
+        return work

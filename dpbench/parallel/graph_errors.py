@@ -1,0 +1,62 @@
+"""What is said when a backward did not do what the reducer was told to expect.
+
+The first sentences are those of torch's DistributedDataParallel, by which people search for help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+UNFINISHED = (
+    "Expected to have finished reduction in the prior iteration before starting a new one. "
+    "This error indicates that your "
+)
+UNUSED = (
+    "module has parameters that were not used in producing loss, or that a backward failed. You "
+    "can allow the former by passing the keyword argument `find_unused_parameters=True` to "
+    "`DistributedDataParallel`, and avoid it by making sure that all parameters take part in the "
+    "outputs and all `forward` function outputs participate in calculating loss."
+)
+CHANGED = (
+    "training graph has changed in this iteration, e.g., one parameter is used in first "
+    "iteration, but then got unused in the second iteration. this is not compatible with "
+    "static_graph set to True."
+)
+
+
+def unfinished(names: Sequence[str], missing: Sequence[int], rank: int, *, static: bool) -> str:
+    """For the rank whose parameters at the indices `missing` got no gradient."""
+    return (
+        f"{UNFINISHED}{CHANGED if static else UNUSED}\n"
+        f"Parameter indices which did not receive grad for rank {rank}: "
+        f"{' '.join(map(str, missing))}\n"
+        f"Parameters which did not receive grad for rank {rank}: {_listed(names, missing)}"
+    )
+
+
+def unfinished_elsewhere(names: Sequence[str], missing: Sequence[int], *, static: bool) -> str:
+    """For the ranks that did finish, when another could not."""
+    return (
+        f"{UNFINISHED}{CHANGED if static else UNUSED}\n"
+        f"Parameters which did not receive grad on another rank: {_listed(names, missing)}"
+    )
+
+
+def fired_too_often(names: Sequence[str], index: int, *, static: bool) -> str:
+    """For a parameter whose gradient is accumulated more often in one backward than expected."""
+    if static:
+        return (
+            "Your training graph has changed in this iteration, e.g., one parameter is unused in "
+            "first iteration, but then got used in the second iteration. this is not compatible "
+            f"with static_graph set to True. It is parameter {names[index]} at index {index}."
+        )
+    return (
+        "Expected to mark a variable ready only once. This error is caused by a backward nested "
+        "in another, such as a reentrant checkpoint of a layer that is used twice; checkpoint "
+        "with use_reentrant=False, or set static_graph=True if the graph is always the same. "
+        f"Parameter at index {index} with name {names[index]} has been marked as ready twice."
+    )
+
+
+def _listed(names: Sequence[str], indices: Sequence[int]) -> str:
+    return ", ".join(names[index] for index in indices)

@@ -1,0 +1,114 @@
+"""The loss of the last forward, for `DataParallel.backward`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.tree import children, tensors
+
+NO_FORWARD = "there was no forward yet"
+
+
+@dataclass(slots=True)
+class _Use:
+    """Who has computed the gradients of one loss."""
+
+    by_caller: bool = False
+    by_wrapper: bool = False
+
+    def note(self, _gradient: Tensor) -> None:
+        """The hook on the loss, which must not hold the loss itself: that would be a cycle."""
+        if self.by_wrapper:
+            raise RuntimeError(
+                "DataParallel.backward has added the gradients of this loss already, and "
+                "loss.backward would add them again; call one of them"
+            )
+        self.by_caller = True
+
+
+class LastLoss:
+    """Finds the loss in outputs and runs its backward once; a copy or a pickle of it is empty."""
+
+    def __init__(self, key: str | int | None) -> None:
+        """`key` is the place of the loss in the output; None means the only 0-dim float."""
+        self.key = key
+        self._loss: Tensor | None = None
+        self._use = _Use()
+        self._reason = NO_FORWARD
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str | int | None]]:
+        return type(self), (self.key,)
+
+    def forget(self) -> None:
+        """Until `remember`, the last forward counts as failed."""
+        self._loss, self._reason = None, "the last forward failed"
+
+    def remember(self, outputs: Sequence[Any], join: Callable[[list[Tensor]], Tensor]) -> None:
+        """Note the loss in the outputs of a forward, or why there is none.
+
+        Args:
+            outputs: the gathered one, or those of all replicas.
+            join: makes one loss of theirs.
+        """
+        try:
+            losses = [self._find(output) for output in outputs]
+        except LookupError as error:
+            self._reason = str(error.args[0])
+            return
+        self._use = _Use()
+        for loss in losses:
+            if loss.grad_fn is not None:  # a hook on a leaf would stay for ever
+                loss.register_hook(self._use.note)  # type: ignore[no-untyped-call]
+        self._loss = join(losses) if len(losses) > 1 else losses[0]
+
+    def backward(self, scale: float) -> Tensor:
+        """Backward from `scale` × the loss, once; returns the loss, without graph.
+
+        Raises:
+            RuntimeError: with the reason why that is not possible.
+        """
+        if self._loss is None:
+            raise RuntimeError(f"backward is not possible: {self._reason}")
+        loss = self._loss
+        self._loss, self._reason = None, "the last forward has had its backward"
+        if self._use.by_caller:
+            raise RuntimeError(
+                "backward is not possible: the gradients of the last loss were computed from the "
+                "loss itself already, and would be counted twice; call one of them"
+            )
+        torch.autograd.backward(loss, torch.full_like(loss, scale))
+        self._use.by_wrapper = True
+        return loss.detach()
+
+    def _find(self, output: Any) -> Tensor:
+        """The loss in one output; a LookupError with the reason if there is none."""
+        loss = self._guess(output) if self.key is None else self._named(output)
+        if not loss.requires_grad:
+            raise LookupError("the last forward recorded no gradients (no_grad, or none to train)")
+        return loss
+
+    def _guess(self, output: Any) -> Tensor:
+        losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
+        if len(losses) != 1:
+            raise LookupError(
+                f"the last output has {len(losses)} 0-dim floating-point tensors, expected one "
+                "loss; name it with loss_key"
+            )
+        return losses[0]
+
+    def _named(self, output: Any) -> Tensor:
+        parts = dict(children(output) or {})
+        names = getattr(output, "_fields", ())  # of a namedtuple
+        parts.update({name: getattr(output, name) for name in names})
+        if self.key not in parts:
+            raise LookupError(f"the last output has no {self.key!r}, it has {list(parts)}")
+        loss = parts[self.key]
+        if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
+            got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise LookupError(f"output[{self.key!r}] is no 0-dim floating-point tensor but {got}")
+        return loss

@@ -1,0 +1,29 @@
+"""What each phase of a data-parallel step costs the calling thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Literal, get_args
+
+Phase = Literal["scatter", "replicate", "forward", "gather", "backward", "reduce"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+class PhaseClock:
+    """Running totals of seconds per phase, on the host's clock: CUDA work may still be under way.
+
+    "forward" and "backward" last until the slowest replica is done.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
+
+    @contextmanager
+    def time(self, phase: Phase) -> Iterator[None]:
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += perf_counter() - start

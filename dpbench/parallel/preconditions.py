@@ -1,0 +1,117 @@
+"""What DistributedDataParallel asks of its module and arguments, before any communication."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
+
+from dpbench.parallel.devices import DeviceLike, parse_device
+
+NOT_OFFERED: dict[str, tuple[Any, str]] = {
+    "check_reduction": (False, "torch deprecated it; an unfinished reduction always raises"),
+    "delay_all_reduce_named_params": (None, "every parameter is reduced with its bucket"),
+    "param_to_hook_all_reduce": (None, "every parameter is reduced with its bucket"),
+    "mixed_precision": (None, "use torch.autocast, or a comm hook that compresses gradients"),
+    "skip_all_reduce_unused_params": (False, "use find_unused_parameters=True"),
+}
+"""Arguments of torch's class that this one does not have: their default, and what to do."""
+
+
+def refuse(arguments: Mapping[str, Any]) -> None:
+    """Check the arguments that are in torch's signature only.
+
+    Raises:
+        ValueError: one of them is not at its default.
+        TypeError: it is in nobody's signature.
+    """
+    for name, value in arguments.items():
+        if name == "batched_grad_copy":
+            continue  # gradients are always copied together
+        if name not in NOT_OFFERED:
+            raise TypeError(f"DistributedDataParallel got an unexpected keyword argument {name!r}")
+        default, remedy = NOT_OFFERED[name]
+        if value != default:
+            raise ValueError(
+                f"got {name}={value!r}, which DistributedDataParallel here does not offer; {remedy}"
+            )
+
+
+def member_group(
+    group: dist.ProcessGroup | None, mesh: dist.device_mesh.DeviceMesh | None
+) -> dist.ProcessGroup:
+    """The group to use, of which this process must be a member."""
+    if not dist.is_available() or not dist.is_initialized():
+        raise RuntimeError(
+            "DistributedDataParallel needs a process group; call "
+            "torch.distributed.init_process_group first"
+        )
+    if mesh is not None:
+        if group is not None:
+            raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
+        if mesh.ndim != 1:
+            raise RuntimeError(f"Only 1D device mesh is supported, but got {mesh}.")
+        group = mesh.get_group(mesh_dim=0)
+    chosen: dist.ProcessGroup | None = dist.group.WORLD if group is None else group
+    if chosen is None or dist.get_rank(chosen) < 0:
+        raise RuntimeError("this process is not a member of the given process group")
+    return chosen
+
+
+def require_trainable(module: nn.Module, ignored: set[str]) -> None:
+    """
+    Raises:
+        RuntimeError: nothing to train, or nothing yet.
+        ValueError: on several kinds of device, or batch statistics over ranks on the CPU.
+    """
+    named = [(name, p) for name, p in module.named_parameters() if name not in ignored]
+    if not any(parameter.requires_grad for _, parameter in named):
+        raise RuntimeError(
+            "DistributedDataParallel is not needed when a module doesn't have any parameter that "
+            "requires a gradient."
+        )
+    if any(isinstance(parameter, UninitializedParameter) for _, parameter in named):
+        raise RuntimeError(
+            "Modules with uninitialized parameters can't be used with `DistributedDataParallel`. "
+            "Run a dummy forward pass to correctly initialize the modules"
+        )
+    kinds = {parameter.device.type for _, parameter in named}
+    if len(kinds) > 1:
+        raise ValueError(
+            "DistributedDataParallel's input module must be on the same type of devices, but "
+            f"input module parameters locate in {kinds}."
+        )
+    if kinds == {"cpu"} and any(isinstance(m, nn.SyncBatchNorm) for m in module.modules()):
+        raise ValueError("SyncBatchNorm layers only work with GPU modules")
+
+
+def checked_devices(
+    module: nn.Module, device_ids: Sequence[DeviceLike] | None, output_device: DeviceLike | None
+) -> tuple[torch.device | None, torch.device | None]:
+    """Where to move inputs and outputs; None leaves them."""
+    if device_ids is not None and len(device_ids) > 1:
+        raise ValueError(
+            "device_ids can only be None or contain a single element, but got "
+            f"{list(device_ids)!r}; start one process per device."
+        )
+    output = None if output_device is None else parse_device(output_device)
+    if not device_ids and output is None:
+        return None, None
+    devices = {parameter.device for parameter in module.parameters()}
+    if len(devices) > 1 or any(device.type == "cpu" for device in devices):
+        raise ValueError(
+            "DistributedDataParallel device_ids and output_device arguments only work with "
+            "single-device/multiple-device GPU modules or CPU modules, but got "
+            f"device_ids {device_ids!r}, output_device {output_device!r}, and module parameters "
+            f"{ {str(device) for device in devices} }."
+        )
+    if not device_ids:
+        return None, output
+    wanted = parse_device(device_ids[0])
+    if devices != {wanted}:
+        raise ValueError(f"got device_ids={device_ids!r}, but the module is on {devices.pop()}")
+    return wanted, output

@@ -1,0 +1,191 @@
+"""Gets operations on: whoever waits drives all pending ones; a thread looks after the rest.
+
+A rank must not keep others waiting only because it has issued an operation and computes since.
+So while operations are pending and nobody waits, a thread of the process looks at them every few
+milliseconds. When nothing is pending it sleeps, and before the first such operation there is none.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+
+import torch.distributed as dist
+
+from dpbench.parallel.shm.lane import HARMLESS, Lane, block, break_group, require_hope
+from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.work import Work
+
+# Tries of a flag before blocking: some tens of microseconds, the core offered at every eighth.
+SPINS = 160
+YIELD_EVERY = 8
+# While blocked, a look at the other ranks and the clock after so many seconds.
+FIRST_LOOK, LAST_LOOK = 0.001, 0.02
+# With operations pending elsewhere in this process, at least as often as this.
+BUSY_LOOK = 0.001
+# How often the thread looks; a look takes about 10 µs.
+INTERVAL = 0.005
+
+
+class Engine:
+    """All pending operations of this process."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Lane, None] = {}
+        self._guard = threading.Lock()
+        self._waiters = 0
+        self._thread: threading.Thread | None = None
+        self._pending = threading.Event()
+        self._hurry = threading.Event()
+        self._stopping = False
+
+    def submit(self, lane: Lane, work: Work) -> None:
+        """Issue an operation and do what can be done at once."""
+        lane.queue.append(work)
+        self._lanes[lane] = None
+        lane.step()
+        if not work.done:
+            self._look_after()
+
+    def run(
+        self, lane: Lane, member: Member, name: str, steps: Steps[None], timeout: float
+    ) -> bool:
+        """Run an operation from start to end, if it need not wait for its turn.
+
+        Returns:
+            Whether it did; if not, nothing has been done.
+        """
+        if not lane.claim():
+            return False
+        deadline = time.monotonic() + timeout
+        try:
+            self._drive(member, name, steps, deadline)
+        finally:
+            lane.release()
+        return True
+
+    def wait(self, work: Work, lane: Lane, timeout: float | None) -> None:
+        """Drive all pending operations until one is done.
+
+        Raises:
+            torch.distributed.DistBackendError: it is not, after the timeout.
+        """
+        limit = None if timeout is None else time.monotonic() + timeout
+        with self._guard:
+            self._waiters += 1
+        try:
+            spins, look = 0, FIRST_LOOK
+            while not work.done:
+                if self.step():
+                    spins, look = 0, FIRST_LOOK
+                elif spins < SPINS:
+                    spins += 1
+                    if spins % YIELD_EVERY == 0:
+                        os.sched_yield()
+                else:
+                    lane.block(look if len(self._lanes) == 1 else BUSY_LOOK)
+                    look = min(2 * look, LAST_LOOK)
+                    lane.watch()
+                    if limit is not None and time.monotonic() > limit and not work.done:
+                        raise dist.DistBackendError(f"{work.name} took longer than {timeout:g} s")
+        finally:
+            with self._guard:
+                self._waiters -= 1
+
+    def step(self) -> bool:
+        """Get on with all pending operations without waiting; whether any moved."""
+        moved = False
+        for lane in list(self._lanes):
+            moved |= lane.step()
+            if not lane.queue:
+                self._lanes.pop(lane, None)
+                # Another thread may have issued an operation in between.
+                if lane.queue:
+                    self._lanes[lane] = None
+        return moved
+
+    def hurry(self) -> None:
+        """Somebody waits for a future: the thread is to block on flags rather than sleep."""
+        self._hurry.set()
+
+    def _drive(self, member: Member, name: str, steps: Steps[None], deadline: float) -> None:
+        spins, look, taken = 0, FIRST_LOOK, member.taken
+        try:
+            for waiting in steps:
+                if member.taken != taken:
+                    spins, look, taken = 0, FIRST_LOOK, member.taken
+                spins += 1
+                if spins > SPINS:
+                    block(waiting, BUSY_LOOK if self._lanes else look)
+                    look = min(2 * look, LAST_LOOK)
+                    self.step()
+                    require_hope(member, name, waiting, deadline)
+                elif spins % YIELD_EVERY == 0:
+                    os.sched_yield()
+        except HARMLESS:
+            raise
+        except BaseException as error:
+            break_group(member, name, error)
+            raise
+
+    def _look_after(self) -> None:
+        if self._thread is None:
+            with self._guard:
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._live, name="dpbench-shm", daemon=True
+                    )
+                    self._thread.start()
+                    atexit.register(self._stop)
+        self._pending.set()
+
+    def _stop(self) -> None:
+        """At exit: a thread must not be inside torch when the interpreter goes."""
+        self._stopping = True
+        self._pending.set()
+        self._hurry.set()
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+    def _live(self) -> None:
+        while not self._stopping:
+            if not self._lanes:
+                self._pending.clear()
+                if not self._lanes:
+                    self._pending.wait()
+                    continue
+            if self._waiters == 0:
+                while self.step() and not self._stopping:
+                    pass
+                for lane in list(self._lanes):
+                    lane.watch()
+            self._rest()
+
+    def _rest(self) -> None:
+        """Until the next look; at a flag, if somebody waits for it out of our sight."""
+        lanes = list(self._lanes)
+        urgent = [lane for lane in lanes if lane.queue and any(w.urgent for w in list(lane.queue))]
+        if urgent and self._waiters == 0:
+            urgent[0].block(LAST_LOOK if len(lanes) == 1 else BUSY_LOOK)
+        else:
+            self._hurry.clear()
+            self._hurry.wait(INTERVAL)
+
+
+_engine = Engine()
+
+
+def engine() -> Engine:
+    """That of this process."""
+    return _engine
+
+
+def _start_anew() -> None:
+    """In a forked child, whose parent's threads and operations are none of its business."""
+    global _engine
+    _engine = Engine()
+
+
+os.register_at_fork(after_in_child=_start_anew)

@@ -1,0 +1,177 @@
+"""Collectives that move data and reduce nothing: each rank publishes, each reads what it wants.
+
+Tensors here are 1-D, contiguous and in the memory of the process; they travel as bytes, so any
+dtype will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.shm.descriptor import Mismatch, pack
+from dpbench.parallel.shm.layout import SLOT_BYTES, STAGING_BYTES
+from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.pipeline import pipelined
+
+
+class Wanted(NamedTuple):
+    """Bytes that a rank reads of what another publishes."""
+
+    publisher: int
+    start: int
+    target: Tensor
+
+
+def broadcast(member: Member, tensor: Tensor, root: int) -> Steps[None]:
+    """Every rank gets the root's tensor."""
+    own = pack("broadcast", tensor.dtype, tensor.numel(), root=root)
+    data = _bytes(tensor)
+    if member.rank == root:
+        yield from _exchange(member, own, [data], [], data.numel())
+    else:
+        yield from _exchange(member, own, [], [Wanted(root, 0, data)], data.numel())
+
+
+def all_gather(member: Member, outputs: Sequence[Tensor], tensor: Tensor) -> Steps[None]:
+    """Every rank gets all ranks' tensors."""
+    own = pack("all_gather", tensor.dtype, tensor.numel())
+    yield from _gather(member, own, outputs, tensor)
+
+
+def gather(member: Member, outputs: Sequence[Tensor], tensor: Tensor, root: int) -> Steps[None]:
+    """The root gets all ranks' tensors; elsewhere `outputs` is empty."""
+    own = pack("gather", tensor.dtype, tensor.numel(), root=root)
+    yield from _gather(member, own, outputs, tensor)
+
+
+def scatter(member: Member, output: Tensor, inputs: Sequence[Tensor], root: int) -> Steps[None]:
+    """Rank r gets the root's r-th tensor; elsewhere `inputs` is empty."""
+    own = pack("scatter", output.dtype, output.numel(), root=root)
+    target, total = _bytes(output), output.nbytes * member.size
+    if member.rank == root:
+        target.copy_(_bytes(inputs[root]))
+        yield from _exchange(member, own, [_bytes(piece) for piece in inputs], [], total)
+    else:
+        wanted = [Wanted(root, member.rank * output.nbytes, target)]
+        yield from _exchange(member, own, [], wanted, total)
+
+
+def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Steps[None]:
+    """Rank r gets in outputs[s] what rank s has in inputs[r].
+
+    Raises:
+        Mismatch: on every rank, if a rank sends another number of
+            elements than the other expects.
+    """
+    dtype = inputs[0].dtype
+    sent = yield from _table(member, dtype, [tensor.numel() for tensor in inputs])
+    expected = yield from _table(member, dtype, [tensor.numel() for tensor in outputs])
+    _require_equal_counts(sent, expected, member.names)
+    targets = [_bytes(tensor) for tensor in outputs]
+    targets[member.rank].copy_(_bytes(inputs[member.rank]))
+    wanted = []
+    for peer in _others(member.rank, member.size):
+        # A rank publishes for its successor first, so that at any time all ranks read.
+        before = _others(peer, member.size)
+        before = before[: before.index(member.rank)]
+        start = sum(sent[peer][rank] for rank in before) * dtype.itemsize
+        wanted.append(Wanted(peer, start, targets[peer]))
+    published = [_bytes(inputs[peer]) for peer in _others(member.rank, member.size)]
+    longest = max(sum(row) - row[rank] for rank, row in enumerate(sent)) * dtype.itemsize
+    own = pack("all_to_all", dtype)
+    yield from _exchange(member, own, published, wanted, longest)
+
+
+def _gather(member: Member, own: bytes, outputs: Sequence[Tensor], tensor: Tensor) -> Steps[None]:
+    data = _bytes(tensor)
+    wanted = []
+    for rank, output in enumerate(outputs):
+        if rank == member.rank:
+            _bytes(output).copy_(data)
+        else:
+            wanted.append(Wanted(rank, 0, _bytes(output)))
+    yield from _exchange(member, own, [data], wanted, data.numel())
+
+
+def _exchange(
+    member: Member,
+    own: bytes,
+    published: Sequence[Tensor],
+    wanted: Sequence[Wanted],
+    longest: int,
+) -> Steps[None]:
+    """Publish some bytes and read some of what others publish.
+
+    Args:
+        member: this rank.
+        own: the descriptor.
+        published: by this rank, one after the other.
+        wanted: by this rank.
+        longest: the most bytes that any rank publishes; the same number on all ranks.
+    """
+    if longest <= SLOT_BYTES:
+        operands = member.operands(torch.uint8, SLOT_BYTES)
+        _write(operands[member.rank], 0, published)
+        yield from member.meet(own)
+        for publisher, start, target in wanted:
+            target.copy_(operands[publisher][start : start + target.numel()])
+        return
+    yield from member.meet(own)
+    staging = member.staging(torch.uint8)
+
+    def publish(chunk: int) -> None:
+        _write(staging[member.rank][chunk % 2], chunk * STAGING_BYTES, published)
+
+    def read(chunk: int) -> None:
+        first = chunk * STAGING_BYTES
+        for publisher, start, target in wanted:
+            source = staging[publisher][chunk % 2]
+            low = max(start, first)
+            high = min(start + target.numel(), first + STAGING_BYTES)
+            if low < high:
+                target[low - start : high - start].copy_(source[low - first : high - first])
+
+    yield from pipelined(member, -(-longest // STAGING_BYTES), publish, read)
+
+
+def _write(buffer: Tensor, first: int, pieces: Sequence[Tensor]) -> None:
+    """Fill a buffer with the bytes from `first` on of pieces laid one after the other."""
+    starts = accumulate((piece.numel() for piece in pieces), initial=-first)
+    for start, piece in zip(starts, pieces, strict=False):
+        low, high = max(start, 0), min(start + piece.numel(), buffer.numel())
+        if low < high:
+            buffer[low:high].copy_(piece[low - start : high - start])
+
+
+def _table(member: Member, dtype: torch.dtype, row: Sequence[int]) -> Steps[list[list[int]]]:
+    """A row of numbers from every rank."""
+    rows = member.operands(torch.int64, member.size)
+    rows[member.rank].copy_(torch.tensor(row))
+    yield from member.meet(pack("all_to_all", dtype))
+    return [[int(number) for number in numbers] for numbers in torch.stack(rows).tolist()]
+
+
+def _require_equal_counts(
+    sent: list[list[int]], expected: list[list[int]], names: Sequence[str]
+) -> None:
+    for sender, row in enumerate(sent):
+        for receiver, count in enumerate(row):
+            if expected[receiver][sender] != count:
+                raise Mismatch(
+                    f"ranks disagree: in all_to_all {names[sender]} sends {count} elements to "
+                    f"{names[receiver]}, which expects {expected[receiver][sender]}"
+                )
+
+
+def _others(rank: int, size: int) -> list[int]:
+    """All ranks but one, from its successor on."""
+    return [(rank + distance) % size for distance in range(1, size)]
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.view(torch.uint8)

@@ -1,0 +1,99 @@
+"""How the operations of a group are started: at once, or in a queue."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from dpbench.parallel.shm.engine import engine
+from dpbench.parallel.shm.lane import Lane, broken_error
+from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.operand import Operand, moved
+from dpbench.parallel.shm.work import Finished, Work
+
+_NO_TIMEOUT = timedelta(0)
+_FINISHED = Finished()
+
+
+class Issuer:
+    """Starts operations of one group, in this process only and as long as the group works.
+
+    Attributes:
+        collectives: the queue in which they keep their order.
+    """
+
+    def __init__(self, member: Member, timeout: timedelta) -> None:
+        """
+        Args:
+            member: this rank.
+            timeout: of operations that name none.
+        """
+        self.collectives = Lane(member)
+        self.timeout = timeout
+        self._member = member
+        self._pid = os.getpid()
+
+    def start(
+        self,
+        name: str,
+        steps: Steps[None],
+        opts: Any,
+        sources: Sequence[Operand],
+        targets: Sequence[Operand],
+        results: list[Tensor],
+    ) -> dist.Work:
+        """Run a collective if it is synchronous, issue it if not.
+
+        Args:
+            name: for messages.
+            steps: of the collective.
+            opts: torch's, with `timeout` and `asyncOp`.
+            sources: what it reads.
+            targets: what it writes.
+            results: of its future.
+
+        Raises:
+            RuntimeError: the group belongs to another process, or works no more.
+        """
+        self._require_usable()
+        timeout = opts.timeout if opts.timeout > _NO_TIMEOUT else self.timeout
+        steps = moved(steps, sources, targets)
+        driver, seconds = engine(), timeout.total_seconds()
+        # Older versions of torch do not say in the options, but wait for the work.
+        at_once = not getattr(opts, "asyncOp", True)
+        if at_once and driver.run(self.collectives, self._member, name, steps, seconds):
+            return _FINISHED
+        work = Work(name, steps, seconds, results, targets, self.collectives, driver)
+        driver.submit(self.collectives, work)
+        return work
+
+    def issue(
+        self,
+        name: str,
+        steps: Steps[Any],
+        lane: Lane,
+        sources: Sequence[Operand] = (),
+        targets: Sequence[Operand] = (),
+        results: Sequence[Tensor] = (),
+    ) -> Work:
+        """Put an operation into a queue; arguments as of `start`."""
+        self._require_usable()
+        steps, driver = moved(steps, sources, targets), engine()
+        seconds = self.timeout.total_seconds()
+        work = Work(name, steps, seconds, list(results), targets, lane, driver)
+        driver.submit(lane, work)
+        return work
+
+    def _require_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"this 'shm' group belongs to process {self._pid}; process {os.getpid()}, forked "
+                "from it, must make a group of its own"
+            )
+        if self._member.broken:
+            raise broken_error(self._member)

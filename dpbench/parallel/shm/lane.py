@@ -1,0 +1,150 @@
+"""A queue of operations that run one after the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+
+import torch.distributed as dist
+
+from dpbench.parallel.shm.descriptor import Mismatch
+from dpbench.parallel.shm.member import AnyOf, Member, Waiting
+from dpbench.parallel.shm.semaphores import wait_for_token
+from dpbench.parallel.shm.work import Work
+
+# After these errors all ranks are where they were before the operation.
+HARMLESS = (Mismatch, OSError)
+# A wait for what is not one flag, such as a copy on another device.
+_NAP = 100e-6
+
+
+class Lane:
+    """Runs operations in the order in which they were issued.
+
+    Any thread may step it; one at a time does.
+
+    Attributes:
+        queue: what has been issued and has not ended; the first may have begun.
+    """
+
+    def __init__(self, member: Member, lock: threading.Lock | None = None) -> None:
+        """
+        Args:
+            member: this rank.
+            lock: shared by lanes of which only one may be stepped at a time.
+        """
+        self.queue: deque[Work] = deque()
+        self._member = member
+        self._lock = lock or threading.Lock()
+        self._waiting: Waiting = ()
+
+    def claim(self) -> bool:
+        """Whether the caller may drive an operation itself; if so it must `release`."""
+        return not self.queue and self._lock.acquire(blocking=False)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def step(self) -> bool:
+        """Get on with the first operations as far as possible without waiting.
+
+        Returns:
+            Whether anything has moved.
+        """
+        if not self.queue or not self._lock.acquire(blocking=False):
+            return False
+        ended: list[tuple[Work, BaseException | None]] = []
+        try:
+            moved = self._advance(ended)
+        finally:
+            self._lock.release()
+        _finish(ended)
+        return moved
+
+    def watch(self) -> None:
+        """Fail what waits in vain: for a rank that is gone, or beyond its deadline."""
+        if not self.queue or not self._lock.acquire(blocking=False):
+            return
+        ended: list[tuple[Work, BaseException | None]] = []
+        try:
+            if self.queue:
+                work = self.queue[0]
+                try:
+                    require_hope(self._member, work.name, self._waiting, work.deadline)
+                except dist.DistBackendError as error:
+                    break_group(self._member, work.name, error)
+                    self._fail(ended, error)
+        finally:
+            self._lock.release()
+        _finish(ended)
+
+    def block(self, seconds: float) -> None:
+        """Return when the first operation may get on, or after a time."""
+        block(self._waiting, seconds)
+
+    def _advance(self, ended: list[tuple[Work, BaseException | None]]) -> bool:
+        moved = False
+        while self.queue:
+            if self._member.broken:
+                self._fail(ended, broken_error(self._member))
+                return True
+            work = self.queue[0]
+            taken = self._member.taken
+            try:
+                self._waiting = next(work.steps)
+            except StopIteration as stop:
+                work.value = stop.value
+                ended.append((self.queue.popleft(), None))
+            except HARMLESS as error:
+                ended.append((self.queue.popleft(), error))
+            except BaseException as error:
+                break_group(self._member, work.name, error)
+                self._fail(ended, error)
+                return True
+            else:
+                if self._member.taken == taken:
+                    return moved
+            moved = True
+        return moved
+
+    def _fail(self, ended: list[tuple[Work, BaseException | None]], error: BaseException) -> None:
+        ended.extend((work, error) for work in self.queue)
+        self.queue.clear()
+
+
+def _finish(ended: Iterable[tuple[Work, BaseException | None]]) -> None:
+    # Without the lane's lock: a callback may issue the next operation.
+    for work, error in ended:
+        work.finish(error)
+
+
+def block(waiting: Waiting, seconds: float) -> None:
+    """Return when the first of the flags has a token, or after a time."""
+    if waiting and not isinstance(waiting, AnyOf):
+        wait_for_token(waiting[0], seconds)
+    else:
+        time.sleep(_NAP)
+
+
+def require_hope(member: Member, name: str, waiting: Waiting, deadline: float) -> None:
+    """
+    Raises:
+        torch.distributed.DistBackendError: one of those awaited is gone, or it is too late.
+    """
+    if absence := member.absence(waiting):
+        raise dist.DistBackendError(f"{name} cannot complete: {absence}")
+    if time.monotonic() > deadline and (late := member.late(waiting)):
+        raise dist.DistBackendError(f"{name} timed out waiting for {late}")
+
+
+def break_group(member: Member, name: str, error: BaseException) -> None:
+    """Nothing more can be done with this group; the other ranks are told."""
+    if not member.broken:
+        member.broken = str(error) or f"{name} was interrupted by {type(error).__name__}"
+        member.leave(member.broken)
+
+
+def broken_error(member: Member) -> dist.DistBackendError:
+    return dist.DistBackendError(f"this 'shm' group can no longer be used: {member.broken}")

@@ -1,0 +1,86 @@
+"""Where what is in the memory of a group.
+
+    state       per rank: has it left or given up, and why
+    flags       per ordered pair of ranks: collectives; messages: a full, a free buffer
+    slots       per rank: two for small operations, used in turn
+    staging     per rank: two buffers for large ones, used in turn
+    rings       per ordered pair: two buffers for messages
+
+Pages are taken when they are first touched: about 2 MiB per rank once it has done a large
+collective, and 64 KiB per pair that exchanges messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from dpbench.parallel.shm import semaphores
+
+STATE_BYTES = 512
+DESCRIPTOR_BYTES = 64
+SLOT_BYTES = 64 * 1024
+"""Largest operand of an operation that takes one exchange of flags."""
+STAGING_BYTES = 1024 * 1024
+"""One of the two staging buffers; both and their peers' fit the second-level cache of a core."""
+MESSAGE_BYTES = 32 * 1024
+PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Offsets in bytes, all on page boundaries."""
+
+    size: int
+    flags: int
+    slots: int
+    slot_bytes: int
+    staging: int
+    rings: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, size: int) -> Self:
+        """For a group of `size` ranks."""
+        flags = _pages(size * STATE_BYTES)
+        slots = flags + _pages(3 * size * size * semaphores.SIZE)
+        # A slot: the descriptor, a number per rank, the operand.
+        slot_bytes = _pages(DESCRIPTOR_BYTES + 8 * size) + SLOT_BYTES
+        staging = slots + 2 * size * slot_bytes
+        rings = staging + 2 * size * STAGING_BYTES
+        nbytes = rings + 2 * size * size * (PAGE + MESSAGE_BYTES)
+        return cls(size, flags, slots, slot_bytes, staging, rings, nbytes)
+
+    def state_of(self, rank: int) -> int:
+        return rank * STATE_BYTES
+
+    def collective_flag(self, poster: int, waiter: int) -> int:
+        return self._flag(0, poster, waiter)
+
+    def full_flag(self, sender: int, receiver: int) -> int:
+        return self._flag(1, sender, receiver)
+
+    def free_flag(self, sender: int, receiver: int) -> int:
+        return self._flag(2, sender, receiver)
+
+    def slot_of(self, rank: int, turn: int) -> int:
+        return self.slots + (2 * rank + turn) * self.slot_bytes
+
+    def operand_of(self, rank: int, turn: int) -> int:
+        return self.slot_of(rank, turn) + self.slot_bytes - SLOT_BYTES
+
+    def staging_of(self, rank: int, turn: int) -> int:
+        return self.staging + (2 * rank + turn) * STAGING_BYTES
+
+    def ring_of(self, sender: int, receiver: int, turn: int) -> int:
+        """A page for the header of a message, then its bytes."""
+        pair = sender * self.size + receiver
+        return self.rings + (2 * pair + turn) * (PAGE + MESSAGE_BYTES)
+
+    def _flag(self, kind: int, first: int, second: int) -> int:
+        number = (kind * self.size + first) * self.size + second
+        return self.flags + number * semaphores.SIZE
+
+
+def _pages(nbytes: int) -> int:
+    return -(-nbytes // PAGE) * PAGE

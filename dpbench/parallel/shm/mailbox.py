@@ -1,0 +1,70 @@
+"""Sending and receiving, with the queues that keep messages in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import torch.distributed as dist
+from torch import Tensor
+
+from dpbench.parallel.shm.issuer import Issuer
+from dpbench.parallel.shm.lane import Lane
+from dpbench.parallel.shm.member import Member
+from dpbench.parallel.shm.messages import Inbox, Outbox, receive
+from dpbench.parallel.shm.operand import Operand
+
+# Idle queues are dropped when there are more than these.
+_LANES = 64
+
+
+class Mailbox:
+    """The messages of one rank.
+
+    What is sent to one rank keeps its order, and so does what is received with one tag.
+    """
+
+    def __init__(self, member: Member, issuer: Issuer) -> None:
+        self._member = member
+        self._issuer = issuer
+        self._outboxes: dict[int, Outbox] = {}
+        self._inboxes: dict[int, Inbox] = {}
+        self._sending: dict[int, Lane] = {}
+        # By sender and tag, as one must not wait for the message of another; but only one at a
+        # time may read what comes.
+        self._receiving: dict[tuple[int, int], Lane] = {}
+        self._reading = threading.Lock()
+
+    def send(self, tensor: Tensor, receiver: int, tag: int) -> dist.Work:
+        """Send a tensor to a rank."""
+        if receiver not in self._outboxes:
+            self._outboxes[receiver] = Outbox(self._member, receiver)
+            self._sending[receiver] = Lane(self._member)
+        source = Operand(tensor)
+        steps = self._outboxes[receiver].send(source.flat, tag)
+        lane = self._sending[receiver]
+        return self._issuer.issue("send", steps, lane, sources=[source], results=[tensor])
+
+    def receive(self, tensor: Tensor, sender: int | None, tag: int) -> dist.Work:
+        """Receive a tensor from a rank, or from any if `sender` is None."""
+        senders = self._others() if sender is None else [sender]
+        for rank in senders:
+            if rank not in self._inboxes:
+                self._inboxes[rank] = Inbox(self._member, rank)
+        target = Operand(tensor, read=False)
+        steps = receive([self._inboxes[rank] for rank in senders], tag, target.flat)
+        lane = self._lane_of(-1 if sender is None else sender, tag)
+        return self._issuer.issue("recv", steps, lane, targets=[target], results=[tensor])
+
+    def step(self) -> None:
+        """Get on with all messages without waiting."""
+        for lane in (*self._sending.values(), *self._receiving.values()):
+            lane.step()
+
+    def _lane_of(self, sender: int, tag: int) -> Lane:
+        if len(self._receiving) > _LANES:
+            self._receiving = {key: lane for key, lane in self._receiving.items() if lane.queue}
+        return self._receiving.setdefault((sender, tag), Lane(self._member, self._reading))
+
+    def _others(self) -> Sequence[int]:
+        return [rank for rank in range(self._member.size) if rank != self._member.rank]

@@ -1,0 +1,47 @@
+"""Memory that several processes see and that has no name anywhere.
+
+A memfd is opened by the others through /proc/<pid>/fd. Nothing is ever in /dev/shm, whose size
+does not matter either, and the kernel frees the pages with the last process that maps them,
+however it ends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+import torch
+from torch import Tensor
+
+
+def create(nbytes: int) -> int:
+    """A descriptor of new memory, zeroed; pages are taken when they are first touched."""
+    descriptor = os.memfd_create("dpbench-shm", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, nbytes)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_of(pid: int, descriptor: int) -> int:
+    """A descriptor of our own for memory that another process created.
+
+    Raises:
+        OSError: that process is gone, or belongs to another user.
+    """
+    return os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+
+
+def map_and_close(descriptor: int, nbytes: int) -> mmap.mmap:
+    """Map all of it; unmapped when the last reference is gone, those of tensors included."""
+    try:
+        return mmap.mmap(descriptor, nbytes)
+    finally:
+        os.close(descriptor)
+
+
+def as_tensor(memory: mmap.mmap) -> Tensor:
+    """All of it as bytes; the tensor's storage keeps the mapping."""
+    return torch.frombuffer(memory, dtype=torch.uint8)

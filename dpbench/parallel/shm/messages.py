@@ -1,0 +1,152 @@
+"""Point-to-point messages: a ring of two buffers for each ordered pair of ranks.
+
+A message of up to two buffers is sent without its receiver. Messages of one tag arrive in the
+order in which they were sent; those of other tags are kept until somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.shm.descriptor import Mismatch, dtype_code, dtype_name
+from dpbench.parallel.shm.layout import MESSAGE_BYTES, PAGE
+from dpbench.parallel.shm.member import AnyOf, Member, Steps
+from dpbench.parallel.shm.semaphores import post, try_take
+
+_HEADER = struct.Struct("<qqq")
+
+
+class Header(NamedTuple):
+    """What a message is; in front of its first bytes."""
+
+    tag: int
+    dtype: int
+    nbytes: int
+
+
+class _Ring:
+    """One end of the buffers between two ranks."""
+
+    def __init__(self, member: Member, sender: int, receiver: int) -> None:
+        peer = receiver if sender == member.rank else sender
+        self.full = member.flag(member.layout.full_flag(sender, receiver), peer)
+        self.free = member.flag(member.layout.free_flag(sender, receiver), peer)
+        self._memory = member.memory
+        self._offsets = [member.layout.ring_of(sender, receiver, turn) for turn in (0, 1)]
+        self._buffers = [
+            member.bytes[offset + PAGE : offset + PAGE + MESSAGE_BYTES] for offset in self._offsets
+        ]
+        self._turn = 0
+
+    def next(self) -> Tensor:
+        """The buffer whose turn it is."""
+        self._turn = 1 - self._turn
+        return self._buffers[self._turn]
+
+    def write_header(self, header: Header) -> None:
+        """To the buffer that is next."""
+        offset = self._offsets[1 - self._turn]
+        self._memory[offset : offset + _HEADER.size] = _HEADER.pack(*header)
+
+    def read_header(self) -> Header:
+        """Of the buffer that is next."""
+        offset = self._offsets[1 - self._turn]
+        return Header(*_HEADER.unpack(self._memory[offset : offset + _HEADER.size]))
+
+
+class Outbox:
+    """Sends to one rank."""
+
+    def __init__(self, member: Member, receiver: int) -> None:
+        self._member = member
+        self._ring = _Ring(member, member.rank, receiver)
+
+    def send(self, tensor: Tensor, tag: int) -> Steps[None]:
+        """Give a tensor to the receiver; 1-D, contiguous."""
+        header = Header(tag, dtype_code(tensor.dtype), tensor.nbytes)
+        # A message without elements still is one.
+        for piece in torch.split(tensor.view(torch.uint8), MESSAGE_BYTES):
+            yield from self._member.take(self._ring.free)
+            self._ring.write_header(header)
+            self._ring.next()[: piece.numel()].copy_(piece)
+            post(self._ring.full.address)
+
+
+class Inbox:
+    """Receives from one rank."""
+
+    def __init__(self, member: Member, sender: int) -> None:
+        self.sender = sender
+        self._member = member
+        self._ring = _Ring(member, sender, member.rank)
+        self.full = self._ring.full
+        # Whether a message is on its way through the ring; only its reader may go on.
+        self._reading = False
+        self._kept: defaultdict[int, deque[tuple[Header, Tensor]]] = defaultdict(deque)
+
+    def accept(self, tag: int, tensor: Tensor) -> Steps[bool]:
+        """Receive a message of the tag if one has come; never waits for one to begin.
+
+        Args:
+            tag: of the message; others are kept.
+            tensor: where it goes; 1-D, contiguous.
+
+        Returns:
+            Whether it was received.
+
+        Raises:
+            Mismatch: it was, and is not what is expected.
+        """
+        if self._kept[tag]:
+            header, data = self._kept[tag].popleft()
+            self._require_match(header, tensor)
+            tensor.view(torch.uint8).copy_(data)
+            return True
+        while not self._reading and not try_take(self.full.address):
+            self._member.taken += 1
+            header = self._ring.read_header()
+            fits = header == Header(tag, dtype_code(tensor.dtype), tensor.nbytes)
+            data = (
+                tensor.view(torch.uint8) if fits else torch.empty(header.nbytes, dtype=torch.uint8)
+            )
+            yield from self._read(data)
+            if header.tag == tag:
+                self._require_match(header, tensor)
+                return True
+            self._kept[header.tag].append((header, data))
+        return False
+
+    def _read(self, data: Tensor) -> Steps[None]:
+        """The message whose first buffer is full and taken."""
+        self._reading = True
+        for number, piece in enumerate(torch.split(data, MESSAGE_BYTES)):
+            if number:
+                yield from self._member.take(self.full)
+            piece.copy_(self._ring.next()[: piece.numel()])
+            post(self._ring.free.address)
+        self._reading = False
+
+    def _require_match(self, header: Header, tensor: Tensor) -> None:
+        if (header.dtype, header.nbytes) != (dtype_code(tensor.dtype), tensor.nbytes):
+            names = self._member.names
+            raise Mismatch(
+                f"ranks disagree: {names[self.sender]} sent {header.nbytes} bytes of "
+                f"{dtype_name(header.dtype)}, but {names[self._member.rank]} expected "
+                f"{tensor.nbytes} bytes of {tensor.dtype}"
+            )
+
+
+def receive(inboxes: Sequence[Inbox], tag: int, tensor: Tensor) -> Steps[int]:
+    """Receive a message from whichever of some ranks sends one first; returns the rank."""
+    waiting = AnyOf(inbox.full for inbox in inboxes)
+    while True:
+        for inbox in inboxes:
+            if (yield from inbox.accept(tag, tensor)):
+                return inbox.sender
+        yield waiting

@@ -1,0 +1,79 @@
+"""The processes of the other ranks: who they are, and whether they still live."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process, and where it runs; what the ranks tell each other when they meet.
+
+    Attributes:
+        host: the name of the machine, for people.
+        boot: which start of the kernel; the same for all containers of a machine.
+        namespace: in which the pid counts.
+        memory: the descriptor that holds the group's memory; only rank 0 has one.
+    """
+
+    host: str
+    boot: str
+    namespace: str
+    pid: int
+    memory: int
+
+    @classmethod
+    def of_this_process(cls, memory: int) -> Identity:
+        return cls(
+            host=os.uname().nodename,
+            boot=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+            namespace=str(Path("/proc/self/ns/pid").readlink()),
+            pid=os.getpid(),
+            memory=memory,
+        )
+
+
+class Peers:
+    """Tells which of the ranks have ended, without waiting for them."""
+
+    def __init__(self, pids: Sequence[int], rank: int) -> None:
+        """
+        Args:
+            pids: of all ranks.
+            rank: this one, which is not watched.
+
+        Raises:
+            ProcessLookupError: one of them is gone already.
+        """
+        self.pids = list(pids)
+        self._rank_of: dict[int, int] = {}
+        self._poll = select.poll()
+        for peer, pid in enumerate(pids):
+            if peer != rank:
+                # Readable from the end of the process on, even before its parent has noticed.
+                descriptor = os.pidfd_open(pid)
+                self._rank_of[descriptor] = peer
+                self._poll.register(descriptor, select.POLLIN)
+
+    def ended(self) -> set[int]:
+        """The ranks whose processes have ended."""
+        return {self._rank_of[descriptor] for descriptor, _ in self._poll.poll(0)}
+
+    def is_stopped(self, rank: int) -> bool:
+        """Whether the process is stopped, by SIGSTOP or a debugger."""
+        try:
+            status = Path(f"/proc/{self.pids[rank]}/stat").read_text()
+        except OSError:
+            return False
+        return status.rpartition(")")[2].split()[0] in "Tt"
+
+    def close(self) -> None:
+        """Forget them."""
+        for descriptor in self._rank_of:
+            self._poll.unregister(descriptor)
+            os.close(descriptor)
+        self._rank_of = {}

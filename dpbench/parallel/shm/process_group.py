@@ -1,0 +1,327 @@
+"""The backend as torch.distributed sees it."""
+# torch's stub gives each method overloads that torch.distributed itself never calls, and some of
+# its names exist in some versions only.
+# mypy: disable-error-code="override, assignment, attr-defined, call-arg"
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from dpbench.parallel.shm import exchanges, reductions
+from dpbench.parallel.shm.arena import Arena, allocate
+from dpbench.parallel.shm.descriptor import pack
+from dpbench.parallel.shm.issuer import Issuer
+from dpbench.parallel.shm.mailbox import Mailbox
+from dpbench.parallel.shm.meeting import join
+from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.operand import (
+    Operand,
+    only,
+    operand_per_rank,
+    split_evenly,
+    split_rows,
+)
+from dpbench.parallel.shm.operators import operator_for
+
+
+class ShmProcessGroup(dist.ProcessGroup):
+    """A process group of ranks on one Linux host, which exchange data through shared memory.
+
+    The methods without a docstring are those that `torch.distributed` calls, with its arguments.
+    """
+
+    def __init__(self, member: Member, timeout: timedelta) -> None:
+        """Use `torch.distributed.init_process_group("shm")` or `new_group(backend="shm")`."""
+        super().__init__(member.rank, member.size)
+        self._member = member
+        self._arena = Arena(member.rank)
+        self._issuer = Issuer(member, timeout)
+        self._start = self._issuer.start
+        self._mailbox = Mailbox(member, self._issuer)
+        # Also when it is dropped without destroy_process_group; at exit the kernel cleans up.
+        self._close = weakref.finalize(self, _close, member)
+        self._close.atexit = False
+
+    def allocate(self, nbytes: int) -> Tensor:
+        """Memory in which tensors are reduced without being copied; a collective.
+
+        `all_reduce` of tensors that lie at one offset of it on all ranks works in place.
+
+        Args:
+            nbytes: the size of this rank's part; the same on all ranks.
+
+        Returns:
+            uint8, `(nbytes,)`, zeroed, on a page boundary. The memory is freed when the storages
+            of these tensors are gone on all ranks.
+
+        Raises:
+            ValueError: for a size that is not above zero.
+            OSError: on every rank, if one of them could not get the memory.
+            torch.distributed.DistBackendError: as of every collective.
+        """
+        if nbytes <= 0:
+            raise ValueError(f"got nbytes={nbytes}, expected a number of bytes above 0")
+        steps = allocate(self._member, self._arena, nbytes)
+        work = self._issuer.issue("allocate", steps, self._issuer.collectives)
+        work.wait()
+        tensor: Tensor = work.value
+        return tensor
+
+    def poll(self) -> None:
+        """Get on with pending collectives without waiting; cheap when there are none."""
+        self._issuer.collectives.step()
+
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
+        opts = opts or dist.AllreduceOptions()
+        operand = Operand(only(tensors))
+        operator = operator_for(opts.reduceOp, operand.flat.dtype)
+        steps = reductions.all_reduce(self._member, self._arena, operand.flat, operator)
+        return self._start("all_reduce", steps, opts, [operand], [operand], tensors)
+
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
+        opts = opts or dist.AllreduceCoalescedOptions()
+        operands = [Operand(tensor) for tensor in tensors]
+        steps = [
+            reductions.all_reduce(
+                self._member, self._arena, o.flat, operator_for(opts.reduceOp, o.flat.dtype)
+            )
+            for o in operands
+        ]
+        return self._start("all_reduce", _in_turn(steps), opts, operands, operands, tensors)
+
+    def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
+        operand = Operand(only(tensors))
+        operator = operator_for(opts.reduceOp, operand.flat.dtype)
+        steps = reductions.reduce(self._member, operand.flat, operator, opts.rootRank)
+        targets = [operand] if self._member.rank == opts.rootRank else []
+        return self._start("reduce", steps, opts, [operand], targets, tensors)
+
+    def reduce_scatter(
+        self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None
+    ) -> dist.Work:
+        opts = opts or dist.ReduceScatterOptions()
+        target = Operand(only(outputs), read=False)
+        sources = operand_per_rank(only(inputs), target.flat, self._member.size)
+        operator = operator_for(opts.reduceOp, target.flat.dtype)
+        flats = [source.flat for source in sources]
+        steps = reductions.reduce_scatter(self._member, flats, target.flat, operator)
+        return self._start("reduce_scatter", steps, opts, sources, [target], outputs)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+    ) -> dist.Work:
+        opts = opts or dist.ReduceScatterOptions()
+        targets = [Operand(output, read=False) for output in outputs]
+        sources = [Operand(tensor) for tensor in inputs]
+        steps = [
+            reductions.reduce_scatter(
+                self._member,
+                split_evenly(source.flat, target.flat, self._member.size),
+                target.flat,
+                operator_for(opts.reduceOp, target.flat.dtype),
+            )
+            for target, source in zip(targets, sources, strict=True)
+        ]
+        return self._start(
+            "reduce_scatter", _in_turn(steps), opts, sources, targets, outputs
+        )
+
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
+        is_root = self._member.rank == opts.rootRank
+        operand = Operand(only(tensors), read=is_root)
+        steps = exchanges.broadcast(self._member, operand.flat, opts.rootRank)
+        ends = ([operand], []) if is_root else ([], [operand])
+        return self._start("broadcast", steps, opts, *ends, tensors)
+
+    def allgather(
+        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
+    ) -> dist.Work:
+        return self.allgather_coalesced([only(outputs)], [only(inputs)], opts)
+
+    def allgather_coalesced(
+        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
+    ) -> dist.Work:
+        opts = opts or dist.AllgatherOptions()
+        sources = [Operand(tensor) for tensor in inputs]
+        rows = [
+            operand_per_rank(row, source.flat, self._member.size, read=False)
+            for row, source in zip(outputs, sources, strict=True)
+        ]
+        steps = [
+            exchanges.all_gather(self._member, [target.flat for target in row], source.flat)
+            for row, source in zip(rows, sources, strict=True)
+        ]
+        targets = [target for row in rows for target in row]
+        results = [tensor for row in outputs for tensor in row]
+        return self._start("all_gather", _in_turn(steps), opts, sources, targets, results)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def all_gather_single_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+    ) -> dist.Work:
+        opts = opts or dist.AllgatherOptions()
+        sources = [Operand(tensor) for tensor in inputs]
+        targets = [Operand(output, read=False) for output in outputs]
+        steps = [
+            exchanges.all_gather(
+                self._member, split_evenly(target.flat, source.flat, self._member.size), source.flat
+            )
+            for target, source in zip(targets, sources, strict=True)
+        ]
+        return self._start("all_gather", _in_turn(steps), opts, sources, targets, outputs)
+
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> dist.Work:
+        source = Operand(only(inputs))
+        targets = self._at_root(opts.rootRank, outputs, source, read=False)
+        flats = [target.flat for target in targets]
+        steps = exchanges.gather(self._member, flats, source.flat, opts.rootRank)
+        return self._start(
+            "gather", steps, opts, [source], targets, outputs[0] if outputs else []
+        )
+
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> dist.Work:
+        target = Operand(only(outputs), read=False)
+        sources = self._at_root(opts.rootRank, inputs, target, read=True)
+        flats = [source.flat for source in sources]
+        steps = exchanges.scatter(self._member, target.flat, flats, opts.rootRank)
+        return self._start("scatter", steps, opts, sources, [target], outputs)
+
+    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
+        opts = opts or dist.AllToAllOptions()
+        size = self._member.size
+        sources = operand_per_rank(inputs, None, size)
+        targets = operand_per_rank(outputs, None, size, read=False)
+        steps = exchanges.all_to_all(
+            self._member, [target.flat for target in targets], [source.flat for source in sources]
+        )
+        return self._start("all_to_all", steps, opts, sources, targets, outputs)
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_splits: list[int],
+        input_splits: list[int],
+        opts: Any = None,
+    ) -> dist.Work:
+        opts = opts or dist.AllToAllOptions()
+        source, target = Operand(input), Operand(output, read=False)
+        size = self._member.size
+        outputs = split_rows(target.flat, output.shape, output_splits, size)
+        inputs = split_rows(source.flat, input.shape, input_splits, size)
+        steps = exchanges.all_to_all(self._member, outputs, inputs)
+        return self._start("all_to_all", steps, opts, [source], [target], [output])
+
+    # The names of these methods before torch 2.10.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    def barrier(self, opts: Any = None) -> dist.Work:
+        return self._start(
+            "barrier", self._meet(), opts or dist.BarrierOptions(), [], [], []
+        )
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """A barrier that names, on every rank, all ranks that did not come; as all of ours do."""
+        opts = dist.BarrierOptions()
+        opts.timeout = timeout or self._issuer.timeout
+        self.barrier(opts).wait()
+
+    def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
+        return self._mailbox.send(only(tensors), receiver, tag)
+
+    def recv(self, tensors: list[Tensor], sender: int, tag: int) -> dist.Work:
+        return self._mailbox.receive(only(tensors), sender, tag)
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> dist.Work:
+        return self._mailbox.receive(only(tensors), None, tag)
+
+    def shutdown(self) -> None:
+        """Leave the group; torch calls it in destroy_process_group.
+
+        What is pending fails, here and at the ranks that need this one for it.
+        """
+        self._member.broken = self._member.broken or "it has been destroyed"
+        self._issuer.collectives.step()
+        self._mailbox.step()
+        self._close()
+
+    def abort(self) -> None:
+        """As `shutdown`."""
+        self.shutdown()
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        return "shm"
+
+    def _meet(self) -> Steps[None]:
+        yield from self._member.meet(pack("barrier"))
+
+    def _at_root(
+        self, root: int, lists: list[list[Tensor]], like: Operand, *, read: bool
+    ) -> list[Operand]:
+        """The tensors that only the root of a gather or scatter gives."""
+        if self._member.rank == root:
+            return operand_per_rank(only(lists), like.flat, self._member.size, read=read)
+        if lists and lists[0]:
+            raise ValueError(f"only the root, rank {root} of the group, may give a list of tensors")
+        return []
+
+
+def arena_of(group: dist.ProcessGroup) -> ShmProcessGroup | None:
+    """The group as one that can `allocate`, or None if its backend is another."""
+    return group if isinstance(group, ShmProcessGroup) else None
+
+
+def create(options: Any, backend_options: Any) -> ShmProcessGroup:
+    """What torch.distributed calls for a new group; a collective.
+
+    Args:
+        options: torch's DistributedBackendOptions.
+        backend_options: must be None.
+
+    Raises:
+        RuntimeError: on every rank, if the ranks cannot share memory.
+        ValueError: for backend options, as there are none.
+    """
+    if backend_options is not None:
+        raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
+    size = options.group_size
+    ranks = list(options.global_ranks_in_group) or list(range(size))
+    names = [
+        f"rank {rank}" if rank == number else f"rank {number} of the group (global rank {rank})"
+        for number, rank in enumerate(ranks)
+    ]
+    member = join(options.store, options.group_rank, size, options.timeout, names)
+    return ShmProcessGroup(member, options.timeout)
+
+
+def _close(member: Member) -> None:
+    member.leave()
+    member.peers.close()
+
+
+def _in_turn(operations: Sequence[Steps[None]]) -> Steps[None]:
+    if len(operations) == 1:
+        return operations[0]
+    return _chain(operations)
+
+
+def _chain(operations: Sequence[Steps[None]]) -> Steps[None]:
+    for steps in operations:
+        yield from steps

@@ -1,0 +1,147 @@
+"""The handle of an operation that has been issued."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from dpbench.parallel.shm.member import Steps
+from dpbench.parallel.shm.operand import Operand
+
+if TYPE_CHECKING:
+    from dpbench.parallel.shm.engine import Engine
+    from dpbench.parallel.shm.lane import Lane
+
+NO_TIMEOUT = timedelta(0)
+
+
+class Finished(dist.Work):
+    """What a synchronous call returns: torch waits for it at once."""
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+
+class Work(dist.Work):
+    """An operation in a queue.
+
+    Attributes:
+        name: of the operation, for messages.
+        steps: of it.
+        deadline: on the clock of time.monotonic.
+        done: whether it has ended, well or not.
+        value: what the steps returned; the source of a message, for example.
+        urgent: whether somebody may wait for its future, out of our sight.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        steps: Steps[Any],
+        timeout: float,
+        results: list[Tensor],
+        targets: Sequence[Operand],
+        lane: Lane,
+        engine: Engine,
+    ) -> None:
+        """
+        Args:
+            name, steps: see the class.
+            timeout: in seconds from now.
+            results: what the future gives.
+            targets: operands that the operation writes.
+            lane: in which it is queued.
+            engine: gets it on.
+        """
+        super().__init__()
+        self.name = name
+        self.steps = steps
+        self.deadline = time.monotonic() + timeout
+        self.done = False
+        self.urgent = False
+        self.value: Any = None
+        self._results = results
+        self._targets = targets
+        self._lane = lane
+        self._engine = engine
+        self._error: BaseException | None = None
+        self._future: Future[list[Tensor]] | None = None
+        self._lock = threading.Lock()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """The operation has ended; callbacks of the future run here."""
+        with self._lock:
+            self._error = error
+            self.done = True
+            future = self._future
+        if future is not None:
+            self._complete(future)
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Return when it has ended.
+
+        Raises:
+            torch.distributed.DistBackendError: it failed, or took longer than the timeout.
+        """
+        if not self.done:
+            limit = timeout.total_seconds() if timeout > NO_TIMEOUT else None
+            self._engine.wait(self, self._lane, limit)
+        if self._error is not None:
+            raise self._error
+        for target in self._targets:
+            target.synchronize()
+        return True
+
+    def is_completed(self) -> bool:
+        return self.done
+
+    def is_success(self) -> bool:
+        return self.done and self._error is None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def result(self) -> list[Tensor]:
+        return self._results
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def source_rank(self) -> int:
+        return int(self.value)
+
+    def _source_rank(self) -> int:
+        return int(self.value)
+
+    def get_future(self) -> Future[Any]:
+        """Of the results; it completes without anybody waiting for this work."""
+        with self._lock:
+            if self._future is None:
+                self._future = Future()
+                if self.done:
+                    self._complete(self._future)
+                else:
+                    self.urgent = True
+            future = self._future
+        if self.urgent:
+            self._engine.hurry()
+        return future
+
+    def _complete(self, future: Future[list[Tensor]]) -> None:
+        if self._error is None:
+            future.set_result(self._results)
+        else:
+            future.set_exception(self._error)  # type: ignore[arg-type]

@@ -1,0 +1,56 @@
+"""A node in front of the graph that a forward made: it is the first to run in a backward.
+
+A reducer that must know where the outermost backward ends has to ask for it from there: hooks may
+first fire in a backward nested in it, as those of a reentrant checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.tree import map_tensors, tensors
+
+
+class Sink:
+    """Calls back when a backward through an output that passed it starts.
+
+    Only a backward that accumulates gradients counts, not one for autograd.grad: the callback is
+    the hook of a leaf of the sink's own, which is the first that the backward reaches.
+    """
+
+    def __init__(self, on_backward: Callable[[], None], device: torch.device) -> None:
+        # On the device of the gradients, whose thread then runs it before them.
+        self._leaf = torch.zeros((), device=device, requires_grad=True)
+        self._leaf.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
+        self._on_backward = on_backward
+
+    def __call__(self, output: Any) -> Any:
+        """The same output, with copies of the tensors that need a gradient, so that a loss may
+        change them in place. Parts of it outside the loss pass "no gradient" on, which fires the
+        hooks of their parameters too."""
+        found = [tensor for tensor in tensors(output) if tensor.requires_grad]
+        if not found:
+            return output
+        passed = _Pass.apply(self._leaf, *found)  # type: ignore[no-untyped-call]
+        replaced = {id(old): new for old, new in zip(found, passed, strict=True)}
+        return map_tensors(lambda tensor: replaced.get(id(tensor), tensor), output)
+
+    def _reached(self, leaf: Tensor) -> None:
+        leaf.grad = None
+        self._on_backward()
+
+
+class _Pass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, leaf: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.device = leaf.device
+        return tuple(tensor.clone() for tensor in inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        return (torch.zeros((), device=ctx.device), *gradients)

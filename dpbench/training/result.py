@@ -1,0 +1,75 @@
+"""What a training run gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+Indices = tuple[tuple[int, ...], ...]
+"""The samples of one step: for each replica, their indices in the data."""
+
+
+class NonFinite(ArithmeticError):
+    """A loss or a gradient that is NaN or infinite; `replica` is None for the mean gradient."""
+
+    def __init__(
+        self, what: str, iteration: int, samples: tuple[int, ...], replica: int | None = None
+    ) -> None:
+        where = "" if replica is None else f", replica {replica}"
+        self._arguments = what, iteration, samples, replica
+        super().__init__(
+            f"{what} in iteration {iteration}{where}, samples {list(samples)}; lower the learning "
+            'rate, look at these samples, or give on_nonfinite="record"'
+        )
+        self.iteration = iteration
+        self.replica = replica
+        self.samples = samples
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is pickled with its message alone.
+        return NonFinite, self._arguments
+
+
+@dataclass(slots=True)
+class History:
+    """What is noted step by step while a run goes on."""
+
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    indices: list[Indices] = field(default_factory=list)
+    skipped_steps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingResult:
+    """The trained model and how it came about."""
+
+    model: nn.Module
+    """Replica 0, on its device, in the mode that it was made in."""
+    params: dict[str, Tensor]
+    """Its parameters by name, without graph; they share its memory."""
+    loss_history: tuple[float, ...]
+    """By step, the mean over replicas; NaN where a replica's was not finite."""
+    norm_history: tuple[float, ...]
+    """By step, the norm of the mean gradient of all parameters, before clipping."""
+    indices: tuple[Indices, ...]
+    """By step and replica, which samples were used."""
+    skipped_steps: int
+    """Steps without an update, because the loss or the gradient was not finite."""
+    elapsed_seconds: float
+    """Of all steps; in processes with their start."""
+    steps_per_pass: int
+    """Steps in which every sample is used once, rounded up."""
+
+    @property
+    def loss(self) -> float | None:
+        """Of the last step; None if there was none."""
+        return self.loss_history[-1] if self.loss_history else None
+
+    @property
+    def last_pass_loss(self) -> float | None:
+        """The mean over the last pass through the data; None if there was no step."""
+        last = self.loss_history[-self.steps_per_pass :]
+        return sum(last) / len(last) if last else None

@@ -1,0 +1,116 @@
+"""Implementations that take turns in the same processes, a block of steps each.
+
+Turns of a second follow each other as A B C, C B A, …: what else the machine does falls on all of
+them alike, which it does not where each has a process, and its luck with memory, of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import dpbench
+from dpbench import architecture
+from dpbench.data import datasets
+from dpbench.measure.implementations import Plain
+from dpbench.measure.training import Trainer
+
+WARMUP_STEPS = 3
+"""Buckets are rebuilt after the first, a static graph is known after the second."""
+
+Seconds = dict[str, list[float]]
+"""By side, the seconds of each of its blocks."""
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """What every side trains, and how long at a time."""
+
+    architecture: str
+    batch: int
+    """Samples per replica."""
+    steps: int
+    """Of a block."""
+    rounds: int
+    """Blocks of each side."""
+
+    def __str__(self) -> str:
+        return f"{self.architecture}, batch {self.batch}"
+
+
+def two_ranks(load: Load, rank: int) -> Seconds:
+    """Every implementation of one replica per process, between two of them."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    shm, control = dist.new_group(backend="shm"), dist.new_group(backend="gloo")
+    torchs = nn.parallel.DistributedDataParallel
+    wrappers: dict[str, Callable[[nn.Module], nn.Module]] = {
+        "independent": lambda module: module,
+        "ddp/shm": lambda module: dpbench.DistributedDataParallel(module, process_group=shm),
+        "ddp/gloo": dpbench.DistributedDataParallel,
+        "torch-ddp/gloo": torchs,
+        "torch-ddp-static/gloo": lambda module: torchs(
+            module, gradient_as_bucket_view=True, static_graph=True
+        ),
+    }
+    sides = {name: _training(load, wrap, rank) for name, wrap in wrappers.items()}
+    seconds = _take_turns(sides, load, lambda: dist.barrier(control))
+    dist.destroy_process_group()
+    return seconds
+
+
+def one_process(load: Load, rank: int) -> Seconds:
+    """The plain module, ddp without a peer, and dp with two replicas; a thread for each replica."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    wrappers: dict[str, Callable[[nn.Module], nn.Module]] = {
+        "single": lambda module: module,
+        "ddp ×1": dpbench.DistributedDataParallel,
+        "dp ×2": lambda module: dpbench.DataParallel(module, ["cpu", "cpu"], threads_per_replica=1),
+    }
+    sides = {
+        name: _training(load, wrap, rank, replicas=2 if name == "dp ×2" else 1)
+        for name, wrap in wrappers.items()
+    }
+    seconds = _take_turns(sides, load, lambda: None)
+    dist.destroy_process_group()
+    return seconds
+
+
+def _training(
+    load: Load, wrap: Callable[[nn.Module], nn.Module], rank: int, *, replicas: int = 1
+) -> Step:
+    """A step of plain SGD on this process's part of a batch, the same at every step."""
+    architecture_ = architecture.load(load.architecture)
+    samples = load.batch * replicas
+    data = datasets.load("synthetic", None, architecture_, seed=rank, samples=samples)
+    torch.manual_seed(0)
+    model = wrap(architecture_.build_model())
+    sgd = torch.optim.SGD(model.parameters(), lr=1e-3)
+    trainer = Trainer(Plain(model), sgd, architecture_, data, accumulation_steps=1)
+    batch = [torch.arange(samples)]
+    return lambda: trainer.step(batch)
+
+
+def _take_turns(sides: Mapping[str, Step], load: Load, barrier: Callable[[], None]) -> Seconds:
+    gc.disable()  # a collection would fall on one side
+    for step in sides.values():
+        for _ in range(WARMUP_STEPS):
+            step()
+    seconds: Seconds = {name: [] for name in sides}
+    for number in range(load.rounds):
+        for name in sides if number % 2 == 0 else reversed(sides):
+            gc.collect()
+            barrier()
+            start = perf_counter()
+            for _ in range(load.steps):
+                sides[name]()
+            seconds[name].append(perf_counter() - start)
+    return seconds

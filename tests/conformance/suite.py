@@ -1,0 +1,115 @@
+"""torch's distributed tests as they ship in its wheel: which there are, and one of them as a rank.
+
+Import this only where torch's tests may run: their module reads BACKEND and WORLD_SIZE from the
+environment when it is imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import types
+import unittest
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from torch import Tensor
+from torch.testing._internal import common_distributed
+
+WORLD_SIZE = int(os.environ["WORLD_SIZE"])
+
+
+def _as_it_is(test: Any) -> Any:
+    return test
+
+
+def _skip_above(count: int, **_: Any) -> Callable[[Any], Any]:
+    """In place of the decorator that wants `count` GPUs: one per rank stands in (one_device)."""
+    if count <= WORLD_SIZE:
+        return _as_it_is
+    return unittest.skip(f"needs {count} ranks")
+
+
+def _skip_if(condition: object, reason: str) -> Callable[[Any], Any]:
+    """Tests that are off for an issue of torch's own CI run here: the control run judges them."""
+    listed = reason.startswith("https://github.com/pytorch/pytorch/issues")
+    return unittest.skip(reason) if condition and not listed else _as_it_is
+
+
+def _not_checked(wrapper: Any, message: str) -> None:
+    """What torch's class writes to its log of an error that was raised is its own affair."""
+
+
+with (
+    mock.patch.object(common_distributed, "skip_if_lt_x_gpu", _skip_above),
+    mock.patch.object(common_distributed, "skip_if_no_gpu", _as_it_is),
+    mock.patch.object(common_distributed, "verify_ddp_error_logged", _not_checked),
+    mock.patch.object(unittest, "skipIf", _skip_if),
+):
+    from torch.testing._internal.distributed import distributed_test
+
+UnevenInput = distributed_test.DDPUnevenTestInput
+
+
+def _small(inp: Any, **fields: Any) -> tuple[Any, ...]:
+    """The images of 1000 × 1000 pixels in the test of uneven inputs take a CPU an hour."""
+    small = inp[..., :16, :16] if isinstance(inp, Tensor) and inp.dim() == 4 else inp
+    return UnevenInput(inp=small, **fields)
+
+
+distributed_test.DDPUnevenTestInput = _small
+
+SKIP_CODES = {skip.exit_code: skip.message for skip in common_distributed.TEST_SKIPS.values()}
+GROUP_TIMEOUTS = distributed_test.CUSTOM_PG_TIMEOUT
+
+
+class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+    """A test of it, called on each rank of a group, is what torch's own runner calls."""
+
+
+def names() -> list[str]:
+    """The tests that build a DistributedDataParallel, in alphabetical order."""
+    tests = (name for name in dir(Suite) if name.startswith("test"))
+    return sorted(name for name in tests if _wraps_a_module(name, set()))
+
+
+def _wraps_a_module(method: str, seen: set[str]) -> bool:
+    """Whether a method names the class, or calls a method of the suite that does."""
+    found = getattr(Suite, method, None)
+    if method in seen or not isinstance(found, types.FunctionType | types.MethodType):
+        return False
+    seen.add(method)
+    mentioned = set(_mentioned(inspect.unwrap(found).__code__))
+    return "DistributedDataParallel" in mentioned or any(
+        _wraps_a_module(name, seen) for name in mentioned
+    )
+
+
+def _mentioned(code: types.CodeType) -> Iterator[str]:
+    """Names in a function and in those defined inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _mentioned(constant)
+
+
+def call(name: str, rank: int, store: str) -> str | None:
+    """Run one test on this rank of a group that has been started.
+
+    Returns:
+        Why the test skipped, or None if it passed.
+    """
+    test = Suite(name)
+    test.rank = rank
+    test.file_name = store
+    common_distributed.common_utils.set_rng_seed()
+    try:
+        getattr(test, name)()
+    except unittest.SkipTest as skip:
+        return str(skip)
+    except SystemExit as end:
+        if end.code not in SKIP_CODES:
+            raise
+        return SKIP_CODES[end.code]
+    return None

@@ -1,0 +1,217 @@
+"""Random collectives: what each rank gives, how it is called, and what must come out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+OPERATORS: dict[str, tuple[Any, Callable[[Tensor, Tensor], Tensor]]] = {
+    "sum": (dist.ReduceOp.SUM, torch.add),
+    "product": (dist.ReduceOp.PRODUCT, torch.mul),
+    "min": (dist.ReduceOp.MIN, torch.minimum),
+    "max": (dist.ReduceOp.MAX, torch.maximum),
+    "band": (dist.ReduceOp.BAND, torch.bitwise_and),
+    "bor": (dist.ReduceOp.BOR, torch.bitwise_or),
+    "bxor": (dist.ReduceOp.BXOR, torch.bitwise_xor),
+}
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int8, torch.uint8, torch.int32, torch.int64)
+OTHERS = (torch.bool, torch.int16, torch.complex64, torch.float8_e4m3fn, torch.uint16)
+REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single")
+MOVES = (
+    "broadcast",
+    "all_gather",
+    "all_gather_single",
+    "gather",
+    "scatter",
+    "all_to_all",
+    "all_to_all_single",
+    "send",
+)
+# Around the limits of the slots, the staging buffers and the rings, for elements of 4 bytes.
+SIZES = (0, 1, 2, 3, 64, 1000, 8191, 8193, 16383, 16384, 16385, 100_003)
+# The largest takes as long as all others together, so it comes less often.
+
+
+
+# Tensors are pieces of one pool, as random numbers would take most of the time.
+_SPREAD = 10_000
+
+
+@cache
+def _pool(dtype: torch.dtype) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    size = 2 * _SPREAD + max(SIZES)
+    if dtype.is_floating_point or dtype.is_complex:
+        values = torch.randn(size, generator=generator, dtype=torch.float64)
+        return values.to(dtype)
+    return torch.randint(0, 100, (size,), generator=generator).to(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One collective of a group."""
+
+    kind: str
+    dtype: torch.dtype
+    numel: int
+    operator: str
+    root: int
+    strided: bool
+    asynchronous: bool
+    seed: int
+
+    def given(self, rank: int, parts: int = 1) -> list[Tensor]:
+        """What a rank gives: one tensor, or one for each rank."""
+        start = (self.seed * 31 + rank * 4099) % _SPREAD
+        values = _pool(self.dtype)
+        pieces = [values[start + 17 * part :][: self.numel] for part in range(parts)]
+        return [self._laid_out(piece.clone()) for piece in pieces]
+
+    def empty(self, factor: int = 1) -> Tensor:
+        """Room for a result."""
+        return self._laid_out(torch.zeros(self.numel * factor, dtype=torch.uint8).to(self.dtype))
+
+    def _laid_out(self, values: Tensor) -> Tensor:
+        """With gaps between the elements, if the case says so."""
+        if not self.strided:
+            return values
+        wide = torch.zeros(2 * values.numel(), dtype=torch.uint8).to(values.dtype)
+        # Not through a slice assignment, which the 8-bit floats do not have.
+        laid_out = wide.view(-1, 2)[:, 0]
+        laid_out.copy_(values)
+        return laid_out
+
+
+def random_case(rng: random.Random, size: int, *, sizes: Sequence[int] = SIZES) -> Case:
+    """Any collective on a group of `size` ranks."""
+    kind = rng.choice(REDUCTIONS + MOVES)
+    operator = "none"
+    if kind in REDUCTIONS:
+        operator = rng.choice(list(OPERATORS))
+        dtypes = INTEGERS if operator in ("band", "bor", "bxor") else FLOATS + INTEGERS
+    else:
+        dtypes = FLOATS + INTEGERS + OTHERS
+    return Case(
+        kind=kind,
+        dtype=rng.choice(dtypes),
+        numel=rng.choice(sizes),
+        operator=operator,
+        root=rng.randrange(size),
+        strided=rng.random() < 0.2,
+        asynchronous=rng.random() < 0.5,
+        seed=rng.randrange(2**31),
+    )
+
+
+def call(case: Case, group: dist.ProcessGroup) -> tuple[list[Tensor], dist.Work | None]:
+    """Issue the collective on this rank; the tensors that it writes, and its work."""
+    rank, size = group.rank(), group.size()
+    root = dist.get_global_rank(group, case.root)
+    options: dict[str, Any] = {"group": group, "async_op": case.asynchronous}
+    if case.kind in REDUCTIONS:
+        return _call_reduction(case, rank, size, root, options)
+    if case.kind == "send":
+        return _call_send(case, rank, size, group)
+    [mine] = case.given(rank)
+    if case.kind == "broadcast":
+        return [mine], dist.broadcast(mine, src=root, **options)
+    outputs = [case.empty() for _ in range(size)]
+    if case.kind == "all_gather":
+        return outputs, dist.all_gather(outputs, mine, **options)
+    if case.kind == "all_gather_single":
+        whole = case.empty(size)
+        return [whole], dist.all_gather_single(whole, mine, **options)
+    if case.kind == "gather":
+        at_root = rank == case.root
+        work = dist.gather(mine, outputs if at_root else None, dst=root, **options)
+        return outputs if at_root else [], work
+    inputs = case.given(rank, size)
+    if case.kind == "scatter":
+        work = dist.scatter(
+            outputs[0], inputs if rank == case.root else None, src=root, **options
+        )
+        return outputs[:1], work
+    if case.kind == "all_to_all":
+        return outputs, dist.all_to_all(outputs, inputs, **options)
+    whole = case.empty(size)
+    return [whole], dist.all_to_all_single(whole, _joined(case, inputs), **options)
+
+
+def _call_reduction(
+    case: Case, rank: int, size: int, root: int, options: dict[str, Any]
+) -> tuple[list[Tensor], dist.Work | None]:
+    options["op"] = OPERATORS[case.operator][0]
+    if case.kind == "all_reduce":
+        [mine] = case.given(rank)
+        return [mine], dist.all_reduce(mine, **options)
+    if case.kind == "reduce":
+        [mine] = case.given(rank)
+        work = dist.reduce(mine, dst=root, **options)
+        return [mine] if rank == case.root else [], work
+    output, inputs = case.empty(), case.given(rank, size)
+    if case.kind == "reduce_scatter":
+        return [output], dist.reduce_scatter(output, inputs, **options)
+    return [output], dist.reduce_scatter_single(output, _joined(case, inputs), **options)
+
+
+def _call_send(
+    case: Case, rank: int, size: int, group: dist.ProcessGroup
+) -> tuple[list[Tensor], dist.Work | None]:
+    """From the root to the next rank."""
+    target = (case.root + 1) % size
+    if rank == case.root:
+        [mine] = case.given(rank)
+        return [], dist.isend(mine, group=group, group_dst=target, tag=7)
+    if rank == target:
+        output = case.empty()
+        return [output], dist.irecv(output, group=group, group_src=case.root, tag=7)
+    return [], None
+
+
+def expected(case: Case, rank: int, size: int) -> list[Tensor]:
+    """What the collective must write on a rank, if sums are taken in the order of the ranks."""
+    if case.kind in REDUCTIONS:
+        parts = size if case.kind.startswith("reduce_scatter") else 1
+        if case.kind == "reduce" and rank != case.root:
+            return []
+        operands = [case.given(peer, parts)[rank if parts > 1 else 0] for peer in range(size)]
+        return [reduce(OPERATORS[case.operator][1], operands)]
+    if case.kind in ("scatter", "all_to_all", "all_to_all_single"):
+        if case.kind == "scatter":
+            return [case.given(case.root, size)[rank]]
+        outputs = [case.given(peer, size)[rank] for peer in range(size)]
+        return outputs if case.kind == "all_to_all" else [torch.cat(outputs)]
+    if case.kind == "broadcast":
+        return case.given(case.root)
+    if case.kind == "send":
+        return case.given(case.root) if rank == (case.root + 1) % size else []
+    if case.kind == "gather" and rank != case.root:
+        return []
+    outputs = [case.given(peer)[0] for peer in range(size)]
+    return [torch.cat(outputs)] if case.kind == "all_gather_single" else outputs
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are equal in dtype, shape and every bit."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(_bytes(one), _bytes(other))
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    # A tensor of one element counts as contiguous with any stride, so copy always.
+    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor).view(torch.uint8)
+
+
+def _joined(case: Case, inputs: Sequence[Tensor]) -> Tensor:
+    whole = case.empty(len(inputs))
+    torch.cat(list(inputs), out=whole) if not case.strided else whole.copy_(torch.cat(list(inputs)))
+    return whole

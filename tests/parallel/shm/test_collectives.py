@@ -1,0 +1,198 @@
+"""Every collective against its definition, and against gloo's."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import _coalescing_manager
+
+from tests.parallel.ranks import run_ranks
+from tests.parallel.shm.cases import (
+    FLOATS,
+    INTEGERS,
+    MOVES,
+    OPERATORS,
+    OTHERS,
+    REDUCTIONS,
+    Case,
+    call,
+    expected,
+    random_case,
+    same_bits,
+)
+
+IN_FLIGHT = 8
+# Together 10,000, the most where sums have one order only.
+RANDOM_CASES = {2: 7000, 3: 3000}
+GLOO_SIZE = 1000
+
+
+def _check(case: Case, rank: int, size: int, outputs: list[Tensor]) -> None:
+    results = expected(case, rank, size)
+    assert len(outputs) == len(results), case
+    for output, result in zip(outputs, results, strict=True):
+        assert same_bits(output, result), case
+
+
+def _random_collectives(rank: int) -> None:
+    """Some of them in flight together, on the world and on groups of some of its ranks."""
+    rng = random.Random(20260101)
+    size = dist.get_world_size()
+    groups = [dist.group.WORLD, dist.new_group(backend="shm")]
+    groups += [dist.new_group(list(range(size - 1)), backend="shm")] if size > 2 else []
+    flying: list[tuple[Case, int, int, list[Tensor], dist.Work | None]] = []
+    for _ in range(RANDOM_CASES[size]):
+        number = rng.randrange(len(groups))
+        members = size if number < 2 else size - 1
+        case = random_case(rng, members)
+        if rank >= members:
+            continue
+        outputs, work = call(case, groups[number])
+        flying.append((case, members, rank, outputs, work))
+        if len(flying) == IN_FLIGHT:
+            _land(flying)
+    _land(flying)
+
+
+def _land(flying: list[tuple[Case, int, int, list[Tensor], dist.Work | None]]) -> None:
+    for case, size, rank, outputs, work in flying:
+        if work is not None:
+            work.wait()
+        _check(case, rank, size, outputs)
+    flying.clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", RANDOM_CASES)
+def test_ten_thousand_random_collectives_are_exact(tmp_path: Path, size: int) -> None:
+    run_ranks(_random_collectives, tmp_path / "store", size, backend="shm", timeout=100)
+
+
+def _every_kind_as_gloo(rank: int) -> int:
+    gloo = dist.new_group(backend="gloo")
+    size = dist.get_world_size()
+    compared = 0
+    for number, (kind, dtype) in enumerate(product(REDUCTIONS + MOVES, FLOATS + INTEGERS + OTHERS)):
+        for operator in OPERATORS if kind in REDUCTIONS else ("none",):
+            case = Case(kind, dtype, GLOO_SIZE, operator, number % size, False, False, number)
+            try:
+                theirs, work = call(case, gloo)
+            except (RuntimeError, ValueError, TypeError):
+                continue  # not taken by gloo
+            if work is not None:
+                work.wait()
+            ours, work = call(case, dist.group.WORLD)
+            if work is not None:
+                work.wait()
+            exact = dtype in INTEGERS + OTHERS[:2] or operator not in ("sum", "product")
+            for one, other in zip(ours, theirs, strict=True):
+                if exact or size == 2:
+                    assert same_bits(one, other), case
+                else:
+                    torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)
+            compared += 1
+    return compared
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_results_are_gloos_for_all_that_gloo_takes(tmp_path: Path, size: int) -> None:
+    for compared in run_ranks(_every_kind_as_gloo, tmp_path / "store", size, backend="shm"):
+        assert compared > 150
+
+
+def _averages(rank: int) -> None:
+    size = dist.get_world_size()
+    for dtype, numel in product((torch.float32, torch.bfloat16, torch.float64), (3, 100_000)):
+        tensor = torch.full((numel,), float(rank), dtype=dtype)
+        dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+        assert same_bits(tensor, torch.full((numel,), (size - 1) / 2, dtype=dtype))
+    with pytest.raises(ValueError, match=r"cannot reduce torch\.int64 with AVG"):
+        dist.all_reduce(torch.ones(2, dtype=torch.int64), op=dist.ReduceOp.AVG)
+
+
+def test_averages_divide_by_the_number_of_ranks(tmp_path: Path) -> None:
+    run_ranks(_averages, tmp_path / "store", 3, backend="shm")
+
+
+def _objects_and_uneven_splits(rank: int) -> None:
+    size = dist.get_world_size()
+    everything: list[object] = [None] * size
+    dist.all_gather_object(everything, {"rank": rank, "text": "x" * rank})
+    assert everything == [{"rank": peer, "text": "x" * peer} for peer in range(size)]
+    told: list[object] = [("a", 1) if rank == 1 else None]
+    dist.broadcast_object_list(told, src=1)
+    assert told == [("a", 1)]
+    # Rank r sends r + s rows to rank s.
+    rows = [rank + peer for peer in range(size)]
+    output = torch.empty(sum(rows), 5)
+    dist.all_to_all_single(output, torch.full((sum(rows), 5), float(rank)), rows, rows)
+    whose = torch.repeat_interleave(torch.arange(size), torch.tensor(rows)).float()
+    assert torch.equal(output, whose[:, None].expand(-1, 5))
+    # Transposed, so that neither operand nor result is contiguous; and one that needs a gradient.
+    matrix = torch.arange(6.0).view(2, 3).t().requires_grad_()
+    dist.all_reduce(matrix)
+    assert torch.equal(matrix, size * torch.arange(6.0).view(2, 3).t())
+
+
+def test_objects_uneven_splits_and_odd_tensors_travel(tmp_path: Path) -> None:
+    run_ranks(_objects_and_uneven_splits, tmp_path / "store", 3, backend="shm")
+
+
+def _coalesced(rank: int) -> None:
+    size = dist.get_world_size()
+    tensors = [torch.full((numel,), float(rank)) for numel in (1, 50_000, 7)]
+    with _coalescing_manager(async_ops=True) as pending:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    pending.wait()
+    assert all((tensor == sum(range(size))).all() for tensor in tensors)
+    outputs = [torch.empty(size * 2), torch.empty(size * 3)]
+    with _coalescing_manager():
+        for output in outputs:
+            dist.all_gather_single(output, torch.full((output.numel() // size,), float(rank)))
+    for output in outputs:
+        ranks = torch.arange(size).repeat_interleave(output.numel() // size)
+        assert torch.equal(output, ranks.float())
+
+
+def test_coalesced_collectives_work(tmp_path: Path) -> None:
+    run_ranks(_coalesced, tmp_path / "store", 2, backend="shm")
+
+
+def _messages(rank: int) -> None:
+    peer = 1 - rank
+    large = 300_000
+    # Both send first; tags arrive in another order than they are asked for.
+    sent = [dist.isend(torch.full((large,), float(tag)), peer, tag=tag) for tag in (1, 2, 3)]
+    for tag in (3, 1, 2):
+        received = torch.empty(large)
+        assert dist.recv(received, peer, tag=tag) == peer
+        assert (received == tag).all()
+    for work in sent:
+        work.wait()
+    if rank == 0:
+        dist.send(torch.arange(5), 1)
+        dist.send(torch.arange(3), 1, tag=4)
+    else:
+        received = torch.empty(5, dtype=torch.int64)
+        assert dist.recv(received) == 0
+        assert received.tolist() == [0, 1, 2, 3, 4]
+        with pytest.raises(dist.DistBackendError, match="rank 0 sent 24 bytes of torch.int64"):
+            dist.recv(torch.empty(7), 0, tag=4)
+    operations = [
+        dist.P2POp(dist.isend, torch.tensor([rank]), peer),
+        dist.P2POp(dist.irecv, got := torch.tensor([-1]), peer),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    assert got.item() == peer
+
+
+def test_messages_find_their_receivers(tmp_path: Path) -> None:
+    run_ranks(_messages, tmp_path / "store", 2, backend="shm")

@@ -1,0 +1,180 @@
+"""Ranks that die, stop, leave or do something else: the others are told, in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.parallel.ranks import run_ranks
+from tests.parallel.shm.casualties import error_of, run_with_casualties, signal_soon
+
+TIMEOUT = 1.5
+
+
+def _reduce_until_failure() -> None:
+    tensor = torch.ones(3_000_000)
+    while True:
+        dist.all_reduce(tensor)
+
+
+def _killed_within_all_reduce(rank: int) -> tuple[str, str]:
+    if rank == 1:
+        signal_soon(signal.SIGKILL)
+    return error_of(_reduce_until_failure), error_of(dist.barrier)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_rank_killed_within_an_all_reduce_is_named(tmp_path: Path, size: int) -> None:
+    for first, then in run_with_casualties(
+        _killed_within_all_reduce, tmp_path / "store", size
+    ).values():
+        assert "all_reduce cannot complete" in first
+        assert "rank 1 (pid" in first
+        assert "has ended" in first
+        assert first in then
+        assert "can no longer be used" in then
+
+
+def _stopped_within_all_reduce(rank: int) -> tuple[str, float]:
+    if rank == 1:
+        signal_soon(signal.SIGSTOP)
+    start = time.monotonic()
+    return error_of(_reduce_until_failure), time.monotonic() - start
+
+
+def test_a_stopped_rank_is_named_within_the_timeout(tmp_path: Path) -> None:
+    results = run_with_casualties(
+        _stopped_within_all_reduce, tmp_path / "store", 3, group_timeout=TIMEOUT
+    )
+    for message, seconds in results.values():
+        assert "rank 1 (pid" in message
+        assert seconds < TIMEOUT + 10
+    # One may hear it from the other, which noticed first.
+    assert any("rank 1" in m and "which is stopped" in m for m, _ in results.values())
+
+
+def _killed_before_barrier(rank: int) -> tuple[str, float]:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    return error_of(dist.barrier), time.monotonic() - start
+
+
+def test_a_death_is_noticed_long_before_the_timeout(tmp_path: Path) -> None:
+    [(message, seconds)] = run_with_casualties(
+        _killed_before_barrier, tmp_path / "store", 2, group_timeout=600
+    ).values()
+    assert message.startswith("barrier cannot complete: rank 1")
+    assert seconds < 10
+
+
+def _waits_for_a_message(rank: int) -> str:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 2:
+        time.sleep(60)
+    return error_of(lambda: dist.recv(torch.empty(3), 1))
+
+
+def test_a_receiver_learns_that_its_sender_is_dead(tmp_path: Path) -> None:
+    [message] = run_with_casualties(_waits_for_a_message, tmp_path / "store", 2).values()
+    assert message.startswith("recv cannot complete: rank 1")
+
+
+def _leaves_early(rank: int) -> list[str]:
+    dist.barrier()
+    if rank == 1:
+        dist.destroy_process_group()
+        time.sleep(60)
+    works = [dist.all_reduce(torch.ones(n), async_op=True) for n in (3, 100_000)]
+    return [error_of(work.wait) for work in works]
+
+
+def test_a_rank_that_left_early_is_named(tmp_path: Path) -> None:
+    [messages] = run_with_casualties(_leaves_early, tmp_path / "store", 2).values()
+    for message in messages:
+        assert "rank 1" in message
+        assert "has left the group" in message
+
+
+def _asks_for_too_short_a_time(rank: int) -> str:
+    if rank == 1:
+        time.sleep(60)
+    options = dist.BarrierOptions()
+    options.timeout = timedelta(seconds=0.2)
+    return error_of(lambda: dist.group.WORLD.barrier(options).wait())
+
+
+def test_the_timeout_of_a_call_counts(tmp_path: Path) -> None:
+    [message] = run_with_casualties(_asks_for_too_short_a_time, tmp_path / "store", 2).values()
+    assert message.startswith("barrier timed out waiting for rank 1")
+
+
+def _mismatches(rank: int) -> None:
+    other = rank == 1
+    pairs = [
+        (
+            lambda: dist.all_reduce(torch.ones(4)),
+            lambda: dist.all_reduce(torch.ones(5)),
+            ["all_reduce(SUM, 4 × torch.float32)", "all_reduce(SUM, 5 × torch.float32)"],
+        ),
+        (
+            lambda: dist.all_reduce(torch.ones(100_000)),
+            lambda: dist.all_reduce(torch.ones(100_000, dtype=torch.float64)),
+            ["100000 × torch.float32", "100000 × torch.float64"],
+        ),
+        (
+            lambda: dist.all_reduce(torch.ones(4)),
+            lambda: dist.all_reduce(torch.ones(4), op=dist.ReduceOp.MAX),
+            ["SUM", "MAX"],
+        ),
+        (
+            lambda: dist.broadcast(torch.ones(4), 0),
+            lambda: dist.broadcast(torch.ones(4), 1),
+            ["root 0", "root 1"],
+        ),
+        (
+            dist.barrier,
+            lambda: dist.all_reduce(torch.ones(4)),
+            ["barrier()", "all_reduce(SUM"],
+        ),
+        (
+            lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 3], [1, 3]),
+            lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [2, 2], [2, 2]),
+            ["rank 0 sends 3 elements to rank 1, which expects 2"],
+        ),
+    ]
+    for mine, others, texts in pairs:
+        message = error_of(others if other else mine)
+        assert "ranks disagree" in message
+        for text in texts:
+            assert text in message
+    # All ranks came to the same point, so the group is as good as before.
+    dist.all_reduce(tensor := torch.ones(4))
+    assert (tensor == 2).all()
+
+
+def test_a_mismatch_is_an_error_on_every_rank(tmp_path: Path) -> None:
+    run_ranks(_mismatches, tmp_path / "store", 2, backend="shm")
+
+
+def _leaves_nothing(rank: int) -> tuple[list[str], int]:
+    before = set(os.listdir("/dev/shm"))
+    arena = dist.group.WORLD.allocate(1_000_000)
+    dist.all_reduce(arena)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    error_of(dist.barrier)
+    return sorted(set(os.listdir("/dev/shm")) - before), 0
+
+
+def test_nothing_has_a_name_that_could_stay(tmp_path: Path) -> None:
+    [(names, _)] = run_with_casualties(_leaves_nothing, tmp_path / "store", 2).values()
+    assert names == []

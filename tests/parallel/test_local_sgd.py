@@ -1,0 +1,139 @@
+"""Local SGD is plain training on each rank, and a mean of parameters now and then."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel.check_sync import check_sync
+from dpbench.parallel.local_sgd import LocalSGD
+from tests.parallel.ranks import run_ranks
+
+RATE = 0.1
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)).double()
+
+
+def batch(rank: int, step: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    return torch.randn(3, 4, generator=generator).double()
+
+
+def train(module: nn.Module, optimizer: torch.optim.Optimizer, rank: int, step: int) -> None:
+    optimizer.zero_grad()
+    module(batch(rank, step)).square().mean().backward()
+    optimizer.step()
+
+
+def sgd(module: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(module.parameters(), lr=RATE)
+
+
+def assert_close(module: nn.Module, expected: nn.Module) -> None:
+    theirs = expected.state_dict()
+    for name, tensor in module.state_dict().items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-12, atol=1e-12)
+
+
+def every_step_with_sgd_is_what_ddp_does(rank: int) -> None:
+    """Without batch norm's buffers, which DDP does not average."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    reference = nn.parallel.DistributedDataParallel(copy.deepcopy(plain))
+    local = LocalSGD(plain, every=1)
+    optimizers = sgd(plain), sgd(reference)
+    for step in range(5):
+        train(plain, optimizers[0], rank, step)
+        local.step()
+        train(reference, optimizers[1], rank, step)
+        assert_close(plain, reference.module)
+
+
+def every_third_step_is_the_mean_of_what_each_rank_did_alone(rank: int) -> None:
+    ours = model()
+    local, optimizer = LocalSGD(ours, every=3), sgd(ours)
+    replicas = [model(), model()]
+    others = [sgd(replica) for replica in replicas]
+    for step in range(7):
+        train(ours, optimizer, rank, step)
+        local.step()
+        for number, (replica, other) in enumerate(zip(replicas, others, strict=True)):
+            train(replica, other, number, step)
+        if (step + 1) % 3 == 0:
+            average_in_one_process(replicas)
+            check_sync(ours)
+        assert_close(ours, replicas[rank])
+    with pytest.raises(RuntimeError, match="tensors differ from rank 0"):
+        check_sync(ours)
+    assert (local.steps, local.averages) == (7, 2)
+
+
+def average_in_one_process(replicas: list[nn.Module]) -> None:
+    states = [replica.state_dict() for replica in replicas]
+    for name, first in states[0].items():
+        mean = first if not first.is_floating_point() else sum(s[name] for s in states) / 2
+        for state in states:
+            state[name].copy_(mean)
+
+
+def synchronize_averages_once_for_the_steps_since(rank: int) -> None:
+    module = model()
+    local, optimizer = LocalSGD(module, every=100), sgd(module)
+    local.synchronize()
+    assert local.averages == 0
+    train(module, optimizer, rank, 0)
+    local.step()
+    local.synchronize()
+    local.synchronize()
+    check_sync(module)
+    floats, integers = 8 * (20 + 5 + 4 * 5 + 10 + 2), 8
+    assert (local.averages, local.averaged_bytes) == (1, floats + integers)
+
+
+def ranks_begin_with_the_weights_of_rank_0(rank: int) -> None:
+    module = model()
+    with torch.no_grad():
+        module[0].weight += rank
+    LocalSGD(module, every=2)
+    check_sync(module)
+    assert_close(module, model())
+
+
+def another_interval_on_another_rank_is_refused(rank: int) -> None:
+    with pytest.raises(RuntimeError, match="every"):
+        LocalSGD(model(), every=2 + rank)
+
+
+def a_wrapped_module_is_refused(rank: int) -> None:
+    with pytest.raises(RuntimeError, match="LocalSGD: the module is a DistributedDataParallel"):
+        LocalSGD(nn.parallel.DistributedDataParallel(model()), every=2)
+
+
+def test_two_ranks_train_alone_and_average(tmp_path: Path) -> None:
+    checks = [
+        every_step_with_sgd_is_what_ddp_does,
+        every_third_step_is_the_mean_of_what_each_rank_did_alone,
+        synchronize_averages_once_for_the_steps_since,
+        ranks_begin_with_the_weights_of_rank_0,
+        another_interval_on_another_rank_is_refused,
+        a_wrapped_module_is_refused,
+    ]
+    run_ranks(checks, tmp_path / "store")
+
+
+@pytest.mark.parametrize("every", [0, -1, 2.0, True, None])
+def test_an_interval_that_is_no_number_of_steps_is_refused(every: object) -> None:
+    with pytest.raises(ValueError, match="expected a whole number above 0"):
+        LocalSGD(model(), every)  # type: ignore[arg-type]
+
+
+def test_it_needs_a_process_group() -> None:
+    with pytest.raises(RuntimeError, match="LocalSGD needs a process group"):
+        LocalSGD(model(), 2)

@@ -1,0 +1,143 @@
+"""Gradients averaged by hand are those of one process, whoever has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dpbench.parallel.sync_gradients import sync_gradients
+from tests.parallel.ranks import run_ranks
+
+BATCH = 3
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+
+
+def batch(rank: int) -> torch.Tensor:
+    return torch.randn(BATCH, 4, generator=torch.Generator().manual_seed(rank)).double()
+
+
+def gradients_are_those_of_one_process(rank: int) -> None:
+    module, alone = model(), model()
+    module(batch(rank)).square().mean().backward()
+    sync_gradients(module)
+    alone(torch.cat([batch(0), batch(1)])).square().mean().backward()
+    for ours, theirs in zip(module.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-12, atol=1e-14)
+
+
+def a_list_of_parameters_does_as_well(rank: int) -> None:
+    weight = nn.Parameter(torch.ones(3))
+    (weight * (rank + 1)).sum().backward()
+    sync_gradients([weight])
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [1.5] * 3
+
+
+def no_gradient_is_zero_unless_nobody_has_one(rank: int) -> None:
+    first, second, third = (nn.Parameter(torch.ones(2)) for _ in range(3))
+    (first if rank == 0 else second).sum().backward()
+    sync_gradients([first, second, third])
+    assert first.grad is not None
+    assert second.grad is not None
+    assert first.grad.tolist() == second.grad.tolist() == [0.5, 0.5]
+    assert third.grad is None
+
+
+def a_rank_without_any_gradient_takes_part(rank: int) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    if rank == 0:
+        weight.sum().backward()
+    sync_gradients([weight])
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [0.5, 0.5]
+    weight.grad = None
+    sync_gradients([weight])
+    assert weight.grad is None
+
+
+def dtypes_travel_apart_in_one_collective_each(rank: int) -> None:
+    dtypes = [torch.float32, torch.bfloat16, torch.float64, torch.complex64, torch.float32]
+    weights = [nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in dtypes]
+    for weight in weights:
+        weight.grad = torch.full_like(weight, 2.0 * rank)
+    calls = []
+    original = dist.all_reduce
+
+    def counted(tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
+        calls.append(tensor.dtype)
+        return original(tensor, *args, **kwargs)
+
+    dist.all_reduce = counted
+    try:
+        sync_gradients(weights)
+    finally:
+        dist.all_reduce = original
+    assert len(calls) == 4
+    for weight, dtype in zip(weights, dtypes, strict=True):
+        assert weight.grad is not None
+        assert (weight.grad.dtype, weight.grad.tolist()) == (dtype, [1.0, 1.0])
+
+
+def a_second_call_without_a_backward_is_refused_everywhere(rank: int) -> None:
+    module = model()
+    module(batch(rank)).sum().backward()
+    sync_gradients(module)
+    if rank == 0:
+        module(batch(rank)).sum().backward()
+    with pytest.raises(RuntimeError, match="rank 1 ran no backward since its gradients were"):
+        sync_gradients(module)
+    module.zero_grad(set_to_none=False)
+    module(batch(rank)).sum().backward()
+    sync_gradients(module)
+    module.zero_grad()
+    module(batch(rank)).sum().backward()
+    sync_gradients(module)
+
+
+def other_parameters_on_another_rank_are_refused_everywhere(rank: int) -> None:
+    weights = [nn.Parameter(torch.ones(2)) for _ in range(1 + rank)]
+    with pytest.raises(RuntimeError, match=r"rank 1 passed other parameters .* \(2 and 1 of them"):
+        sync_gradients(weights)
+
+
+def a_sparse_gradient_is_refused_everywhere(rank: int) -> None:
+    table = nn.Embedding(4, 2, sparse=rank == 1)
+    table(torch.tensor([0])).sum().backward()
+    with pytest.raises(RuntimeError, match="rank 1 has a sparse gradient"):
+        sync_gradients(table)
+
+
+def a_wrapped_module_is_refused(rank: int) -> None:
+    wrapped = nn.parallel.DistributedDataParallel(model())
+    with pytest.raises(RuntimeError, match="the module is a DistributedDataParallel, whose back"):
+        sync_gradients(wrapped)
+    with pytest.raises(RuntimeError, match="'0' is a DistributedDataParallel"):
+        sync_gradients(nn.Sequential(wrapped))
+
+
+def test_two_ranks_average_by_hand(tmp_path: Path) -> None:
+    checks = [
+        gradients_are_those_of_one_process,
+        a_list_of_parameters_does_as_well,
+        no_gradient_is_zero_unless_nobody_has_one,
+        a_rank_without_any_gradient_takes_part,
+        dtypes_travel_apart_in_one_collective_each,
+        a_second_call_without_a_backward_is_refused_everywhere,
+        other_parameters_on_another_rank_are_refused_everywhere,
+        a_sparse_gradient_is_refused_everywhere,
+        a_wrapped_module_is_refused,
+    ]
+    run_ranks(checks, tmp_path / "store")
+
+
+def test_it_needs_a_process_group() -> None:
+    with pytest.raises(RuntimeError, match="sync_gradients needs a process group"):
+        sync_gradients(model())
