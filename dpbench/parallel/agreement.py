@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 
 class Entry(NamedTuple):
@@ -25,33 +26,44 @@ def describe(
     buffers: Iterable[tuple[str, Tensor]],
     options: Mapping[str, Any],
 ) -> list[Entry]:
-    """Parameters and buffers in registration order, then the options."""
-    entries = [
+    """The options, then parameters and buffers in registration order."""
+    entries = [Entry("option", name, repr(value)) for name, value in options.items()]
+    entries += [
         Entry("parameter", name, f"{_layout(p)} requires_grad={p.requires_grad}")
         for name, p in parameters
     ]
-    entries += [Entry("buffer", name, f"{tuple(b.shape)} {b.dtype}") for name, b in buffers]
-    return entries + [Entry("option", name, repr(value)) for name, value in options.items()]
+    return entries + [Entry("buffer", name, f"{_shape(b)} {b.dtype}") for name, b in buffers]
 
 
 def require_agreement(
-    mine: Sequence[Entry], group: dist.ProcessGroup, device: torch.device
+    mine: Sequence[Entry],
+    failure: Exception | None,
+    group: dist.ProcessGroup,
+    device: torch.device,
 ) -> None:
     """Compare what every rank of the group holds; a collective.
 
     Args:
         mine: of this rank.
+        failure: why this rank cannot go on, so that the others do not wait for it.
         group: the ranks.
         device: of the module, through which objects travel where the backend is nccl.
 
     Raises:
         RuntimeError: on every rank, with the first parameter, buffer or option that differs and
-            the ranks that have it differently from rank 0.
+            the ranks that have it differently from rank 0; or the failures of other ranks.
     """
     everyone: list[Any] = [None] * dist.get_world_size(group)
     on = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
     with on:
-        dist.all_gather_object(everyone, list(mine), group=group)
+        dist.all_gather_object(everyone, (list(mine), failure and str(failure)), group=group)
+    _require_equal([entries for entries, _ in everyone])
+    reasons = [f"rank {rank}: {reason}" for rank, (_, reason) in enumerate(everyone) if reason]
+    if reasons and failure is None:
+        raise RuntimeError(f"other ranks cannot wrap their module; {'; '.join(reasons)}")
+
+
+def _require_equal(everyone: Sequence[Sequence[Entry]]) -> None:
     for entries in zip_longest(*everyone):
         different = [rank for rank, entry in enumerate(entries) if entry != entries[0]]
         if different:
@@ -72,8 +84,14 @@ def _unequal_counts(everyone: Sequence[Sequence[Entry]]) -> str:
 
 
 def _layout(tensor: Tensor) -> str:
-    strides = "" if tensor.is_contiguous() else f" strides {tensor.stride()}"
-    return f"{tuple(tensor.shape)}{strides} {tensor.dtype}"
+    lazy = is_lazy(tensor)
+    strides = "" if lazy or tensor.is_contiguous() else f" strides {tensor.stride()}"
+    return f"{_shape(tensor)}{strides} {tensor.dtype}"
+
+
+def _shape(tensor: Tensor) -> str:
+    # A lazy parameter has none yet.
+    return "no shape yet" if is_lazy(tensor) else str(tuple(tensor.shape))
 
 
 def _difference(first: Entry | None, other: Entry | None, ranks: list[int]) -> str:

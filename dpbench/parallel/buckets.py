@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,9 +29,9 @@ class BucketCaps:
         Raises:
             ValueError: for none, or one that is not above zero.
         """
-        if not caps_mb or not all(cap > 0 for cap in caps_mb):
+        if not caps_mb or not all(_is_positive(cap) for cap in caps_mb):
             raise ValueError(
-                f"got {', '.join(map(str, caps_mb)) or 'nothing'} for the bucket caps, expected "
+                f"got {', '.join(map(repr, caps_mb)) or 'nothing'} for the bucket caps, expected "
                 "numbers of MiB above 0"
             )
         return cls(tuple(int(cap * 1024**2) for cap in caps_mb))
@@ -46,13 +47,19 @@ class BucketCaps:
             raise ValueError(
                 f"got bucket_cap_mb={cap_mb} and bucket_cap_mb_list={list(caps_mb)}, expected one"
             )
-        if caps_mb is not None:
+        if isinstance(caps_mb, (list, tuple)):
             return cls.from_mebibytes(*caps_mb)
+        if caps_mb is not None:
+            raise TypeError(f"got bucket_cap_mb_list={caps_mb!r}, expected a list of MiB")
         return cls.from_mebibytes(*((1.0, 25.0) if cap_mb is None else (cap_mb,)))
 
     def of(self, number: int) -> int:
         """The cap of a bucket, counted from 0."""
         return self.caps[min(number, len(self.caps) - 1)]
+
+
+def _is_positive(cap: object) -> bool:
+    return isinstance(cap, (int, float)) and not isinstance(cap, bool) and 0 < cap < math.inf
 
 
 def assign_buckets(

@@ -22,7 +22,8 @@ from dpbench.parallel.preconditions import (
     checked_devices,
     member_group,
     refuse,
-    require_trainable,
+    require_type,
+    untrainable_reason,
 )
 from dpbench.parallel.reducer import Reducer, ReducerOptions
 from dpbench.parallel.state_dicts import load_all_or_nothing
@@ -86,7 +87,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         device_ids: Sequence[DeviceLike] | None = None,
         output_device: DeviceLike | None = None,
         dim: int = 0,
-        broadcast_buffers: bool = True,
+        broadcast_buffers: bool | None = None,
         init_sync: bool = True,
         process_group: dist.ProcessGroup | None = None,
         bucket_cap_mb: float | None = None,
@@ -102,33 +103,47 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
     ) -> None:
         super().__init__()
         UnevenInputs.__init__(self)
-        refuse({"check_reduction": check_reduction, **not_offered})
-        if dim != 0:
-            raise ValueError(f"got dim={dim}, but each rank already has its own batch; leave it 0")
+        refuse({"dim": dim, "check_reduction": check_reduction, **not_offered})
+        require_type("module", module, nn.Module)
+        broadcasts = True if broadcast_buffers is None else broadcast_buffers
+        flags = {
+            "broadcast_buffers": broadcasts,
+            "init_sync": init_sync,
+            "find_unused_parameters": find_unused_parameters,
+            "static_graph": static_graph,
+        }
+        for name, flag in flags.items():
+            require_type(name, flag, bool)
         self.process_group = member_group(process_group, device_mesh)
         if device_mesh is not None:
             self.device_mesh = device_mesh
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        require_trainable(module, self.parameters_to_ignore)
         self.device, self.output_device = checked_devices(module, device_ids, output_device)
         self.device_ids = list(device_ids) if device_ids else None
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.static_graph = static_graph
         self.forward_sync_buffers = (
-            broadcast_buffers if forward_sync_buffers is None else forward_sync_buffers
+            broadcasts if forward_sync_buffers is None else forward_sync_buffers
         )
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
         self.broadcast_bytes = 0
-        self.bucket_bytes_cap_list = [int(mb * 1024**2) for mb in bucket_cap_mb_list or ()]
         self._caps = BucketCaps.chosen(bucket_cap_mb, bucket_cap_mb_list)
+        self.bucket_bytes_cap_list = list(self._caps.caps) if bucket_cap_mb_list else []
         self._hook: tuple[object, Callable[..., Any]] | None = None
         self.module = module
         # Decided once, as looking for buffers at each step costs more than it can find.
         self._has_buffers = any(True for _ in self._buffers_here())
+        untrainable = untrainable_reason(module, self.parameters_to_ignore)
         if init_sync:
-            self._make_equal(with_buffers=broadcast_buffers)
+            self._require_agreement(untrainable, with_buffers=broadcasts)
+        if untrainable is not None:
+            raise untrainable
+        if init_sync:
+            buffers = self._buffers_here() if broadcasts else ()
+            tensors = [tensor for _, tensor in (*self._parameters_here(), *buffers)]
+            broadcast_coalesced(tensors, self.process_group)
         self._build_reducer()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -202,7 +217,8 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
     @property
     def join_device(self) -> torch.device:
         """That of the first parameter; for torch.distributed.algorithms.Join."""
-        return next(self.module.parameters()).device
+        first = next(self.module.parameters(), None)
+        return torch.device("cpu") if first is None else first.device
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(
@@ -271,19 +287,17 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             if name not in self.parameters_to_ignore:
                 yield name, buffer
 
-    def _make_equal(self, *, with_buffers: bool) -> None:
-        """Rank 0's values on all ranks, after all have shown that they fit."""
+    def _require_agreement(self, failure: Exception | None, *, with_buffers: bool) -> None:
+        """All ranks must have the same model, and none a reason not to train it."""
         options = {
-            "bucket_cap_mb": self._caps,
+            "bucket caps": self._caps,
             "forward_sync_buffers": self.forward_sync_buffers,
             "find_unused_parameters": self.find_unused_parameters,
             "static_graph": self.static_graph,
         }
-        parameters = list(self._parameters_here())
-        buffers = list(self._buffers_here()) if with_buffers else []
-        device = parameters[0][1].device
-        require_agreement(describe(parameters, buffers, options), self.process_group, device)
-        broadcast_coalesced([t for _, t in [*parameters, *buffers]], self.process_group)
+        buffers = self._buffers_here() if with_buffers else ()
+        mine = describe(self._parameters_here(), buffers, options)
+        require_agreement(mine, failure, self.process_group, self.join_device)
 
     def _build_reducer(self) -> None:
         sparse = [

@@ -15,7 +15,9 @@ UNUSED = (
     "module has parameters that were not used in producing loss, or that a backward failed. You "
     "can allow the former by passing the keyword argument `find_unused_parameters=True` to "
     "`DistributedDataParallel`, and avoid it by making sure that all parameters take part in the "
-    "outputs and all `forward` function outputs participate in calculating loss."
+    "outputs and all `forward` function outputs participate in calculating loss. To see the "
+    "collectives of each rank, set the environment variable TORCH_DISTRIBUTED_DEBUG to either INFO "
+    "or DETAIL."
 )
 CHANGED = (
     "training graph has changed in this iteration, e.g., one parameter is used in first "

@@ -13,6 +13,7 @@ from torch.nn.parameter import UninitializedParameter
 from dpbench.parallel.devices import DeviceLike, parse_device
 
 NOT_OFFERED: dict[str, tuple[Any, str]] = {
+    "dim": (0, "each rank has its own batch already"),
     "check_reduction": (False, "torch deprecated it; an unfinished reduction always raises"),
     "delay_all_reduce_named_params": (None, "every parameter is reduced with its bucket"),
     "param_to_hook_all_reduce": (None, "every parameter is reduced with its bucket"),
@@ -41,6 +42,15 @@ def refuse(arguments: Mapping[str, Any]) -> None:
             )
 
 
+def require_type(name: str, value: object, expected: type) -> None:
+    """
+    Raises:
+        TypeError: the value is of another type.
+    """
+    if not isinstance(value, expected):
+        raise TypeError(f"got {name}={value!r}, expected a {expected.__name__}")
+
+
 def member_group(
     group: dist.ProcessGroup | None, mesh: dist.device_mesh.DeviceMesh | None
 ) -> dist.ProcessGroup:
@@ -53,6 +63,7 @@ def member_group(
     if mesh is not None:
         if group is not None:
             raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
+        require_type("device_mesh", mesh, dist.device_mesh.DeviceMesh)
         if mesh.ndim != 1:
             raise RuntimeError(f"Only 1D device mesh is supported, but got {mesh}.")
         group = mesh.get_group(mesh_dim=0)
@@ -62,37 +73,40 @@ def member_group(
     return chosen
 
 
-def require_trainable(module: nn.Module, ignored: set[str]) -> None:
-    """
-    Raises:
-        RuntimeError: nothing to train, or nothing yet.
-        ValueError: on several kinds of device, or batch statistics over ranks on the CPU.
-    """
+def untrainable_reason(module: nn.Module, ignored: set[str]) -> Exception | None:
+    """Why the module cannot be trained over ranks; None if it can."""
     named = [(name, p) for name, p in module.named_parameters() if name not in ignored]
     if not any(parameter.requires_grad for _, parameter in named):
-        raise RuntimeError(
+        return RuntimeError(
             "DistributedDataParallel is not needed when a module doesn't have any parameter that "
             "requires a gradient."
         )
     if any(isinstance(parameter, UninitializedParameter) for _, parameter in named):
-        raise RuntimeError(
+        return RuntimeError(
             "Modules with uninitialized parameters can't be used with `DistributedDataParallel`. "
             "Run a dummy forward pass to correctly initialize the modules"
         )
     kinds = {parameter.device.type for _, parameter in named}
     if len(kinds) > 1:
-        raise ValueError(
+        return ValueError(
             "DistributedDataParallel's input module must be on the same type of devices, but "
             f"input module parameters locate in {kinds}."
         )
+    if not kinds <= {"cpu", "cuda"}:
+        return ValueError(
+            f"got parameters on {kinds.pop()!r}, expected the CPU or CUDA; give them memory first"
+        )
     if kinds == {"cpu"} and any(isinstance(m, nn.SyncBatchNorm) for m in module.modules()):
-        raise ValueError("SyncBatchNorm layers only work with GPU modules")
+        return ValueError("SyncBatchNorm layers only work with GPU modules")
+    return None
 
 
 def checked_devices(
     module: nn.Module, device_ids: Sequence[DeviceLike] | None, output_device: DeviceLike | None
 ) -> tuple[torch.device | None, torch.device | None]:
     """Where to move inputs and outputs; None leaves them."""
+    if isinstance(device_ids, str) or not (device_ids is None or isinstance(device_ids, Sequence)):
+        raise TypeError(f"got device_ids={device_ids!r}, expected None or a list with one device")
     if device_ids is not None and len(device_ids) > 1:
         raise ValueError(
             "device_ids can only be None or contain a single element, but got "

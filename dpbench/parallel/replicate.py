@@ -159,17 +159,13 @@ def clone(module: nn.Module, twins: dict[int, Any]) -> nn.Module:
             raise TypeError(f"a {type(original).__name__} cannot be cloned for the replicas")
         twins[id(original)] = type(original).__new__(type(original))
     for original in originals:
-        twin: nn.Module = twins[id(original)]
-        # Into __dict__, because Module.__setattr__ needs what is only now being set.
-        twin.__dict__.update(
-            {
-                name: value if name in _SHARED else _counterpart(value, twins)
-                for name, value in original.__dict__.items()
-            }
-        )
+        state = original.__dict__.copy()
+        for name in state.keys() - _SHARED:
+            state[name] = _counterpart(state[name], twins)
         for name in ("_parameters", "_buffers", "_modules"):
-            parts = original.__dict__[name]
-            twin.__dict__[name] = {k: twins.get(id(v), v) for k, v in parts.items()}
+            state[name] = {k: twins.get(id(v), v) for k, v in state[name].items()}
+        # Into __dict__, because Module.__setattr__ needs what is only now being set.
+        twins[id(original)].__dict__.update(state)
     return twins[id(module)]  # type: ignore[no-any-return]
 
 

@@ -93,6 +93,7 @@ class WorkerPool:
         self.devices = tuple(devices)
         self.threads_per_replica = threads_per_replica
         self._workers: list[_Worker] = []
+        self._starting = threading.Lock()  # replicas of a wrapper around this one share the pool
         weakref.finalize(self, _stop, self._workers)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -109,7 +110,8 @@ class WorkerPool:
             The failure of the lowest index, of the same type where that can be made from a
             message, "Caught {type} in replica {index} on device {device}." and its traceback.
         """
-        self._start()
+        with self._starting:
+            self._start()
         tasks = {index: _Task(job) for index, job in jobs.items()}
         for index, task in tasks.items():
             self._workers[index].tasks.put(task)

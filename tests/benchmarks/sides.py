@@ -7,7 +7,7 @@ them alike, which it does not where each has a process, and its luck with memory
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -99,7 +99,7 @@ def _training(
     return lambda: trainer.step(batch)
 
 
-def _take_turns(sides: Mapping[str, Step], load: Load, barrier: Callable[[], None]) -> Seconds:
+def _take_turns(sides: dict[str, Step], load: Load, barrier: Callable[[], None]) -> Seconds:
     gc.disable()  # a collection would fall on one side
     for step in sides.values():
         for _ in range(WARMUP_STEPS):

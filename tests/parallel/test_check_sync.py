@@ -120,7 +120,8 @@ def a_sub_group_compares_its_own_ranks(rank: int) -> None:
             check_sync(module, process_group=group)
 
 
-def test_three_ranks_compare_what_they_hold(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_three_ranks_compare_what_they_hold(tmp_path: Path, backend: str) -> None:
     checks = [
         equal_modules_pass,
         a_weight_that_differs_is_named,
@@ -132,7 +133,7 @@ def test_three_ranks_compare_what_they_hold(tmp_path: Path) -> None:
         many_differences_are_counted,
         a_sub_group_compares_its_own_ranks,
     ]
-    run_ranks(checks, tmp_path / "store", world_size=3)
+    run_ranks(checks, tmp_path / "store", world_size=3, backend=backend)
 
 
 def test_it_needs_a_process_group() -> None:

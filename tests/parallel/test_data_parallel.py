@@ -603,7 +603,7 @@ def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
         parallel(perceptron(), 2, loss_key=1.0)
     with pytest.raises(TypeError, match="cache=1"):
         parallel(perceptron(), 2, cache=1)
-    with pytest.raises(TypeError, match="module=.*expected a torch.nn.Module"):
+    with pytest.raises(TypeError, match=r"module=.*expected a torch\.nn\.Module"):
         DataParallel(perceptron, ["cpu"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cuda:77"):
         parallel(perceptron(), 2, output_device="cuda:77")

@@ -73,11 +73,12 @@ def a_batch_that_fails_on_one_rank_is_skipped_on_all(rank: int) -> None:
         check_sync(module, gradients=True)
 
 
-def test_two_ranks_decide_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_two_ranks_decide_together(tmp_path: Path, backend: str) -> None:
     checks = [
         a_flag_of_one_rank_counts_for_all,
         a_sub_group_decides_for_itself,
         what_is_no_bool_is_refused,
         a_batch_that_fails_on_one_rank_is_skipped_on_all,
     ]
-    run_ranks(checks, tmp_path / "store")
+    run_ranks(checks, tmp_path / "store", backend=backend)

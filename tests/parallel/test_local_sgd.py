@@ -116,7 +116,8 @@ def a_wrapped_module_is_refused(rank: int) -> None:
         LocalSGD(nn.parallel.DistributedDataParallel(model()), every=2)
 
 
-def test_two_ranks_train_alone_and_average(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_two_ranks_train_alone_and_average(tmp_path: Path, backend: str) -> None:
     checks = [
         every_step_with_sgd_is_what_ddp_does,
         every_third_step_is_the_mean_of_what_each_rank_did_alone,
@@ -125,7 +126,7 @@ def test_two_ranks_train_alone_and_average(tmp_path: Path) -> None:
         another_interval_on_another_rank_is_refused,
         a_wrapped_module_is_refused,
     ]
-    run_ranks(checks, tmp_path / "store")
+    run_ranks(checks, tmp_path / "store", backend=backend)
 
 
 @pytest.mark.parametrize("every", [0, -1, 2.0, True, None])

@@ -94,7 +94,7 @@ def test_buffers_are_copied_for_all_replicas_but_the_first() -> None:
 
 
 def test_a_script_module_is_refused() -> None:
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="script"):
         scripted = torch.jit.script(nn.Linear(2, 2))
     with pytest.raises(TypeError, match="ScriptModule cannot be cloned"):
         Replicator(DEVICES).replicate(nn.Sequential(scripted), 2)

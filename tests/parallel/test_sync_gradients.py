@@ -123,7 +123,8 @@ def a_wrapped_module_is_refused(rank: int) -> None:
         sync_gradients(nn.Sequential(wrapped))
 
 
-def test_two_ranks_average_by_hand(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_two_ranks_average_by_hand(tmp_path: Path, backend: str) -> None:
     checks = [
         gradients_are_those_of_one_process,
         a_list_of_parameters_does_as_well,
@@ -135,7 +136,7 @@ def test_two_ranks_average_by_hand(tmp_path: Path) -> None:
         a_sparse_gradient_is_refused_everywhere,
         a_wrapped_module_is_refused,
     ]
-    run_ranks(checks, tmp_path / "store")
+    run_ranks(checks, tmp_path / "store", backend=backend)
 
 
 def test_it_needs_a_process_group() -> None:

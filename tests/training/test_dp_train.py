@@ -195,7 +195,7 @@ def test_infinite_losses_can_be_recorded_instead() -> None:
     assert [math.isnan(loss) for loss in result.loss_history] == hit
     assert result.skipped_steps == sum(hit) == 2
     assert all(value.isfinite().all() for value in result.params.values())
-    with pytest.raises(NonFinite, match="replica [01], samples") as caught:
+    with pytest.raises(NonFinite, match=r"replica [01], samples") as caught:
         run(**options)
     assert caught.value.samples == (3,)
     assert hit[caught.value.iteration - 1]

@@ -93,7 +93,7 @@ def seed_with_3_fourth() -> int:
 
 
 def test_what_cannot_go_to_a_process_is_refused() -> None:
-    with pytest.raises(TypeError, match="mode='processes' sends.*top of a module"):
+    with pytest.raises(TypeError, match=r"mode='processes' sends.*top of a module"):
         run(mode="processes", forward_fn=lambda model, sample: model(sample[0]))
     with pytest.raises(ValueError, match="got on_step, on_broadcast with mode='processes'"):
         run(mode="processes", on_step=print, on_broadcast=print)

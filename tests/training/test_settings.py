@@ -119,13 +119,13 @@ def test_models_that_differ_are_refused_with_the_difference() -> None:
 @pytest.mark.parametrize(
     ("forward_fn", "kind", "message"),
     [
-        (lambda m, s: m(s[0]).expand(2), ValueError, r"shape \(2,\) in iteration 1, replica 0, sample"),
-        (lambda m, s: 1.0, TypeError, r"the loss 1\.0 in iteration 1, replica 0, sample"),
-        (lambda m, s: s[1].sum(), ValueError, "without a gradient in iteration 1, replica 0, sample"),
+        (lambda m, s: m(s[0]).expand(2), ValueError, r"a loss of shape \(2,\)"),
+        (lambda m, s: 1.0, TypeError, r"the loss 1\.0"),
+        (lambda m, s: s[1].sum(), ValueError, "a loss without a gradient"),
     ],
-)  # fmt: skip
+)
 def test_a_loss_that_cannot_be_used_is_located(
     forward_fn: Any, kind: type[Exception], message: str
 ) -> None:
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=f"{message} in iteration 1, replica 0, sample"):
         run(forward_fn=forward_fn, loss_fn=None)

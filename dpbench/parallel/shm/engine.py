@@ -14,7 +14,7 @@ import time
 
 import torch.distributed as dist
 
-from dpbench.parallel.shm.lane import HARMLESS, Lane, block, break_group, require_hope
+from dpbench.parallel.shm.lane import HARMLESS, Ended, Lane, block, break_group, require_hope
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.work import Work
 
@@ -36,18 +36,28 @@ class Engine:
         self._lanes: dict[Lane, None] = {}
         self._guard = threading.Lock()
         self._waiters = 0
-        self._thread: threading.Thread | None = None
+        # Threads that look after the rest: one looks, others are parked or within a callback.
+        self._threads: list[threading.Thread] = []
+        self._parked = 0
+        self._baton = threading.Semaphore(0)
         self._pending = threading.Event()
         self._hurry = threading.Event()
         self._stopping = False
+        self._pid = os.getpid()
 
     def submit(self, lane: Lane, work: Work) -> None:
         """Issue an operation and do what can be done at once."""
         lane.queue.append(work)
         self._lanes[lane] = None
-        lane.step()
+        self.poll(lane)
         if not work.done:
             self._look_after()
+
+    def poll(self, lane: Lane) -> None:
+        """Get on with one lane without waiting."""
+        ended: list[Ended] = []
+        lane.step(ended)
+        _finish(ended)
 
     def run(
         self, lane: Lane, member: Member, name: str, steps: Steps[None], timeout: float
@@ -73,12 +83,11 @@ class Engine:
             torch.distributed.DistBackendError: it is not, after the timeout.
         """
         limit = None if timeout is None else time.monotonic() + timeout
-        with self._guard:
-            self._waiters += 1
+        spins, look = 0, FIRST_LOOK
+        self._count_waiter(1)
         try:
-            spins, look = 0, FIRST_LOOK
             while not work.done:
-                if self.step():
+                if self.step(waiting=True):
                     spins, look = 0, FIRST_LOOK
                 elif spins < SPINS:
                     spins += 1
@@ -87,24 +96,38 @@ class Engine:
                 else:
                     lane.block(look if len(self._lanes) == 1 else BUSY_LOOK)
                     look = min(2 * look, LAST_LOOK)
-                    lane.watch()
+                    self.watch()
                     if limit is not None and time.monotonic() > limit and not work.done:
                         raise dist.DistBackendError(f"{work.name} took longer than {timeout:g} s")
         finally:
-            with self._guard:
-                self._waiters -= 1
+            self._count_waiter(-1)
 
-    def step(self) -> bool:
-        """Get on with all pending operations without waiting; whether any moved."""
-        moved = False
-        for lane in list(self._lanes):
-            moved |= lane.step()
-            if not lane.queue:
-                self._lanes.pop(lane, None)
-                # Another thread may have issued an operation in between.
-                if lane.queue:
-                    self._lanes[lane] = None
+    def step(self, *, waiting: bool = False) -> bool:
+        """Get on with all pending operations without waiting.
+
+        Args:
+            waiting: whether the caller is counted among those who wait.
+
+        Returns:
+            Whether anything has moved.
+        """
+        ended: list[Ended] = []
+        moved = self._advance(ended)
+        # A callback may wait for another operation, which then is the thread's business.
+        aside = waiting and any(work.has_future for work, _ in ended)
+        if aside:
+            self._count_waiter(-1)
+        _finish(ended)
+        if aside:
+            self._count_waiter(1)
         return moved
+
+    def watch(self) -> None:
+        """Fail all that is pending and waits in vain."""
+        ended: list[Ended] = []
+        for lane in list(self._lanes):
+            lane.watch(ended)
+        _finish(ended)
 
     def hurry(self) -> None:
         """Somebody waits for a future: the thread is to block on flags rather than sleep."""
@@ -120,7 +143,7 @@ class Engine:
                 if spins > SPINS:
                     block(waiting, BUSY_LOOK if self._lanes else look)
                     look = min(2 * look, LAST_LOOK)
-                    self.step()
+                    self._step_within()
                     require_hope(member, name, waiting, deadline)
                 elif spins % YIELD_EVERY == 0:
                     os.sched_yield()
@@ -130,24 +153,54 @@ class Engine:
             break_group(member, name, error)
             raise
 
+    def _step_within(self) -> None:
+        """As `step`, for one who is within an operation: no callback may hold that up."""
+        ended: list[Ended] = []
+        self._advance(ended)
+        if any(work.has_future for work, _ in ended):
+            threading.Thread(target=_finish, args=(ended,), daemon=True).start()
+        else:
+            _finish(ended)
+
+    def _advance(self, ended: list[Ended]) -> bool:
+        moved = False
+        for lane in list(self._lanes):
+            moved |= lane.step(ended)
+            if not lane.queue:
+                self._lanes.pop(lane, None)
+                # Another thread may have issued an operation in between.
+                if lane.queue:
+                    self._lanes[lane] = None
+        return moved
+
+    def _count_waiter(self, change: int) -> None:
+        with self._guard:
+            self._waiters += change
+
     def _look_after(self) -> None:
-        if self._thread is None:
+        if not self._threads:
             with self._guard:
-                if self._thread is None:
-                    self._thread = threading.Thread(
-                        target=self._live, name="dpbench-shm", daemon=True
-                    )
-                    self._thread.start()
+                if not self._threads:
                     atexit.register(self._stop)
+                    self._start_thread()
         self._pending.set()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._live, name="dpbench-shm", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _stop(self) -> None:
         """At exit: a thread must not be inside torch when the interpreter goes."""
+        if os.getpid() != self._pid:
+            return
         self._stopping = True
         self._pending.set()
         self._hurry.set()
-        if self._thread is not None:
-            self._thread.join(timeout=1.0)
+        for thread in self._threads:
+            self._baton.release()
+        for thread in self._threads:
+            thread.join(timeout=1.0)
 
     def _live(self) -> None:
         while not self._stopping:
@@ -156,25 +209,54 @@ class Engine:
                 if not self._lanes:
                     self._pending.wait()
                     continue
-            if self._waiters == 0:
-                while self.step() and not self._stopping:
-                    pass
-                for lane in list(self._lanes):
-                    lane.watch()
-            self._rest()
+            if self._waiters or not self._look():
+                self._rest()
+
+    def _look(self) -> bool:
+        """Get on with everything; whether anything has moved."""
+        ended: list[Ended] = []
+        moved = self._advance(ended)
+        if any(work.has_future for work, _ in ended):
+            # A callback may take its time, or wait for another operation.
+            self._pass_the_baton()
+            _finish(ended)
+            self._park()
+        else:
+            _finish(ended)
+        if not moved:
+            self.watch()
+        return moved
+
+    def _pass_the_baton(self) -> None:
+        with self._guard:
+            if self._parked:
+                self._parked -= 1
+                self._baton.release()
+            else:
+                self._start_thread()
+
+    def _park(self) -> None:
+        with self._guard:
+            self._parked += 1
+        self._baton.acquire()
 
     def _rest(self) -> None:
         """Until the next look; at a flag, if somebody waits for it out of our sight."""
+        self._hurry.clear()
         lanes = list(self._lanes)
-        urgent = [lane for lane in lanes if lane.queue and any(w.urgent for w in list(lane.queue))]
+        urgent = [lane for lane in lanes if any(work.urgent for work in list(lane.queue))]
         if urgent and self._waiters == 0:
             urgent[0].block(LAST_LOOK if len(lanes) == 1 else BUSY_LOOK)
         else:
-            self._hurry.clear()
             self._hurry.wait(INTERVAL)
 
 
 _engine = Engine()
+
+
+def _finish(ended: list[Ended]) -> None:
+    for work, error in ended:
+        work.finish(error)
 
 
 def engine() -> Engine:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
 
 import torch.distributed as dist
 
@@ -18,6 +17,8 @@ from dpbench.parallel.shm.work import Work
 HARMLESS = (Mismatch, OSError)
 # A wait for what is not one flag, such as a copy on another device.
 _NAP = 100e-6
+
+Ended = tuple[Work, BaseException | None]
 
 
 class Lane:
@@ -47,27 +48,27 @@ class Lane:
     def release(self) -> None:
         self._lock.release()
 
-    def step(self) -> bool:
+    def step(self, ended: list[Ended]) -> bool:
         """Get on with the first operations as far as possible without waiting.
+
+        Args:
+            ended: gets the operations that have ended. Their works are to be finished without
+                any lock, as a callback may issue the next operation.
 
         Returns:
             Whether anything has moved.
         """
         if not self.queue or not self._lock.acquire(blocking=False):
             return False
-        ended: list[tuple[Work, BaseException | None]] = []
         try:
-            moved = self._advance(ended)
+            return self._advance(ended)
         finally:
             self._lock.release()
-        _finish(ended)
-        return moved
 
-    def watch(self) -> None:
+    def watch(self, ended: list[Ended]) -> None:
         """Fail what waits in vain: for a rank that is gone, or beyond its deadline."""
         if not self.queue or not self._lock.acquire(blocking=False):
             return
-        ended: list[tuple[Work, BaseException | None]] = []
         try:
             if self.queue:
                 work = self.queue[0]
@@ -78,13 +79,12 @@ class Lane:
                     self._fail(ended, error)
         finally:
             self._lock.release()
-        _finish(ended)
 
     def block(self, seconds: float) -> None:
         """Return when the first operation may get on, or after a time."""
         block(self._waiting, seconds)
 
-    def _advance(self, ended: list[tuple[Work, BaseException | None]]) -> bool:
+    def _advance(self, ended: list[Ended]) -> bool:
         moved = False
         while self.queue:
             if self._member.broken:
@@ -109,15 +109,9 @@ class Lane:
             moved = True
         return moved
 
-    def _fail(self, ended: list[tuple[Work, BaseException | None]], error: BaseException) -> None:
+    def _fail(self, ended: list[Ended], error: BaseException) -> None:
         ended.extend((work, error) for work in self.queue)
         self.queue.clear()
-
-
-def _finish(ended: Iterable[tuple[Work, BaseException | None]]) -> None:
-    # Without the lane's lock: a callback may issue the next operation.
-    for work, error in ended:
-        work.finish(error)
 
 
 def block(waiting: Waiting, seconds: float) -> None:

@@ -56,11 +56,6 @@ class Mailbox:
         lane = self._lane_of(-1 if sender is None else sender, tag)
         return self._issuer.issue("recv", steps, lane, targets=[target], results=[tensor])
 
-    def step(self) -> None:
-        """Get on with all messages without waiting."""
-        for lane in (*self._sending.values(), *self._receiving.values()):
-            lane.step()
-
     def _lane_of(self, sender: int, tag: int) -> Lane:
         if len(self._receiving) > _LANES:
             self._receiving = {key: lane for key, lane in self._receiving.items() if lane.queue}

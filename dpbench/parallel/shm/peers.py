@@ -47,21 +47,26 @@ class Peers:
             rank: this one, which is not watched.
 
         Raises:
-            ProcessLookupError: one of them is gone already.
+            OSError: one of them is gone already, or no more descriptors can be had.
         """
         self.pids = list(pids)
         self._rank_of: dict[int, int] = {}
-        self._poll = select.poll()
-        for peer, pid in enumerate(pids):
-            if peer != rank:
-                # Readable from the end of the process on, even before its parent has noticed.
-                descriptor = os.pidfd_open(pid)
-                self._rank_of[descriptor] = peer
-                self._poll.register(descriptor, select.POLLIN)
+        try:
+            for peer, pid in enumerate(pids):
+                if peer != rank:
+                    self._rank_of[os.pidfd_open(pid)] = peer
+        except OSError:
+            self.close()
+            raise
 
     def ended(self) -> set[int]:
         """The ranks whose processes have ended."""
-        return {self._rank_of[descriptor] for descriptor, _ in self._poll.poll(0)}
+        # Made anew each time, as several threads may ask at once.
+        poll, rank_of = select.poll(), self._rank_of
+        for descriptor in rank_of:
+            # Readable from the end of the process on, even before its parent has noticed.
+            poll.register(descriptor, select.POLLIN)
+        return {rank_of[descriptor] for descriptor, _ in poll.poll(0)}
 
     def is_stopped(self, rank: int) -> bool:
         """Whether the process is stopped, by SIGSTOP or a debugger."""
@@ -73,7 +78,6 @@ class Peers:
 
     def close(self) -> None:
         """Forget them."""
-        for descriptor in self._rank_of:
-            self._poll.unregister(descriptor)
+        descriptors, self._rank_of = self._rank_of, {}
+        for descriptor in descriptors:
             os.close(descriptor)
-        self._rank_of = {}

@@ -16,6 +16,7 @@ from torch import Tensor
 from dpbench.parallel.shm import exchanges, reductions
 from dpbench.parallel.shm.arena import Arena, allocate
 from dpbench.parallel.shm.descriptor import pack
+from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.mailbox import Mailbox
 from dpbench.parallel.shm.meeting import join
@@ -75,7 +76,7 @@ class ShmProcessGroup(dist.ProcessGroup):
 
     def poll(self) -> None:
         """Get on with pending collectives without waiting; cheap when there are none."""
-        self._issuer.collectives.step()
+        engine().poll(self._issuer.collectives)
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         opts = opts or dist.AllreduceOptions()
@@ -258,8 +259,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         What is pending fails, here and at the ranks that need this one for it.
         """
         self._member.broken = self._member.broken or "it has been destroyed"
-        self._issuer.collectives.step()
-        self._mailbox.step()
+        engine().step()
         self._close()
 
     def abort(self) -> None:

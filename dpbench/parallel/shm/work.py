@@ -81,6 +81,11 @@ class Work(dist.Work):
         self._future: Future[list[Tensor]] | None = None
         self._lock = threading.Lock()
 
+    @property
+    def has_future(self) -> bool:
+        """Whether finishing may run callbacks, which may take their time."""
+        return self._future is not None
+
     def finish(self, error: BaseException | None = None) -> None:
         """The operation has ended; callbacks of the future run here."""
         with self._lock:

@@ -1,0 +1,138 @@
+"""Groups come and go; where they cannot be, an error says so."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from dpbench.parallel.shm import peers
+from tests.parallel.ranks import run_ranks
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import dpbench; import torch.distributed as dist",
+        "import torch.distributed as dist; import dpbench",
+        "import torch; import dpbench.parallel; dist = torch.distributed",
+    ],
+)
+def test_the_backend_is_known_after_the_import(imports: str) -> None:
+    code = (
+        f"{imports}; import torch\n"
+        "dist.init_process_group('shm', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "t = torch.ones(3); dist.all_reduce(t); print(dist.get_backend(), t.tolist())\n"
+        "dist.destroy_process_group()"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert finished.stdout == "shm [1.0, 1.0, 1.0]\n"
+
+
+def test_the_import_leaves_torch_alone() -> None:
+    code = (
+        "import sys, dpbench; assert 'torch' not in sys.modules; finders = len(sys.meta_path)\n"
+        "import torch.distributed; assert len(sys.meta_path) == finders - 1\n"
+        "import inspect; assert 'def ' in inspect.getsource(torch.distributed)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _resources() -> tuple[int, int, int]:
+    gc.collect()
+    with open("/proc/self/maps") as maps:  # noqa: PTH123 - a file of the kernel
+        mapped = sum("memfd" in line for line in maps)
+    return len(os.listdir("/proc/self/fd")), mapped, threading.active_count()
+
+
+def _three_hundred_groups(rank: int) -> None:
+    before = None
+    for number in range(300):
+        group = dist.new_group(backend="shm")
+        dist.all_reduce(torch.ones(3), group=group)
+        if number % 10 == 0:
+            dist.all_reduce(torch.ones(30_000), group=group, async_op=True).wait()
+        dist.destroy_process_group(group)
+        del group
+        before = before or _resources()
+    assert _resources() == before
+
+
+@pytest.mark.slow
+def test_destroyed_groups_leave_nothing(tmp_path: Path) -> None:
+    run_ranks(_three_hundred_groups, tmp_path / "store", 2, backend="shm")
+
+
+def _forks(rank: int) -> None:
+    pending = dist.all_reduce(torch.ones(100_000), async_op=True)
+    child = os.fork()
+    if child == 0:
+        try:
+            dist.all_reduce(torch.ones(3))
+        except RuntimeError as error:
+            gc.collect()
+            os._exit(0 if "belongs to process" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    pending.wait()
+    dist.all_reduce(tensor := torch.ones(100_000))
+    assert (tensor == 2).all()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_does_no_harm(tmp_path: Path) -> None:
+    run_ranks(_forks, tmp_path / "store", 2, backend="shm")
+
+
+def _on_another_host(rank: int) -> None:
+    real = peers.Identity.of_this_process
+
+    def elsewhere(memory: int) -> peers.Identity:
+        identity = real(memory)
+        return peers.Identity("far-away", "other", identity.namespace, identity.pid, memory)
+
+    if rank == 1:
+        peers.Identity.of_this_process = elsewhere  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match=r"rank 1 is on another host \(far-away\).*use gloo or"):
+        dist.new_group(backend="shm")
+
+
+def test_ranks_on_two_hosts_are_refused_everywhere(tmp_path: Path) -> None:
+    run_ranks(_on_another_host, tmp_path / "store", 2, backend="shm")
+
+
+def _pending_at_the_end(rank: int) -> None:
+    dist.all_reduce(torch.ones(1_000_000), async_op=True)
+    dist.all_reduce(torch.ones(10), async_op=True)
+
+
+def test_work_that_nobody_waits_for_gets_done(tmp_path: Path) -> None:
+    run_ranks(_pending_at_the_end, tmp_path / "store", 2, backend="shm")
+
+
+def _bad_arguments(rank: int) -> None:
+    with pytest.raises(ValueError, match="takes dense tensors, got layout torch.sparse_coo"):
+        dist.broadcast(torch.ones(3).to_sparse(), 0)
+    with pytest.raises(ValueError, match="got 1 tensors, expected one for each of the 2 ranks"):
+        dist.all_gather([torch.ones(3)], torch.ones(3))
+    with pytest.raises(ValueError, match="for rank 1 has 4 × torch.float32, expected 3 ×"):
+        dist.all_gather([torch.ones(3), torch.ones(4)], torch.ones(3))
+    with pytest.raises(ValueError, match="got 5 × torch.float32 for all ranks and 3 ×"):
+        dist.all_gather_single(torch.ones(5), torch.ones(3))
+    with pytest.raises(ValueError, match=r"got split sizes \[1, 1\].* the 3 rows"):
+        dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 1], [1, 2])
+    with pytest.raises(ValueError, match="cannot reduce torch.float32 with BAND"):
+        dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND)
+
+
+def test_bad_arguments_are_errors_at_once(tmp_path: Path) -> None:
+    run_ranks(_bad_arguments, tmp_path / "store", 2, backend="shm")

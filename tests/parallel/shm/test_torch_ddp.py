@@ -1,0 +1,109 @@
+"""torch's own DistributedDataParallel on a shm group: the same gradients as on gloo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.parallel.ranks import run_ranks
+from tests.parallel.shm.cases import same_bits
+
+STEPS = 4
+
+
+class _Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(20, 300)
+        self.norm = nn.BatchNorm1d(300)
+        self.last = nn.Linear(300, 5)
+        self.sometimes = nn.Linear(5, 5)
+
+    def forward(self, inputs: Tensor, *, all_of_it: bool = True) -> Tensor:
+        outputs = self.last(self.norm(self.first(inputs)).relu())
+        return self.sometimes(outputs) if all_of_it else outputs
+
+
+def _train(
+    rank: int,
+    group: dist.ProcessGroup,
+    *,
+    hook: Callable[[DistributedDataParallel, dist.ProcessGroup], None] | None = None,
+    batches: int = STEPS,
+    uneven: bool = False,
+    skip: bool = False,
+    bucket_cap_mb: float = 0.01,
+    **options: Any,
+) -> list[Tensor]:
+    """All gradients of all steps."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(
+        _Model(), process_group=group, bucket_cap_mb=bucket_cap_mb, **options
+    )
+    if hook is not None:
+        hook(model, group)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(rank)
+    gradients = []
+    with Join([model], enable=uneven):
+        for step in range(batches + (rank if uneven else 0)):
+            optimizer.zero_grad()
+            outputs = model(torch.randn(8, 20), all_of_it=not (skip and step % 2))
+            outputs.square().mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            gradients += [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    return gradients
+
+
+def _fp16(model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
+    model.register_comm_hook(group, default_hooks.fp16_compress_hook)
+
+
+def _power_sgd(model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
+    state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=1, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "views": {"gradient_as_bucket_view": True},
+    "static": {"static_graph": True},
+    "unused": {"find_unused_parameters": True, "skip": True},
+    "fp16": {"hook": _fp16},
+    # One bucket: with more, the order of its collectives depends on the timing of callbacks.
+    "power": {"hook": _power_sgd, "bucket_cap_mb": 25},
+    "uneven": {"uneven": True},
+}
+
+
+def _all_options(rank: int) -> None:
+    gloo = dist.new_group(backend="gloo")
+    for name, options in OPTIONS.items():
+        ours = _train(rank, dist.group.WORLD, **options)
+        theirs = _train(rank, gloo, **options)
+        assert ours, name
+        for one, other in zip(ours, theirs, strict=True):
+            assert same_bits(one, other), name
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torch_ddp_gets_gloos_gradients_bit_for_bit(tmp_path: Path) -> None:
+    run_ranks(_all_options, tmp_path / "store", 2, backend="shm")
+
+
+def _different_models(rank: int) -> None:
+    with pytest.raises(RuntimeError, match="expects same model across all ranks"):
+        DistributedDataParallel(nn.Linear(3, 3, bias=rank == 0))
+
+
+def test_torch_ddp_finds_a_different_model(tmp_path: Path) -> None:
+    run_ranks(_different_models, tmp_path / "store", 2, backend="shm")
