@@ -147,8 +147,9 @@ class Bucket:
         return [self.indices[place] for place in self._absent]
 
     def clear(self) -> None:
-        """Zeros in the place of gradients, which stay what they are."""
+        """Zeros in the place of gradients, for a rank that has none."""
         self.flat.zero_()
+        self._absent = list(range(len(self.parameters)))
 
     def send(self, *, average: bool, hook: Hook | None, number: int, last: bool) -> None:
         """Start the sum over the ranks, or their mean; `hook` takes the place of the all-reduce."""

@@ -39,6 +39,7 @@ class DataParallel(nn.Module):
       becomes Σ n_r/N · loss_r, with n_r of the N samples in replica r, or the plain sum.
     - Buffers: what replica 0 writes (running statistics of its chunk) stays, the rest is lost.
     - Only parameters and arguments get gradients, not tensors a module captured otherwise.
+    - torch.compile belongs on `module`, not on the wrapper.
     - Random numbers: replicas on the CPU draw from streams of their own, which torch.manual_seed
       repeats; see random_streams.py. On CUDA each device has its generator, as always in torch;
       torch.manual_seed gives all of them the same seed.

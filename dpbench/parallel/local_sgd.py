@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.agreement import require_agreement
+from dpbench.parallel.agreement import describe, require_agreement
 from dpbench.parallel.averaging import average, require_plain
 from dpbench.parallel.broadcast import broadcast_coalesced
 from dpbench.parallel.groups import carrier, member_group
@@ -56,7 +56,8 @@ class LocalSGD:
         self.averages = 0
         self.averaged_bytes = 0
         self._averaged_at = 0
-        require_agreement(module, {"every": every}, self.process_group, carrier(self.process_group))
+        mine = describe(module.named_parameters(), module.named_buffers(), {"every": every})
+        require_agreement(mine, None, self.process_group, carrier(self.process_group))
         broadcast_coalesced(self._tensors(), self.process_group)
 
     def step(self) -> None:

@@ -203,7 +203,8 @@ class Reducer:
             self._end_queued = True
 
     def shadow(self) -> None:
-        """Take part in one reduction for a rank that has no data left: it contributes nothing."""
+        """Take part in one reduction for a rank that has no data left: it contributes nothing, and
+        gets the average as the others do."""
         for number, bucket in enumerate(self._buckets):
             last = number == len(self._buckets) - 1
             bucket.clear()
@@ -212,8 +213,9 @@ class Reducer:
                     self._report.flag(range(len(self._parameters)))
                 self._report.send(average=False)
             bucket.send(average=False, hook=self.hook, number=number, last=last)
+        keep = self._settle_missing() if self._tolerates_missing else set()
         for bucket in self._buckets:
-            bucket.wait()
+            bucket.finish(keep)
         self._report.wait()
         self._report.reset()
         self._rebuild_due = not self._rebuilt

@@ -34,10 +34,10 @@ class SparseBucket:
             RuntimeError: the gradient is dense.
         """
         gradient = self.parameters[0].grad
-        self._absent = gradient is None
         if gradient is None:
             self.clear()
             return self.indices
+        self._absent = False
         if not gradient.is_sparse:
             raise RuntimeError(
                 "got a dense gradient for the weight of an embedding with sparse=True; is it "
@@ -48,8 +48,9 @@ class SparseBucket:
         return []
 
     def clear(self) -> None:
-        """A gradient without rows."""
+        """A gradient without rows, for a rank that has none."""
         self._gradient = self._nothing()
+        self._absent = True
         self.nbytes = 0
 
     def send(self, *, average: bool, hook: Hook | None, number: int, last: bool) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("start_up", "many_trials", "trial_cost", "disturbance", "implementations")
+NAMES = (
+    "start_up",
+    "many_trials",
+    "trial_cost",
+    "disturbance",
+    "implementations",
+    "collectives",
+)
 
 
 def main(names: list[str]) -> int:

@@ -57,7 +57,8 @@ def run(architectures: Sequence[str] = ()) -> Iterator[Figure]:
         yield _at_least(target, on_shm[-1], f"images/s of ddp/shm ÷ {best} ({load})")
         target = SHARE_OF_INDEPENDENT.get(str(load))
         yield _at_least(target, share, f"images/s of ddp/shm ÷ independent ({load})")
-        yield from _one_process(load)
+        if load.batch == 32 or str(load) in SPEEDUP_OF_THREADS:
+            yield from _one_process(load)
     yield _at_least(
         1.05, _overall(on_gloo), "images/s of ddp/gloo ÷ torch's best on gloo, geometric mean"
     )

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 # The server imports these once; each rank is a fork of it and starts in milliseconds.
-PRELOADED = ["pytest", "torch", "torch.distributed", "dpbench.parallel"]
+PRELOADED = ["pytest", "torch", "torch.distributed", "torch._dynamo", "dpbench.parallel"]
 
 
 def run_ranks(

@@ -3,6 +3,8 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -573,6 +575,34 @@ def test_copies_have_parameters_and_threads_of_their_own(
         other.module[0].weight.zero_()
     torch.testing.assert_close(other(batch(4)), other.module(batch(4)))
     torch.testing.assert_close(wrapper(batch(4)), wrapper.module(batch(4)))
+
+
+def test_importing_starts_no_thread_and_leaves_cuda_alone() -> None:
+    code = (
+        "import threading, torch, dpbench.parallel;"
+        "print(threading.active_count(), torch.cuda.is_initialized())"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.stdout.split() == ["1", "False"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_results_on_cuda_do_not_depend_on_synchronizing() -> None:
+    module = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 64)).cuda()
+    wrapper, x = DataParallel(module), torch.randn(512, 256, device="cuda")
+
+    def step() -> list[Tensor | None]:
+        module.zero_grad()
+        wrapper(x).pow(2).mean().backward()
+        return gradients(module)
+
+    expected = step()
+    for repetition in range(100):
+        if repetition % 2:
+            torch.cuda.synchronize()
+        for got, wanted in zip(step(), expected, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_call_without_tensors_runs_one_replica() -> None:

@@ -49,5 +49,6 @@ def test_bad_devices_are_refused_with_their_value(
 
 def test_without_cuda_the_default_names_the_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ValueError, match=r'\["cpu"\] \* n'):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    with pytest.raises(ValueError, match=r'CUDA_VISIBLE_DEVICES=7\).*\["cpu"\] \* n'):
         parse_devices(None)

@@ -58,12 +58,13 @@ def one_process(make: Callable[[], nn.Module], run: Step, *, by_active: bool) ->
 
 
 def train(ddp: Ddp, run: Step, rank: int, **options: bool) -> None:
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=RATE)
     with ddp.join(**options):
         for seed in range(counts()[rank]):
-            optimizer.zero_grad()
+            ddp.zero_grad()
             run(ddp, seed, rank)
-            optimizer.step()
+            with torch.no_grad():
+                for p in ddp.parameters():
+                    p -= 0 if p.grad is None else RATE * p.grad
 
 
 def weights(module: nn.Module) -> dict[str, Tensor | None]:
@@ -158,7 +159,6 @@ def evaluation_in_it_is_no_collective(rank: int) -> None:
         step(module, seed, rank)
         if rank == 0 and seed % 2:
             module.eval()
-            module(batches(seed)[0])
             with torch.no_grad():
                 module(batches(seed)[0])
             module.train()

@@ -90,6 +90,8 @@ def allocate(member: Member, arena: Arena, nbytes: int) -> Steps[Tensor]:
     if member.rank == 0:
         try:
             descriptor = memory.create(total)
+        except OverflowError:
+            problem = errno.EFBIG
         except OSError as error:
             problem = error.errno or errno.EIO
         key.copy_(torch.tensor([os.getpid(), descriptor]))

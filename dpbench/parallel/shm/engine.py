@@ -69,9 +69,8 @@ class Engine:
         """
         if not lane.claim():
             return False
-        deadline = time.monotonic() + timeout
         try:
-            self._drive(member, name, steps, deadline)
+            self._drive(member, name, steps, timeout)
         finally:
             lane.release()
         return True
@@ -133,14 +132,16 @@ class Engine:
         """Somebody waits for a future: the thread is to block on flags rather than sleep."""
         self._hurry.set()
 
-    def _drive(self, member: Member, name: str, steps: Steps[None], deadline: float) -> None:
-        spins, look, taken = 0, FIRST_LOOK, member.taken
+    def _drive(self, member: Member, name: str, steps: Steps[None], timeout: float) -> None:
+        spins, look, taken, deadline = 0, FIRST_LOOK, member.taken, 0.0
         try:
             for waiting in steps:
                 if member.taken != taken:
                     spins, look, taken = 0, FIRST_LOOK, member.taken
                 spins += 1
                 if spins > SPINS:
+                    # Counted from the first time that it blocks; most never do.
+                    deadline = deadline or time.monotonic() + timeout
                     block(waiting, BUSY_LOOK if self._lanes else look)
                     look = min(2 * look, LAST_LOOK)
                     self._step_within()
@@ -197,8 +198,7 @@ class Engine:
         self._stopping = True
         self._pending.set()
         self._hurry.set()
-        for thread in self._threads:
-            self._baton.release()
+        self._baton.release(len(self._threads))
         for thread in self._threads:
             thread.join(timeout=1.0)
 

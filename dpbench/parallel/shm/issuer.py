@@ -34,7 +34,7 @@ class Issuer:
             timeout: of operations that name none.
         """
         self.collectives = Lane(member)
-        self.timeout = timeout
+        self._seconds = timeout.total_seconds()
         self._member = member
         self._pid = os.getpid()
 
@@ -61,9 +61,8 @@ class Issuer:
             RuntimeError: the group belongs to another process, or works no more.
         """
         self._require_usable()
-        timeout = opts.timeout if opts.timeout > _NO_TIMEOUT else self.timeout
-        steps = moved(steps, sources, targets)
-        driver, seconds = engine(), timeout.total_seconds()
+        steps, driver, timeout = moved(steps, sources, targets), engine(), opts.timeout
+        seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else self._seconds
         # Older versions of torch do not say in the options, but wait for the work.
         at_once = not getattr(opts, "asyncOp", True)
         if at_once and driver.run(self.collectives, self._member, name, steps, seconds):
@@ -84,8 +83,7 @@ class Issuer:
         """Put an operation into a queue; arguments as of `start`."""
         self._require_usable()
         steps, driver = moved(steps, sources, targets), engine()
-        seconds = self.timeout.total_seconds()
-        work = Work(name, steps, seconds, list(results), targets, lane, driver)
+        work = Work(name, steps, self._seconds, list(results), targets, lane, driver)
         driver.submit(lane, work)
         return work
 

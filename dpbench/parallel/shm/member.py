@@ -88,6 +88,10 @@ class Member:
         self._awaited = tuple(
             Flag(start + layout.collective_flag(peer, rank), peer) for peer in self._others
         )
+        self._descriptors = [
+            [_span(layout.slot_of(peer, turn), DESCRIPTOR_BYTES) for peer in range(self.size)]
+            for turn in (0, 1)
+        ]
         self._operands: dict[tuple[torch.dtype, int, int], list[Tensor]] = {}
         self._staging: dict[torch.dtype, list[list[Tensor]]] = {}
 
@@ -126,14 +130,12 @@ class Member:
             Mismatch: they do not agree; on every rank.
         """
         turn, self._turn = self._turn, 1 - self._turn
-        offset = self.layout.slot_of(self.rank, turn)
-        self.memory[offset : offset + DESCRIPTOR_BYTES] = own
+        spans = self._descriptors[turn]
+        self.memory[spans[self.rank]] = own
         yield from self.barrier()
-        descriptors = []
-        for rank in range(self.size):
-            offset = self.layout.slot_of(rank, turn)
-            descriptors.append(self.memory[offset : offset + DESCRIPTOR_BYTES])
-        descriptor.require_agreement(descriptors, self.names)
+        descriptors = [self.memory[span] for span in spans]
+        if descriptors.count(own) != self.size:
+            descriptor.require_agreement(descriptors, self.names)
         return descriptors
 
     def operands(self, dtype: torch.dtype, numel: int) -> list[Tensor]:
@@ -217,3 +219,7 @@ class Member:
         offset = self.layout.state_of(rank)
         state, text = _STATE.unpack(self.memory[offset : offset + _STATE.size])
         return state, text.rstrip(b"\0").decode(errors="replace")
+
+
+def _span(start: int, length: int) -> slice:
+    return slice(start, start + length)

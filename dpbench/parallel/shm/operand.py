@@ -21,6 +21,7 @@ class Operand:
 
     Attributes:
         flat: 1-D, contiguous, on the CPU.
+        is_direct: whether it is the tensor's own memory, so that nothing is to be moved.
     """
 
     def __init__(self, tensor: Tensor, *, read: bool = True) -> None:
@@ -37,24 +38,21 @@ class Operand:
         self._tensor = tensor.detach() if tensor.requires_grad else tensor
         self._stream: torch.cuda.Stream | None = None
         self._event: torch.cuda.Event | None = None
-        self._aliased = False
+        self.is_direct = False
         if tensor.is_cuda:
             self.flat = self._to_host(read)
         elif tensor.device.type != "cpu":
             raise ValueError(f"backend 'shm' takes CPU and CUDA tensors, got {tensor.device}")
         elif tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-            self._aliased = True
-            # Not view: a tensor of one element is contiguous with any stride.
-            self.flat = self._tensor.as_strided((tensor.numel(),), (1,))
+            self.is_direct = True
+            self.flat = self._tensor
+            # A tensor of one element is contiguous with any stride.
+            if tensor.dim() != 1 or tensor.stride(0) != 1:
+                self.flat = self._tensor.as_strided((tensor.numel(),), (1,))
         else:
             self.flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="cpu")
             if read:
                 self.flat.view(tensor.shape).copy_(self._tensor)
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether `flat` is the tensor's own memory, so that nothing is to be moved."""
-        return self._aliased
 
     def load(self) -> Steps[None]:
         """Wait for the values."""
@@ -67,7 +65,7 @@ class Operand:
             with torch.cuda.stream(self._stream):
                 self._tensor.copy_(self.flat.view(self._tensor.shape), non_blocking=True)
                 self._event = self._stream.record_event()
-        elif not self._aliased:
+        elif not self.is_direct:
             self._tensor.copy_(self.flat.view(self._tensor.shape))
 
     def synchronize(self) -> None:
@@ -86,9 +84,10 @@ class Operand:
 
 def moved(steps: Steps[T], sources: Sequence[Operand], targets: Sequence[Operand]) -> Steps[T]:
     """An operation on operands with what has to be moved before and after it, if anything."""
-    if all(operand.is_direct for operand in (*sources, *targets)):
-        return steps
-    return _moved(steps, sources, targets)
+    for operand in (*sources, *targets):
+        if not operand.is_direct:
+            return _moved(steps, sources, targets)
+    return steps
 
 
 def _moved(steps: Steps[T], sources: Sequence[Operand], targets: Sequence[Operand]) -> Steps[T]:

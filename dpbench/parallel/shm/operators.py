@@ -46,14 +46,17 @@ class Operator:
 
 _KIND: Any = dist.ReduceOp.RedOpType
 _OPERATORS = {
-    _KIND.SUM: Operator("SUM", 1, torch.add),
-    _KIND.AVG: Operator("AVG", 2, torch.add, average=True),
-    _KIND.PRODUCT: Operator("PRODUCT", 3, torch.mul),
-    _KIND.MIN: Operator("MIN", 4, torch.minimum),
-    _KIND.MAX: Operator("MAX", 5, torch.maximum),
-    _KIND.BAND: Operator("BAND", 6, torch.bitwise_and),
-    _KIND.BOR: Operator("BOR", 7, torch.bitwise_or),
-    _KIND.BXOR: Operator("BXOR", 8, torch.bitwise_xor),
+    int(kind): Operator(str(kind.name), int(kind) + 1, combine, average=kind is _KIND.AVG)
+    for kind, combine in (
+        (_KIND.SUM, torch.add),
+        (_KIND.AVG, torch.add),
+        (_KIND.PRODUCT, torch.mul),
+        (_KIND.MIN, torch.minimum),
+        (_KIND.MAX, torch.maximum),
+        (_KIND.BAND, torch.bitwise_and),
+        (_KIND.BOR, torch.bitwise_or),
+        (_KIND.BXOR, torch.bitwise_xor),
+    )
 }
 NAMES = {operator.code: operator.name for operator in _OPERATORS.values()}
 _BITWISE = {"BAND", "BOR", "BXOR"}
@@ -69,10 +72,13 @@ def operator_for(op: Any, dtype: torch.dtype) -> Operator:
     Raises:
         ValueError: for an operator or a combination that the backend does not have.
     """
-    operator = _OPERATORS.get(getattr(op, "op", op))
+    # By number: hashing torch's enumeration takes longer than all the rest here.
+    operator = _OPERATORS.get(int(getattr(op, "op", op)))
     if operator is None:
         known = ", ".join(NAMES.values())
         raise ValueError(f"backend 'shm' has no reduction {op}; it has {known}")
+    if operator.combine is torch.add and not operator.average:
+        return operator  # takes all
     fractional = dtype.is_floating_point or dtype.is_complex
     if (
         (operator.average and not fractional)

@@ -41,6 +41,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         """Use `torch.distributed.init_process_group("shm")` or `new_group(backend="shm")`."""
         super().__init__(member.rank, member.size)
         self._member = member
+        self._name = ""
         self._arena = Arena(member.rank)
         self._issuer = Issuer(member, timeout)
         self._start = self._issuer.start
@@ -132,9 +133,7 @@ class ShmProcessGroup(dist.ProcessGroup):
             )
             for target, source in zip(targets, sources, strict=True)
         ]
-        return self._start(
-            "reduce_scatter", _in_turn(steps), opts, sources, targets, outputs
-        )
+        return self._start("reduce_scatter", _in_turn(steps), opts, sources, targets, outputs)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         is_root = self._member.rank == opts.rootRank
@@ -187,9 +186,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         targets = self._at_root(opts.rootRank, outputs, source, read=False)
         flats = [target.flat for target in targets]
         steps = exchanges.gather(self._member, flats, source.flat, opts.rootRank)
-        return self._start(
-            "gather", steps, opts, [source], targets, outputs[0] if outputs else []
-        )
+        return self._start("gather", steps, opts, [source], targets, outputs[0] if outputs else [])
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> dist.Work:
         target = Operand(only(outputs), read=False)
@@ -232,16 +229,15 @@ class ShmProcessGroup(dist.ProcessGroup):
     alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = None) -> dist.Work:
-        return self._start(
-            "barrier", self._meet(), opts or dist.BarrierOptions(), [], [], []
-        )
+        return self._start("barrier", self._meet(), opts or dist.BarrierOptions(), [], [], [])
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
         """A barrier that names, on every rank, all ranks that did not come; as all of ours do."""
         opts = dist.BarrierOptions()
-        opts.timeout = timeout or self._issuer.timeout
+        if timeout is not None:
+            opts.timeout = timeout
         self.barrier(opts).wait()
 
     def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
@@ -266,8 +262,14 @@ class ShmProcessGroup(dist.ProcessGroup):
         """As `shutdown`."""
         self.shutdown()
 
-    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+    def getBackendName(self) -> str:  # noqa: N802 - torch's names, here and below
         return "shm"
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
 
     def _meet(self) -> Steps[None]:
         yield from self._member.meet(pack("barrier"))

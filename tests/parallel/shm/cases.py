@@ -40,7 +40,6 @@ SIZES = (0, 1, 2, 3, 64, 1000, 8191, 8193, 16383, 16384, 16385, 100_003)
 # The largest takes as long as all others together, so it comes less often.
 
 
-
 # Tensors are pieces of one pool, as random numbers would take most of the time.
 _SPREAD = 10_000
 
@@ -135,9 +134,7 @@ def call(case: Case, group: dist.ProcessGroup) -> tuple[list[Tensor], dist.Work 
         return outputs if at_root else [], work
     inputs = case.given(rank, size)
     if case.kind == "scatter":
-        work = dist.scatter(
-            outputs[0], inputs if rank == case.root else None, src=root, **options
-        )
+        work = dist.scatter(outputs[0], inputs if rank == case.root else None, src=root, **options)
         return outputs[:1], work
     if case.kind == "all_to_all":
         return outputs, dist.all_to_all(outputs, inputs, **options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from itertools import product
 from pathlib import Path
 
@@ -55,13 +54,16 @@ def test_all_reduce_is_the_same_wherever_the_tensors_lie(tmp_path: Path, size: i
 
 
 def _mappings() -> int:
-    with open("/proc/self/maps") as maps:  # noqa: PTH123 - a file of the kernel
-        return sum("memfd" in line for line in maps)
+    return Path("/proc/self/maps").read_text().count("memfd")
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _memory_comes_and_goes(rank: int) -> None:
     group = _group()
-    mappings, descriptors = _mappings(), len(os.listdir("/proc/self/fd"))
+    mappings, descriptors = _mappings(), _descriptors()
     for _ in range(20):
         view = group.allocate(100_000)[40:].view(torch.float32)
         assert _mappings() > mappings
@@ -69,7 +71,7 @@ def _memory_comes_and_goes(rank: int) -> None:
         del view
     gc.collect()
     assert _mappings() == mappings
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert _descriptors() == descriptors
     # One rank drops its part earlier than the other.
     first, second = group.allocate(100_000), group.allocate(100_000)
     if rank == 0:

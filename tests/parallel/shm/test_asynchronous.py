@@ -20,7 +20,9 @@ def _two_groups_in_opposite_orders(rank: int) -> None:
         groups.reverse()
     for numel in (10, 200_000):
         tensors = [torch.ones(numel) for _ in groups]
-        works = [dist.all_reduce(t, group=g, async_op=True) for t, g in zip(tensors, groups)]
+        works = [
+            dist.all_reduce(t, group=g, async_op=True) for t, g in zip(tensors, groups, strict=True)
+        ]
         # One rank waits for the first issued, the other for the last.
         for work in works:
             work.wait()

@@ -183,7 +183,7 @@ def _messages(rank: int) -> None:
         received = torch.empty(5, dtype=torch.int64)
         assert dist.recv(received) == 0
         assert received.tolist() == [0, 1, 2, 3, 4]
-        with pytest.raises(dist.DistBackendError, match="rank 0 sent 24 bytes of torch.int64"):
+        with pytest.raises(dist.DistBackendError, match=r"rank 0 sent 24 bytes of torch\.int64"):
             dist.recv(torch.empty(7), 0, tag=4)
     operations = [
         dist.P2POp(dist.isend, torch.tensor([rank]), peer),

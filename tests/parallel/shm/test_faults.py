@@ -165,16 +165,16 @@ def test_a_mismatch_is_an_error_on_every_rank(tmp_path: Path) -> None:
     run_ranks(_mismatches, tmp_path / "store", 2, backend="shm")
 
 
-def _leaves_nothing(rank: int) -> tuple[list[str], int]:
-    before = set(os.listdir("/dev/shm"))
+def _leaves_nothing(rank: int) -> list[Path]:
+    before = set(Path("/dev/shm").iterdir())
     arena = dist.group.WORLD.allocate(1_000_000)
     dist.all_reduce(arena)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     error_of(dist.barrier)
-    return sorted(set(os.listdir("/dev/shm")) - before), 0
+    return sorted(set(Path("/dev/shm").iterdir()) - before)
 
 
 def test_nothing_has_a_name_that_could_stay(tmp_path: Path) -> None:
-    [(names, _)] = run_with_casualties(_leaves_nothing, tmp_path / "store", 2).values()
-    assert names == []
+    [named] = run_with_casualties(_leaves_nothing, tmp_path / "store", 2).values()
+    assert named == []

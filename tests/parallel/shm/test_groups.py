@@ -49,9 +49,8 @@ def test_the_import_leaves_torch_alone() -> None:
 
 def _resources() -> tuple[int, int, int]:
     gc.collect()
-    with open("/proc/self/maps") as maps:  # noqa: PTH123 - a file of the kernel
-        mapped = sum("memfd" in line for line in maps)
-    return len(os.listdir("/proc/self/fd")), mapped, threading.active_count()
+    mapped = Path("/proc/self/maps").read_text().count("memfd")
+    return len(list(Path("/proc/self/fd").iterdir())), mapped, threading.active_count()
 
 
 def _three_hundred_groups(rank: int) -> None:
@@ -120,17 +119,17 @@ def test_work_that_nobody_waits_for_gets_done(tmp_path: Path) -> None:
 
 
 def _bad_arguments(rank: int) -> None:
-    with pytest.raises(ValueError, match="takes dense tensors, got layout torch.sparse_coo"):
+    with pytest.raises(ValueError, match="takes dense tensors, got layout"):
         dist.broadcast(torch.ones(3).to_sparse(), 0)
     with pytest.raises(ValueError, match="got 1 tensors, expected one for each of the 2 ranks"):
         dist.all_gather([torch.ones(3)], torch.ones(3))
-    with pytest.raises(ValueError, match="for rank 1 has 4 × torch.float32, expected 3 ×"):
+    with pytest.raises(ValueError, match=r"for rank 1 has 4 × torch\.float32, expected 3 ×"):
         dist.all_gather([torch.ones(3), torch.ones(4)], torch.ones(3))
-    with pytest.raises(ValueError, match="got 5 × torch.float32 for all ranks and 3 ×"):
+    with pytest.raises(ValueError, match=r"got 5 × torch\.float32 for all ranks and 3 ×"):
         dist.all_gather_single(torch.ones(5), torch.ones(3))
     with pytest.raises(ValueError, match=r"got split sizes \[1, 1\].* the 3 rows"):
         dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 1], [1, 2])
-    with pytest.raises(ValueError, match="cannot reduce torch.float32 with BAND"):
+    with pytest.raises(ValueError, match=r"cannot reduce torch\.float32 with BAND"):
         dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND)
 
 
