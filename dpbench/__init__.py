@@ -10,14 +10,28 @@ from typing import Any
 
 from dpbench.shm_registration import register_shm
 
-__all__ = ["DataParallel", "DistributedDataParallel", "__version__", "gather", "scatter"]
+_HOMES = {
+    "__version__": None,
+    "DataParallel": "dpbench.parallel",
+    "DistributedDataParallel": "dpbench.parallel",
+    "LocalSGD": "dpbench.parallel",
+    "all_ranks": "dpbench.parallel",
+    "any_rank": "dpbench.parallel",
+    "barrier": "dpbench.parallel",
+    "check_sync": "dpbench.parallel",
+    "dp_train": "dpbench.training",
+    "gather": "dpbench.parallel",
+    "scatter": "dpbench.parallel",
+    "sync_gradients": "dpbench.parallel",
+}
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("dpbench")
-    if name in __all__:
-        return getattr(importlib.import_module("dpbench.parallel"), name)
+    if home := _HOMES.get(name):
+        return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'dpbench' has no attribute {name!r}")
 
 

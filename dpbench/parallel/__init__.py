@@ -1,19 +1,42 @@
 """Data-parallel training: one process with threads, or one process per rank.
 
 A library of its own: it imports torch, and nothing else of dpbench. Importing it starts no
-thread and does not touch CUDA.
+thread and does not touch CUDA; it makes the backend "shm" known to torch.distributed.
 
     DataParallel              replicas in threads of this process, on any mix of devices
-    DistributedDataParallel   one replica per process of a torch.distributed group
     scatter, gather           split a batch over devices and put outputs together again
     balanced_split            the sizes of the chunks
+
+    DistributedDataParallel   one replica per process of a torch.distributed group
+    LocalSGD                  train each replica alone, and average the parameters now and then
+    sync_gradients            average the gradients of a plain module, once
+    check_sync                do all ranks hold the same values?
+    barrier                   wait for all ranks, and hear which ones do not come
+    any_rank, all_ranks       decide together
 """
 
 from __future__ import annotations
 
+from dpbench.parallel.barrier import barrier
+from dpbench.parallel.check_sync import check_sync
 from dpbench.parallel.data_parallel import DataParallel
+from dpbench.parallel.decisions import all_ranks, any_rank
 from dpbench.parallel.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.gather import gather
+from dpbench.parallel.local_sgd import LocalSGD
 from dpbench.parallel.scatter import balanced_split, scatter
+from dpbench.parallel.sync_gradients import sync_gradients
 
-__all__ = ["DataParallel", "DistributedDataParallel", "balanced_split", "gather", "scatter"]
+__all__ = [
+    "DataParallel",
+    "DistributedDataParallel",
+    "LocalSGD",
+    "all_ranks",
+    "any_rank",
+    "balanced_split",
+    "barrier",
+    "check_sync",
+    "gather",
+    "scatter",
+    "sync_gradients",
+]

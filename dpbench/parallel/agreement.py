@@ -100,7 +100,7 @@ def _difference(first: Entry | None, other: Entry | None, ranks: list[int]) -> s
 
     which = "rank" if len(ranks) == 1 else "ranks"
     return (
-        "DistributedDataParallel expects the same model on all ranks, but rank 0 has "
+        "expected the same model on all ranks, but rank 0 has "
         f"{tell(first)}, while {which} {', '.join(map(str, ranks))} differ: "
         f"rank {ranks[0]} has {tell(other)}"
     )

@@ -61,7 +61,7 @@ class _Meeting:
         try:
             store.wait([self._key("outcome")], timeout)
         except RuntimeError:  # what time ran out raises depends on the kind of store
-            self._decide(f"{self._missing()} did not come within {timeout.total_seconds():g} s")
+            self._decide(self._describe_missing(timeout))
         outcome = str(store.get(self._key("outcome")).decode())
         if outcome == PASSED:
             self._forget(self._round - 1)
@@ -71,9 +71,12 @@ class _Meeting:
         if self._store.add(self._key("decisions"), 1) == 1:
             self._store.set(self._key("outcome"), outcome)
 
-    def _missing(self) -> str:
+    def _describe_missing(self, timeout: timedelta) -> str:
         ranks = range(self._size)
-        return name_ranks([rank for rank in ranks if not self._store.check([self._key(rank)])])
+        missing = [rank for rank in ranks if not self._store.check([self._key(rank)])]
+        if not missing:  # the last one came in this moment
+            return self._compare_labels()
+        return f"{name_ranks(missing)} did not come within {timeout.total_seconds():g} s"
 
     def _compare_labels(self) -> str:
         labels = [self._store.get(self._key(rank)).decode() for rank in range(self._size)]

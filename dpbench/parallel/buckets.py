@@ -197,11 +197,12 @@ class Bucket:
                 view.zero_()
                 self._absent.append(place)
                 continue
+            _require_dense(gradient)
             if gradient.is_set_to(view):
                 in_place = True
                 continue
             targets.append(view)
-            sources.append(_checked(gradient))
+            sources.append(gradient)
             if gradient.requires_grad:
                 self._keep_graph(gradient, view)
             else:
@@ -259,13 +260,12 @@ class LocalBucket:
         """The gradients are what they were."""
 
 
-def _checked(gradient: Tensor) -> Tensor:
+def _require_dense(gradient: Tensor) -> None:
     if gradient.is_sparse:
         raise RuntimeError(
             "got a sparse gradient for a parameter that is not the weight of an nn.Embedding or "
             "nn.EmbeddingBag with sparse=True, from which DistributedDataParallel expects one"
         )
-    return gradient
 
 
 def _views(flat: Tensor, parameters: Iterable[nn.Parameter]) -> list[Tensor]:

@@ -71,25 +71,30 @@ def checked_hook(state: object, hook: Callable[..., Any]) -> Hook:
     """
     if not callable(hook):
         raise TypeError("Communication hook must be callable.")
-    signature = inspect.signature(hook)
+    try:
+        # Annotations are strings in a module that postpones them.
+        signature = inspect.signature(hook, eval_str=True)
+    except (NameError, AttributeError):
+        signature = inspect.signature(hook)
     if "bucket" not in signature.parameters:
         raise TypeError(
             "Communication hook: got the parameters "
             f"({', '.join(signature.parameters)}), expected (state, bucket)."
         )
-    annotation = signature.parameters["bucket"].annotation
-    if annotation not in (inspect.Parameter.empty, GRAD_BUCKET, "dist.GradBucket"):
+    bucket = signature.parameters["bucket"].annotation
+    if not _says(bucket, GRAD_BUCKET):
         raise ValueError("Communication hook: bucket annotation should be dist.GradBucket.")
-    expected = torch.futures.Future[torch.Tensor]
-    if signature.return_annotation not in (
-        inspect.Signature.empty,
-        expected,
-        "torch.futures.Future[torch.Tensor]",
-    ):
+    if not _says(signature.return_annotation, torch.futures.Future[torch.Tensor]):
         raise ValueError(
             "Communication hook: return annotation should be torch.futures.Future[torch.Tensor]."
         )
     return partial(_call, hook, state)
+
+
+def _says(annotation: object, expected: object) -> bool:
+    """Whether an annotation is the expected one, says nothing, or cannot be resolved."""
+    nothing = annotation in (inspect.Parameter.empty, Any) or isinstance(annotation, str)
+    return nothing or annotation == expected
 
 
 def _call(hook: Callable[..., Any], state: object, bucket: GradientBucket) -> Future[Any]:

@@ -20,7 +20,7 @@ from dpbench.parallel.devices import DeviceLike
 from dpbench.parallel.exchange import Exchange
 from dpbench.parallel.preconditions import (
     checked_devices,
-    member_group,
+    chosen_group,
     refuse,
     require_type,
     untrainable_reason,
@@ -104,17 +104,19 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         super().__init__()
         UnevenInputs.__init__(self)
         refuse({"dim": dim, "check_reduction": check_reduction, **not_offered})
-        require_type("module", module, nn.Module)
         broadcasts = True if broadcast_buffers is None else broadcast_buffers
-        flags = {
-            "broadcast_buffers": broadcasts,
-            "init_sync": init_sync,
-            "find_unused_parameters": find_unused_parameters,
-            "static_graph": static_graph,
-        }
-        for name, flag in flags.items():
-            require_type(name, flag, bool)
-        self.process_group = member_group(process_group, device_mesh)
+        forwards = broadcasts if forward_sync_buffers is None else forward_sync_buffers
+        require_type(nn.Module, module=module)
+        require_type(
+            bool,
+            broadcast_buffers=broadcasts,
+            init_sync=init_sync,
+            find_unused_parameters=find_unused_parameters,
+            gradient_as_bucket_view=gradient_as_bucket_view,
+            static_graph=static_graph,
+            forward_sync_buffers=forwards,
+        )
+        self.process_group = chosen_group(process_group, device_mesh)
         if device_mesh is not None:
             self.device_mesh = device_mesh
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
@@ -123,9 +125,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.static_graph = static_graph
-        self.forward_sync_buffers = (
-            broadcasts if forward_sync_buffers is None else forward_sync_buffers
-        )
+        self.forward_sync_buffers = forwards
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
         self.broadcast_bytes = 0
@@ -135,15 +135,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self.module = module
         # Decided once, as looking for buffers at each step costs more than it can find.
         self._has_buffers = any(True for _ in self._buffers_here())
-        untrainable = untrainable_reason(module, self.parameters_to_ignore)
-        if init_sync:
-            self._require_agreement(untrainable, with_buffers=broadcasts)
-        if untrainable is not None:
-            raise untrainable
-        if init_sync:
-            buffers = self._buffers_here() if broadcasts else ()
-            tensors = [tensor for _, tensor in (*self._parameters_here(), *buffers)]
-            broadcast_coalesced(tensors, self.process_group)
+        self._make_equal(with_values=init_sync, with_buffers=broadcasts)
         self._build_reducer()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -287,17 +279,25 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             if name not in self.parameters_to_ignore:
                 yield name, buffer
 
-    def _require_agreement(self, failure: Exception | None, *, with_buffers: bool) -> None:
-        """All ranks must have the same model, and none a reason not to train it."""
-        options = {
-            "bucket caps": self._caps,
-            "forward_sync_buffers": self.forward_sync_buffers,
-            "find_unused_parameters": self.find_unused_parameters,
-            "static_graph": self.static_graph,
-        }
-        buffers = self._buffers_here() if with_buffers else ()
-        mine = describe(self._parameters_here(), buffers, options)
-        require_agreement(mine, failure, self.process_group, self.join_device)
+    def _make_equal(self, *, with_values: bool, with_buffers: bool) -> None:
+        """Rank 0's values on all ranks, after all have shown that they fit; with `with_values`
+        False only this rank is looked at."""
+        failure = untrainable_reason(self.module, self.parameters_to_ignore)
+        buffers = list(self._buffers_here()) if with_buffers else []
+        if with_values:
+            options = {
+                "bucket caps": self._caps,
+                "forward_sync_buffers": self.forward_sync_buffers,
+                "find_unused_parameters": self.find_unused_parameters,
+                "static_graph": self.static_graph,
+            }
+            mine = describe(self._parameters_here(), buffers, options)
+            require_agreement(mine, failure, self.process_group, self.join_device)
+        if failure is not None:
+            raise failure
+        if with_values:
+            tensors = [tensor for _, tensor in (*self._parameters_here(), *buffers)]
+            broadcast_coalesced(tensors, self.process_group)
 
     def _build_reducer(self) -> None:
         sparse = [
@@ -339,5 +339,5 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.process_group = member_group(None, None)
+        self.process_group = chosen_group(None, None)
         self._build_reducer()

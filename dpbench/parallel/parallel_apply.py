@@ -204,7 +204,7 @@ class _Region:
             [*wanted[:count], *itertools.islice(from_inputs, len(graph.inputs))] for graph in graphs
         ]
         with self.backend.clock.time("backward"):
-            results = self._gradients(graphs, mine, wants, keep or self.shared)
+            results = self._per_replica(graphs, mine, wants, keep or self.shared)
         inputs = itertools.chain.from_iterable(result[count:] for result in results)
         gradients = [result[:count] for result in results]
         if not self.backend.reduces:
@@ -213,7 +213,7 @@ class _Region:
         with self.backend.clock.time("reduce"):
             return [*self.backend.reduction.add(gradients, self.backend.workers), *inputs]
 
-    def _gradients(
+    def _per_replica(
         self,
         graphs: list[_LocalGraph],
         received: list[Gradients],

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from dpbench.parallel.devices import DeviceLike, parse_device
+from dpbench.parallel.groups import member_group
 
 NOT_OFFERED: dict[str, tuple[Any, str]] = {
     "dim": (0, "each rank has its own batch already"),
@@ -42,35 +43,28 @@ def refuse(arguments: Mapping[str, Any]) -> None:
             )
 
 
-def require_type(name: str, value: object, expected: type) -> None:
+def require_type(expected: type, **arguments: object) -> None:
     """
     Raises:
-        TypeError: the value is of another type.
+        TypeError: an argument is of another type.
     """
-    if not isinstance(value, expected):
-        raise TypeError(f"got {name}={value!r}, expected a {expected.__name__}")
+    for name, value in arguments.items():
+        if not isinstance(value, expected):
+            raise TypeError(f"got {name}={value!r}, expected a {expected.__name__}")
 
 
-def member_group(
+def chosen_group(
     group: dist.ProcessGroup | None, mesh: dist.device_mesh.DeviceMesh | None
 ) -> dist.ProcessGroup:
-    """The group to use, of which this process must be a member."""
-    if not dist.is_available() or not dist.is_initialized():
-        raise RuntimeError(
-            "DistributedDataParallel needs a process group; call "
-            "torch.distributed.init_process_group first"
-        )
+    """The group of either argument, or the default one; this process must be a member."""
     if mesh is not None:
         if group is not None:
             raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
-        require_type("device_mesh", mesh, dist.device_mesh.DeviceMesh)
+        require_type(dist.device_mesh.DeviceMesh, device_mesh=mesh)
         if mesh.ndim != 1:
             raise RuntimeError(f"Only 1D device mesh is supported, but got {mesh}.")
         group = mesh.get_group(mesh_dim=0)
-    chosen: dist.ProcessGroup | None = dist.group.WORLD if group is None else group
-    if chosen is None or dist.get_rank(chosen) < 0:
-        raise RuntimeError("this process is not a member of the given process group")
-    return chosen
+    return member_group(group, "DistributedDataParallel")
 
 
 def untrainable_reason(module: nn.Module, ignored: set[str]) -> Exception | None:

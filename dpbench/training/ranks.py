@@ -114,10 +114,12 @@ class Ranks:
         task: Task,
         generator: torch.Generator,
     ) -> None:
+        device = settings.devices[rank]
+        model.to(device)
         self.leads = rank == 0
         self.models: Sequence[nn.Module] = [model]
         self._count = len(settings.devices)
-        self._replica = Replica(rank, model, settings.devices[rank], OwnProcess(generator), task)
+        self._replica = Replica(rank, model, device, OwnProcess(generator), task)
         self._gathered: list[list[Tensor | None]] = []
 
     def backward(self, iteration: int, samples: Indices) -> list[float]:

@@ -14,12 +14,12 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
     post_localSGD_hook,
     powerSGD_hook,
-    quantization_hooks,
 )
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel.comm_hooks import checked_hook
 from tests.parallel.one_process import (
+    Branches,
     assert_equal_everywhere,
     assert_same,
     batches,
@@ -36,7 +36,7 @@ Future = torch.futures.Future
 
 
 def single() -> nn.Module:
-    """In float32, which PowerSGD and quantization need."""
+    """In float32, which PowerSGD needs."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 16, bias=False), nn.Tanh(), nn.Linear(16, 4))
 
@@ -79,18 +79,13 @@ def bf16_runs_where_torch_refuses_it(rank: int) -> None:
 
 
 def power_sgd_matches(rank: int) -> None:
+    # Not the batched one, which fails in torch itself as of 2.13, as quantization does on gloo.
     def state() -> powerSGD_hook.PowerSGDState:
         return powerSGD_hook.PowerSGDState(
             dist.group.WORLD, matrix_approximation_rank=1, start_powerSGD_iter=2
         )
 
     compare(powerSGD_hook.powerSGD_hook, rank, state)
-    compare(powerSGD_hook.batched_powerSGD_hook, rank, state)
-
-
-def quantization_matches(rank: int) -> None:
-    compare(quantization_hooks.quantization_pertensor_hook, rank, lambda: dist.group.WORLD)
-    compare(quantization_hooks.quantization_perchannel_hook, rank, lambda: dist.group.WORLD)
 
 
 def post_local_sgd_matches(rank: int) -> None:
@@ -143,8 +138,6 @@ def the_result_may_be_another_tensor_or_a_list(rank: int) -> None:
 
 
 def hooks_work_with_unused_parameters(rank: int) -> None:
-    from tests.parallel.one_process import Branches
-
     def run(module: nn.Module, rank: int) -> None:
         module(batches(0)[rank], "ab" if rank else "a").pow(2).mean().backward()
 
@@ -155,6 +148,16 @@ def hooks_work_with_unused_parameters(rank: int) -> None:
             ddp.zero_grad()
             run(ddp, rank)
             assert_same(gradients(ddp), mean_gradients(Branches, run))
+
+
+def postponed_annotations_are_resolved(rank: int) -> None:
+    def hook(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+        return default_hooks.allreduce_hook(None, bucket)
+
+    ddp = Ddp(perceptron())
+    ddp.register_comm_hook(None, hook)
+    step(ddp, 0, rank)
+    assert_same(gradients(ddp), mean_gradients(perceptron, lambda m, r: step(m, 0, r)))
 
 
 def one_hook_is_all(rank: int) -> None:
@@ -168,7 +171,7 @@ def a_failing_hook_raises_where_it_fails(rank: int) -> None:
     def fails(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
         raise ArithmeticError(f"from bucket {bucket.index()}")
 
-    def no_future(state: object, bucket: dist.GradBucket) -> Any:
+    def no_future(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
         return bucket.buffer()
 
     def fails_later(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
@@ -198,13 +201,13 @@ TORCHS = [
     averaging_and_compressing_hooks_match,
     bf16_runs_where_torch_refuses_it,
     power_sgd_matches,
-    quantization_matches,
     post_local_sgd_matches,
 ]
 OWN = [
     a_hook_gets_the_buckets_in_order,
     the_result_may_be_another_tensor_or_a_list,
     hooks_work_with_unused_parameters,
+    postponed_annotations_are_resolved,
     one_hook_is_all,
     a_failing_hook_raises_where_it_fails,
 ]

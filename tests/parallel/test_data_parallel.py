@@ -45,6 +45,29 @@ def test_gradients_are_those_of_the_module_alone(replicas: int, size: int) -> No
     check(perceptron(), lambda module: module(x).pow(2).mean(), replicas)
 
 
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (F64, 1e-12)])
+def test_outputs_in_evaluation_mode_are_those_of_the_module_alone(
+    replicas: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4))
+    module = module.to(dtype).eval()
+    for size in (1, 3, 8, 10):
+        x = batch(size).to(dtype)
+        got = parallel(module, replicas)(x)
+        torch.testing.assert_close(got, module(x), rtol=tolerance, atol=tolerance)
+
+
+def test_tied_parameters_are_listed_once() -> None:
+    module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+    module[1].weight = module[0].weight
+    wrapper = parallel(module, 2)
+    assert [name for name, _ in wrapper.named_parameters()] == ["0.weight", "0.bias", "1.bias"]
+    assert len(list(wrapper.parameters())) == 3
+    assert list(wrapper.buffers()) == list(module.buffers())
+
+
 def test_inputs_get_their_gradients() -> None:
     module = perceptron()
     x = batch(5).requires_grad_()

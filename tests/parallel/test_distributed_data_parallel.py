@@ -1,63 +1,46 @@
+"""The wrapper around a module: what it sends, keeps, passes through and gives back."""
+
 from __future__ import annotations
 
 import copy
+import gc
 import hashlib
+import io
+import weakref
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DistributedDataParallel as Ddp
+from tests.parallel.one_process import (
+    Branches,
+    assert_same,
+    batches,
+    check_steps,
+    everywhere,
+    gradients,
+    mean_gradients,
+    perceptron,
+    step,
+)
 from tests.parallel.ranks import run_ranks
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-def perceptron(seed: int = 0) -> nn.Sequential:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double()
-
-
-def batches(seed: int, count: int = 2, size: int = 5) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, size, 6, generator=generator, dtype=torch.float64)
-
-
-def gradients(module: nn.Module) -> list[Tensor]:
-    return [p.grad.clone() for p in module.parameters() if p.grad is not None]
-
-
-def assert_same(got: list[Tensor], expected: list[Tensor]) -> None:
-    assert len(got) == len(expected) > 0
-    for one, other in zip(got, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-
-
-def reference(seed: int, scale: float = 1.0) -> list[Tensor]:
-    """Gradients of one process over the batches of both ranks."""
-    module = perceptron()
-    (scale * module(batches(seed).flatten(0, 1)).pow(2).mean()).backward()
-    return gradients(module)
-
-
-def step(ddp: nn.Module, seed: int, rank: int) -> None:
-    ddp(batches(seed)[rank]).pow(2).mean().backward()
+def reference(seed: int = 0) -> dict[str, Tensor | None]:
+    return mean_gradients(perceptron, lambda module, rank: step(module, seed, rank))
 
 
 def digest(module: nn.Module) -> str:
     data = [t.detach().reshape(-1).view(torch.uint8) for t in module.state_dict().values()]
     return hashlib.sha256(torch.cat(data).numpy().tobytes()).hexdigest()
-
-
-def everywhere(value: object) -> list[object]:
-    values: list[object] = [None, None]
-    dist.all_gather_object(values, value)
-    return values
 
 
 class Nested(nn.Module):
@@ -69,13 +52,14 @@ class Nested(nn.Module):
         self.norm = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
         self.register_buffer("flag", torch.tensor([seed > 0, True]))
         self.register_buffer("narrow", torch.full((3,), float(seed), dtype=torch.bfloat16))
+        self.register_buffer("strided", torch.full((2, 3), float(seed)).t())
         self.frozen = nn.Parameter(torch.randn(2), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(x)
 
 
-# Scenarios: each runs on both ranks.
+# Scenarios: each runs on all ranks.
 
 
 def makes_all_ranks_equal(rank: int) -> None:
@@ -88,148 +72,50 @@ def makes_all_ranks_equal(rank: int) -> None:
 
 
 def averages_inputs_one_and_two_to_one_and_a_half(rank: int) -> None:
-    module = nn.Linear(1, 1, bias=False)
-    ddp = Ddp(module)
+    ddp = Ddp(nn.Linear(1, 1, bias=False))
     ddp(torch.tensor([[rank + 1.0]])).sum().backward()
-    assert module.weight.grad is not None
-    assert module.weight.grad.item() == 1.5
+    assert ddp.module.weight.grad.item() == 1.5
 
 
-def gives_the_gradients_of_one_process(rank: int) -> None:
-    for first, cap in ((1.0, 25.0), (1e-4, 1e-4), (1e-4, 1e-3)):
-        module = perceptron()
-        ddp = Ddp(module, first_bucket_cap_mb=first, bucket_cap_mb=cap)
-        for seed in range(3):
-            module.zero_grad(set_to_none=seed % 2 == 0)
+def trains_as_one_process_does(rank: int) -> None:
+    for build_first in (True, False):
+        module, alone = perceptron(), perceptron()
+        if build_first:
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        ddp = Ddp(module)
+        if not build_first:
+            optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+        other = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+        for seed in range(4):
+            optimizer.zero_grad(set_to_none=seed % 2 == 0)
             step(ddp, seed, rank)
-            assert_same(gradients(module), reference(seed))
-            assert len(set(everywhere(gradients(module)[0].sum().item()))) == 1
-        bytes_per_step = sum(p.nbytes for p in module.parameters())
-        assert ddp.reduced_bytes == 3 * bytes_per_step
+            optimizer.step()
+            other.zero_grad()
+            alone(batches(seed).flatten(0, 1)).pow(2).mean().backward()
+            other.step()
+        assert_same(dict(module.named_parameters()), dict(alone.named_parameters()))
 
 
-def works_with_an_optimizer_made_before_wrapping(rank: int) -> None:
-    module, alone = perceptron(), perceptron()
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+def leaves_alone_what_it_shall_ignore(rank: int) -> None:
+    module = Nested(seed=rank)
+    bias = module.norm[0].bias.detach().clone()
+    Ddp._set_params_and_buffers_to_ignore_for_model(module, ["norm.0.bias", "narrow"])
     ddp = Ddp(module)
-    other = torch.optim.SGD(alone.parameters(), lr=0.1)
-    for seed in range(4):
-        optimizer.zero_grad()
-        step(ddp, seed, rank)
-        optimizer.step()
-        other.zero_grad()
-        alone(batches(seed).flatten(0, 1)).pow(2).mean().backward()
-        other.step()
-    assert_same(list(module.parameters()), list(alone.parameters()))
+    assert torch.equal(module.norm[0].bias, bias)
+    assert module.narrow[0] == rank
+    x = batches(0)[rank].float()
+    ddp(x).pow(2).mean().backward()
+    ddp(x).pow(2).mean().backward()  # sends buffers
+    assert module.narrow[0] == rank
+    grads = everywhere(module.norm[0].bias.grad.tolist())
+    assert grads[0] != grads[1]
+    del ddp
+    Ddp._set_params_and_buffers_to_ignore_for_model(module, [n for n, _ in module.named_parameters()])
+    with pytest.raises(RuntimeError, match="doesn't have any parameter"):
+        Ddp(module)
 
 
-def reduces_expanded_and_shared_gradient_buffers(rank: int) -> None:
-    class Sums(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Parameter(torch.zeros(3))
-            self.b = nn.Parameter(torch.zeros(3))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return (self.a + self.b).sum() * x
-
-    module = Sums()
-    ddp = Ddp(module)
-    ddp(torch.tensor(rank + 1.0)).backward()
-    for gradient in gradients(module):
-        assert gradient.tolist() == [1.5, 1.5, 1.5]
-
-
-def reduces_tied_complex_and_channels_last_parameters(rank: int) -> None:
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one = nn.Conv2d(2, 3, 2)
-            self.two = self.one
-            self.complex = nn.Parameter(torch.ones(2, dtype=torch.complex64))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.one(x).sum() + self.two(x).sum() + (self.complex * x.sum()).real.sum()
-
-    module = Odd().to(memory_format=torch.channels_last)
-    ddp = Ddp(module)
-    ddp(torch.full((1, 2, 3, 3), rank + 1.0)).backward()
-    assert module.one.weight.grad is not None
-    assert module.complex.grad is not None
-    assert module.one.weight.grad.stride() == module.one.weight.stride()
-    assert module.one.weight.grad.unique().tolist() == [2 * 4 * 1.5]
-    assert module.complex.grad.tolist() == [27 + 0j, 27 + 0j]
-
-
-def reduces_once_for_many_steps_without_sync(rank: int) -> None:
-    module = perceptron()
-    ddp = Ddp(module)
-    for _ in range(2):
-        before = ddp.reductions
-        module.zero_grad()
-        with ddp.no_sync():
-            for seed in range(3):
-                with ddp.no_sync():
-                    step(ddp, seed, rank)
-        step(ddp, 3, rank)
-        assert ddp.reductions == before + 1
-        expected = [reference(seed) for seed in range(4)]
-        assert_same(gradients(module), [sum(parts) for parts in zip(*expected, strict=True)])
-
-
-def counts_the_flag_at_forward_and_restores_it(rank: int) -> None:
-    module = perceptron()
-    ddp = Ddp(module)
-    try:
-        with ddp.no_sync():
-            loss = ddp(batches(0)[rank]).pow(2).mean()
-            raise KeyError
-    except KeyError:
-        loss.backward()
-    assert ddp.reductions == 0
-    module.zero_grad()
-    loss = ddp(batches(0)[rank]).pow(2).mean()
-    with ddp.no_sync():
-        loss.backward()
-    assert_same(gradients(module), reference(0))
-
-
-def adds_a_second_backward_to_the_local_gradients(rank: int) -> None:
-    module, alone = perceptron(), perceptron()
-    ddp = Ddp(module)
-    loss = ddp(batches(0)[rank]).pow(2).mean()
-    loss.backward(retain_graph=True)
-    loss.backward()
-    alone(batches(0)[rank]).pow(2).mean().backward()
-    both = zip(reference(0), gradients(alone), strict=True)
-    assert_same(gradients(module), [mean + local for mean, local in both])
-    assert ddp.reductions == 1
-
-
-def reduces_two_forwards_in_one_backward(rank: int) -> None:
-    module = perceptron()
-    ddp = Ddp(module)
-    first, second = (ddp(batches(seed)[rank]).pow(2).mean() for seed in range(2))
-    (first + second).backward()
-    both = zip(reference(0), reference(1), strict=True)
-    assert_same(gradients(module), [a + b for a, b in both])
-    ddp(batches(0)[rank])  # an output that is dropped
-    torch.autograd.grad(ddp(batches(0)[rank]).sum(), list(module.parameters()))
-    assert ddp.reductions == 1
-
-
-def keeps_gradients_as_views_of_their_bucket(rank: int) -> None:
-    module = perceptron()
-    ddp = Ddp(module)
-    for seed in range(3):  # the second builds the buckets for good
-        step(ddp, seed, rank)
-    storage = {p.grad.untyped_storage().data_ptr() for p in module.parameters()}
-    assert len(storage) == 1
-    grads = [p.grad for p in module.parameters()]
-    module.zero_grad(set_to_none=False)
-    step(ddp, 3, rank)
-    assert all(p.grad is old for p, old in zip(module.parameters(), grads, strict=True))
-    assert_same(gradients(module), reference(3))
+# Buffers.
 
 
 def sends_nested_buffers_in_training_only(rank: int) -> None:
@@ -253,12 +139,44 @@ def sends_nested_buffers_in_training_only(rank: int) -> None:
     x = batches(3)[0]
     ddp(x)
     after = 0.9 * torch.tensor(before, dtype=torch.float64) + 0.1 * module.norm[0](x).mean(0)
-    torch.testing.assert_close(norm.running_mean, after, rtol=1e-12, atol=1e-12)
-    assert len(set(map(str, everywhere(norm.num_batches_tracked.item())))) == 1
-    del ddp
-    silent = Ddp(module, broadcast_buffers=False)
-    silent(batches(4)[rank])
-    assert silent.broadcast_bytes == 0
+    assert torch.allclose(norm.running_mean, after, rtol=1e-12, atol=1e-12)
+    assert len(set(everywhere(norm.num_batches_tracked.item()))) == 1
+
+
+def one_rank_may_evaluate_after_a_step_without_sync(rank: int) -> None:
+    ddp = Ddp(Nested(seed=0).double())
+    with ddp.no_sync():
+        step(ddp, 0, rank)
+    if rank == 0:
+        ddp.eval()
+        ddp(batches(1)[0])
+        ddp.train()
+    step(ddp, 1, rank)
+    assert len(everywhere(rank)) == 2
+
+
+def sends_no_buffers_where_told_so(rank: int) -> None:
+    silent = Ddp(Nested(seed=rank).double(), broadcast_buffers=False)
+    assert bool(silent.module.flag[0]) == (rank == 1)
+    once = Ddp(Nested(seed=rank).double(), forward_sync_buffers=False)
+    assert not once.module.flag[0]
+    always = Ddp(Nested(seed=rank).double(), broadcast_buffers=False, forward_sync_buffers=True)
+    assert bool(always.module.flag[0]) == (rank == 1)
+    for ddp in (silent, once, always):
+        step(ddp, 0, rank)
+    assert silent.broadcast_bytes == once.broadcast_bytes == 0 < always.broadcast_bytes
+    assert not always.module.flag[0]
+
+
+def sends_buffers_that_were_replaced(rank: int) -> None:
+    ddp = Ddp(Nested(seed=0).double())
+    step(ddp, 0, rank)
+    ddp.module.narrow = torch.full((5,), float(rank + 7))
+    step(ddp, 0, rank)
+    assert ddp.module.narrow.tolist() == [7.0] * 5
+
+
+# State.
 
 
 def exchanges_state_dicts_with_torch(rank: int) -> None:
@@ -276,161 +194,269 @@ def exchanges_state_dicts_with_torch(rank: int) -> None:
     broken = {**perceptron(4).state_dict(), "2.bias": torch.zeros(9), "more": torch.zeros(1)}
     with pytest.raises(RuntimeError, match=r"(?s)more.*2\.bias"):
         ddp.load_state_dict(broken)
+    with pytest.raises(ValueError, match="assign=True"):
+        ddp.load_state_dict(other.state_dict(), assign=True)
     assert digest(module) == digest(other)
     assert ddp.module is module
+
+
+def loads_a_state_between_steps(rank: int) -> None:
+    ddp = Ddp(perceptron())
+    start = {name: value.clone() for name, value in ddp.state_dict().items()}
+    for seed in range(3):
+        ddp.zero_grad()
+        step(ddp, seed, rank)
+        assert_same(gradients(ddp), reference(seed))
+        with torch.no_grad():
+            for p in ddp.parameters():
+                p -= p.grad
+        ddp.load_state_dict(start)
+
+
+def through_a_file(ddp: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(ddp, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def copies_go_on_training(rank: int) -> None:
+    for twin_of in (copy.deepcopy, through_a_file):
+        for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+            ddp = Ddp(perceptron(), bucket_cap_mb=1e-6, **options)
+            for seed in range(2):
+                ddp.zero_grad()
+                step(ddp, seed, rank)
+            twin = twin_of(ddp)
+            for seed in range(2, 5):
+                for wrapped in (ddp, twin):
+                    wrapped.zero_grad()
+                    step(wrapped, seed, rank)
+                    assert_same(gradients(wrapped), reference(seed))
+            assert twin.reduced_bytes == 3 * sum(p.nbytes for p in twin.parameters())
+
+
+def copies_need_the_default_group(rank: int) -> None:
+    ddp = Ddp(perceptron(), process_group=dist.new_group([0, 1]))
+    with pytest.raises(RuntimeError, match="default process group"):
+        copy.deepcopy(ddp)
+    copy.deepcopy(ddp.module)
+
+
+# The life of a wrapper.
 
 
 def lets_go_of_the_module_when_deleted(rank: int) -> None:
     module = perceptron()
     ddp = Ddp(module)
     step(ddp, 0, rank)
+    bucket = module[0].weight.grad.untyped_storage().data_ptr()
+    alive = weakref.ref(ddp), weakref.ref(ddp._reducer)
+    gc.disable()
     del ddp
+    assert [reference() for reference in alive] == [None, None]
+    gc.enable()
     module.zero_grad()
     step(module, 0, rank)
-    assert_same(gradients(module), local_reference(rank))
+    alone = perceptron()
+    step(alone, 0, rank)
+    assert_same(gradients(module), gradients(alone))
     module.zero_grad()
     ddp = Ddp(module)
     step(ddp, 0, rank)
-    assert_same(gradients(module), reference(0))
+    assert_same(gradients(ddp), reference())
     assert ddp.reductions == 1
+    assert bucket
     ddp.remove_hooks()
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        copy.deepcopy(ddp)
+    module.zero_grad()
+    step(module, 0, rank)
+    assert_same(gradients(module), gradients(alone))
 
 
-def local_reference(rank: int) -> list[Tensor]:
-    alone = perceptron()
-    step(alone, 0, rank)
-    return gradients(alone)
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def names_a_difference_on_every_rank(rank: int) -> None:
-    shapes = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3 + rank))
-    with pytest.raises(RuntimeError, match=r"parameter '1\.weight': \(3, 3\).* rank 1 has .*\(4,"):
-        Ddp(shapes)
-    with pytest.raises(RuntimeError, match=r"nothing more.*rank 1 .*'1\.weight'|option"):
-        Ddp(nn.Sequential(*[nn.Linear(3, 3) for _ in range(1 + rank)]))
-    with pytest.raises(RuntimeError, match=r"torch\.float64"):
-        Ddp(nn.Linear(2, 2).to(torch.float64 if rank else torch.float32))
-    with pytest.raises(RuntimeError, match="requires_grad=False"):
-        Ddp(nn.Linear(2, 2).requires_grad_(rank == 0) if rank == 0 else half_frozen())
-    with pytest.raises(RuntimeError, match="option 'bucket_cap_mb'"):
-        Ddp(nn.Linear(2, 2), bucket_cap_mb=1 + rank)
+def can_be_made_many_times(rank: int) -> None:
+    module = nn.Linear(1000, 1000)  # 4 MB
+    for count in range(60):
+        if count == 10:
+            before = resident_bytes()
+        ddp = Ddp(module)
+        ddp(torch.ones(1, 1000)).sum().backward()
+        module.zero_grad()
+        del ddp
+    assert resident_bytes() - before < 100e6  # of 200 MB, if the buckets stayed
 
 
-def half_frozen() -> nn.Linear:
-    linear = nn.Linear(2, 2)
-    linear.weight.requires_grad_(False)
-    return linear
+# What goes through.
 
 
-def refuses_bad_arguments(rank: int) -> None:
-    linear = nn.Linear(2, 2)
-    with pytest.raises(ValueError, match=r"got device_ids=\[0, 1\]"):
-        Ddp(linear, device_ids=[0, 1])
-    with pytest.raises(ValueError, match="one CUDA device"):
-        Ddp(linear, device_ids=["cpu"])
-    for cap in (0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match=f"got bucket_cap_mb={cap}"):
-            Ddp(linear, bucket_cap_mb=cap)
-    with pytest.raises(RuntimeError, match="doesn't have any parameter"):
-        Ddp(nn.Linear(2, 2).requires_grad_(False))
-    with pytest.raises(RuntimeError, match="uninitialized"):
-        Ddp(nn.LazyLinear(2))
-    with pytest.raises(TypeError, match="find_unused_parameters"):
-        Ddp(linear, find_unused_parameters=True)  # type: ignore[call-arg]
+Pair = namedtuple("Pair", "first second")
 
 
-def names_unused_and_changed_parameters(rank: int) -> None:
-    class Half(nn.Module):
+@dataclass(frozen=True)
+class Output:
+    loss: Tensor
+    extra: object
+
+
+class Shapes(nn.Module):
+    """Returns what `build` makes of its output."""
+
+    def __init__(self, build: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layers = perceptron()
+        self.build = build
+
+    def forward(self, x: Tensor) -> Any:
+        return self.build(self.layers(x))
+
+
+def outputs_of_any_nesting_come_out_as_they_are(rank: int) -> None:
+    builds: list[tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = [
+        (lambda y: y, lambda out: out),
+        (lambda y: (y, y.shape), lambda out: out[0]),
+        (lambda y: [y, y], lambda out: out[1]),
+        (lambda y: y.max(0), lambda out: out.values),
+        (lambda y: Pair(None, {"deep": [(y,)]}), lambda out: out.second["deep"][0][0]),
+        (lambda y: Output(y.sum(), {1, 2}), lambda out: out.loss),
+        (lambda y: OrderedDict(a=y, b=()), lambda out: out["a"]),
+        (lambda y: nn.utils.rnn.pack_sequence([y]), lambda out: out.data),
+    ]
+    for build, pick in builds:
+
+        def run(module: nn.Module, rank: int, pick: Callable[[Any], Tensor] = pick) -> None:
+            pick(module(batches(0)[rank])).pow(2).mean().backward()
+
+        for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+            ddp = check_steps(lambda b=build: Shapes(b), run, rank, steps=2, **options)
+            got, bare = ddp(batches(0)[rank]), ddp.module(batches(0)[rank])
+            assert type(got) is type(bare)
+    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+        assert Ddp(Shapes(lambda y: None), **options)(batches(0)[rank]) is None
+
+
+def keyword_arguments_and_hooks_pass_once(rank: int) -> None:
+    ddp = Ddp(Branches())
+    calls: list[str] = []
+    ddp.register_forward_hook(lambda *_: calls.append("wrapper"))
+    ddp.module.register_forward_hook(lambda *_: calls.append("module"))
+    ddp(x=batches(0)[rank], use="abc").sum().backward()
+    assert calls == ["module", "wrapper"]
+    with pytest.raises(AttributeError):
+        ddp.a  # noqa: B018
+
+
+def autocast_changes_nothing_but_the_forward(rank: int) -> None:
+    def run(module: nn.Module, rank: int) -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = module(batches(0)[rank].float()).float().pow(2).mean()
+        loss.backward()
+
+    check_steps(lambda: perceptron().float(), run, rank)
+
+
+def functional_calls_inside_are_reduced(rank: int) -> None:
+    class Functional(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.layers = perceptron()
 
-        def forward(self, x: Tensor, both: bool) -> Tensor:
-            return self.a(x) + self.b(x) if both else self.a(x)
+        def forward(self, x: Tensor) -> Tensor:
+            doubled = {name: 2 * p for name, p in self.layers.named_parameters()}
+            return torch.func.functional_call(self.layers, doubled, x)
 
-    module = Half()
-    ddp = Ddp(module)
-    x = torch.ones(1, 2)
-    ddp(x, both=True).sum().backward()
-    ddp(x, both=False).sum().backward()
-    reductions = ddp.reductions
-    with pytest.raises(RuntimeError, match=rf"(?s)finished reduction.*rank {rank}: b\.weight"):
-        ddp(x, both=True)
-    assert ddp.reductions == reductions
-    del ddp
-    ddp = Ddp(module)
-    module.a.bias.requires_grad_(False)
-    with pytest.raises(RuntimeError, match=r"'a\.bias' had .*wrap the module again"):
-        ddp(x, both=True)
+    check_steps(Functional, lambda module, rank: step(module, 0, rank), rank)
 
 
-EXACTNESS = [
+def compiled_modules_are_reduced(rank: int) -> None:
+    for backend in ("eager",):
+        ddp = Ddp(torch.compile(perceptron(), backend=backend), bucket_cap_mb=1e-6)
+        for seed in range(3):
+            ddp.zero_grad()
+            step(ddp, seed, rank)
+            got = {n.removeprefix("_orig_mod."): g for n, g in gradients(ddp).items()}
+            assert_same(got, reference(seed))
+
+
+def checkpoints_inside_are_reduced(rank: int) -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self, *, reentrant: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b = (nn.Linear(6, 6).double() for _ in range(2))
+            self.reentrant = reentrant
+
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(self.b, self.a(x).tanh(), use_reentrant=self.reentrant)
+
+    for reentrant in (True, False):
+        for cap in (None, 1e-6):
+            check_steps(
+                lambda r=reentrant: Checkpointed(reentrant=r),
+                lambda module, rank: step(module, 0, rank),
+                rank,
+                bucket_cap_mb=cap,
+            )
+
+
+BASICS = [
     makes_all_ranks_equal,
     averages_inputs_one_and_two_to_one_and_a_half,
-    gives_the_gradients_of_one_process,
-    works_with_an_optimizer_made_before_wrapping,
-    reduces_expanded_and_shared_gradient_buffers,
-    reduces_tied_complex_and_channels_last_parameters,
+    leaves_alone_what_it_shall_ignore,
 ]
-SYNCHRONIZATION = [
-    reduces_once_for_many_steps_without_sync,
-    counts_the_flag_at_forward_and_restores_it,
-    adds_a_second_backward_to_the_local_gradients,
-    reduces_two_forwards_in_one_backward,
-    keeps_gradients_as_views_of_their_bucket,
+BUFFERS = [
+    sends_nested_buffers_in_training_only,
+    one_rank_may_evaluate_after_a_step_without_sync,
+    sends_no_buffers_where_told_so,
+    sends_buffers_that_were_replaced,
 ]
 STATE = [
-    sends_nested_buffers_in_training_only,
     exchanges_state_dicts_with_torch,
-    lets_go_of_the_module_when_deleted,
+    loads_a_state_between_steps,
+    copies_go_on_training,
+    copies_need_the_default_group,
 ]
-ERRORS = [
-    names_a_difference_on_every_rank,
-    refuses_bad_arguments,
-    names_unused_and_changed_parameters,
+LIFE = [lets_go_of_the_module_when_deleted, can_be_made_many_times]
+PASSING = [
+    outputs_of_any_nesting_come_out_as_they_are,
+    keyword_arguments_and_hooks_pass_once,
+    autocast_changes_nothing_but_the_forward,
+    functional_calls_inside_are_reduced,
 ]
+# Together, as the first use of torch's compiler or an optimizer takes seconds.
+COMPILER = [
+    trains_as_one_process_does,
+    checkpoints_inside_are_reduced,
+    compiled_modules_are_reduced,
+]
+both = pytest.mark.parametrize("backend", ["gloo", "shm"])
 
 
-def test_gradients_are_those_of_one_process_over_all_batches(store: Path) -> None:
-    run_ranks(EXACTNESS, store)
+@both
+def test_ranks_start_equal_and_average_their_gradients(tmp_path: Path, backend: str) -> None:
+    run_ranks(BASICS, tmp_path / "store", backend=backend)
 
 
-def test_a_backward_reduces_once_and_only_if_its_forward_said_so(store: Path) -> None:
-    run_ranks(SYNCHRONIZATION, store)
+@both
+def test_buffers_are_sent_before_training_forwards_only(tmp_path: Path, backend: str) -> None:
+    run_ranks(BUFFERS, tmp_path / "store", backend=backend)
 
 
-def test_buffers_state_dicts_and_hooks_follow_the_wrapper(store: Path) -> None:
-    run_ranks(STATE, store)
+@both
+def test_states_and_copies_are_those_of_the_module(tmp_path: Path, backend: str) -> None:
+    run_ranks(STATE, tmp_path / "store", backend=backend)
 
 
-def test_mistakes_raise_on_every_rank_and_name_their_cause(store: Path) -> None:
-    run_ranks(ERRORS, store)
+@both
+def test_hooks_and_buckets_go_with_the_wrapper(tmp_path: Path, backend: str) -> None:
+    run_ranks(LIFE, tmp_path / "store", backend=backend)
 
 
-def test_without_a_process_group_it_refuses() -> None:
-    with pytest.raises(RuntimeError, match="init_process_group"):
-        Ddp(nn.Linear(2, 2))
+def test_whatever_goes_through_the_module_is_unchanged(tmp_path: Path) -> None:
+    run_ranks(PASSING, tmp_path / "store")
 
 
-def three_ranks_average_by_three(rank: int) -> None:
-    module = nn.Linear(1, 1, bias=False)
-    group = dist.new_group([2, 1])
-    ddp = Ddp(module)
-    ddp(torch.tensor([[rank + 1.0]])).sum().backward()
-    assert module.weight.grad is not None
-    assert module.weight.grad.item() == pytest.approx(2.0)
-    if rank == 0:
-        with pytest.raises(RuntimeError, match="not a member"):
-            Ddp(nn.Linear(1, 1), process_group=group)
-        return
-    module = nn.Linear(1, 1, bias=False)
-    ddp = Ddp(module, process_group=group)
-    ddp(torch.tensor([[rank + 1.0]])).sum().backward()
-    assert module.weight.grad is not None
-    assert module.weight.grad.item() == 2.5
-
-
-def test_other_group_sizes_and_subgroups_average_over_their_members(store: Path) -> None:
-    run_ranks(three_ranks_average_by_three, store, world_size=3)
+def test_optimizers_checkpoints_and_the_compiler_work_with_it(tmp_path: Path) -> None:
+    run_ranks(COMPILER, tmp_path / "store")

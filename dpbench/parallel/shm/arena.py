@@ -19,6 +19,10 @@ from dpbench.parallel.shm.layout import PAGE
 from dpbench.parallel.shm.member import Member, Steps
 
 
+class AllocationFailed(OSError):
+    """A rank got no memory. All ranks know, and the group can still be used."""
+
+
 class Allocation:
     """A part for each rank, one after the other.
 
@@ -80,7 +84,7 @@ def allocate(member: Member, arena: Arena, nbytes: int) -> Steps[Tensor]:
     """New memory in the arena; a collective.
 
     Raises:
-        OSError: on every rank, if one of them could not get or open the memory.
+        AllocationFailed: on every rank, if one of them could not get or open the memory.
     """
     stride = max(-(-nbytes // PAGE), 1) * PAGE
     total = stride * member.size
@@ -117,4 +121,6 @@ def allocate(member: Member, arena: Arena, nbytes: int) -> Steps[Tensor]:
 def _raise_first(codes: Sequence[int], nbytes: int, names: Sequence[str]) -> None:
     for name, code in zip(names, codes, strict=True):
         if code:
-            raise OSError(code, f"{name} could not allocate {nbytes} shared bytes per rank")
+            raise AllocationFailed(
+                code, f"{name} could not allocate {nbytes} shared bytes per rank"
+            )

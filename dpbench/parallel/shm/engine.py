@@ -2,7 +2,8 @@
 
 A rank must not keep others waiting only because it has issued an operation and computes since.
 So while operations are pending and nobody waits, a thread of the process looks at them every few
-milliseconds. When nothing is pending it sleeps, and before the first such operation there is none.
+milliseconds, and in the end blocks on what they wait for. When nothing is pending it sleeps, and
+before the first such operation there is none.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from dpbench.parallel.shm.work import Work
 SPINS = 160
 YIELD_EVERY = 8
 # While blocked, a look at the other ranks and the clock after so many seconds.
-FIRST_LOOK, LAST_LOOK = 0.001, 0.02
+FIRST_LOOK, LAST_LOOK = 0.001, 0.05
 # With operations pending elsewhere in this process, at least as often as this.
 BUSY_LOOK = 0.001
-# How often the thread looks; a look takes about 10 µs.
-INTERVAL = 0.005
+# The thread looks after so many seconds, and less often while nothing moves. A look takes 20 µs,
+# several times as long with cold caches.
+SHORTEST_REST, LONGEST_REST = 0.002, 0.016
 
 
 class Engine:
@@ -203,14 +205,18 @@ class Engine:
             thread.join(timeout=1.0)
 
     def _live(self) -> None:
+        seconds = SHORTEST_REST
         while not self._stopping:
             if not self._lanes:
                 self._pending.clear()
                 if not self._lanes:
                     self._pending.wait()
-                    continue
-            if self._waiters or not self._look():
-                self._rest()
+                    seconds = SHORTEST_REST
+            elif not self._waiters and self._look():
+                seconds = SHORTEST_REST
+            else:
+                self._rest(seconds)
+                seconds = min(2 * seconds, LONGEST_REST)
 
     def _look(self) -> bool:
         """Get on with everything; whether anything has moved."""
@@ -240,23 +246,28 @@ class Engine:
             self._parked += 1
         self._baton.acquire()
 
-    def _rest(self) -> None:
-        """Until the next look; at a flag, if somebody waits for it out of our sight."""
+    def _rest(self, seconds: float) -> None:
+        """Until the next look: first asleep, as the operations may be polled; later at a flag.
+
+        At once at a flag, if somebody waits for a future, out of our sight.
+        """
         self._hurry.clear()
         lanes = list(self._lanes)
         urgent = [lane for lane in lanes if any(work.urgent for work in list(lane.queue))]
-        if urgent and self._waiters == 0:
+        if urgent and not self._waiters:
             urgent[0].block(LAST_LOOK if len(lanes) == 1 else BUSY_LOOK)
+        elif seconds == LONGEST_REST and len(lanes) == 1 and not self._waiters:
+            lanes[0].block(LAST_LOOK)
         else:
-            self._hurry.wait(INTERVAL)
-
-
-_engine = Engine()
+            self._hurry.wait(seconds)
 
 
 def _finish(ended: list[Ended]) -> None:
     for work, error in ended:
         work.finish(error)
+
+
+_engine = Engine()
 
 
 def engine() -> Engine:

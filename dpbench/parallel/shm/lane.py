@@ -8,13 +8,14 @@ from collections import deque
 
 import torch.distributed as dist
 
+from dpbench.parallel.shm.arena import AllocationFailed
 from dpbench.parallel.shm.descriptor import Mismatch
 from dpbench.parallel.shm.member import AnyOf, Member, Waiting
 from dpbench.parallel.shm.semaphores import wait_for_token
 from dpbench.parallel.shm.work import Work
 
 # After these errors all ranks are where they were before the operation.
-HARMLESS = (Mismatch, OSError)
+HARMLESS = (Mismatch, AllocationFailed)
 # A wait for what is not one flag, such as a copy on another device.
 _NAP = 100e-6
 
@@ -116,7 +117,7 @@ class Lane:
 
 def block(waiting: Waiting, seconds: float) -> None:
     """Return when the first of the flags has a token, or after a time."""
-    if waiting and not isinstance(waiting, AnyOf):
+    if len(waiting) == 1 or (waiting and not isinstance(waiting, AnyOf)):
         wait_for_token(waiting[0], seconds)
     else:
         time.sleep(_NAP)

@@ -78,22 +78,23 @@ class Work(dist.Work):
         self._lane = lane
         self._engine = engine
         self._error: BaseException | None = None
-        self._future: Future[list[Tensor]] | None = None
+        self._ended: Future[None] | None = None
+        self._future: Future[Any] | None = None
         self._lock = threading.Lock()
 
     @property
     def has_future(self) -> bool:
         """Whether finishing may run callbacks, which may take their time."""
-        return self._future is not None
+        return self._ended is not None
 
     def finish(self, error: BaseException | None = None) -> None:
         """The operation has ended; callbacks of the future run here."""
         with self._lock:
             self._error = error
             self.done = True
-            future = self._future
-        if future is not None:
-            self._complete(future)
+            ended = self._ended
+        if ended is not None:
+            ended.set_result(None)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Return when it has ended.
@@ -135,18 +136,22 @@ class Work(dist.Work):
         """Of the results; it completes without anybody waiting for this work."""
         with self._lock:
             if self._future is None:
-                self._future = Future()
+                devices = {tensor.device for tensor in self._results if tensor.is_cuda}
+                self._ended = Future(devices=list(devices))
+                # An error set by `set_exception` is one for Python only; C++ code, such as that
+                # of torch's DDP, would take it for a result.
+                self._future = self._ended.then(self._outcome)
                 if self.done:
-                    self._complete(self._future)
-                else:
-                    self.urgent = True
+                    self._ended.set_result(None)
+                self.urgent = not self.done
             future = self._future
         if self.urgent:
             self._engine.hurry()
         return future
 
-    def _complete(self, future: Future[list[Tensor]]) -> None:
-        if self._error is None:
-            future.set_result(self._results)
-        else:
-            future.set_exception(self._error)  # type: ignore[arg-type]
+    def _outcome(self, _: Future[None]) -> list[Tensor]:
+        if self._error is not None:
+            raise self._error
+        for target in self._targets:
+            target.synchronize()
+        return self._results

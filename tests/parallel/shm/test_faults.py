@@ -6,11 +6,13 @@ import os
 import signal
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from tests.parallel.ranks import run_ranks
 from tests.parallel.shm.casualties import error_of, run_with_casualties, signal_soon
@@ -75,11 +77,21 @@ def test_a_death_is_noticed_long_before_the_timeout(tmp_path: Path) -> None:
     assert seconds < 10
 
 
+def _killed_within_training(rank: int) -> str:
+    model = DistributedDataParallel(torch.nn.Linear(50, 50))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return error_of(lambda: model(torch.ones(2, 50)).sum().backward())
+
+
+def test_a_death_is_an_error_of_torch_ddps_backward(tmp_path: Path) -> None:
+    [message] = run_with_casualties(_killed_within_training, tmp_path / "store", 2).values()
+    assert "all_reduce cannot complete: rank 1" in message
+
+
 def _waits_for_a_message(rank: int) -> str:
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    if rank == 2:
-        time.sleep(60)
     return error_of(lambda: dist.recv(torch.empty(3), 1))
 
 
@@ -93,8 +105,14 @@ def _leaves_early(rank: int) -> list[str]:
     if rank == 1:
         dist.destroy_process_group()
         time.sleep(60)
-    works = [dist.all_reduce(torch.ones(n), async_op=True) for n in (3, 100_000)]
-    return [error_of(work.wait) for work in works]
+    calls = [partial(_reduce_asynchronously, numel) for numel in (3, 100_000)]
+    return [error_of(call) for call in calls]
+
+
+def _reduce_asynchronously(numel: int) -> None:
+    work = dist.all_reduce(torch.ones(numel), async_op=True)
+    assert work is not None
+    work.wait()
 
 
 def test_a_rank_that_left_early_is_named(tmp_path: Path) -> None:
