@@ -43,10 +43,10 @@ def step(module: nn.Module, seed: int, rank: int) -> None:
 
 def gradients(module: nn.Module) -> Gradients:
     """By parameter of the bare module; copies."""
-    bare = module.module if isinstance(module, (Ddp, nn.parallel.DistributedDataParallel)) else module
-    return {
-        name: None if p.grad is None else p.grad.clone() for name, p in bare.named_parameters()
-    }
+    bare = (
+        module.module if isinstance(module, (Ddp, nn.parallel.DistributedDataParallel)) else module
+    )
+    return {name: None if p.grad is None else p.grad.clone() for name, p in bare.named_parameters()}
 
 
 def mean_gradients(make: Callable[[], nn.Module], run: Run, ranks: int | None = None) -> Gradients:

@@ -74,8 +74,7 @@ def buffers_that_differ_are_named(rank: int) -> None:
 
 def options_that_differ_are_named(rank: int) -> None:
     assert "option 'bucket caps'" in same_message(lambda: nn.Linear(2, 2), bucket_cap_mb=1 + rank)
-    for name in (
-        "find_unused_parameters", "static_graph", "forward_sync_buffers"):
+    for name in ("find_unused_parameters", "static_graph", "forward_sync_buffers"):
         assert f"option '{name}'" in same_message(lambda: nn.Linear(2, 2), **{name: rank == 1})
 
 

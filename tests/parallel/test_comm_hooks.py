@@ -55,7 +55,9 @@ def trained(
     return each
 
 
-def compare(hook: Callable[..., Any], rank: int, state: Callable[[], object] = lambda: None) -> None:
+def compare(
+    hook: Callable[..., Any], rank: int, state: Callable[[], object] = lambda: None
+) -> None:
     """One bucket in both, so that what is random or kept per bucket is the same."""
     for ours, theirs in zip(
         trained(Ddp, hook, state(), rank), trained(TorchDdp, hook, state(), rank), strict=True
@@ -93,7 +95,9 @@ def post_local_sgd_matches(rank: int) -> None:
     compare(
         post_localSGD_hook.post_localSGD_hook,
         rank,
-        lambda: post_localSGD_hook.PostLocalSGDState(dist.group.WORLD, alone, start_localSGD_iter=2),
+        lambda: post_localSGD_hook.PostLocalSGDState(
+            dist.group.WORLD, alone, start_localSGD_iter=2
+        ),
     )
 
 

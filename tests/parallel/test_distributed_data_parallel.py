@@ -110,7 +110,9 @@ def leaves_alone_what_it_shall_ignore(rank: int) -> None:
     grads = everywhere(module.norm[0].bias.grad.tolist())
     assert grads[0] != grads[1]
     del ddp
-    Ddp._set_params_and_buffers_to_ignore_for_model(module, [n for n, _ in module.named_parameters()])
+    Ddp._set_params_and_buffers_to_ignore_for_model(
+        module, [n for n, _ in module.named_parameters()]
+    )
     with pytest.raises(RuntimeError, match="doesn't have any parameter"):
         Ddp(module)
 

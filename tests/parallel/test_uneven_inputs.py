@@ -87,7 +87,8 @@ def both_divisors_train_as_one_process(rank: int) -> None:
 
 def after_the_context_all_is_as_before(rank: int) -> None:
     ddp = Ddp(perceptron())
-    train(ddp, step, rank, divide_by_initial_world_size=False)
+    for _ in range(2):
+        train(ddp, step, rank, divide_by_initial_world_size=False)
     if rank == 0:  # no collective, as ever
         ddp.eval()
         ddp(batches(0)[0])
