@@ -75,7 +75,8 @@ def bf16_runs_where_torch_refuses_it(rank: int) -> None:
     with pytest.raises(TypeError, match="BF16"):
         TorchDdp(single()).register_comm_hook(None, default_hooks.bf16_compress_hook)
     rough = trained(Ddp, default_hooks.bf16_compress_hook, None, rank)
-    for ours, exact in zip(rough, trained(Ddp, default_hooks.allreduce_hook, None, rank)):
+    averages = trained(Ddp, default_hooks.allreduce_hook, None, rank)
+    for ours, exact in zip(rough, averages, strict=True):
         assert_same(ours, exact, tolerance=0.02)
         assert any(not torch.equal(ours[name], exact[name]) for name in exact)
 

@@ -209,17 +209,17 @@ def switched_off_it_does_nothing(rank: int) -> None:
 def all_raise_at_the_end_of_the_first(rank: int) -> None:
     ddp = Ddp(perceptron())
     done = 0
-    with pytest.raises(RuntimeError, match="exhausted"):  # noqa: PT012
-        with ddp.join(throw_on_early_termination=True):
-            for seed in range(counts()[rank]):
-                step(ddp, seed, rank)
-                done += 1
+    early = ddp.join(throw_on_early_termination=True)
+    with pytest.raises(RuntimeError, match="exhausted"), early:  # noqa: PT012
+        for seed in range(counts()[rank]):
+            step(ddp, seed, rank)
+            done += 1
     assert done == min(counts())
 
 
 def an_exception_in_the_body_comes_out_as_it_is(rank: int) -> None:
     ddp = Ddp(perceptron())
-    with pytest.raises(KeyError, match="mine"), ddp.join():
+    with pytest.raises(KeyError, match="mine"), ddp.join():  # noqa: PT012
         step(ddp, 0, rank)
         raise KeyError("mine")
 
