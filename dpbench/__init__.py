@@ -15,6 +15,8 @@ _HOMES = {
     "DataParallel": "dpbench.parallel",
     "DistributedDataParallel": "dpbench.parallel",
     "LocalSGD": "dpbench.parallel",
+    "NoScatter": "dpbench.parallel",
+    "accumulate": "dpbench.parallel",
     "all_ranks": "dpbench.parallel",
     "any_rank": "dpbench.parallel",
     "barrier": "dpbench.parallel",

@@ -4,7 +4,9 @@ A library of its own: it imports torch, and nothing else of dpbench. Importing i
 thread and does not touch CUDA; it makes the backend "shm" known to torch.distributed.
 
     DataParallel              replicas in threads of this process, on any mix of devices
+    accumulate                its gradient of several micro-batches, weighted by their sizes
     scatter, gather           split a batch over devices and put outputs together again
+    NoScatter                 marks an input that every replica gets whole
     balanced_split            the sizes of the chunks
 
     DistributedDataParallel   one replica per process of a torch.distributed group
@@ -17,6 +19,7 @@ thread and does not touch CUDA; it makes the backend "shm" known to torch.distri
 
 from __future__ import annotations
 
+from dpbench.parallel.accumulation import accumulate
 from dpbench.parallel.barrier import barrier
 from dpbench.parallel.check_sync import check_sync
 from dpbench.parallel.data_parallel import DataParallel
@@ -24,13 +27,15 @@ from dpbench.parallel.decisions import all_ranks, any_rank
 from dpbench.parallel.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.gather import gather
 from dpbench.parallel.local_sgd import LocalSGD
-from dpbench.parallel.scatter import balanced_split, scatter
+from dpbench.parallel.scatter import NoScatter, balanced_split, scatter
 from dpbench.parallel.sync_gradients import sync_gradients
 
 __all__ = [
     "DataParallel",
     "DistributedDataParallel",
     "LocalSGD",
+    "NoScatter",
+    "accumulate",
     "all_ranks",
     "any_rank",
     "balanced_split",

@@ -48,6 +48,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
       otherwise. If one does not, all ranks raise: the one that lacks it at its next forward, the
       others in the backward that waits for it.
     - Keep the wrapper until its backward is done: with it go the hooks on the parameters.
+    - Pickling and copying work with the default group, on all ranks at once.
 
     Args:
         module: on its device already; neither it nor the identity of its parameters is changed.
@@ -78,8 +79,6 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         ValueError: more than one device id, one for a CPU module or not the module's, a cap that
             is not above zero, or an argument that is not offered.
     """
-
-    module: nn.Module
 
     def __init__(
         self,
@@ -306,6 +305,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
         ]
         self._reducer = Reducer(
+            self.module,
             self._parameters_here(),
             sparse,
             Exchange(self.process_group, self.join_device),

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from dpbench.parallel.as_wrapped import AsWrapped
 from dpbench.parallel.buckets import Bucket, BucketCaps, LocalBucket, assign_buckets
 from dpbench.parallel.comm_hooks import Hook
 from dpbench.parallel.exchange import Exchange
@@ -55,6 +56,7 @@ class Reducer:
 
     def __init__(
         self,
+        module: nn.Module,
         named_parameters: Iterable[tuple[str, nn.Parameter]],
         sparse: Iterable[str],
         exchange: Exchange,
@@ -62,15 +64,16 @@ class Reducer:
     ) -> None:
         """
         Args:
+            module: that has the parameters.
             named_parameters: all that take part, each once; those that require a gradient now are
                 reduced.
             sparse: names of those that get sparse gradients.
             exchange: of the ranks.
             options: see there.
         """
-        self._all = list(named_parameters)
-        self._expected_state = [_state(parameter) for _, parameter in self._all]
-        trained = [(name, p) for name, p in self._all if p.requires_grad]
+        named_parameters = list(named_parameters)
+        self._parameters_as_wrapped = AsWrapped(module, named_parameters)
+        trained = [(name, p) for name, p in named_parameters if p.requires_grad]
         self._names = [name for name, _ in trained]
         self._parameters = [parameter for _, parameter in trained]
         self._sparse = {self._names.index(name) for name in sparse if name in self._names}
@@ -131,12 +134,7 @@ class Reducer:
         """
         if self._armed and self._begun:
             self._give_up()
-        for (name, parameter), expected in zip(self._all, self._expected_state, strict=True):
-            if _state(parameter) != expected:
-                raise RuntimeError(
-                    f"parameter {name!r} had (requires_grad, dtype, device) = {expected} when it "
-                    f"was wrapped and now has {_state(parameter)}; wrap the module again"
-                )
+        self._parameters_as_wrapped.require(thorough=self._armed)
 
     def rebuild(self) -> None:
         """Once, after the first reduction: buckets in the order in which rank 0's gradients got
@@ -373,10 +371,6 @@ class Reducer:
         self._pending = [
             sum(self._fires[index] > 0 for index in bucket.indices) for bucket in self._buckets
         ]
-
-
-def _state(parameter: Tensor) -> tuple[bool, torch.dtype, torch.device]:
-    return parameter.requires_grad, parameter.dtype, parameter.device
 
 
 def _on_ready(reducer: weakref.ref[Reducer], index: int, *_: object) -> None:

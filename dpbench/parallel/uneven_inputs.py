@@ -13,6 +13,7 @@ joinable optimizers can share one context. In each step of theirs, the ranks wit
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -25,11 +26,13 @@ from dpbench.parallel.reducer import Reducer
 class UnevenInputs(Joinable):
     """The part of DistributedDataParallel that lets ranks have different numbers of batches."""
 
+    module: nn.Module
     training: bool
     require_forward_param_sync: bool
     process_group: dist.ProcessGroup
     _reducer: Reducer
     _divide_by_initial_world_size = True
+    _without_gradient: Sequence[nn.Parameter] | None = None
 
     def join(
         self,
@@ -86,7 +89,12 @@ class UnevenInputs(Joinable):
         self._largest(int(syncs))
 
     def _shadow_step(self) -> None:
-        """What a step of another rank needs of this one, which is out of data."""
+        """What a step of another rank needs of this one, which is out of data.
+
+        It gets the average gradients too, for an optimizer that shadows the others' steps.
+        """
+        if self._without_gradient is None:
+            self._without_gradient = [p for p in self.module.parameters() if p.grad is None]
         syncs = self._largest(0) == 1
         if self.training:
             if syncs:
@@ -101,6 +109,9 @@ class UnevenInputs(Joinable):
         """All ranks are done: the model of one that was last becomes everyone's."""
         self._authoritative_rank = self._last_rank(was_last)
         self._take_model(self._authoritative_rank)
+        for parameter in self._without_gradient or ():
+            parameter.grad = None
+        self._without_gradient = None
         # Join leaves the context switched on, which would cost every later step two collectives.
         self._join_config = _JoinConfig.construct_disabled_join_config()  # type: ignore[no-untyped-call]
         self._reducer.divisor = None
