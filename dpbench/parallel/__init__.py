@@ -19,15 +19,15 @@ thread and does not touch CUDA; it makes the backend "shm" known to torch.distri
 
 from __future__ import annotations
 
-from dpbench.parallel.accumulation import accumulate
 from dpbench.parallel.barrier import barrier
 from dpbench.parallel.check_sync import check_sync
-from dpbench.parallel.data_parallel import DataParallel
+from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.decisions import all_ranks, any_rank
-from dpbench.parallel.distributed_data_parallel import DistributedDataParallel
-from dpbench.parallel.gather import gather
+from dpbench.parallel.dp.accumulation import accumulate
+from dpbench.parallel.dp.data_parallel import DataParallel
+from dpbench.parallel.dp.gather import gather
+from dpbench.parallel.dp.scatter import NoScatter, balanced_split, scatter
 from dpbench.parallel.local_sgd import LocalSGD
-from dpbench.parallel.scatter import NoScatter, balanced_split, scatter
 from dpbench.parallel.sync_gradients import sync_gradients
 
 __all__ = [

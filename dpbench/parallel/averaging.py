@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.distributed_data_parallel import DistributedDataParallel
+from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 
 WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
 

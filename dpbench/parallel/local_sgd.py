@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.agreement import describe, require_agreement
 from dpbench.parallel.averaging import average, require_plain
-from dpbench.parallel.broadcast import broadcast_coalesced
+from dpbench.parallel.ddp.agreement import describe, require_agreement
+from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.groups import carrier, member_group
 
 

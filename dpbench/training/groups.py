@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from dpbench.parallel.random_streams import ReplicaStreams
-from dpbench.parallel.workers import WorkerPool
+from dpbench.parallel.dp.random_streams import ReplicaStreams
+from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.training.gradients import set_mean, take_gradients
 from dpbench.training.models import copy_state
 from dpbench.training.replica import OwnProcess, OwnThread, Replica

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from dpbench.parallel.random_streams import ReplicaStreams
+from dpbench.parallel.dp.random_streams import ReplicaStreams
 from dpbench.training.settings import Task
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.parallel.distributed import DistributedDataParallel as TorchDDP
 
 from dpbench.parallel import DistributedDataParallel
-from dpbench.parallel.missing import MissingReport
-from dpbench.parallel.reducer import Reducer
+from dpbench.parallel.ddp.missing import MissingReport
+from dpbench.parallel.ddp.reducer import Reducer
 
 # The compiler splits graphs at the buckets of torch's class; any other module it takes as it is.
 UNTOUCHED = ("dpbench", "tests.", "torch._dynamo")

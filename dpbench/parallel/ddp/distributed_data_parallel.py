@@ -1,0 +1,343 @@
+"""DistributedDataParallel: one replica per process, gradients averaged during backward."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from dpbench.parallel.ddp.agreement import describe, require_agreement
+from dpbench.parallel.ddp.broadcast import broadcast_coalesced
+from dpbench.parallel.ddp.buckets import BucketCaps
+from dpbench.parallel.ddp.comm_hooks import checked_hook
+from dpbench.parallel.ddp.exchange import Exchange
+from dpbench.parallel.ddp.preconditions import (
+    checked_devices,
+    chosen_group,
+    refuse,
+    require_type,
+    untrainable_reason,
+)
+from dpbench.parallel.ddp.reducer import Reducer, ReducerOptions
+from dpbench.parallel.ddp.uneven_inputs import UnevenInputs
+from dpbench.parallel.devices import DeviceLike
+from dpbench.parallel.state_dicts import load_all_or_nothing
+from dpbench.parallel.tree import move
+
+
+class DistributedDataParallel(nn.Module, UnevenInputs):
+    """Keeps `module` equal on all ranks of a process group, each with its own part of the data.
+
+    A drop-in for torch.nn.parallel.DistributedDataParallel. Construction and training forwards
+    are collectives: every rank must make them in the same order. After a backward, `.grad` of
+    every parameter is the mean over the ranks, the gradient of the mean loss over the union of
+    equally large batches, and a view into a bucket.
+
+    - Whether a backward reduces is decided by the last forward with gradients enabled: yes,
+      unless `no_sync` was active. It does so once; another backward of the same graph adds to the
+      local gradients only.
+    - Buffers are sent before a training forward that follows one that reduced; never in eval, and
+      not if the module has its first buffer only after construction.
+    - Every parameter must take part in the loss, unless one of the two flags below allows
+      otherwise. If one does not, all ranks raise: the one that lacks it at its next forward, the
+      others in the backward that waits for it.
+    - Keep the wrapper until its backward is done: with it go the hooks on the parameters.
+    - Pickling and copying work with the default group, on all ranks at once.
+
+    Args:
+        module: on its device already; neither it nor the identity of its parameters is changed.
+            Parameters and buffers named in its attribute `_ddp_params_and_buffers_to_ignore` are
+            left alone.
+        device_ids: at most one device, that of the module, to which inputs are then moved; None
+            for a module on the CPU or on several devices.
+        output_device: where outputs are moved; None leaves them where they are.
+        dim: 0, the only value; in torch's signature.
+        broadcast_buffers: whether rank 0's buffers are sent, at construction and as said above.
+        init_sync: whether ranks are compared and rank 0's values are sent at construction.
+        process_group: the ranks; None means the default group.
+        bucket_cap_mb: MiB of gradients in one all-reduce. None means what suits the backend.
+        find_unused_parameters: a parameter may take no part in a backward. It counts as zero; one
+            that no rank used keeps its `.grad` untouched.
+        gradient_as_bucket_view: True and False are the same here: gradients are views.
+        static_graph: each backward uses the same parameters equally often as the first one, which
+            may then be unused, or used by several reentrant checkpoints.
+        device_mesh: of one dimension, in the place of process_group.
+        forward_sync_buffers: as broadcast_buffers, but not at construction.
+        bucket_cap_mb_list: in the place of bucket_cap_mb, for the first, second … bucket of a
+            backward; the last is for all others too.
+        not_offered: other arguments of torch's class, accepted at their defaults.
+
+    Raises:
+        RuntimeError: there is no process group, nothing in the module requires a gradient, it is
+            lazy and not initialised, or it differs between the ranks (raised on all of them).
+        ValueError: more than one device id, one for a CPU module or not the module's, a cap that
+            is not above zero, or an argument that is not offered.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device_ids: Sequence[DeviceLike] | None = None,
+        output_device: DeviceLike | None = None,
+        dim: int = 0,
+        broadcast_buffers: bool | None = None,
+        init_sync: bool = True,
+        process_group: dist.ProcessGroup | None = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        *,
+        device_mesh: DeviceMesh | None = None,
+        forward_sync_buffers: bool | None = None,
+        bucket_cap_mb_list: Sequence[float] | None = None,
+        **not_offered: Any,
+    ) -> None:
+        super().__init__()
+        UnevenInputs.__init__(self)
+        refuse({"dim": dim, "check_reduction": check_reduction, **not_offered})
+        broadcasts = True if broadcast_buffers is None else broadcast_buffers
+        forwards = broadcasts if forward_sync_buffers is None else forward_sync_buffers
+        require_type(nn.Module, module=module)
+        require_type(
+            bool,
+            broadcast_buffers=broadcasts,
+            init_sync=init_sync,
+            find_unused_parameters=find_unused_parameters,
+            gradient_as_bucket_view=gradient_as_bucket_view,
+            static_graph=static_graph,
+            forward_sync_buffers=forwards,
+        )
+        self.process_group = chosen_group(process_group, device_mesh)
+        if device_mesh is not None:
+            self.device_mesh = device_mesh
+        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self.device, self.output_device = checked_devices(module, device_ids, output_device)
+        self.device_ids = list(device_ids) if device_ids else None
+        self.find_unused_parameters = find_unused_parameters
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+        self.static_graph = static_graph
+        self.forward_sync_buffers = forwards
+        self.require_backward_grad_sync = True
+        self.require_forward_param_sync = True
+        self.broadcast_bytes = 0
+        self._caps = BucketCaps.chosen(bucket_cap_mb, bucket_cap_mb_list)
+        self.bucket_bytes_cap_list = list(self._caps.caps) if bucket_cap_mb_list else []
+        self._hook: tuple[object, Callable[..., Any]] | None = None
+        self.module = module
+        # Decided once, as looking for buffers at each step costs more than it can find.
+        self._has_buffers = any(True for _ in self._buffers_here())
+        self._make_equal(with_values=init_sync, with_buffers=broadcasts)
+        self._build_reducer()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call `module`; with gradients enabled, prepare the reduction of the next backward.
+
+        Raises:
+            RuntimeError: before any communication, when the last backward left out parameters or
+                a parameter changed requires_grad, dtype or device since construction.
+        """
+        # The context costs microseconds, so only where there is a profiler to see it.
+        if torch.autograd.profiler._is_profiler_enabled:
+            with torch.profiler.record_function("DistributedDataParallel.forward"):
+                return self._forward(args, kwargs)
+        return self._forward(args, kwargs)
+
+    def _forward(self, args: Any, kwargs: Any) -> Any:
+        trains = torch.is_grad_enabled()
+        syncs = trains and self.require_backward_grad_sync
+        if syncs:
+            self._reducer.prepare()
+        if trains and self._join_config.enable:
+            self._announce(syncs)
+        if self.training:
+            if syncs:
+                self._reducer.rebuild()
+            if trains and self.require_forward_param_sync:
+                self._send_buffers()
+        if self.device is not None:
+            args, kwargs = move((args, kwargs), self.device)
+        output = self.module(*args, **kwargs)
+        if syncs:
+            output = self._reducer.arm(output)
+        elif trains:
+            self._reducer.disarm()
+        if trains and self.training:
+            self.require_forward_param_sync = syncs
+        return output if self.output_device is None else move(output, self.output_device)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Forwards made in this context do not reduce: gradients accumulate on each rank.
+
+        The backward of the first forward after it averages what has accumulated as a whole.
+        """
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
+        """Have `hook(state, bucket)` communicate each bucket; before training, once, on all ranks.
+
+        Args:
+            state: for the hook.
+            hook: gets a GradientBucket with the sum of this rank, not divided, and returns a
+                future of the tensor that replaces it. Torch's own hooks fit.
+
+        Raises:
+            TypeError, ValueError: it is no such hook.
+            RuntimeError: there is one already.
+        """
+        checked = checked_hook(state, hook)
+        if self._hook is not None:
+            raise RuntimeError(
+                "register_comm_hook or register_builtin_comm_hook can only be called once."
+            )
+        self._hook = (state, hook)
+        self._reducer.use_hook(checked)
+
+    @property
+    def join_device(self) -> torch.device:
+        """That of the first parameter; for torch.distributed.algorithms.Join."""
+        first = next(self.module.parameters(), None)
+        return torch.device("cpu") if first is None else first.device
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(
+        module: nn.Module, params_and_buffers_to_ignore: Sequence[str]
+    ) -> None:
+        """Have a wrapper leave parameters and buffers of `module` alone; torch's name for it."""
+        module._ddp_params_and_buffers_to_ignore = params_and_buffers_to_ignore  # type: ignore
+
+    def remove_hooks(self) -> None:
+        """Stop reducing, so that `module` can be used alone or wrapped again.
+
+        Happens by itself when the wrapper is garbage collected.
+        """
+        self._reducer.remove_hooks()
+
+    _remove_autograd_hooks = remove_hooks  # torch's name for it
+
+    @property
+    def reduced_bytes(self) -> int:
+        """Bytes of gradients sent from this rank since construction."""
+        return self._reducer.reduced_bytes
+
+    @property
+    def reductions(self) -> int:
+        """Collectives that averaged gradients since construction."""
+        return self._reducer.reductions
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load into `module`, all or nothing, with or without "module." before the keys.
+
+        Raises:
+            ValueError: for assign=True, which would replace the parameters that are hooked.
+        """
+        if assign:
+            raise ValueError("got assign=True, which would replace the wrapped parameters")
+        return load_all_or_nothing(self.module, state_dict, strict=strict, assign=False)
+
+    def _set_static_graph(self) -> None:
+        """As static_graph=True; torch's name for it.
+
+        Raises:
+            RuntimeError: after a training forward.
+        """
+        if self.static_graph:
+            warnings.warn("the graph is static already, which needs no second call", stacklevel=2)
+            return
+        if self._reducer.has_begun:
+            raise RuntimeError(
+                "set_static_graph() should be called before training loop starts and after "
+                "DistributedDataParallel is constructed."
+            )
+        self.static_graph = True
+        self._reducer.remove_hooks()
+        self._build_reducer()
+
+    def _parameters_here(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Those that take part, frozen ones included."""
+        for name, parameter in self.module.named_parameters():
+            if name not in self.parameters_to_ignore:
+                yield name, parameter
+
+    def _buffers_here(self) -> Iterator[tuple[str, Tensor]]:
+        for name, buffer in self.module.named_buffers():
+            if name not in self.parameters_to_ignore:
+                yield name, buffer
+
+    def _make_equal(self, *, with_values: bool, with_buffers: bool) -> None:
+        """Rank 0's values on all ranks, after all have shown that they fit; with `with_values`
+        False only this rank is looked at."""
+        failure = untrainable_reason(self.module, self.parameters_to_ignore)
+        buffers = list(self._buffers_here()) if with_buffers else []
+        if with_values:
+            options = {
+                "bucket caps": self._caps,
+                "forward_sync_buffers": self.forward_sync_buffers,
+                "find_unused_parameters": self.find_unused_parameters,
+                "static_graph": self.static_graph,
+            }
+            mine = describe(self._parameters_here(), buffers, options)
+            require_agreement(mine, failure, self.process_group, self.join_device)
+        if failure is not None:
+            raise failure
+        if with_values:
+            tensors = [tensor for _, tensor in (*self._parameters_here(), *buffers)]
+            broadcast_coalesced(tensors, self.process_group)
+
+    def _build_reducer(self) -> None:
+        sparse = [
+            f"{name}.weight"
+            for name, child in self.module.named_modules()
+            if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
+        ]
+        self._reducer = Reducer(
+            self.module,
+            self._parameters_here(),
+            sparse,
+            Exchange(self.process_group, self.join_device),
+            ReducerOptions(self._caps, self.find_unused_parameters, self.static_graph),
+        )
+        if self._hook is not None:
+            self._reducer.use_hook(checked_hook(*self._hook))
+
+    def _send_buffers(self, *, has_data: bool = True) -> None:
+        if self.forward_sync_buffers and self._has_buffers:
+            source = self._last_rank(has_data) if self._join_config.enable else 0
+            buffers = [buffer for _, buffer in self._buffers_here()]
+            self.broadcast_bytes += broadcast_coalesced(buffers, self.process_group, source)
+
+    def _take_model(self, source: int) -> None:
+        tensors = [
+            *self._parameters_here(),
+            *(self._buffers_here() if self.forward_sync_buffers else ()),
+        ]
+        broadcast_coalesced([tensor for _, tensor in tensors], self.process_group, source)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.process_group is not dist.group.WORLD:
+            raise RuntimeError(
+                "DDP Pickling/Unpickling are only supported when using DDP with the default "
+                "process group. Use ddp.module or ddp.state_dict() instead."
+            )
+        state = self.__dict__.copy()
+        del state["process_group"], state["_reducer"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.process_group = chosen_group(None, None)
+        self._build_reducer()

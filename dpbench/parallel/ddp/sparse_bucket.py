@@ -1,0 +1,117 @@
+"""The sparse gradient of one embedding, averaged over the ranks by its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from dpbench.parallel.ddp.comm_hooks import Future, GradientBucket, Hook
+from dpbench.parallel.ddp.exchange import Exchange
+
+
+class SparseBucket:
+    """As Bucket, for one parameter whose gradient is sparse; the same attributes and methods."""
+
+    def __init__(self, index: int, parameter: nn.Parameter, exchange: Exchange) -> None:
+        self.indices = [index]
+        self.parameters = [parameter]
+        self.pending = 1
+        self.nbytes = 0
+        self._exchange = exchange
+        self._gradient = self._nothing()
+        self._absent = False
+        self._counts: Tensor | None = None
+        self._work: dist.Work | None = None
+        self._future: Future[Any] | None = None
+
+    def collect(self, scale: float) -> list[int]:
+        """Take the gradient, times `scale`; returns [index] where there is none.
+
+        Raises:
+            RuntimeError: the gradient is dense.
+        """
+        gradient = self.parameters[0].grad
+        if gradient is None:
+            self.clear()
+            return self.indices
+        self._absent = False
+        if not gradient.is_sparse:
+            raise RuntimeError(
+                "got a dense gradient for the weight of an embedding with sparse=True; is it "
+                "shared with another layer? Build the embedding with sparse=False"
+            )
+        self._gradient = (gradient.detach() * scale).coalesce()
+        self.nbytes = self._gradient.values().nbytes + self._gradient.indices().nbytes
+        return []
+
+    def clear(self) -> None:
+        """A gradient without rows, for a rank that has none."""
+        self._gradient = self._nothing()
+        self._absent = True
+        self.nbytes = 0
+
+    def send(self, *, average: bool, hook: Hook | None, number: int, last: bool) -> None:
+        """Start the exchange. Sums only: with `average`, finish divides."""
+        self._divisor = self._exchange.size if average else 1
+        if hook is not None:
+            parameters = self.parameters
+            bucket = GradientBucket(number, self._gradient, [self._gradient], parameters, last)
+            self._future = hook(bucket)
+            return
+        size = self._exchange.size
+        mine = torch.tensor([self._gradient._nnz()], device=self._gradient.device)
+        self._counts = mine.new_zeros(size)
+        self._work = dist.all_gather(
+            list(torch.split(self._counts, 1)), mine, group=self._exchange.group, async_op=True
+        )
+
+    def finish(self, keep: tuple[int, ...] | set[int] = ()) -> None:
+        """Wait for the result, and make it the gradient unless there is none to be kept."""
+        result = self.wait()
+        if not (self._absent and self.indices[0] in keep):
+            self.parameters[0].grad = result
+
+    def wait(self) -> Tensor:
+        """The gradient over all ranks. The rows are exchanged here, as their count must be known
+        before."""
+        if self._future is not None:
+            value = self._future.wait()
+            self._gradient = value[0] if isinstance(value, (list, tuple)) else value
+            self._future = None
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+            self._gradient = self._union()
+        return self._gradient
+
+    def _union(self) -> Tensor:
+        """The rows of all ranks; those of several ranks are added up."""
+        assert self._counts is not None
+        counts = self._counts.tolist()
+        rows = self._gather(self._gradient.indices().t(), counts).t()
+        values = self._gather(self._gradient.values(), counts)
+        shape = self._gradient.shape
+        total = torch.sparse_coo_tensor(rows, values, shape, check_invariants=False)
+        return total.coalesce() / self._divisor
+
+    def _gather(self, mine: Tensor, counts: list[int]) -> Tensor:
+        """The rows of all ranks, of which `counts` tells how many each has."""
+        longest = max(counts)
+        padded = mine.new_zeros((longest, *mine.shape[1:]))
+        padded[: len(mine)] = mine
+        everyone = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(everyone, padded, group=self._exchange.group)
+        return torch.cat([part[:count] for part, count in zip(everyone, counts, strict=True)])
+
+    def _nothing(self) -> Tensor:
+        parameter = self.parameters[0]
+        shape = parameter.shape
+        return torch.sparse_coo_tensor(
+            torch.empty((1, 0), dtype=torch.long, device=parameter.device),
+            parameter.new_empty((0, *shape[1:])),
+            shape,
+            check_invariants=False,
+        ).coalesce()

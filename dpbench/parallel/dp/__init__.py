@@ -1,0 +1,1 @@
+"""DataParallel: the replicas of one process, a thread each."""

@@ -1,0 +1,291 @@
+"""DataParallel: one process, one replica of the module per device, one thread per replica."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dpbench.parallel.devices import DeviceLike, check_one_kind, parse_device, parse_devices
+from dpbench.parallel.dp.gather import gather_outputs, weighted_scalars
+from dpbench.parallel.dp.last_loss import LastLoss
+from dpbench.parallel.dp.parallel_apply import Backend, parallel_apply
+from dpbench.parallel.dp.phases import Phase, PhaseClock
+from dpbench.parallel.dp.random_streams import Randomness
+from dpbench.parallel.dp.reduction import Reduction
+from dpbench.parallel.dp.replicate import Replicator, check_location
+from dpbench.parallel.dp.scatter import Shards, scatter_shards
+from dpbench.parallel.dp.workers import WorkerPool
+from dpbench.parallel.state_dicts import load_all_or_nothing, without_prefix
+
+
+class DataParallel(nn.Module):
+    """Splits each batch over replicas of `module`, in threads, and gathers their outputs.
+
+    `criterion(dp(x), y).backward()` gives the parameters of `module` the gradients that it would
+    have without the wrapper, however many replicas there are and however uneven their chunks.
+
+    - Tensors at any depth of the arguments are split along `dim`; 0-dim tensors, other objects and
+      what is marked with NoScatter go to every replica. With fewer samples than devices, fewer
+      replicas run; a call without tensors runs one. A single replica is a plain call of `module`.
+    - Outputs keep their structure; tensors are concatenated. A 0-dim output, such as a loss,
+      becomes Σ n_r/N · loss_r, with n_r of the N samples in replica r, or the plain sum.
+    - Buffers: what replica 0 writes (running statistics of its chunk) stays, the rest is lost.
+    - Only parameters and arguments get gradients, not tensors a module captured otherwise.
+    - torch.compile belongs on `module`, not on the wrapper.
+    - Random numbers: replicas on the CPU draw from streams of their own, which torch.manual_seed
+      repeats; see random_streams.py. On CUDA each device has its generator, as always in torch;
+      torch.manual_seed gives all of them the same seed.
+
+    Args:
+        module: on the first device; neither it nor the identity of its parameters is changed.
+        device_ids: CUDA indices, strings or torch.devices; None means all CUDA devices.
+            ["cpu"] * n runs n replicas on the CPU that share the parameters' memory.
+        output_device: where the outputs are gathered; None means the first device, "none" returns
+            the list of the replicas' outputs as they are, e.g. if they are losses for `backward`.
+        dim: the batch dimension of inputs and outputs.
+        threads_per_replica: intra-op threads of a CPU replica; None divides the threads of the
+            first caller evenly.
+        loss_reduction: "mean" if a 0-dim output is a mean over the replica's samples, "sum" if it
+            is a sum over them.
+        loss_key: the key, index or field of the loss in the output, for `backward`; None means
+            the only 0-dim floating-point tensor.
+        cache: keep the parameters of replicas on other devices while the originals are unchanged.
+        move: move `module` to the first device instead of refusing it elsewhere.
+
+    Raises:
+        TypeError, ValueError: a device that cannot be used, CPU and CUDA devices together, a
+            module that is not on the first device, or another argument out of its range; the
+            message has the value.
+    """
+
+    module: nn.Module
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device_ids: Sequence[DeviceLike] | None = None,
+        output_device: DeviceLike | None = None,
+        dim: int = 0,
+        *,
+        threads_per_replica: int | None = None,
+        loss_reduction: Literal["mean", "sum"] = "mean",
+        loss_key: str | int | None = None,
+        cache: bool = True,
+        move: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_arguments(module, dim, loss_reduction, loss_key, {"cache": cache, "move": move})
+        self.devices = parse_devices(device_ids)
+        check_one_kind(self.devices)
+        self.output_device = _parse_output_device(output_device, self.devices[0])
+        if move:
+            module.to(self.devices[0])
+        check_location(
+            dict(module.named_parameters()), dict(module.named_buffers()), self.devices[0]
+        )
+        self.dim = dim
+        self.loss_reduction = loss_reduction
+        self.module = module
+        self._replicator = Replicator(self.devices, cache=cache)
+        self._backend = Backend(
+            WorkerPool(self.devices, threads_per_replica), Reduction(self.devices[0]), PhaseClock()
+        )
+        self._randomness = Randomness()
+        self._last_loss = LastLoss(loss_key)
+        self._looked_for_batch_norm = False
+        self.register_load_state_dict_pre_hook(_expect_prefix)  # type: ignore[no-untyped-call]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """scatter → replicate → parallel_apply → gather.
+
+        Raises:
+            IndexError: an input has no dimension `dim`; before any replica runs.
+            ValueError: inputs that disagree on the batch size or have none, a parameter on the
+                wrong device, or outputs that do not fit together.
+            Exception: what a replica raises, with "Caught ... in replica i on device d".
+
+        Warns:
+            UserWarning: once, about a batch norm that normalises each replica's chunk alone.
+        """
+        self._last_loss.forget()
+        with self._backend.clock.time("scatter"):
+            shards = scatter_shards((args, kwargs), self.devices, self.dim)
+        outputs = self._run_replicas(shards)
+        scalar_rule = weighted_scalars(self.loss_reduction, shards.weights)
+        if self.output_device is None:
+            self._last_loss.remember(
+                outputs,
+                lambda losses: scalar_rule([loss.to(self.devices[0]) for loss in losses], "loss"),
+            )
+            return outputs
+        with self._backend.clock.time("gather"):
+            output = gather_outputs(outputs, self.output_device, self.dim, scalar_rule)
+        self._last_loss.remember([output], lambda losses: losses[0])
+        return output
+
+    def _run_replicas(self, shards: Shards) -> list[Any]:
+        """The output of each replica."""
+        if len(shards.values) == 1:
+            [(args, kwargs)] = shards.values
+            return [self.module(*args, **kwargs)]
+        self._warn_of_batch_norm()
+        with self._backend.clock.time("replicate"):
+            replicas = self._replicator.replicate(self.module, len(shards.values))
+        on_cpu = self.devices[0].type == "cpu"
+        watch = self._randomness.watch(self.module) if on_cpu else nullcontext()
+        with watch as streams:
+            return parallel_apply(
+                replicas, shards.values, list(self.module.parameters()), self._backend, streams
+            )
+
+    def backward(self, scale: float = 1.0) -> Tensor:
+        """Add `scale` × the gradient of the last forward's loss to the parameters' `.grad`.
+
+        The same as `(scale * loss).backward()` on the returned loss; see `accumulate` for
+        micro-batches. The last output stays in memory until then or until the next forward.
+
+        Returns:
+            The loss, 0-dim, not scaled, without graph.
+
+        Raises:
+            RuntimeError: before any forward, a second time after one, after a backward from the
+                loss itself, without the loss in the output, or after a forward without gradients.
+            ValueError: a scale that is no finite number.
+        """
+        number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+        if not number or not math.isfinite(scale):
+            raise ValueError(f"got scale={scale!r}, expected a finite number")
+        return self._last_loss.backward(scale)
+
+    @contextmanager
+    def without_reduction(self) -> Iterator[None]:
+        """Leave the sum over replicas out of the backward of forwards made in this context.
+
+        For measuring what the reduction costs: all replicas compute their gradients, but the
+        parameters get those of replica 0 alone, which are not the gradients of the batch. (For
+        accumulation nothing is needed: plain backward calls add up.)
+        """
+        before, self._backend = self._backend, dataclasses.replace(self._backend, reduces=False)
+        try:
+            yield
+        finally:
+            self._backend = before
+
+    def close(self) -> None:
+        """End the replicas' threads; a later forward starts new ones."""
+        self._backend.workers.close()
+
+    @property
+    def wrapped_module(self) -> nn.Module:
+        """The same object as `module`."""
+        return self.module
+
+    @property
+    def reduced_bytes(self) -> int:
+        """Bytes of gradients summed over replicas since construction."""
+        return self._backend.reduction.reduced_bytes
+
+    @property
+    def reductions(self) -> int:
+        """Backward passes in which gradients were summed since construction."""
+        return self._backend.reduction.reductions
+
+    @property
+    def replicate_bytes(self) -> int:
+        """Bytes copied to make replicas since construction; shared memory is not copied."""
+        return self._replicator.replicate_bytes
+
+    @property
+    def replicate_seconds(self) -> float:
+        """Seconds spent on making replicas since construction."""
+        return self.phase_seconds["replicate"]
+
+    @property
+    def phase_seconds(self) -> dict[Phase, float]:
+        """Seconds in each phase of all steps since construction, on the host's clock."""
+        return dict(self._backend.clock.seconds)
+
+    def forget_replicas(self) -> None:
+        """Copy all parameters anew, after writes through `.data` that torch does not count."""
+        self._replicator.forget()
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """That of `module`: its keys have no prefix."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load into `module`, all or nothing, with or without "module." before the keys."""
+        return load_all_or_nothing(self.module, state_dict, strict=strict, assign=assign)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Those of `module`: the names have no prefix."""
+        return self.module.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
+        """Those of `module`: the names have no prefix."""
+        return self.module.named_buffers(*args, **kwargs)
+
+    def extra_repr(self) -> str:
+        devices = ", ".join(str(device) for device in self.devices)
+        output = "none" if self.output_device is None else self.output_device
+        cache = self._replicator.cache
+        return f"devices=[{devices}], output_device={output}, dim={self.dim}, cache={cache}"
+
+    def _warn_of_batch_norm(self) -> None:
+        """At the first forward in train mode, if the module has a batch norm."""
+        if self._looked_for_batch_norm or not self.module.training:
+            return
+        self._looked_for_batch_norm = True
+        for name, child in self.module.named_modules():
+            if isinstance(child, _BatchNorm) and child.training:
+                warnings.warn(
+                    f"{type(child).__name__} {name!r} normalises the chunk of each replica alone, "
+                    "so the outputs are not those of one device, and its running statistics are "
+                    "those of replica 0. For statistics of the whole batch use "
+                    "DistributedDataParallel with SyncBatchNorm",
+                    stacklevel=6,
+                )
+                return
+
+
+def _check_arguments(
+    module: Any, dim: Any, loss_reduction: Any, loss_key: Any, flags: Mapping[str, Any]
+) -> None:
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"got module={module!r}, expected a torch.nn.Module")
+    if loss_reduction not in ("mean", "sum"):
+        raise ValueError(f"got loss_reduction={loss_reduction!r}, expected 'mean' or 'sum'")
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise TypeError(f"got dim={dim!r}, expected an int")
+    if isinstance(loss_key, bool) or not isinstance(loss_key, (str, int, type(None))):
+        raise TypeError(f"got loss_key={loss_key!r}, expected a str, an int or None")
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"got {name}={flag!r}, expected True or False")
+
+
+def _parse_output_device(value: DeviceLike | None, first: torch.device) -> torch.device | None:
+    """None where the outputs are not gathered."""
+    if value is None:
+        return first
+    return None if value == "none" else parse_device(value)
+
+
+def _expect_prefix(
+    wrapper: DataParallel, state_dict: dict[str, Any], prefix: str, *_ignored: Any
+) -> None:
+    """For a wrapper inside another module: its own keys in a state dict have no "module."."""
+    own = {key: state_dict.pop(key) for key in list(state_dict) if key.startswith(prefix)}
+    bare = {key.removeprefix(prefix): value for key, value in own.items()}
+    for key, value in without_prefix(bare, wrapper.module.state_dict()).items():
+        state_dict[f"{prefix}module.{key}"] = value

@@ -1,0 +1,301 @@
+"""Run the replicas in their threads, forward and backward, as one node of the autograd graph.
+
+torch's engine runs all nodes on the CPU in the thread that called backward, so replicas on the
+CPU that were part of the caller's graph would compute their gradients one after the other. Here
+each replica has a graph of its own, from leaves to outputs, built in its worker. In the caller's
+graph they are one node, from the original parameters and the scattered inputs to the replicas'
+outputs, and its backward runs every replica's graph in that replica's worker:
+
+    original parameters ─┐                                 ┌─ outputs of replica 0 ─┐
+                         ├─ one node (workers, reduction) ─┤                        ├─ gather
+    scattered inputs ────┘                                 └─ outputs of replica 1 ─┘
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.dp.phases import PhaseClock
+from dpbench.parallel.dp.random_streams import ReplicaStreams
+from dpbench.parallel.dp.reduction import Reduction
+from dpbench.parallel.dp.replicate import Replica
+from dpbench.parallel.dp.thread_state import carry_thread_state
+from dpbench.parallel.dp.workers import Job, WorkerPool
+from dpbench.parallel.tree import map_tensors, tensors
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+Gradients = list[Tensor | None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What the forwards of one wrapper share."""
+
+    workers: WorkerPool
+    """At least one per replica."""
+    reduction: Reduction
+    clock: PhaseClock
+    reduces: bool = True
+    """False leaves the reduction out; the parameters get the gradients of replica 0 alone."""
+
+
+def parallel_apply(
+    replicas: Sequence[Replica],
+    calls: Sequence[Call],
+    parameters: Sequence[Tensor],
+    backend: Backend,
+    streams: ReplicaStreams | None = None,
+) -> list[Any]:
+    """Call each replica with its arguments in its worker.
+
+    Args:
+        replicas: the modules.
+        calls: positional and keyword arguments of each.
+        parameters: the originals of `replica.parameters`, which get the gradients.
+        backend: runs the replicas, and adds up their gradients in the backward.
+        streams: of the random numbers that the replicas draw; None: the default generators.
+
+    Returns:
+        The output of each replica, attached to the caller's graph.
+
+    Raises:
+        What a replica raises, see WorkerPool.run.
+    """
+    graphs = [_LocalGraph(replica) for replica in replicas]
+    if torch.is_grad_enabled():
+        calls = [graph.cut(call) for graph, call in zip(graphs, calls, strict=True)]
+    entered = carry_thread_state(replica.device for replica in replicas)
+
+    def job(index: int, replica: Replica, call: Call) -> Job:
+        def forward() -> Any:
+            with entered(replica.device), streams.entered(index) if streams else nullcontext():
+                return replica.module(*call[0], **call[1])
+
+        return forward
+
+    jobs = {i: job(i, *pair) for i, pair in enumerate(zip(replicas, calls, strict=True))}
+    with backend.clock.time("forward"):
+        outputs = [output for _, output in sorted(backend.workers.run(jobs).items())]
+    if not torch.is_grad_enabled():
+        return outputs
+    return _attach(_Region(graphs, parameters, backend, streams), outputs)
+
+
+@dataclass(slots=True)
+class _LocalGraph:
+    """One replica's graph: its leaves (parameters, then inputs) and its outputs."""
+
+    replica: Replica
+    sources: list[Tensor] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        return [*(p for p in self.replica.parameters if p.requires_grad), *self.inputs]
+
+    def cut(self, tree: T) -> T:
+        """A call, or gradients, with new leaves in place of tensors that require a gradient."""
+        leaves: dict[int, Tensor] = {}
+
+        def leaf(tensor: Tensor) -> Tensor:
+            if not tensor.requires_grad:
+                return tensor
+            if id(tensor) not in leaves:
+                leaves[id(tensor)] = tensor.detach().requires_grad_()
+                self.sources.append(tensor)
+            return leaves[id(tensor)]
+
+        cut: T = map_tensors(leaf, tree)
+        self.inputs.extend(leaves.values())
+        return cut
+
+    def derivative(self) -> _LocalGraph:
+        """A graph for this one's gradients: from the same leaves, and those that `cut` adds."""
+        return _LocalGraph(self.replica, list(self.sources), list(self.inputs))
+
+
+def _gradients(
+    graphs: Sequence[_LocalGraph],
+    received: Sequence[Sequence[Tensor | None]],
+    wanted: Sequence[Sequence[bool]],
+    *,
+    keep: bool,
+    differentiable: bool,
+) -> list[Gradients]:
+    """d(outputs)/d(leaves) applied to the received gradients, in one pass over `graphs`.
+
+    Args:
+        graphs: of one replica or several.
+        received: the gradient of each output of each graph; None where it is zero.
+        wanted: whether the gradient of each leaf of each graph is needed.
+        keep: retain the graphs for another backward.
+        differentiable: build the graphs of the gradients.
+
+    Returns:
+        The gradient of each leaf of each graph; None where there is none.
+    """
+    outputs = [output for graph in graphs for output in graph.outputs]
+    reached = [
+        (output, gradient)
+        for output, gradient in zip(outputs, itertools.chain(*received), strict=True)
+        if gradient is not None
+    ]
+    leaves = [leaf for graph in graphs for leaf in graph.leaves]
+    inputs = list(itertools.compress(leaves, itertools.chain(*wanted)))
+    if not reached or not inputs:
+        return [[None] * len(wants) for wants in wanted]
+    ends, starts = zip(*reached, strict=True)
+    if differentiable or len(inputs) < len(leaves):
+        options: dict[str, Any] = {"retain_graph": keep, "create_graph": differentiable}
+        found: Iterator[Tensor | None] = iter(
+            torch.autograd.grad(ends, inputs, starts, allow_unused=True, **options)
+        )
+    else:
+        # The usual case, and the only one that reentrant checkpointing supports.
+        torch.autograd.backward(ends, starts, retain_graph=keep)
+        found = map(_take_gradient, inputs)
+    return [[next(found) if want else None for want in wants] for wants in wanted]
+
+
+def _take_gradient(leaf: Tensor) -> Tensor | None:
+    gradient, leaf.grad = leaf.grad, None
+    return gradient
+
+
+class _Region:
+    """The replicas' graphs of one forward, until their backward."""
+
+    def __init__(
+        self,
+        graphs: list[_LocalGraph],
+        parameters: Sequence[Tensor],
+        backend: Backend,
+        streams: ReplicaStreams | None,
+    ) -> None:
+        self.graphs: list[_LocalGraph] | None = graphs
+        self.trained = [parameter for parameter in parameters if parameter.requires_grad]
+        self.backend = backend
+        self.streams = streams
+        self.shared = False  # with the graph of a derivative, which may still need it
+
+    def backward(self, received: Sequence[Tensor | None], wanted: Sequence[bool]) -> Gradients:
+        """Gradients of the parameters, summed over the replicas, then of all inputs in order."""
+        if self.graphs is None:
+            raise RuntimeError(
+                "Trying to backward through the replicas' graph a second time, after it was "
+                "freed. Give retain_graph=True to the first backward."
+            )
+        keep = _keeps_graph()
+        graphs, count = self.graphs, len(self.trained)
+        if not keep:
+            self.graphs = None
+        from_outputs, from_inputs = iter(received), iter(wanted[count:])
+        mine = [list(itertools.islice(from_outputs, len(graph.outputs))) for graph in graphs]
+        wants = [
+            [*wanted[:count], *itertools.islice(from_inputs, len(graph.inputs))] for graph in graphs
+        ]
+        with self.backend.clock.time("backward"):
+            results = self._per_replica(graphs, mine, wants, keep or self.shared)
+        inputs = itertools.chain.from_iterable(result[count:] for result in results)
+        gradients = [result[:count] for result in results]
+        if not self.backend.reduces:
+            # Replica 0 is as good as any: the result is for measuring only.
+            return [*gradients[0], *inputs]
+        with self.backend.clock.time("reduce"):
+            return [*self.backend.reduction.add(gradients, self.backend.workers), *inputs]
+
+    def _per_replica(
+        self,
+        graphs: list[_LocalGraph],
+        received: list[Gradients],
+        wanted: list[list[bool]],
+        keep: bool,
+    ) -> list[Gradients]:
+        if not torch.is_grad_enabled():
+            return self._run(graphs, received, wanted, keep=keep, differentiable=False)
+        # create_graph: the gradients are the outputs of another region, with the same sources
+        # and the received gradients.
+        derivatives = [graph.derivative() for graph in graphs]
+        cut = [graph.cut(mine) for graph, mine in zip(derivatives, received, strict=True)]
+        results = self._run(graphs, cut, wanted, keep=True, differentiable=True)
+        region = _Region(derivatives, self.trained, self.backend, self.streams)
+        self.shared = region.shared = True
+        return _attach(region, results)
+
+    def _run(
+        self,
+        graphs: list[_LocalGraph],
+        received: list[Gradients],
+        wanted: list[list[bool]],
+        **options: bool,
+    ) -> list[Gradients]:
+        """The gradients of each graph: on the CPU in its worker, on CUDA in this thread."""
+        if graphs[0].replica.device.type == "cuda":
+            # A worker would wait for the engine's thread of its device, which may be the one that
+            # waits here. A backward nested in this one is served, all devices at the same time.
+            return _gradients(graphs, received, wanted, **options)
+        streams = self.streams
+
+        def job(index: int) -> Job:
+            one = slice(index, index + 1)
+
+            def backward() -> Gradients:
+                with streams.entered_backward() if streams else nullcontext():
+                    [mine] = _gradients(graphs[one], received[one], wanted[one], **options)
+                return mine
+
+            return backward
+
+        found = self.backend.workers.run({i: job(i) for i in range(len(graphs))})
+        return [found[i] for i in range(len(graphs))]
+
+
+class _ParallelRegion(torch.autograd.Function):
+    """The node that stands for all replicas; see the head of this file."""
+
+    @staticmethod
+    def forward(ctx: Any, region: _Region, *sources: Tensor) -> tuple[Tensor, ...]:
+        ctx.region = region
+        ctx.set_materialize_grads(False)
+        assert region.graphs is not None
+        return tuple(output.detach() for graph in region.graphs for output in graph.outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *received: Tensor | None) -> tuple[Tensor | None, ...]:
+        return (None, *ctx.region.backward(received, ctx.needs_input_grad[1:]))
+
+
+def _attach(region: _Region, outputs: list[T]) -> list[T]:
+    """The outputs with the node as origin of every tensor that requires a gradient."""
+    graphs = region.graphs
+    assert graphs is not None
+    for graph, output in zip(graphs, outputs, strict=True):
+        graph.outputs = [tensor for tensor in tensors(output) if tensor.requires_grad]
+    if not any(graph.outputs for graph in graphs):
+        return outputs
+    sources = [source for graph in graphs for source in graph.sources]
+    attached: Iterator[Tensor] = iter(
+        _ParallelRegion.apply(region, *region.trained, *sources)  # type: ignore[no-untyped-call]
+    )
+    result: list[T] = map_tensors(
+        lambda tensor: next(attached) if tensor.requires_grad else tensor, outputs
+    )
+    return result
+
+
+def _keeps_graph() -> bool:
+    """Whether the running backward was asked to retain the graph."""
+    try:
+        # The only place where torch tells it; without it, a second backward would be refused.
+        return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+    except AttributeError:
+        return False

@@ -1,0 +1,109 @@
+"""Gradients that do not arrive are an error on all ranks, which names them; nothing hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch import Tensor, nn
+
+from dpbench.parallel import DistributedDataParallel as Ddp
+from tests.parallel.ddp.one_process import (
+    Branches,
+    batches,
+    check_steps,
+    everywhere,
+    perceptron,
+    step,
+)
+from tests.parallel.ranks import run_ranks
+
+TINY = 1e-6  # MiB: a bucket per parameter
+
+
+def skips(ddp: Ddp, use: str, rank: int) -> str:
+    """What is raised by a step that uses only some layers, or by the next forward."""
+    with pytest.raises(RuntimeError) as caught:  # noqa: PT012
+        ddp(batches(0)[rank], use).sum().backward()
+        ddp(batches(0)[rank], "abc")
+    return str(caught.value)
+
+
+def an_unused_parameter_is_named_on_all_ranks(rank: int) -> None:
+    for cap in (None, TINY):
+        for use in ("ab", "ab"), ("abc", "ac"), ("b", "abc"):
+            ddp = Ddp(Branches(), bucket_cap_mb=cap)
+            ddp(batches(0)[rank], "abc").sum().backward()
+            words = skips(ddp, use[rank], rank)
+            missing = {name for name in "abc" if name not in use[rank]} or {
+                name for name in "abc" if name not in use[1 - rank]
+            }
+            assert "finished reduction in the prior iteration" in words
+            assert "find_unused_parameters=True" in words
+            for name in "abc":
+                assert (f"{name}.weight" in words) == (name in missing), words
+    ddp = Ddp(Branches())
+    ddp(batches(0)[rank], "abc").sum().backward()
+    assert ddp.reductions == 1
+
+
+def fails(gradient: Tensor) -> Tensor:
+    raise ArithmeticError("of rank 1")
+
+
+def passes(gradient: Tensor) -> Tensor:
+    return gradient
+
+
+def a_backward_that_fails_on_one_rank_is_an_error_on_all(rank: int) -> None:
+    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+        module = perceptron()
+        ddp = Ddp(module, bucket_cap_mb=TINY, **options)
+        step(ddp, 0, rank)
+        handle = module[0].weight.register_hook(fails if rank else passes)
+        with pytest.raises(ArithmeticError if rank else RuntimeError):
+            step(ddp, 0, rank)
+        if rank:
+            with pytest.raises(RuntimeError, match="finished reduction"):
+                ddp(batches(0)[rank])
+        handle.remove()
+        del ddp
+        check_steps(perceptron, lambda m, r: step(m, 0, r), rank)
+
+
+def a_changed_parameter_is_named_before_any_communication(rank: int) -> None:
+    changes: list[Callable[[nn.Module], object]] = [
+        lambda module: module.a.bias.requires_grad_(False),
+        lambda module: module.float(),
+    ]
+    for change in changes:
+        ddp = Ddp(Branches())
+        step(ddp, 0, rank)
+        change(ddp.module)
+        with pytest.raises(RuntimeError, match=r"parameter 'a\.\w+' .*wrap the module again"):
+            ddp(batches(0)[rank])
+    ddp = Ddp(Branches())
+    ddp.module.load_state_dict(Branches().state_dict(), assign=True)
+    step(ddp, 0, rank)  # may as well be a functional call, whose parameters are not the module's
+    with pytest.raises(RuntimeError, match=r"parameter 'a\.\w+' was replaced .*module again"):
+        ddp(batches(0)[rank])
+    module = Branches()
+    module.b.requires_grad_(False)
+    ddp = Ddp(module)
+    module.b.requires_grad_(True)
+    with pytest.raises(RuntimeError, match=r"parameter 'b\.weight' had .*wrap the module again"):
+        ddp(batches(0)[rank])
+    assert everywhere(rank) == [0, 1]
+
+
+SCENARIOS = [
+    an_unused_parameter_is_named_on_all_ranks,
+    a_backward_that_fails_on_one_rank_is_an_error_on_all,
+    a_changed_parameter_is_named_before_any_communication,
+]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_a_gradient_that_is_missing_is_an_error_on_all_ranks(tmp_path: Path, backend: str) -> None:
+    run_ranks(SCENARIOS, tmp_path / "store", backend=backend)

@@ -1,0 +1,254 @@
+"""join: ranks with fewer batches take part until all are done, and end with the same model."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.join import Join
+
+from dpbench.parallel import DistributedDataParallel as Ddp
+from tests.parallel.ddp.one_process import (
+    Branches,
+    assert_same,
+    batches,
+    everywhere,
+    gradients,
+    mean_gradients,
+    perceptron,
+    step,
+)
+from tests.parallel.ranks import run_ranks
+
+RATE = 0.1
+COUNTS = {2: (2, 5), 3: (4, 1, 3)}
+"""Batches of each rank, by group size."""
+
+Step = Callable[[nn.Module, int, int], None]
+
+
+def counts() -> tuple[int, ...]:
+    return COUNTS[dist.get_world_size()]
+
+
+def one_process(make: Callable[[], nn.Module], run: Step, *, by_active: bool) -> nn.Module:
+    """The training of all ranks, one after the other on the same weights."""
+    module = make()
+    for seed in range(max(counts())):
+        active = [rank for rank, count in enumerate(counts()) if seed < count]
+        divisor = len(active) if by_active else len(counts())
+        total = [torch.zeros_like(p) for p in module.parameters()]
+        for rank in active:
+            replica = copy.deepcopy(module)
+            run(replica, seed, rank)
+            for sum_, p in zip(total, replica.parameters(), strict=True):
+                sum_ += 0 if p.grad is None else p.grad
+        with torch.no_grad():
+            for p, sum_ in zip(module.parameters(), total, strict=True):
+                p -= RATE * sum_ / divisor
+    return module
+
+
+def train(ddp: Ddp, run: Step, rank: int, **options: bool) -> None:
+    with ddp.join(**options):
+        for seed in range(counts()[rank]):
+            ddp.zero_grad()
+            run(ddp, seed, rank)
+            with torch.no_grad():
+                for p in ddp.parameters():
+                    p -= 0 if p.grad is None else RATE * p.grad
+
+
+def weights(module: nn.Module) -> dict[str, Tensor | None]:
+    return {name: p.detach() for name, p in module.named_parameters()}
+
+
+def digest(module: nn.Module) -> str:
+    data = [t.detach().reshape(-1).view(torch.uint8) for t in module.state_dict().values()]
+    return hashlib.sha256(torch.cat(data).numpy().tobytes()).hexdigest()
+
+
+def both_divisors_train_as_one_process(rank: int) -> None:
+    for by_active in (True, False):
+        ddp = Ddp(perceptron(), bucket_cap_mb=1e-4)
+        train(ddp, step, rank, divide_by_initial_world_size=not by_active)
+        alone = one_process(perceptron, step, by_active=by_active)
+        assert_same(weights(ddp.module), weights(alone))
+        assert len(set(everywhere(digest(ddp)))) == 1
+
+
+def after_the_context_all_is_as_before(rank: int) -> None:
+    ddp = Ddp(perceptron())
+    for _ in range(2):
+        train(ddp, step, rank, divide_by_initial_world_size=False)
+    if rank == 0:  # no collective, as ever
+        ddp.eval()
+        ddp(batches(0)[0])
+        ddp.train()
+    ddp.zero_grad()
+    kept = copy.deepcopy(ddp.module)
+    expected = mean_gradients(lambda: copy.deepcopy(kept), lambda m, r: step(m, 0, r))
+    step(ddp, 0, rank)
+    assert_same(gradients(ddp), expected)
+
+
+def unused_parameters_and_static_graphs_work_in_it(rank: int) -> None:
+    def run(module: nn.Module, seed: int, rank: int) -> None:
+        use = "ab" if rank else "a"
+        module(batches(seed, 3)[rank], use).pow(2).mean().backward()
+
+    for options in ({"find_unused_parameters": True}, {"static_graph": True}):
+        ddp = Ddp(Branches(), bucket_cap_mb=1e-6, **options)
+        train(ddp, run, rank)
+        assert_same(weights(ddp.module), weights(one_process(Branches, run, by_active=False)))
+        assert ddp.module.c.weight.grad is None or not ddp.module.c.weight.grad.any()
+
+
+def sparse_gradients_work_in_it(rank: int) -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.words = nn.Embedding(5, 6, sparse=True).double()
+            self.layer = nn.Linear(6, 4).double()
+
+        def forward(self, x: Tensor, word: int) -> Tensor:
+            return self.layer(x + self.words(torch.tensor([word])))
+
+    def run(module: nn.Module, seed: int, rank: int) -> None:
+        module(batches(seed, 3)[rank], (seed + rank) % 5).pow(2).mean().backward()
+
+    ddp = Ddp(Words())
+    train(ddp, run, rank)
+    alone = one_process(Words, run, by_active=False)
+    assert_same(weights(ddp.module), weights(alone))
+
+
+def steps_without_sync_are_shadowed(rank: int) -> None:
+    def run(module: nn.Module, seed: int, rank: int) -> None:
+        with module.no_sync() if isinstance(module, Ddp) else nullcontext():
+            step(module, seed, rank)
+        step(module, seed + 10, rank)
+
+    ddp = Ddp(perceptron())
+    train(ddp, run, rank)
+    assert_same(weights(ddp.module), weights(one_process(perceptron, run, by_active=False)))
+
+
+def normed() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)).double()
+
+
+def all_end_with_the_buffers_of_a_rank_that_was_last(rank: int) -> None:
+    ddp = Ddp(normed())
+    train(ddp, step, rank)
+    assert len(set(everywhere(digest(ddp)))) == 1
+    assert ddp.module[1].num_batches_tracked == max(counts())
+
+
+def evaluation_in_it_is_no_collective(rank: int) -> None:
+    def run(module: nn.Module, seed: int, rank: int) -> None:
+        step(module, seed, rank)
+        if rank == 0 and seed % 2:
+            module.eval()
+            with torch.no_grad():
+                module(batches(seed)[0])
+            module.train()
+
+    ddp = Ddp(normed())
+    train(ddp, run, rank)
+    assert len(set(everywhere(digest(ddp)))) == 1
+
+
+def a_model_in_eval_mode_trains_in_it(rank: int) -> None:
+    def make() -> nn.Module:
+        return normed().eval()
+
+    ddp = Ddp(make())
+    train(ddp.eval(), step, rank)
+    assert_same(weights(ddp.module), weights(one_process(make, step, by_active=False)))
+
+
+def a_comm_hook_runs_on_all_ranks_to_the_end(rank: int) -> None:
+    ddp = Ddp(perceptron())
+    ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+    train(ddp, step, rank)
+    assert_same(weights(ddp.module), weights(one_process(perceptron, step, by_active=False)))
+
+
+def torchs_sharded_optimizer_joins_too(rank: int) -> None:
+    # Here, as the import warns of a deprecation within torch.
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    ddp = Ddp(perceptron())
+    sharded = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, lr=RATE)
+    with Join([ddp, sharded]):
+        for seed in range(counts()[rank]):
+            sharded.zero_grad()
+            step(ddp, seed, rank)
+            sharded.step()
+    assert_same(weights(ddp.module), weights(one_process(perceptron, step, by_active=False)))
+
+
+def switched_off_it_does_nothing(rank: int) -> None:
+    ddp = Ddp(perceptron())
+    with ddp.join(enable=False):
+        step(ddp, 0, rank)
+    assert_same(gradients(ddp), mean_gradients(perceptron, lambda m, r: step(m, 0, r)))
+
+
+def all_raise_at_the_end_of_the_first(rank: int) -> None:
+    ddp = Ddp(perceptron())
+    done = 0
+    early = ddp.join(throw_on_early_termination=True)
+    with pytest.raises(RuntimeError, match="exhausted"), early:  # noqa: PT012
+        for seed in range(counts()[rank]):
+            step(ddp, seed, rank)
+            done += 1
+    assert done == min(counts())
+
+
+def an_exception_in_the_body_comes_out_as_it_is(rank: int) -> None:
+    ddp = Ddp(perceptron())
+    with pytest.raises(KeyError, match="mine"), ddp.join():  # noqa: PT012
+        step(ddp, 0, rank)
+        raise KeyError("mine")
+
+
+MODELS = [
+    both_divisors_train_as_one_process,
+    after_the_context_all_is_as_before,
+    unused_parameters_and_static_graphs_work_in_it,
+    sparse_gradients_work_in_it,
+    steps_without_sync_are_shadowed,
+    all_end_with_the_buffers_of_a_rank_that_was_last,
+    evaluation_in_it_is_no_collective,
+    a_model_in_eval_mode_trains_in_it,
+    a_comm_hook_runs_on_all_ranks_to_the_end,
+    torchs_sharded_optimizer_joins_too,
+]
+ENDS = [
+    switched_off_it_does_nothing,
+    all_raise_at_the_end_of_the_first,
+    an_exception_in_the_body_comes_out_as_it_is,
+]
+
+
+@pytest.mark.parametrize(("backend", "ranks"), [("gloo", 2), ("gloo", 3), ("shm", 2)])
+def test_ranks_with_fewer_batches_take_part_until_all_are_done(
+    tmp_path: Path, backend: str, ranks: int
+) -> None:
+    run_ranks(MODELS, tmp_path / "store", world_size=ranks, backend=backend)
+
+
+def test_a_join_can_be_off_end_early_or_fail(tmp_path: Path) -> None:
+    run_ranks(ENDS, tmp_path / "store")

@@ -1,0 +1,684 @@
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dpbench.parallel import DataParallel
+from dpbench.parallel.dp.scatter import NoScatter
+from tests.parallel.dp.modules import F64, Losses, assert_same, batch, gradients, parallel, perceptron
+
+
+def check(module: nn.Module, run: Callable[[nn.Module], Tensor], replicas: int) -> DataParallel:
+    """Loss and gradients with and without the wrapper are the same, twice in a row."""
+    wrapper = parallel(module, replicas)
+    for _ in range(2):
+        module.zero_grad()
+        expected_loss = run(module)
+        expected_loss.backward()
+        expected = gradients(module)
+        module.zero_grad()
+        loss = run(wrapper)
+        loss.backward()
+        torch.testing.assert_close(loss, expected_loss, rtol=1e-12, atol=1e-12)
+        assert_same(gradients(module), expected)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.mul_(0.9)
+    return wrapper
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 10])
+def test_gradients_are_those_of_the_module_alone(replicas: int, size: int) -> None:
+    x = batch(size)
+    check(perceptron(), lambda module: module(x).pow(2).mean(), replicas)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (F64, 1e-12)])
+def test_outputs_in_evaluation_mode_are_those_of_the_module_alone(
+    replicas: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4))
+    module = module.to(dtype).eval()
+    for size in (1, 3, 8, 10):
+        x = batch(size).to(dtype)
+        got = parallel(module, replicas)(x)
+        torch.testing.assert_close(got, module(x), rtol=tolerance, atol=tolerance)
+
+
+def test_tied_parameters_are_listed_once() -> None:
+    module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+    module[1].weight = module[0].weight
+    wrapper = parallel(module, 2)
+    assert [name for name, _ in wrapper.named_parameters()] == ["0.weight", "0.bias", "1.bias"]
+    assert len(list(wrapper.parameters())) == 3
+    assert list(wrapper.buffers()) == list(module.buffers())
+
+
+def test_inputs_get_their_gradients() -> None:
+    module = perceptron()
+    x = batch(5).requires_grad_()
+    expected = torch.autograd.grad(module(x).pow(2).sum(), [x, module[0].weight])
+    got = torch.autograd.grad(parallel(module, 3)(x).pow(2).sum(), [x, module[0].weight])
+    assert_same(list(got), list(expected))
+    assert x.grad is None
+    assert module[0].weight.grad is None
+
+
+def test_nested_keyword_inputs_and_outputs_work() -> None:
+    @dataclass
+    class Output:
+        doubled: Tensor
+        parts: dict[str, tuple[Tensor, None]]
+
+    class Nested(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = perceptron()
+
+        def forward(self, pairs: list[dict[str, Tensor]], *, factor: Tensor, name: str) -> Output:
+            y = self.inner(pairs[0]["x"]) * factor
+            return Output(2 * y, {name: (y + pairs[1]["x"].sum(1, keepdim=True), None)})
+
+    factor = torch.tensor(3.0, dtype=F64, requires_grad=True)
+    module = Nested()
+    pairs = [{"x": batch(7)}, {"x": batch(7, seed=1)}]
+
+    def run(wrapped: nn.Module) -> Tensor:
+        output = wrapped(pairs, factor=factor, name="part")
+        assert output.parts["part"][1] is None
+        return (output.doubled * output.parts["part"][0]).mean()
+
+    check(module, run, 3)
+
+
+@pytest.mark.parametrize("dim", [1, -1])
+def test_the_batch_can_be_another_dimension(dim: int) -> None:
+    class Columns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = perceptron()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x.T).T
+
+    module, x = Columns(), batch(5).T
+    torch.testing.assert_close(parallel(module, 2, dim=dim)(x), module(x))
+
+
+def test_a_batch_dimension_that_is_not_there_is_refused_before_a_replica_runs() -> None:
+    module = nn.Sequential(Probe())
+    with pytest.raises(IndexError, match=r"cannot split dim 2 of a tensor of shape \(4, 6\)"):
+        parallel(module, 2, dim=2)(batch(4))
+    with pytest.raises(ValueError, match=r"disagree on the size of dim 0: \[4, 5\]"):
+        parallel(module, 2)(batch(4), batch(5))
+    assert module[0].seen == []
+
+
+def test_an_argument_marked_as_no_scatter_reaches_every_replica_whole() -> None:
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = perceptron()
+
+        def forward(self, x: Tensor, table: Any, offset: Tensor) -> Tensor:
+            assert table["rows"].shape == (4, 4)
+            return self.inner(x) @ table["rows"] + offset
+
+    module, x = Weighted(), batch(4)
+    table = torch.randn(4, 4, dtype=F64, requires_grad=True)
+    offset = torch.ones(1, 4, dtype=F64)
+    module(x, {"rows": table}, offset).pow(2).sum().backward()
+    expected = [*gradients(module), table.grad]
+    for replicas in (1, 3):
+        module.zero_grad()
+        table.grad = None
+        wrapper = parallel(module, replicas)
+        wrapper(x, {"rows": NoScatter(table)}, NoScatter(offset)).pow(2).sum().backward()
+        assert_same([*gradients(module), table.grad], expected)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_gradients_can_be_cleared_in_both_ways(set_to_none: bool) -> None:
+    module, x = perceptron(), batch(5)
+    module(x).sum().backward()
+    expected = gradients(module)
+    wrapper = parallel(module, 2)
+    for _ in range(2):
+        wrapper.zero_grad(set_to_none=set_to_none)
+        wrapper(x).sum().backward()
+        assert_same(gradients(module), expected)
+
+
+def test_an_optimizer_from_before_the_wrapper_trains_the_same_parameters() -> None:
+    module, alone = perceptron(), perceptron()
+    before = torch.optim.SGD(module.parameters(), lr=0.1)
+    wrapper = parallel(module, 3)
+    after = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for model, optimizer in ((wrapper, before), (alone, after)):
+        for step in range(3):
+            optimizer.zero_grad()
+            model(batch(5, seed=step)).pow(2).mean().backward()
+            optimizer.step()
+    assert_same(list(module.parameters()), list(alone.parameters()))
+
+
+def test_frozen_tied_and_unused_parameters_keep_their_rules() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(6, 6).to(F64)
+            self.b = nn.Linear(6, 6).to(F64)
+            self.b.weight = self.a.weight
+            self.again = self.a
+            self.a.bias.requires_grad_(False)
+            self.unused = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert self.b.weight is self.a.weight
+            return self.again(self.b(self.a(x)))
+
+    module, x = Tied(), batch(5)
+    check(module, lambda wrapped: wrapped(x).pow(2).mean(), 2)
+    assert module.a.bias.grad is None
+    assert module.unused.weight.grad is None
+
+
+def test_recurrent_modules_use_the_weights_of_their_replica() -> None:
+    module = nn.LSTM(6, 4, batch_first=True).to(F64)
+    x = torch.randn(5, 3, 6, dtype=F64)
+    check(module, lambda wrapped: wrapped(x)[0].pow(2).mean(), 1)
+    flat = nn.RNN(6, 4).to(F64)
+    wrapper = parallel(flat, 2, dim=1)
+    flat(x.transpose(0, 1))[0].sum().backward()
+    expected = gradients(flat)
+    flat.zero_grad()
+    wrapper(x.transpose(0, 1))[0].sum().backward()
+    assert_same(gradients(flat), expected)
+
+
+def test_buffers_follow_replica_zero() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)).to(F64)
+    alone = copy.deepcopy(module)
+    x = batch(10)
+    wrapper = parallel(module, 4)
+    with pytest.warns(UserWarning, match=r"BatchNorm1d '1' normalises .* SyncBatchNorm") as record:
+        (wrapper(x).sum() + wrapper(x).sum()).backward()
+    assert len(record) == 1
+    for _ in range(2):
+        alone(x[:3])
+    for got, expected in zip(module.buffers(), alone.buffers(), strict=True):
+        torch.testing.assert_close(got, expected)
+    module.eval()
+    torch.testing.assert_close(wrapper(x), module(x))
+
+
+def test_modes_reach_the_replicas() -> None:
+    module = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5)).to(F64)
+    wrapper, x = parallel(module, 3), batch(9)
+    assert (wrapper(x) == 0).any()
+    assert wrapper.eval() is wrapper
+    assert not module[1].training
+    assert torch.equal(wrapper(x), wrapper(x))
+    wrapper.train()
+    assert module[1].training
+    module[1].p = 0.0
+    torch.testing.assert_close(wrapper(x), module(x))
+
+
+def optimizer_step(module: nn.Sequential) -> None:
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    module(batch(3)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def in_place_edit(module: nn.Sequential) -> None:
+    with torch.no_grad():
+        module[0].weight.mul_(3)
+
+
+def data_edit(module: nn.Sequential) -> None:
+    module[0].weight.data.mul_(3)
+
+
+def new_data(module: nn.Sequential) -> None:
+    module[0].weight.data = module[0].weight.data * 2
+
+
+def load(module: nn.Sequential) -> None:
+    module.load_state_dict({key: value + 1 for key, value in module.state_dict().items()})
+
+
+def there_and_back(module: nn.Sequential) -> None:
+    module.to(torch.float32).to(F64)
+
+
+def replaced_submodule(module: nn.Sequential) -> None:
+    module[1] = nn.ReLU()
+
+
+def added_parameter(module: nn.Sequential) -> None:
+    module.append(nn.Linear(4, 2, dtype=F64))
+
+
+def replaced_parameter(module: nn.Sequential) -> None:
+    module[0].bias = nn.Parameter(torch.ones(8, dtype=F64))
+
+
+def frozen(module: nn.Sequential) -> None:
+    module[0].weight.requires_grad_(False)
+
+
+def hooked(module: nn.Sequential) -> None:
+    module[0].register_forward_hook(lambda _module, _args, output: output * 2)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [
+        optimizer_step,
+        in_place_edit,
+        data_edit,
+        new_data,
+        load,
+        there_and_back,
+        replaced_submodule,
+        added_parameter,
+        replaced_parameter,
+        frozen,
+        hooked,
+    ],
+)
+def test_replicas_follow_every_change_of_the_module(
+    change: Callable[[nn.Sequential], None], cache: bool
+) -> None:
+    module, x = perceptron(), batch(5)
+    wrapper = parallel(module, 2, cache=cache)
+    wrapper(x).sum().backward()
+    module.zero_grad()
+    change(module)
+    torch.testing.assert_close(wrapper(x), module(x), rtol=1e-12, atol=1e-12)
+    module(x).sum().backward()
+    expected = gradients(module)
+    module.zero_grad()
+    wrapper(x).sum().backward()
+    assert_same(gradients(module), expected)
+    assert wrapper.replicate_bytes == 0
+
+
+def test_what_is_moved_keeps_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = perceptron()
+    moves: list[Any] = []
+    monkeypatch.setattr(module, "to", moves.append)
+    parallel(module, 2, move=True)
+    assert moves == [torch.device("cpu")]
+
+
+def test_cpu_and_cuda_replicas_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=r"\['cuda:0', 'cpu'\], expected CUDA devices only or the"):
+        DataParallel(perceptron(), ["cuda:0", "cpu"])
+
+
+def test_the_phases_of_a_step_are_timed() -> None:
+    wrapper = parallel(perceptron(), 2)
+    assert set(wrapper.phase_seconds.values()) == {0.0}
+    wrapper(batch(4)).sum().backward()
+    assert min(wrapper.phase_seconds.values()) > 0
+    assert wrapper.replicate_seconds == wrapper.phase_seconds["replicate"]
+
+
+class Probe(nn.Module):
+    """Reports the settings of the thread it runs in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+        self.seen: list[Any] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(
+            (
+                torch.is_grad_enabled(),
+                torch.is_inference_mode_enabled(),
+                torch.is_autocast_enabled("cpu"),
+                torch.get_num_threads(),
+                threading.current_thread() is threading.main_thread(),
+            )
+        )
+        return self.linear(x)
+
+
+def test_threads_share_the_modes_of_their_caller() -> None:
+    probe, x = Probe(), torch.randn(4, 6)
+    threads = torch.get_num_threads()
+    wrapper = parallel(probe, 2, threads_per_replica=3)
+    with torch.no_grad():
+        assert not wrapper(x).requires_grad
+    with torch.inference_mode():
+        assert wrapper(x).is_inference()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert wrapper(x).dtype is torch.bfloat16
+    wrapper(x).sum().backward()
+    assert probe.seen[::2] == probe.seen[1::2]
+    assert probe.seen[::2] == [
+        (False, False, False, 3, False),
+        (False, True, False, 3, False),
+        (True, False, True, 3, False),
+        (True, False, False, 3, False),
+    ]
+    assert torch.get_num_threads() == threads
+
+
+def test_gradients_under_autocast_are_close_to_those_of_the_module() -> None:
+    torch.manual_seed(0)
+    module, x = nn.Linear(6, 4), torch.randn(8, 6)
+    for wrapped in (module, parallel(module, 2)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            wrapped(x).float().pow(2).mean().backward()
+    twice = gradients(module)
+    module.zero_grad()
+    module(x).pow(2).mean().backward()
+    for got, once in zip(twice, gradients(module), strict=True):
+        torch.testing.assert_close(got, 2 * once, rtol=0.03, atol=0.03)
+
+
+def test_a_failure_is_raised_with_its_type_replica_and_traceback() -> None:
+    class Fails(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(1, 1)
+            self.finished: list[float] = []
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x[0, 0] >= 1:
+                raise KeyError(f"sample {x[0, 0].item()}")
+            self.finished.append(x[0, 0].item())
+            return self.linear(x)
+
+    module = Fails()
+    wrapper = parallel(module, 3)
+    pattern = r"Caught KeyError in replica 1 on device cpu\..*in forward.*sample 1\.0"
+    with pytest.raises(KeyError, match=pattern):
+        wrapper(torch.tensor([[0.0], [1.0], [2.0]]))
+    assert module.finished == [0.0]
+    wrapper(torch.zeros(3, 1)).sum().backward()
+
+
+def test_a_failure_in_backward_is_raised_too() -> None:
+    module = perceptron()
+    module[0].register_full_backward_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError, match="Caught ZeroDivisionError in replica 0"):
+        parallel(module, 2)(batch(4).requires_grad_()).sum().backward()
+
+
+def test_hooks_fire_once_on_the_wrapper_and_once_per_replica_inside() -> None:
+    module, calls = perceptron(), []
+    wrapper = parallel(module, 2)
+    wrapper.register_forward_hook(lambda *_: calls.append("wrapper"))
+    module[0].register_forward_hook(lambda *_: calls.append("inside"))
+    module[0].weight.register_hook(lambda gradient: calls.append(tuple(gradient.shape)))
+    wrapper(batch(4)).sum().backward()
+    assert sorted(calls, key=str) == [(8, 6), "inside", "inside", "wrapper"]
+
+
+def test_backward_can_be_repeated_only_on_a_retained_graph() -> None:
+    module = perceptron()
+    loss = parallel(module, 2)(batch(4)).pow(2).mean()
+    loss.backward(retain_graph=True)
+    once = gradients(module)
+    loss.backward()
+    assert_same(gradients(module), [2 * g for g in once if g is not None])
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+def test_several_forwards_share_one_backward() -> None:
+    module = perceptron()
+    check(module, lambda m: (m(batch(4)) * m(batch(4, seed=1))).mean() + m(batch(3)).sum(), 2)
+
+
+def test_outputs_that_need_no_gradient_pass_through() -> None:
+    class Classes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = perceptron()
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor, str]:
+            y = self.inner(x)
+            return y, y.argmax(1), "same"
+
+    y, classes, note = parallel(Classes(), 2)(batch(5))
+    assert torch.equal(classes, y.argmax(1))
+    assert not classes.requires_grad
+    assert note == "same"
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+@pytest.mark.parametrize("route", ["loss", "wrapper"])
+def test_losses_of_uneven_replicas_weigh_as_their_samples(
+    reduction: Any, replicas: int, route: str
+) -> None:
+    module = Losses(reduction)
+    x, y = batch(10), torch.ones(10, 4, dtype=F64)
+    logits, loss = module(x, targets=y)
+    (2.5 * loss).backward()
+    expected = gradients(module)
+    module.zero_grad()
+    wrapper = parallel(module, replicas, loss_reduction=reduction)
+    got = wrapper(x, targets=y)
+    assert type(got) is list
+    torch.testing.assert_close(got[0], logits)
+    torch.testing.assert_close(got[1], loss, rtol=1e-12, atol=1e-12)
+    if route == "loss":
+        (2.5 * got[1]).backward()
+    else:
+        wrapper.backward(2.5)
+    assert_same(gradients(module), expected)
+
+
+def test_integer_scalars_have_no_mean() -> None:
+    class Counts(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x > 0).sum()
+
+    x = batch(5)
+    with pytest.raises(TypeError, match=r"torch\.int64"):
+        parallel(Counts(), 2)(x)
+    assert parallel(Counts(), 2, loss_reduction="sum")(x) == (x > 0).sum()
+
+
+def test_without_reduction_the_gradients_are_those_of_replica_zero() -> None:
+    module, x = perceptron(), batch(4)
+    wrapper = parallel(module, 2)
+    with wrapper.without_reduction():
+        loss = wrapper(x).sum()
+    loss.backward()
+    got = gradients(module)
+    assert wrapper.reductions == wrapper.reduced_bytes == 0
+    module.zero_grad()
+    module(x[:2]).sum().backward()
+    assert_same(got, gradients(module))
+    wrapper(x).sum().backward()
+    assert wrapper.reductions == 1
+    assert wrapper.reduced_bytes == sum(p.nbytes for p in module.parameters())
+
+
+def test_state_dicts_are_those_of_the_bare_module() -> None:
+    module, other = perceptron(), perceptron()
+    wrapper = parallel(module, 2)
+    assert list(wrapper.state_dict()) == list(module.state_dict())
+    assert [n for n, _ in wrapper.named_parameters()] == [n for n, _ in module.named_parameters()]
+    assert [id(p) for p in wrapper.parameters()] == [id(p) for p in module.parameters()]
+    with torch.no_grad():
+        other[0].weight.add_(1)
+    wrapper.load_state_dict({f"module.{k}": v for k, v in other.state_dict().items()})
+    torch.testing.assert_close(wrapper(batch(5)), other(batch(5)))
+    other.load_state_dict(wrapper.state_dict())
+    assert wrapper.module is wrapper.wrapped_module is module
+    with pytest.raises(AttributeError):
+        wrapper.in_features  # noqa: B018
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_loading_is_all_or_nothing(assign: bool) -> None:
+    module = perceptron()
+    wrapper = parallel(module, 2)
+    before = copy.deepcopy(module.state_dict())
+    kept = list(module.parameters())
+    broken = {key: value + 1 for key, value in before.items() if key != "0.bias"}
+    broken["2.bias"] = torch.zeros(9)
+    broken["more"] = torch.zeros(1)
+    with pytest.raises(RuntimeError, match=r"(?s)0\.bias.*more.*2\.bias"):
+        wrapper.load_state_dict(broken, assign=assign)
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+    assert all(a is b for a, b in zip(module.parameters(), kept, strict=True))
+
+
+def test_a_wrapper_inside_another_module_has_no_prefix_in_state_dicts_either() -> None:
+    plain = nn.Sequential(perceptron(), nn.Linear(4, 2, dtype=F64))
+    nested = nn.Sequential(parallel(perceptron(), 2), nn.Linear(4, 2, dtype=F64))
+    assert list(nested.state_dict()) == list(plain.state_dict())
+    nested.load_state_dict(plain.state_dict())
+    outer = parallel(nested, 2)
+    outer.load_state_dict({f"module.{key}": v for key, v in plain.state_dict().items()})
+    x = batch(8)
+    plain(x).pow(2).mean().backward()
+    outer(x).pow(2).mean().backward()
+    assert_same(gradients(outer), gradients(plain))
+    with pytest.raises(RuntimeError, match=r"(?s)0\.module\.2\.bias.*0\.module\.more"):
+        nested.load_state_dict(
+            {k.replace("0.2.bias", "0.more"): v for k, v in plain.state_dict().items()}
+        )
+
+
+def replica_threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.startswith("dpbench-replica")]
+
+
+def test_threads_end_with_close_or_with_the_wrapper_and_start_again() -> None:
+    gc.collect()
+    before = len(replica_threads())
+    wrapper = parallel(perceptron(), 2)
+    assert len(replica_threads()) == before
+    wrapper(batch(4))
+    assert len(replica_threads()) == before + 2
+    wrapper.close()
+    assert len(replica_threads()) == before
+    wrapper(batch(4)).sum().backward()
+    del wrapper
+    assert len(replica_threads()) == before
+
+
+@pytest.mark.parametrize("twin", [copy.deepcopy, lambda w: pickle.loads(pickle.dumps(w))])
+def test_copies_have_parameters_and_threads_of_their_own(
+    twin: Callable[[DataParallel], DataParallel],
+) -> None:
+    wrapper = parallel(perceptron(), 2)
+    wrapper(batch(4)).sum().backward()
+    other = twin(wrapper)
+    with torch.no_grad():
+        other.module[0].weight.zero_()
+    torch.testing.assert_close(other(batch(4)), other.module(batch(4)))
+    torch.testing.assert_close(wrapper(batch(4)), wrapper.module(batch(4)))
+
+
+def test_importing_starts_no_thread_and_leaves_cuda_alone() -> None:
+    code = (
+        "import threading, torch, dpbench.parallel;"
+        "print(threading.active_count(), torch.cuda.is_initialized())"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.stdout.split() == ["1", "False"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_results_on_cuda_do_not_depend_on_synchronizing() -> None:
+    module = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 64)).cuda()
+    wrapper, x = DataParallel(module), torch.randn(512, 256, device="cuda")
+
+    def step() -> list[Tensor | None]:
+        module.zero_grad()
+        wrapper(x).pow(2).mean().backward()
+        return gradients(module)
+
+    expected = step()
+    for repetition in range(100):
+        if repetition % 2:
+            torch.cuda.synchronize()
+        for got, wanted in zip(step(), expected, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_call_without_tensors_runs_one_replica() -> None:
+    class Constant(nn.Module):
+        calls = 0
+
+        def forward(self, name: str) -> str:
+            Constant.calls += 1
+            return name
+
+    assert parallel(Constant(), 3)("x") == "x"
+    assert Constant.calls == 1
+
+
+def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
+    with pytest.raises(ValueError, match=r"'0\.weight' is on meta, expected it on cpu"):
+        parallel(perceptron().to("meta"), 2)
+    with pytest.raises(ValueError, match="loss_reduction='max'"):
+        parallel(perceptron(), 2, loss_reduction="max")
+    with pytest.raises(TypeError, match=r"dim=0\.5"):
+        parallel(perceptron(), 2, dim=0.5)
+    with pytest.raises(ValueError, match="threads_per_replica=0"):
+        parallel(perceptron(), 2, threads_per_replica=0)
+    for number in (True, 1.5, "2"):
+        with pytest.raises(TypeError, match=f"threads_per_replica={number!r}"):
+            parallel(perceptron(), 2, threads_per_replica=number)
+    with pytest.raises(TypeError, match=r"loss_key=1\.0"):
+        parallel(perceptron(), 2, loss_key=1.0)
+    with pytest.raises(TypeError, match="cache=1"):
+        parallel(perceptron(), 2, cache=1)
+    with pytest.raises(TypeError, match=r"module=.*expected a torch\.nn\.Module"):
+        DataParallel(perceptron, ["cpu"])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cuda:77"):
+        parallel(perceptron(), 2, output_device="cuda:77")
+    module = perceptron()
+    wrapper = parallel(module, 2)
+    module[2].bias = nn.Parameter(torch.zeros(4, dtype=F64, device="meta"))
+    with pytest.raises(ValueError, match=r"'2\.bias' is on meta"):
+        wrapper(batch(4))
+
+
+def test_tensors_the_replicas_would_lose_are_refused() -> None:
+    module = perceptron()
+    module.register_buffer("learned", torch.zeros(1, requires_grad=True))
+    with pytest.raises(ValueError, match="buffer 'learned' requires a gradient"):
+        parallel(module, 2)(batch(4))
+    other = perceptron()
+    other.plain = torch.zeros(1, requires_grad=True)
+    with pytest.raises(ValueError, match="register it as a parameter"):
+        parallel(other, 2)(batch(4))
+
+
+def test_the_repr_names_devices_and_dimension() -> None:
+    wrapper = parallel(perceptron(), 2, dim=1, cache=False)
+    assert "devices=[cpu, cpu], output_device=cpu, dim=1, cache=False" in repr(wrapper)
+    assert "output_device=none" in repr(parallel(perceptron(), 2, output_device="none"))

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.parallel.dp.modules import F64, Losses, assert_same, batch, gradients, parallel, perceptron
+
+X, Y = batch(10), torch.ones(10, 4, dtype=F64)
+Pair = namedtuple("Pair", "penalty loss")
+
+
+@dataclass
+class Output:
+    penalty: Tensor
+    loss: Tensor
+
+
+class TwoScalars(nn.Module):
+    """Returns two 0-dim floats, of which one is the loss, in a container of the given kind."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.inner = perceptron()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.inner(x)
+        penalty, loss = y.abs().mean(), y.pow(2).mean()
+        match self.kind:
+            case "dict":
+                return {"penalty": penalty, "loss": loss}
+            case "dataclass":
+                return Output(penalty, loss)
+            case "namedtuple":
+                return Pair(penalty, loss)
+        return [penalty, loss]
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("dict", "loss"), ("dataclass", "loss"), ("namedtuple", "loss"), ("list", 1)],
+)
+def test_the_loss_can_be_named(kind: str, key: str | int, replicas: int) -> None:
+    module = TwoScalars(kind)
+    module.inner(X).pow(2).mean().backward()
+    expected = gradients(module)
+    module.zero_grad()
+    wrapper = parallel(module, replicas, loss_key=key)
+    wrapper(X)
+    wrapper.backward()
+    assert_same(gradients(module), expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("cost", r"the last output has no 'cost', it has \['penalty', 'loss'\]"),
+        (None, "2 0-dim floating-point tensors.*name it with loss_key"),
+    ],
+)
+def test_a_loss_that_is_not_found_is_reported(key: str | None, reason: str) -> None:
+    wrapper = parallel(TwoScalars("dict"), 2, loss_key=key)
+    wrapper(X)
+    with pytest.raises(RuntimeError, match=reason):
+        wrapper.backward()
+
+
+def test_a_named_loss_must_be_a_scalar() -> None:
+    wrapper = parallel(Losses(), 2, loss_key=0)
+    wrapper(X, targets=Y)
+    with pytest.raises(RuntimeError, match=r"output\[0\] is no 0-dim .* but shape \(10, 4\)"):
+        wrapper.backward()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_losses_that_are_not_gathered_have_a_backward(reduction: Any, replicas: int) -> None:
+    module = Losses(reduction)
+    loss = module(X, targets=Y)[1]
+    (0.5 * loss).backward()
+    expected = gradients(module)
+    module.zero_grad()
+    wrapper = parallel(module, replicas, output_device="none", loss_reduction=reduction)
+    outputs = wrapper(X, targets=Y)
+    assert [len(logits) for logits, _ in outputs] == {1: [10], 4: [3, 3, 2, 2]}[replicas]
+    torch.testing.assert_close(wrapper.backward(0.5), loss.detach(), rtol=1e-12, atol=1e-12)
+    assert_same(gradients(module), expected)
+
+
+def test_backward_gives_the_reason_when_it_is_not_possible() -> None:
+    wrapper = parallel(Losses(), 2)
+    with pytest.raises(RuntimeError, match="no forward yet"):
+        wrapper.backward()
+    with torch.no_grad():
+        wrapper(X, targets=Y)
+    with pytest.raises(RuntimeError, match="no_grad"):
+        wrapper.backward()
+    with pytest.raises(RuntimeError, match="Caught RuntimeError in replica 0"):
+        wrapper(X[:, :5], targets=Y)
+    with pytest.raises(RuntimeError, match="the last forward failed"):
+        wrapper.backward()
+    wrapper(X, targets=Y)
+    for scale in (float("nan"), float("inf"), "1", True, None):
+        with pytest.raises(ValueError, match=f"got scale={scale!r}"):
+            wrapper.backward(scale)  # type: ignore[arg-type]
+    wrapper.backward()
+    with pytest.raises(RuntimeError, match="has had its backward"):
+        wrapper.backward()
+    plain = parallel(perceptron(), 2)
+    plain(X)
+    with pytest.raises(RuntimeError, match="0 0-dim"):
+        plain.backward()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_two_routes_together_would_count_twice_and_are_refused(replicas: int) -> None:
+    module = Losses()
+    wrapper = parallel(module, replicas)
+    [_, loss] = wrapper(X, targets=Y)
+    loss.backward(retain_graph=True)
+    once = gradients(module)
+    with pytest.raises(RuntimeError, match="from the loss itself already"):
+        wrapper.backward()
+    [_, loss] = wrapper(X, targets=Y)
+    module.zero_grad()
+    wrapper.backward()
+    with pytest.raises(RuntimeError, match=r"DataParallel\.backward has added"):
+        loss.backward()
+    assert_same(gradients(module), once)
+
+
+def test_a_retained_loss_may_have_several_backwards() -> None:
+    module = Losses()
+    [_, loss] = parallel(module, 2)(X, targets=Y)
+    loss.backward(retain_graph=True)
+    once = gradients(module)
+    loss.backward()
+    assert_same(gradients(module), [2 * g for g in once if g is not None])
+
+
+def test_the_last_loss_lives_no_longer_than_its_wrapper_and_is_not_copied() -> None:
+    wrapper = parallel(Losses(), 2)
+    [_, loss] = wrapper(X, targets=Y)
+    with pytest.raises(RuntimeError, match="no forward yet"):
+        copy.deepcopy(wrapper).backward()
+    alive = weakref.ref(loss)
+    gc.disable()
+    try:
+        del loss, wrapper, _
+        assert alive() is None
+    finally:
+        gc.enable()

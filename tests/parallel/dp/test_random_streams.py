@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from dpbench.parallel.dp.random_streams import ReplicaStreams
+from tests.parallel.dp.modules import batch, parallel, perceptron
+
+
+class Noise(nn.Module):
+    """Draws with `draw`, once per forward."""
+
+    def __init__(self, draw: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.draw = draw
+        self.linear = nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.draw(x)
+
+
+ONES = torch.ones(64, 40)
+DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "dropout": lambda x: F.dropout(x, 0.5),
+    "feature dropout": lambda x: F.dropout2d(x.view(-1, 40, 1, 1)),
+    "attention": lambda x: F.scaled_dot_product_attention(
+        x.view(-1, 5, 8), x.view(-1, 5, 8), x.view(-1, 5, 8), dropout_p=0.5
+    ),
+    "rand": lambda x: torch.rand(x.shape),
+    "randn_like": torch.randn_like,
+    "randint": lambda x: torch.randint(3, 1000, x.shape).float(),
+    "randperm": lambda x: torch.randperm(len(x)).float(),
+    "multinomial": lambda x: torch.multinomial(x, 20).float(),
+    "normal": lambda x: torch.distributions.Normal(0.0, 1.0).sample(x.shape),
+    "rrelu": lambda x: F.rrelu(-x, training=True),
+    "native_dropout": lambda x: torch.native_dropout(x, 0.5, True)[0],
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_draws_differ_between_replicas_and_repeat_with_the_seed(
+    draw: Callable[[Tensor], Tensor],
+) -> None:
+    wrapper = parallel(Noise(draw), 2)
+    runs = []
+    for _ in range(5):
+        torch.manual_seed(3)
+        runs.append([wrapper(ONES), wrapper(ONES), torch.rand(2)])
+    first, second, after = runs[0]
+    for run in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
+    assert not torch.equal(first, second)
+    assert not torch.equal(*first.chunk(2))
+    torch.manual_seed(3)
+    assert not torch.equal(torch.rand(2), after)
+
+
+def test_training_with_dropout_repeats_with_the_seed() -> None:
+    def train() -> list[Tensor]:
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(6, 32), nn.Dropout(0.5), nn.LSTM(32, 4, 2, dropout=0.5))
+        wrapper = parallel(module.double(), 3)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        for step in range(5):
+            optimizer.zero_grad()
+            wrapper(batch(30, seed=step))[0].pow(2).mean().backward()
+            optimizer.step()
+        return list(module.parameters())
+
+    assert all(torch.equal(a, b) for a, b in zip(train(), train(), strict=True))
+
+
+def test_a_module_that_draws_nothing_leaves_the_generator_alone() -> None:
+    module = nn.Sequential(perceptron(), nn.Dropout(0.5))
+    wrapper = parallel(module.eval(), 2)
+    before = torch.get_rng_state()
+    wrapper(batch(4))
+    wrapper(batch(4)).sum().backward()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_change_to_train_mode_brings_the_streams_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    plain = ReplicaStreams.entered
+
+    def counted(self: ReplicaStreams, replica: int) -> object:
+        made.append(replica)
+        return plain(self, replica)
+
+    monkeypatch.setattr(ReplicaStreams, "entered", counted)
+    wrapper = parallel(nn.Sequential(perceptron(), nn.Dropout(0.5)), 2)
+    wrapper.eval()
+    for expected in (2, 2, 2):
+        wrapper(batch(4))
+        assert len(made) == expected
+    wrapper.train()
+    for expected in (4, 6):
+        wrapper(batch(4))
+        assert len(made) == expected
+
+
+def test_a_module_that_starts_to_draw_is_warned_of_once() -> None:
+    class Late(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rate = 0.0
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.dropout(x, self.rate) if self.rate else x
+
+    module = Late()
+    wrapper = parallel(module, 2)
+    wrapper(ONES)
+    module.rate = 0.5
+    with pytest.warns(UserWarning, match=r"began to draw random numbers without a change of train"):
+        wrapper(ONES)
+    runs = []
+    for _ in range(3):
+        torch.manual_seed(1)
+        runs.append(wrapper(ONES))
+    assert all(torch.equal(run, runs[0]) for run in runs)
+
+
+def test_a_generator_of_the_user_is_used() -> None:
+    mine = torch.Generator()
+    wrapper = parallel(Noise(lambda x: torch.rand(3, generator=mine)), 2)
+    mine.manual_seed(5)
+    got = wrapper(ONES)
+    expected = torch.rand(6, generator=mine.manual_seed(5))
+    assert sorted(got.tolist()) == sorted(expected.tolist())
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_dropout_that_would_have_to_be_repeated_in_the_backward_is_refused(reentrant: bool) -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(perceptron(), nn.Dropout(0.5), nn.Linear(4, 4).double())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(self.inner, x, use_reentrant=reentrant)
+
+    loss = parallel(Checkpointed(), 2)(batch(4).requires_grad_()).sum()
+    with pytest.raises(RuntimeError, match="checkpointing cannot repeat the random numbers"):
+        loss.backward()
+
+
+def test_noise_drawn_without_gradients_is_no_checkpoint() -> None:
+    class Sampler(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = perceptron()
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                noise = torch.randn_like(x)
+            return self.inner(x + noise)
+
+    parallel(Sampler(), 2)(batch(4)).sum().backward()
