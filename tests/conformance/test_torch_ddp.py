@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,30 @@ import torch
 from tests.conformance.background import Run, every_name
 from tests.conformance.cases import FOUR_RANKS, INTERNAL, SLOW, TWO_RANKS, UNFIT
 
+CONTROLS = {2: {*TWO_RANKS} - SLOW, 4: {*FOUR_RANKS}}
 CASES = [(2, name) for name in TWO_RANKS] + [(4, name) for name in FOUR_RANKS]
 PINNED = (Path(__file__).parent.parent.parent / "constraints.txt").read_text()
 IS_PINNED = f"torch=={torch.__version__.partition('+')[0]}\n" in PINNED
 ON_PINNED = pytest.mark.skipif(not IS_PINNED, reason="the tables are those of the pinned torch")
+
+
+def _arguments(item: pytest.Item) -> list[str]:
+    """The names of the arguments of a test function."""
+    return list(inspect.signature(item.function).parameters)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def controls(request: pytest.FixtureRequest) -> Iterator[dict[int, Run]]:
+    """Runs with torch's own class, beside those with ours, if they are asked for."""
+    asked = {
+        item.callspec.params["world_size"]
+        for item in request.session.items
+        if item.path == request.path and "controls" in _arguments(item)
+    }
+    runs = {size: Run("torch", size, sorted(CONTROLS[size])) for size in asked}
+    yield runs
+    for run in runs.values():
+        run.close()
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +45,7 @@ def outcome(request: pytest.FixtureRequest) -> Iterator[Callable[..., dict[str, 
     selected = [
         item.callspec.params["case"]
         for item in request.session.items
-        if item.path == request.path and "case" in getattr(item, "fixturenames", ())
+        if item.path == request.path and "case" in _arguments(item)
     ]
     runs: dict[int, Run] = {}
 
@@ -60,11 +81,8 @@ def test_the_tables_name_every_test_that_builds_a_ddp() -> None:
 
 @ON_PINNED
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("world_size", "names"),
-    [(2, {*TWO_RANKS} - SLOW), (4, {*FOUR_RANKS})],
-    ids=["2 ranks", "4 ranks"],
-)
-def test_torchs_own_class_passes_what_is_asked_of_ours(world_size: int, names: set[str]) -> None:
-    with Run("torch", world_size, sorted(names)) as control:
-        assert control.passed() == names
+@pytest.mark.parametrize("world_size", CONTROLS, ids=lambda size: f"{size} ranks")
+def test_torchs_own_class_passes_what_is_asked_of_ours(
+    world_size: int, controls: dict[int, Run]
+) -> None:
+    assert controls[world_size].passed() == CONTROLS[world_size]

@@ -104,7 +104,7 @@ class DependsOnItsShard(Healthy):
 
 
 class TakesLong(Healthy):
-    """A third of a second a step, in every rank: long enough to be interrupted."""
+    """A fifth of a second a step, in every rank: long enough to be interrupted."""
 
     def misbehave(self) -> None:
-        time.sleep(0.3)
+        time.sleep(0.2)

@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from dpbench.parallel.dp.accumulation import accumulate
-from tests.parallel.dp.modules import F64, Losses, assert_same, batch, gradients, parallel, perceptron
+from tests.parallel.dp.modules import (
+    F64,
+    Losses,
+    assert_same,
+    batch,
+    gradients,
+    parallel,
+    perceptron,
+)
 
 X, Y = batch(10), torch.linspace(0, 1, 40, dtype=F64).view(10, 4)
 

@@ -16,7 +16,15 @@ from torch import Tensor, nn
 
 from dpbench.parallel import DataParallel
 from dpbench.parallel.dp.scatter import NoScatter
-from tests.parallel.dp.modules import F64, Losses, assert_same, batch, gradients, parallel, perceptron
+from tests.parallel.dp.modules import (
+    F64,
+    Losses,
+    assert_same,
+    batch,
+    gradients,
+    parallel,
+    perceptron,
+)
 
 
 def check(module: nn.Module, run: Callable[[nn.Module], Tensor], replicas: int) -> DataParallel:

@@ -11,7 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.parallel.dp.modules import F64, Losses, assert_same, batch, gradients, parallel, perceptron
+from tests.parallel.dp.modules import (
+    F64,
+    Losses,
+    assert_same,
+    batch,
+    gradients,
+    parallel,
+    perceptron,
+)
 
 X, Y = batch(10), torch.ones(10, 4, dtype=F64)
 Pair = namedtuple("Pair", "penalty loss")
