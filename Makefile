@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 sweep: $(STAMP) ## Install everything and run a real sweep on this machine
-	$(BIN)/dpbench sweep --implementations dp,ddp,torch-ddp --batch-sizes 16,64 --steps 20
+	$(BIN)/dpbench sweep --implementations dp,ddp,torch-ddp --backends gloo,shm --batch-sizes 16,64 --steps 20
 
 test: $(STAMP) ## Run the whole test suite
 	$(BIN)/python -m pytest

@@ -45,7 +45,7 @@ MEMORY_PAIRS = 3
 
 def run(architectures: Sequence[str] = ()) -> Iterator[Figure]:
     loads = [load for load in LOADS if not architectures or load.architecture in architectures]
-    on_gloo, on_shm = [], []
+    on_gloo, on_shm, bounds = [], [], []
     for load in loads:
         seconds = _seconds(two_ranks, load, ranks=2)
         best = min(TORCHS, key=lambda name: _geometric_mean(seconds[name]))
@@ -57,6 +57,9 @@ def run(architectures: Sequence[str] = ()) -> Iterator[Figure]:
         yield _at_least(target, on_shm[-1], f"images/s of ddp/shm ÷ {best} ({load})")
         target = SHARE_OF_INDEPENDENT.get(str(load))
         yield _at_least(target, share, f"images/s of ddp/shm ÷ independent ({load})")
+        bound = Ratio.of(seconds[best], seconds["independent"])
+        bounds.append(bound)
+        yield _at_least(None, bound, f"images/s of independent ÷ {best}, the bound ({load})")
         if load.batch == 32 or str(load) in SPEEDUP_OF_THREADS:
             yield from _one_process(load)
     yield _at_least(
@@ -64,6 +67,9 @@ def run(architectures: Sequence[str] = ()) -> Iterator[Figure]:
     )
     yield _at_least(
         1.3, _overall(on_shm), "images/s of ddp/shm ÷ torch's best on gloo, geometric mean"
+    )
+    yield _at_least(
+        None, _overall(bounds), "images/s of independent ÷ torch's best on gloo, geometric mean"
     )
     yield from _memory(dict.fromkeys(load.architecture for load in loads))
 

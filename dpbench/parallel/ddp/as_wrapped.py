@@ -18,7 +18,9 @@ class AsWrapped:
             named_parameters: those to watch.
         """
         self._module = module
-        self._watched = [(name, p, _state(p)) for name, p in named_parameters]
+        self._watched = [
+            (name, p, p.requires_grad, p.dtype, p.is_cuda, p.device) for name, p in named_parameters
+        ]
 
     def require(self, *, thorough: bool) -> None:
         """
@@ -30,15 +32,21 @@ class AsWrapped:
         Raises:
             RuntimeError: a parameter changed requires_grad, dtype or device, or was replaced.
         """
-        for name, parameter, state in self._watched:
-            if _state(parameter) != state:
+        for name, parameter, trains, dtype, on_cuda, device in self._watched:
+            # Before each step, so only what is looked up fast: two kinds of device, not which.
+            if (
+                parameter.requires_grad is not trains
+                or parameter.dtype is not dtype
+                or parameter.is_cuda is not on_cuda
+            ):
                 raise RuntimeError(
-                    f"parameter {name!r} had (requires_grad, dtype, device) = {state} when it "
-                    f"was wrapped and now has {_state(parameter)}; wrap the module again"
+                    f"parameter {name!r} had (requires_grad, dtype, device) = "
+                    f"{(trains, dtype, device)} when it was wrapped and now has "
+                    f"{_state(parameter)}; wrap the module again"
                 )
         if thorough:
             held = dict(self._module.named_parameters())
-            for name, parameter, _ in self._watched:
+            for name, parameter, *_ in self._watched:
                 if held.get(name) is not parameter:
                     raise RuntimeError(
                         f"parameter {name!r} was replaced after it was wrapped, so that nothing "

@@ -169,8 +169,8 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             output = self._reducer.arm(output)
         elif trains:
             self._reducer.disarm()
-        if trains and self.training:
-            self.require_forward_param_sync = syncs
+        if trains and self.training and self.require_forward_param_sync is not syncs:
+            self.require_forward_param_sync = syncs  # a module takes microseconds to set it
         return output if self.output_device is None else move(output, self.output_device)
 
     @contextmanager

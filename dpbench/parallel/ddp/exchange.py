@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -26,6 +28,8 @@ class Exchange:
         # Elsewhere the division costs nothing where gradients are copied anyway.
         self.averages = device.type == "cuda" and "cuda:nccl" in dist.get_backend_config(group)
 
+        self._sum, self._mean = _options(dist.ReduceOp.SUM), _options(dist.ReduceOp.AVG)
+
     def zeros(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """A flat tensor; a collective where memory is shared, so in one order on all ranks."""
         if self._arena is None:
@@ -45,7 +49,14 @@ class Exchange:
             raise ValueError(f"{dist.get_backend(self.group)} sums only")
         if self.size == 1:
             return None
-        op = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
         wire = torch.view_as_real(flat) if flat.is_complex() else flat
-        work: dist.Work = dist.all_reduce(wire, op=op, group=self.group, async_op=True)
+        # Not dist.all_reduce, whose checks and log of calls take longer than all else here.
+        work: dist.Work = self.group.allreduce([wire], self._mean if average else self._sum)
         return work
+
+
+def _options(operator: Any) -> dist.AllreduceOptions:
+    options = dist.AllreduceOptions()
+    options.reduceOp = operator
+    options.asyncOp = True
+    return options
