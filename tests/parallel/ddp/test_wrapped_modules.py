@@ -19,6 +19,7 @@ from tests.parallel.ddp.one_process import (
     assert_same,
     batches,
     check_steps,
+    everywhere,
     gradients,
     mean_gradients,
     perceptron,
@@ -91,6 +92,25 @@ def autocast_changes_nothing_but_the_forward(rank: int) -> None:
     check_steps(lambda: perceptron().float(), run, rank)
 
 
+def an_overflow_on_one_rank_skips_the_step_on_all(rank: int) -> None:
+    ddp = Ddp(perceptron().float())
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    before = [p.detach().clone() for p in ddp.parameters()]
+    for overflows in (True, False):
+        optimizer.zero_grad()
+        loss = ddp(batches(0)[rank].float()).pow(2).mean()
+        scaler.scale(loss * (float("inf") if overflows and rank == 1 else 1.0)).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(ddp.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == 512.0
+        unchanged = [torch.equal(p, old) for p, old in zip(ddp.parameters(), before, strict=True)]
+        assert all(unchanged) == overflows
+    assert len({str(value) for value in everywhere([p.tolist() for p in ddp.parameters()])}) == 1
+
+
 def functional_calls_inside_are_reduced(rank: int) -> None:
     class Functional(nn.Module):
         def __init__(self) -> None:
@@ -158,6 +178,7 @@ SCENARIOS = [
     outputs_of_any_nesting_come_out_as_they_are,
     keyword_arguments_and_hooks_pass_once,
     autocast_changes_nothing_but_the_forward,
+    an_overflow_on_one_rank_skips_the_step_on_all,
     functional_calls_inside_are_reduced,
     checkpoints_inside_are_reduced,
     compiled_modules_are_reduced,
