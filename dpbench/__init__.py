@@ -16,6 +16,8 @@ _HOMES = {
     "DistributedDataParallel": "dpbench.parallel",
     "LocalSGD": "dpbench.parallel",
     "NoScatter": "dpbench.parallel",
+    "NonFinite": "dpbench.training",
+    "TrainingResult": "dpbench.training",
     "accumulate": "dpbench.parallel",
     "all_ranks": "dpbench.parallel",
     "any_rank": "dpbench.parallel",

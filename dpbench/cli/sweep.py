@@ -12,6 +12,7 @@ from dpbench.cli import sweep_grammar as grammar
 def sweep(
     implementations: grammar.Implementations = "dp,ddp",
     backends: grammar.Backends = None,
+    sync_backend: grammar.SyncBackend = None,
     batch_sizes: grammar.BatchSizes = "32,64,128",
     group_sizes: grammar.GroupSizes = None,
     scaling: grammar.Scaling = "weak",

@@ -26,10 +26,13 @@ Backends = Annotated[
     typer.Option(
         "--backends",
         "--backend",
-        "--sync-backend",
         metavar="A,B",
         help="gloo, nccl, shm. Default: nccl with CUDA, else gloo.",
     ),
+]
+SyncBackend = Annotated[
+    str | None,
+    typer.Option(metavar="A,B", help="Another name for --backends; cpu means shm."),
 ]
 BatchSizes = Annotated[
     str,

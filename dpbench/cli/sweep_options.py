@@ -49,6 +49,7 @@ class SweepOptions:
     lr: str
     accumulate: str
     sync_every: str | None
+    sync_backend: str | None
     threads: str | None
     oversubscribe: bool
     seed: str
@@ -115,7 +116,7 @@ def parse(options: SweepOptions) -> ParsedOptions:
             lambda option, token: known_name(option, token, IMPLEMENTATIONS),
             notes,
         ),
-        backends=_parse_backends(options.backends, notes),
+        backends=_parse_backends(options, notes),
         gpu_count=count,
         gpu_ids=ids,
         group_sizes=(
@@ -130,6 +131,7 @@ def parse(options: SweepOptions) -> ParsedOptions:
         settings=_parse_settings(options),
         notes=tuple(notes),
     )
+    _check_backends(parsed)
     _check_sync_every(parsed)
     architecture.check(options.arch)
     return parsed
@@ -170,7 +172,14 @@ def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[s
     return spec, tuple(notes)
 
 
-def _parse_backends(text: str | None, notes: list[str]) -> tuple[str, ...] | None:
+def _parse_backends(options: SweepOptions, notes: list[str]) -> tuple[str, ...] | None:
+    if options.backends is not None and options.sync_backend is not None:
+        raise UsageError(
+            f"got --backends {options.backends} and --sync-backend {options.sync_backend}, which "
+            "are two names of one option; give one of them"
+        )
+    name = "--backends" if options.sync_backend is None else "--sync-backend"
+    text = options.backends if options.sync_backend is None else options.sync_backend
     if text is None:
         return None
 
@@ -180,7 +189,7 @@ def _parse_backends(text: str | None, notes: list[str]) -> tuple[str, ...] | Non
             return "shm"
         return known_name(option, token, PROCESS_GROUP_BACKENDS)
 
-    return comma_list("--backends", text, backend, notes)
+    return comma_list(name, text, backend, notes)
 
 
 def _parse_gpus(text: str | None) -> tuple[int | None, tuple[int, ...] | None]:
@@ -293,12 +302,28 @@ def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -
         )
 
 
+def _check_backends(parsed: ParsedOptions) -> None:
+    takes_one = any(IMPLEMENTATIONS[name].backend is None for name in parsed.implementations)
+    if parsed.backends is not None and not takes_one:
+        raise UsageError(
+            f"--backends {','.join(parsed.backends)}: none of the implementations "
+            f"{', '.join(parsed.implementations)} has a choice of backend; add one that has, such "
+            "as ddp, or leave --backends out"
+        )
+
+
 def _check_sync_every(parsed: ParsedOptions) -> None:
     every, names = parsed.settings.sync_every, parsed.implementations
     if every is not None and not any(IMPLEMENTATIONS[name].averages_parameters for name in names):
         raise UsageError(
             f"--sync-every {every}: it is an option of local-sgd, but --implementations are "
             f"{', '.join(names)}; add local-sgd, or leave --sync-every out"
+        )
+    steps = parsed.settings.timed_steps
+    if every is not None and steps % every:
+        raise UsageError(
+            f"--sync-every {every} with --steps {steps}: the window would not hold whole periods; "
+            f"expected --steps to be a multiple of {every}"
         )
 
 

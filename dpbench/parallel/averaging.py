@@ -33,8 +33,11 @@ def average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
 def require_plain(module: nn.Module, caller: str) -> None:
     """
     Raises:
+        TypeError: it is no module.
         RuntimeError: the module is, or contains, a wrapper that averages gradients already.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{caller}: got {module!r}, expected a torch.nn.Module")
     for name, child in module.named_modules():
         if isinstance(child, WRAPPERS):
             raise RuntimeError(

@@ -31,12 +31,18 @@ def barrier(
             group and the label, or with the labels if they differ.
         ValueError: the timeout is not above zero.
     """
+    if not isinstance(timeout, timedelta):
+        raise TypeError(f"barrier {label!r}: got timeout={timeout!r}, expected a timedelta")
     if not timeout > timedelta():
         raise ValueError(f"barrier {label!r}: got timeout={timeout}, expected more than zero")
     group = member_group(process_group, "barrier")
     outcome = _Meeting(group).outcome(label, timeout)
     if outcome != PASSED:
-        raise RuntimeError(f"barrier {label!r}: {outcome}")
+        decided, _, reason = outcome.partition("\0")
+        elsewhere = (
+            "" if decided in ("", label) else f"; this rank came to barrier {label!r} instead"
+        )
+        raise RuntimeError(f"barrier {decided or label!r}: {reason}{elsewhere}")
 
 
 class _Meeting:
@@ -61,7 +67,7 @@ class _Meeting:
         try:
             store.wait([self._key("outcome")], timeout)
         except RuntimeError:  # what time ran out raises depends on the kind of store
-            self._decide(self._describe_missing(timeout))
+            self._decide(self._describe_missing(label, timeout))
         outcome = str(store.get(self._key("outcome")).decode())
         if outcome == PASSED:
             self._forget(self._round - 1)
@@ -71,19 +77,20 @@ class _Meeting:
         if self._store.add(self._key("decisions"), 1) == 1:
             self._store.set(self._key("outcome"), outcome)
 
-    def _describe_missing(self, timeout: timedelta) -> str:
+    def _describe_missing(self, label: str, timeout: timedelta) -> str:
         ranks = range(self._size)
         missing = [rank for rank in ranks if not self._store.check([self._key(rank)])]
         if not missing:  # the last one came in this moment
             return self._compare_labels()
-        return f"{name_ranks(missing)} did not come within {timeout.total_seconds():g} s"
+        seconds = f"{timeout.total_seconds():g} s"
+        return f"{label}\0{name_ranks(missing)} did not come within {seconds}"
 
     def _compare_labels(self) -> str:
         labels = [self._store.get(self._key(rank)).decode() for rank in range(self._size)]
         apart = [rank for rank, label in enumerate(labels) if label != labels[0]]
         if not apart:
             return PASSED
-        return f"rank 0 is at {labels[0]!r}, but {name_ranks(apart)} at {labels[apart[0]]!r}"
+        return f"\0rank 0 is at {labels[0]!r}, but {name_ranks(apart)} at {labels[apart[0]]!r}"
 
     def _forget(self, number: int) -> None:
         """Deletes the keys of the round before, which all have left, as all came to this one."""

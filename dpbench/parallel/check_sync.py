@@ -50,6 +50,8 @@ def check_sync(
             that a rank does not have, and another shape or dtype, count as different.
     """
     group = member_group(process_group, "check_sync")
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"check_sync: got {module!r}, expected a torch.nn.Module")
     tensors = dict(_named_tensors(module, gradients=gradients))
     digests = {name: _digest(tensor) for name, tensor in tensors.items()}
     own = hashlib.blake2b(digest_size=DIGEST_BYTES)

@@ -163,3 +163,7 @@ def _train_here(
 def _report(iteration: int, n_iter: int, loss: float, period: int | None) -> None:
     if period and (iteration in (1, n_iter) or iteration % period == 0):
         log.info("iteration %d/%d  loss %.6f", iteration, n_iter, loss)
+
+
+# So that help(dp_train) says it too.
+dp_train.__doc__ = __doc__

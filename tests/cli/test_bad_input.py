@@ -25,6 +25,9 @@ CASES = [
     ("--sync-backend glooo", "Did you mean 'gloo'?"),
     ("--sync-backend shmm", "Did you mean 'shm'?"),
     ("--sync-every 4", "an option of local-sgd, but --implementations are dp, ddp; add local-sgd"),
+    ("--sync-every 4 --steps 5 --implementations local-sgd", "--steps to be a multiple of 4"),
+    ("--backends gloo --sync-backend cpu", "two names of one option; give one of them"),
+    ("--backends gloo --implementations dp", "none of the implementations dp has a choice"),
     ("--sync-every 0 --implementations local-sgd", "--sync-every: '0' is not a positive integer"),
     ("--implementations ddp,torch_ddp", "Did you mean 'torch-ddp'?"),
     ("--gpus 0", "--gpus: '0' is not a positive integer"),
@@ -104,7 +107,7 @@ def test_cpu_is_another_name_for_shm_and_is_told(
     arguments = ["sweep", "--sync-backend", "cpu", "--implementations", "ddp"]
     assert run([*arguments, "--dry-run", "--synthetic-launcher"]) == 0
     out, err = capsys.readouterr()
-    assert "--backends cpu means shm: ranks reduce through the host's memory" in err
+    assert "--sync-backend cpu means shm: ranks reduce through the host's memory" in err
     assert "shm" in out
 
 

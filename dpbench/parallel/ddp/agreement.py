@@ -98,11 +98,11 @@ def _difference(first: Entry | None, other: Entry | None, ranks: list[int]) -> s
     def tell(entry: Entry | None) -> str:
         return f"{entry.kind} {entry.name!r}: {entry.description}" if entry else "nothing more"
 
-    which = "rank" if len(ranks) == 1 else "ranks"
+    others = ranks[1:]
+    also = f"; different from rank 0 too: {', '.join(map(str, others))}" if others else ""
     return (
-        "expected the same model on all ranks, but rank 0 has "
-        f"{tell(first)}, while {which} {', '.join(map(str, ranks))} differ: "
-        f"rank {ranks[0]} has {tell(other)}"
+        "Expected the same on all ranks, but rank 0 has "
+        f"{tell(first)}, while rank {ranks[0]} has {tell(other)}{also}"
     )
 
 

@@ -85,5 +85,9 @@ def operator_for(op: Any, dtype: torch.dtype) -> Operator:
         or (operator.name in _BITWISE and fractional)
         or (operator.name in _ORDERED and dtype.is_complex)
     ):
-        raise ValueError(f"backend 'shm' cannot reduce {dtype} with {operator.name}")
+        remedy = "divide a SUM yourself" if operator.average else "convert the tensor first"
+        raise ValueError(
+            f"backend 'shm' cannot reduce {dtype} with {operator.name}, which is not defined for "
+            f"it; {remedy}"
+        )
     return operator
