@@ -106,8 +106,6 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         broadcasts = True if broadcast_buffers is None else broadcast_buffers
         forwards = broadcasts if forward_sync_buffers is None else forward_sync_buffers
         require_type(nn.Module, module=module)
-        if isinstance(module, (DistributedDataParallel, nn.parallel.DistributedDataParallel)):
-            raise ValueError("got a module that is wrapped already; wrap its .module, or use it")
         require_type(
             bool,
             broadcast_buffers=broadcasts,
