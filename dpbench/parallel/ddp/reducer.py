@@ -123,7 +123,8 @@ class Reducer:
     def use_hook(self, hook: Hook) -> None:
         """Have `hook` communicate the buckets from now on."""
         self.hook = hook
-        self._build(self._observed_order)
+        # Not the order that this rank has observed: another may have seen another.
+        self._build([index for bucket in self._buckets for index in bucket.indices])
 
     def prepare(self) -> None:
         """Before a forward whose backward will reduce.

@@ -55,7 +55,6 @@ class Arena:
         self._count = 0
         # An allocation lives as long as its tensor's storage.
         self._alive: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
-        self._starts: dict[int, int] = {}
 
     def add(self, mapping: mmap.mmap, nbytes: int, stride: int) -> Tensor:
         """Register the memory of an allocation; this rank's part of it."""

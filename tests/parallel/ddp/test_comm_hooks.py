@@ -165,6 +165,33 @@ def postponed_annotations_are_resolved(rank: int) -> None:
     assert_same(gradients(ddp), mean_gradients(perceptron, lambda m, r: step(m, 0, r)))
 
 
+def a_hook_that_comes_late_finds_the_same_buckets_on_all_ranks(rank: int) -> None:
+    class Crossed(nn.Module):
+        """Equal shapes, whose gradients get ready in another order on each rank."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b = (nn.Linear(6, 6, bias=False).double() for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            first, second = (self.a, self.b) if rank == 0 else (self.b, self.a)
+            return second(first(x).tanh())
+
+    module = Crossed()
+    ddp = Ddp(module, bucket_cap_mb=1e-6)
+    for late in (False, False, True):  # the buckets are rebuilt at the second step
+        if late:
+            ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+        ddp.zero_grad()
+        x = batches(0)[rank]
+        mine = torch.autograd.grad(module(x).pow(2).mean(), list(module.parameters()))
+        step(ddp, 0, rank)
+        for parameter, gradient in zip(module.parameters(), mine, strict=True):
+            dist.all_reduce(gradient)
+            torch.testing.assert_close(parameter.grad, gradient / 2, rtol=1e-12, atol=1e-12)
+
+
 def one_hook_is_all(rank: int) -> None:
     ddp = Ddp(perceptron())
     ddp.register_comm_hook(None, default_hooks.allreduce_hook)
@@ -213,6 +240,7 @@ OWN = [
     the_result_may_be_another_tensor_or_a_list,
     hooks_work_with_unused_parameters,
     postponed_annotations_are_resolved,
+    a_hook_that_comes_late_finds_the_same_buckets_on_all_ranks,
     one_hook_is_all,
     a_failing_hook_raises_where_it_fails,
 ]
