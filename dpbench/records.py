@@ -5,6 +5,7 @@ measured. All times are seconds, all sizes bytes, as the names say.
 
 Schema history
   1  first version
+  2  phases, gradient norms, floating-point operations, energy, reserved memory
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from dpbench.specs import TrialSpec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Status(enum.Enum):
@@ -62,6 +63,36 @@ class Window:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Phases:
+    """Seconds of the parts of each instrumented step on one rank, which waits for its device
+    between them. They are measured apart, never in the timed window: the waiting costs speed."""
+
+    data_seconds: tuple[float, ...]
+    """Until the batch is on the device."""
+    forward_seconds: tuple[float, ...]
+    """Forward and loss."""
+    backward_seconds: tuple[float, ...]
+    """Backward, with what of the communication is inside it, until gradients are ready."""
+    optimizer_seconds: tuple[float, ...]
+    """Optimizer step, and zeroing gradients."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GradientNorms:
+    """Squared norms of gradients of the same global batches, before and after averaging.
+
+    What the gradient noise scale is estimated from; parameters stood still meanwhile.
+    """
+
+    local_squared: tuple[float, ...]
+    """|g_i|² of this rank's shard, a value per global batch."""
+    global_squared: tuple[float, ...]
+    """|g|² of the mean over all samples of the global batch."""
+    local_samples: int
+    global_samples: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RankMeasurement:
     """What one rank measured."""
 
@@ -77,6 +108,12 @@ class RankMeasurement:
     """Largest resident set of the process (ru_maxrss)."""
     peak_device_memory_bytes: int | None = None
     """Largest allocation on the device during warmup and the timed window."""
+    peak_reserved_memory_bytes: int | None = None
+    """Largest amount of device memory that torch's allocator held in that time."""
+    energy_joules: float | None = None
+    """Of this rank's device over the timed window; None where the device does not tell."""
+    clock_hertz: float | None = None
+    """Of the device's processors at the end of the timed window."""
     reduced_bytes_per_step: int | None = None
     collectives_per_step: float | None = None
     allocator: str | None = None
@@ -89,6 +126,10 @@ class RankMeasurement:
     """Hash of the parameters before warmup; equal in all trials of a workload and seed."""
     final_checksum: str | None = None
     """Hash of the parameters after the timed window; equal on all ranks that communicate."""
+    phases: Phases | None = None
+    phases_without_sync: Phases | None = None
+    """The same parts without gradient synchronization."""
+    gradient_norms: GradientNorms | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,3 +148,5 @@ class TrialRecord:
     reason: str | None = None
     ranks: tuple[RankMeasurement, ...] = ()
     verification: Verification | None = None
+    flops_per_item: float | None = None
+    """Floating-point operations of forward and backward for one item, counted by torch."""

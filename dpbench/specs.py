@@ -152,6 +152,15 @@ class TrialSpec:
     repetition: int = 0
     sync_every: int = 1
     """Optimizer steps between two averages of parameters, where the implementation has them."""
+    precision: float | None = None
+    """Relative half-width of the interval of the mean step at which the timed window ends;
+    `timed_steps` is then the most that it may hold."""
+    phase_steps: int = 5
+    """Steps after the timed windows whose phases are timed one by one; 0 for none."""
+    noise_steps: int = 0
+    """Global batches after the windows from which the gradient noise scale is estimated."""
+    trace_steps: int = 0
+    """Steps after the windows that torch's profiler records in a file."""
 
     @property
     def trial_id(self) -> str:
@@ -159,8 +168,8 @@ class TrialSpec:
 
     @property
     def configuration(self) -> TrialSpec:
-        """The same trial without its repetition: what repetitions have in common."""
-        return replace(self, repetition=0)
+        """What repetitions have in common: all but their number, and that one leaves a trace."""
+        return replace(self, repetition=0, trace_steps=0)
 
     @property
     def replica_batch_sizes(self) -> tuple[int, ...]:
@@ -224,6 +233,19 @@ class SweepSpec:
     accumulation_steps: int = 1
     sync_every: int = 1
     """Of those implementations that average parameters."""
+    precision: float | None = None
+    """Relative half-width of a row's interval up to which repetitions are added, from
+    `repetitions` on; None keeps to `repetitions`."""
+    budget_seconds: float | None = None
+    """How long repetitions may go on being added."""
+    steps_grow: bool = False
+    """Windows grow to the precision too, up to `timed_steps`."""
+    phase_steps: int = 5
+    noise_steps: int = 0
+    trace_steps: int = 0
+    """Of the first repetition; see TrialSpec for all three."""
+    target_loss: float | None = None
+    """The loss whose time to be reached is reported."""
     order_seed: int | None = None
     """Shuffles the first pass of the palindrome; None keeps the order of the grid."""
 

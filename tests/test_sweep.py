@@ -4,7 +4,7 @@ from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
-from dpbench.sweep import plan, run
+from dpbench.sweep import FailedSeries, next_repetitions, plan, run
 from tests.builders import sweep_spec, trial_spec
 
 
@@ -92,3 +92,64 @@ def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
     assert [record.status for record in records] == [Status.SKIPPED, Status.COMPLETED]
     assert records[0].reason == "no such thing here"
     assert started == trials
+
+
+def test_only_the_first_repetition_leaves_a_trace_and_it_is_the_same_configuration() -> None:
+    trials = plan(sweep_spec(trace_steps=3))
+    assert {(trial.repetition, trial.trace_steps) for trial in trials} == {(0, 3), (1, 0)}
+    assert set(trials) >= set(plan(sweep_spec(trace_steps=3), 1))
+    assert len({trial.configuration for trial in trials}) == len(trials) / 2
+
+
+def test_windows_that_grow_aim_at_a_third_of_the_precision() -> None:
+    growing = plan(sweep_spec(precision=0.03, steps_grow=True, repetitions=1))
+    assert {trial.precision for trial in growing} == {0.01}
+    assert {t.precision for t in plan(sweep_spec(precision=0.03, repetitions=1))} == {None}
+
+
+def test_repetitions_are_looked_at_when_they_have_grown_by_half() -> None:
+    assert [next_repetitions(done) for done in (2, 5, 8, 12)] == [3, 8, 12, 18]
+
+
+class FailingAt(SyntheticLauncher):
+    """Fails at one group size and above."""
+
+    def __init__(self, group_size: int) -> None:
+        self.group_size = group_size
+        self.ran: list[TrialSpec] = []
+
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+        self.ran.append(trial)
+        if trial.group_size >= self.group_size:
+            return Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
+        return super().run(trial, time_limit_seconds)
+
+
+def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
+    spec = sweep_spec(
+        implementations=("ddp",), group_sizes=(1, 2, 4), batch_sizes=(4,), devices=("cpu",) * 4
+    )
+    launcher = FailingAt(2)
+    records = list(
+        run(
+            plan(spec),
+            launcher,
+            environment_id="",
+            time_limit_seconds=1,
+            stop_after_failure=FailedSeries(),
+        )
+    )
+    sizes = [trial.group_size for trial in launcher.ran if trial.implementation == "ddp"]
+    assert sizes == [1, 2, 1]
+    (reason,) = {record.reason for record in records if record.status is Status.SKIPPED}
+    assert reason == "not run: ddp/gloo ×2, batch 4 has failed (--stop-after-failure)"
+
+
+def test_a_stored_failure_stops_the_series_of_a_resumed_sweep() -> None:
+    spec = sweep_spec(implementations=("ddp",), batch_sizes=(4,), repetitions=1)
+    first = list(run(plan(spec), FailingAt(2), environment_id="", time_limit_seconds=1))
+    failed = FailedSeries(first)
+    larger = plan(spec)[-1]
+    assert larger.group_size == 2
+    assert failed.reason(larger) is not None
+    assert failed.reason(plan(spec)[0]) is None

@@ -14,6 +14,8 @@ from dpbench.sweep import run
 
 PROBE_STEPS = 3
 PROBE_LIMIT_SECONDS = 60.0
+FEWEST_STEPS = 100
+"""Of a window that grows (measure.adaptive looks at it first then)."""
 SECONDS_PER_TRIAL = 0.3
 """Start, verification and end of a trial on two CPU ranks (`make bench` measures it)."""
 
@@ -51,13 +53,19 @@ def _probe(trial: TrialSpec) -> TrialSpec:
         scaling="weak",
         warmup_steps=1,
         timed_steps=PROBE_STEPS,
+        precision=None,
+        phase_steps=0,
+        noise_steps=0,
+        trace_steps=0,
         repetition=0,
     )
 
 
 def _steps(trial: TrialSpec) -> int:
     windows = 2 if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync else 1
-    return trial.warmup_steps + windows * trial.timed_steps
+    timed = FEWEST_STEPS if trial.precision else trial.timed_steps
+    around = trial.warmup_steps + trial.noise_steps + trial.trace_steps
+    return around + windows * (timed + trial.phase_steps)
 
 
 def _step_seconds(probe: TrialSpec, launcher: Launcher) -> float | None:

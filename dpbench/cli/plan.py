@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from dpbench import units
-from dpbench.cli.estimate import estimate_seconds
+from dpbench.cli.estimate import FEWEST_STEPS, estimate_seconds
 from dpbench.launch.launcher import Launcher
 from dpbench.specs import SweepSpec, TrialSpec
 
@@ -31,9 +31,9 @@ def show_plan(
     rows = [_row(trial, spec.repetitions, reason) for trial, reason in reasons.items()]
     runs = [trial for trial in trials if not reasons[trial.configuration]]
     summary = (
-        f"{units.counted(len(runs), 'trial')} of {spec.warmup_steps} + {spec.timed_steps} steps, "
+        f"{units.counted(len(runs), 'trial')} of {_steps(spec)} steps, "
         f"{units.counted(spec.threads_per_replica, 'thread')} per replica; "
-        f"{estimate_seconds(runs, launcher)}. Nothing was stored."
+        f"{estimate_seconds(runs, launcher)}{_growth(spec)}. Nothing was stored."
     )
     if as_json:
         print(json.dumps(rows, indent=1))
@@ -42,6 +42,20 @@ def show_plan(
         print(_table(rows))
         print(f"\n{summary}")
     return 0
+
+
+def _steps(spec: SweepSpec) -> str:
+    timed = f"{FEWEST_STEPS} to {spec.timed_steps:,}" if spec.steps_grow else spec.timed_steps
+    return f"{spec.warmup_steps} + {timed}"
+
+
+def _growth(spec: SweepSpec) -> str:
+    if spec.precision is None or spec.budget_seconds is None:
+        return ""
+    return (
+        f" at least; repetitions are added up to --precision {100 * spec.precision:g} % or "
+        f"--budget {units.seconds(spec.budget_seconds)}"
+    )
 
 
 def _row(trial: TrialSpec, repetitions: int, reason: str | None) -> dict[str, object]:

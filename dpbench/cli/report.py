@@ -83,7 +83,10 @@ def show_sweep(
     from dpbench.analysis.summary import summarize
 
     rows = summarize(sweep.records)
-    notes = environment_notes(sweep.records, sweep.environments)
+    notes = (
+        *environment_notes(sweep.records, sweep.environments),
+        *_precision_notes(sweep.spec.precision, rows),
+    )
     _print_table(rows, format, columns, notes)
     for warning in sweep.warnings:
         typer.echo(warning, err=True)
@@ -101,6 +104,16 @@ def show_sweep(
         charts=charts,
     )
     _tell_where(target, written, charts=charts)
+
+
+def _precision_notes(
+    precision: float | None, rows: Sequence[ConfigurationSummary]
+) -> tuple[str, ...]:
+    if precision is None:
+        return ()
+    from dpbench.analysis.precision import precision_note
+
+    return (precision_note([(row.label, row.throughput) for row in rows], precision),)
 
 
 def show_published(

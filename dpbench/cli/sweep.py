@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from dpbench.cli import sweep_grammar as grammar
 
@@ -20,14 +21,21 @@ def sweep(
     data: grammar.Data = None,
     data_dir: grammar.DataDir = None,
     warmup: grammar.Warmup = "10",
-    steps: grammar.Steps = "50",
-    repetitions: grammar.Repetitions = "3",
+    steps: grammar.Steps = None,
+    repetitions: grammar.Repetitions = None,
+    precision: grammar.Precision = None,
+    budget: grammar.Budget = None,
     accumulate: grammar.Accumulate = "1",
     sync_every: grammar.SyncEvery = None,
     optimizer: grammar.Optimizer = "sgd",
     lr: grammar.Lr = "0.01",
     seed: grammar.Seed = "0",
+    target_loss: grammar.TargetLoss = None,
+    phases: grammar.Phases = "5",
+    noise_scale: grammar.NoiseScale = "0",
+    trace: grammar.Trace = "0",
     time_limit: grammar.TimeLimit = "5m",
+    stop_after_failure: grammar.StopAfterFailure = False,
     gpus: grammar.Gpus = None,
     threads: grammar.Threads = None,
     oversubscribe: grammar.Oversubscribe = False,
@@ -48,23 +56,15 @@ def sweep(
     from dpbench.cli.sweep_options import SweepOptions, parse
 
     _make_importable(arch)
-    names = [field.name for field in fields(SweepOptions)]
-    options = parse(SweepOptions(**{name: typed[name] for name in names}))
+    options = parse(SweepOptions(**_fields_of(SweepOptions, typed)))
     from dpbench.cli.sweep_run import Job, execute
 
-    return execute(
-        Job(
-            options=options,
-            name=name,
-            results_dir=results_dir,
-            data_dir=data_dir,
-            resume=resume,
-            dry_run=dry_run,
-            json_rows=json_rows,
-            quiet=quiet,
-            synthetic=synthetic,
-        )
-    )
+    return execute(Job(**{**_fields_of(Job, typed), "options": options}))
+
+
+def _fields_of(kind: type[Any], typed: dict[str, Any]) -> dict[str, Any]:
+    """The typed values that `kind` has a field for, under the same name."""
+    return {field.name: typed[field.name] for field in fields(kind) if field.name in typed}
 
 
 def _make_importable(arch: str) -> None:

@@ -82,11 +82,75 @@ Warmup = Annotated[
     str, typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Steps before the window.")
 ]
 Steps = Annotated[
-    str, typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Timed steps, exactly.")
+    str | None,
+    typer.Option(
+        metavar="N|auto",
+        rich_help_panel=SETTINGS,
+        help="Timed steps, exactly; auto: as many as --precision takes. Default: 50, or auto "
+        "with --precision.",
+    ),
 ]
 Repetitions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=SETTINGS,
+        help="Fresh runs of every row. Default: 3, or from 5 on with --precision.",
+    ),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        metavar="P%",
+        rich_help_panel=SETTINGS,
+        help="Add steps and repetitions until every interval of speed is within ± P %.",
+    ),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        rich_help_panel=SETTINGS,
+        help="When --precision stops adding repetitions. Default: 10m.",
+    ),
+]
+TargetLoss = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X", rich_help_panel=SETTINGS, help="Report the time until the loss stays below X."
+    ),
+]
+Phases = Annotated[
     str,
-    typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Fresh runs of every row."),
+    typer.Option(
+        metavar="N",
+        rich_help_panel=SETTINGS,
+        help="Steps after the window whose phases are timed; 0 for none.",
+    ),
+]
+NoiseScale = Annotated[
+    str,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=SETTINGS,
+        help="Global batches after the window to estimate the gradient noise scale from, e.g. 50.",
+    ),
+]
+Trace = Annotated[
+    str,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=SETTINGS,
+        help="Steps after the window to record with torch's profiler, as a Chrome trace.",
+    ),
+]
+StopAfterFailure = Annotated[
+    bool,
+    typer.Option(
+        "--stop-after-failure",
+        rich_help_panel=SETTINGS,
+        help="Skip the larger group sizes of a row that failed.",
+    ),
 ]
 Accumulate = Annotated[
     str,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dpbench import architecture
+from dpbench.cli.effort import Effort, parse_effort
 from dpbench.cli.values import (
     comma_list,
     duration_seconds,
@@ -41,8 +42,14 @@ class SweepOptions:
     batch_sizes: str
     scaling: str
     warmup: str
-    steps: str
-    repetitions: str
+    steps: str | None
+    repetitions: str | None
+    precision: str | None
+    budget: str | None
+    target_loss: str | None
+    phases: str
+    noise_scale: str
+    trace: str
     arch: str
     data: str | None
     optimizer: str
@@ -75,8 +82,11 @@ class Settings:
     """The options that are one number or one name; None where left to the machine or the data."""
 
     warmup_steps: int
-    timed_steps: int
-    repetitions: int
+    effort: Effort
+    target_loss: float | None
+    phase_steps: int
+    noise_steps: int
+    trace_steps: int
     accumulation_steps: int
     sync_every: int | None
     optimizer: str
@@ -128,7 +138,7 @@ def parse(options: SweepOptions) -> ParsedOptions:
         scaling="strong"
         if known_name("--scaling", options.scaling, SCALINGS) == "strong"
         else "weak",
-        settings=_parse_settings(options),
+        settings=_parse_settings(options, notes),
         notes=tuple(notes),
     )
     _check_backends(parsed)
@@ -160,8 +170,15 @@ def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[s
         batch_sizes=parsed.batch_sizes,
         devices=devices,
         warmup_steps=settings.warmup_steps,
-        timed_steps=settings.timed_steps,
-        repetitions=settings.repetitions,
+        timed_steps=settings.effort.timed_steps,
+        steps_grow=settings.effort.steps_grow,
+        repetitions=settings.effort.repetitions,
+        precision=settings.effort.precision,
+        budget_seconds=settings.effort.budget_seconds,
+        phase_steps=settings.phase_steps,
+        noise_steps=settings.noise_steps,
+        trace_steps=settings.trace_steps,
+        target_loss=settings.target_loss,
         threads_per_replica=_threads(parsed, machine, max(group_sizes)),
         time_limit_seconds=settings.time_limit_seconds,
         scaling=parsed.scaling,
@@ -208,13 +225,22 @@ def _parse_gpus(text: str | None) -> tuple[int | None, tuple[int, ...] | None]:
     return len(ids), tuple(ids)
 
 
-def _parse_settings(options: SweepOptions) -> Settings:
+def _parse_settings(options: SweepOptions, notes: list[str]) -> Settings:
     order_seed, threads, data = options.order_seed, options.threads, options.data
-    every = options.sync_every
+    every, target = options.sync_every, options.target_loss
     return Settings(
         warmup_steps=integer("--warmup", options.warmup, least=0),
-        timed_steps=positive_int("--steps", options.steps),
-        repetitions=positive_int("--repetitions", options.repetitions),
+        effort=parse_effort(
+            steps=options.steps,
+            repetitions=options.repetitions,
+            precision=options.precision,
+            budget=options.budget,
+            notes=notes,
+        ),
+        target_loss=None if target is None else positive_float("--target-loss", target),
+        phase_steps=integer("--phases", options.phases, least=0),
+        noise_steps=integer("--noise-scale", options.noise_scale, least=0),
+        trace_steps=integer("--trace", options.trace, least=0),
         accumulation_steps=positive_int("--accumulate", options.accumulate),
         sync_every=None if every is None else positive_int("--sync-every", every),
         optimizer=known_name("--optimizer", options.optimizer, OPTIMIZERS),
@@ -319,7 +345,13 @@ def _check_sync_every(parsed: ParsedOptions) -> None:
             f"--sync-every {every}: it is an option of local-sgd, but --implementations are "
             f"{', '.join(names)}; add local-sgd, or leave --sync-every out"
         )
-    steps = parsed.settings.timed_steps
+    effort = parsed.settings.effort
+    steps = effort.timed_steps
+    if every is not None and effort.steps_grow:
+        raise UsageError(
+            f"--sync-every {every} with --steps auto: the window might not hold whole periods; "
+            f"give --steps as a multiple of {every}"
+        )
     if every is not None and steps % every:
         raise UsageError(
             f"--sync-every {every} with --steps {steps}: the window would not hold whole periods; "

@@ -47,6 +47,18 @@ def positive_float(option: str, token: str) -> float:
     return value
 
 
+def percentage(option: str, token: str) -> float:
+    """A share above 0 and below 100 %, as a fraction: "3%" or "3 %" is 0.03."""
+    text = token.strip()
+    value = _number(text.removesuffix("%")) if text.endswith("%") else math.nan
+    if not 0 < value < 100:
+        raise UsageError(
+            f"{option}: {shorten(token)} is not a percentage; expected one above 0 % and below "
+            "100 %, written as in 3% or 0.5%"
+        )
+    return value / 100
+
+
 def duration_seconds(option: str, token: str) -> float:
     """A time above zero: 90, 90s or 5m."""
     text = token.strip()

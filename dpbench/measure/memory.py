@@ -23,3 +23,8 @@ def reset_peak_device_memory(device: torch.device) -> None:
 def peak_device_memory_bytes(device: torch.device) -> int | None:
     """The largest allocation since the reset; None on a device without a counter."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+def peak_reserved_memory_bytes(device: torch.device) -> int | None:
+    """The most that torch's allocator held since the reset, in use or not."""
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None

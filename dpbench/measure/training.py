@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
 
 import torch
 
@@ -11,6 +12,10 @@ from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import ParallelModel
 from dpbench.specs import WorkloadSpec
+
+Phase = Literal["data", "forward", "backward", "optimizer"]
+Enter = Callable[[Phase | None], None]
+"""Hears of every change of phase within a step, None at its end."""
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -22,6 +27,10 @@ def build_optimizer(module: torch.nn.Module, workload: WorkloadSpec) -> torch.op
     """The workload's optimizer at torch's own defaults, over all parameters."""
     parameters = list(module.parameters())
     return _OPTIMIZERS[workload.optimizer](parameters, lr=workload.learning_rate)
+
+
+def _unobserved(phase: Phase | None) -> None:
+    """What a timed step calls: nothing that takes time."""
 
 
 class Trainer:
@@ -43,18 +52,24 @@ class Trainer:
         self._dataset = dataset
         self._accumulation_steps = accumulation_steps
 
-    def step(self, batches: Sequence[torch.Tensor], *, sync: bool = True) -> None:
+    def step(
+        self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: Enter = _unobserved
+    ) -> None:
         """One optimizer step over `batches`, the sample indices of each of its micro-steps."""
+        enter("optimizer")
         self.optimizer.zero_grad()
         total: torch.Tensor | None = None
         for number, indices in enumerate(batches, start=1):
             with self._reduction(sync=sync, last=number == len(batches)):
-                loss = self._backward(indices)
+                loss = self._backward(indices, enter)
             total = loss if total is None else total + loss
         self.model.finish()
+        enter("optimizer")
         self.optimizer.step()
         if sync:
+            enter("backward")  # where communication is counted, see measure.phases
             self.model.after_step()
+        enter(None)
         self.steps += 1
         if total is not None:
             self.losses.append(total)
@@ -70,10 +85,14 @@ class Trainer:
         self.losses.clear()
         return tuple(losses)
 
-    def _backward(self, indices: torch.Tensor) -> torch.Tensor:
-        outputs = self.model.forward(self._dataset.inputs[indices])
-        loss = self._loss(outputs, self._dataset.targets[indices])
+    def _backward(self, indices: torch.Tensor, enter: Enter) -> torch.Tensor:
+        enter("data")
+        inputs, targets = self._dataset.inputs[indices], self._dataset.targets[indices]
+        enter("forward")
+        loss = self._loss(self.model.forward(inputs), targets)
         share = loss if self._accumulation_steps == 1 else loss / self._accumulation_steps
         weight = self.model.loss_weight
-        (share if weight == 1.0 else share * weight).backward()  # type: ignore[no-untyped-call]
+        weighted = share if weight == 1.0 else share * weight
+        enter("backward")
+        weighted.backward()  # type: ignore[no-untyped-call]
         return share.detach()

@@ -8,16 +8,18 @@ the window is over, so that the host may run ahead as it does in training.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 
 from dpbench.measure.rank_group import RankGroup
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +78,37 @@ class CudaClock:
 
 
 def time_steps(
-    step: Callable[[int], None], first: int, count: int, device: torch.device, ranks: RankGroup
+    step: Callable[[T], None], inputs: Iterable[T], device: torch.device, ranks: RankGroup
 ) -> Timing:
-    """Calls step(first) … step(first + count - 1) between two barriers and times each."""
+    """Calls step(x) for each x of `inputs` between two barriers and times each."""
     clock: Clock = HostClock() if device.type == "cpu" else CudaClock(device)
     mark = clock.mark
-    with _no_garbage_collection():
-        _synchronize(device)
-        ranks.barrier()
+    with between_barriers(device, ranks):
         mark()
-        for number in range(first, first + count):
-            step(number)
+        for value in inputs:
+            step(value)
             mark()
         timing = clock.read()
-        ranks.barrier()
     return timing
+
+
+def joined(segments: Sequence[Timing]) -> Timing:
+    """One window out of several: what lay between them is in none of its numbers."""
+    return Timing(
+        start_seconds=segments[0].start_seconds,
+        seconds=sum(segment.seconds for segment in segments),
+        step_seconds=tuple(step for segment in segments for step in segment.step_seconds),
+    )
+
+
+@contextmanager
+def between_barriers(device: torch.device, ranks: RankGroup) -> Iterator[None]:
+    """All ranks start together, with idle devices and without garbage collection."""
+    with _no_garbage_collection():
+        synchronize(device)
+        ranks.barrier()
+        yield
+        ranks.barrier()
 
 
 @contextmanager
@@ -106,6 +124,7 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _synchronize(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
+    """Waits until the device has nothing left to do."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

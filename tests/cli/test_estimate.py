@@ -42,16 +42,16 @@ WORDS = "(from 3 steps of the plain module per batch size; communication comes o
 
 
 def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
-    """Batch 4 at 0.5 s a step. single: 1 + 3 steps; ddp with and without synchronization: 1 + 6;
-    2 × 0.3 s to start: 0.6 + 0.5 × 11 = 6.1 s."""
+    """Batch 4 at 0.5 s a step. single: 1 + 3 + 5 (phases) steps; ddp with and without
+    synchronization: 1 + 6 + 10; 2 × 0.3 s to start: 0.6 + 0.5 × 26 = 13.6 s."""
     assert (SECONDS_PER_TRIAL, PROBE_STEPS) == (0.3, 3)
     launcher = EachSampleTakes(0.125)
-    assert estimate_seconds([single(), trial_spec()], launcher) == f"about 6.1 s {WORDS}"
+    assert estimate_seconds([single(), trial_spec()], launcher) == f"about 13.6 s {WORDS}"
 
 
 def test_copies_that_do_not_communicate_have_one_window() -> None:
     """0.3 + 0.5 × 4 = 2.3 s."""
-    trial = trial_spec(implementation="independent", backend="none")
+    trial = trial_spec(implementation="independent", backend="none", phase_steps=0)
     assert estimate_seconds([trial], EachSampleTakes(0.125)).startswith("about 2.3 s ")
 
 
@@ -73,9 +73,26 @@ def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
 def test_in_strong_scaling_the_largest_shard_is_probed() -> None:
     """7 samples over 2 replicas: one has 4, at 0.5 s a step: 0.3 + 0.5 × 7 = 3.8 s."""
     launcher = EachSampleTakes(0.125)
-    trial = trial_spec(scaling="strong", batch_size=7)
+    trial = trial_spec(scaling="strong", batch_size=7, phase_steps=0)
     assert estimate_seconds([trial], launcher).startswith("about 3.8 s ")
     assert [probe.global_batch_size for probe in launcher.probes] == [4]
+
+
+def test_a_window_that_grows_has_the_steps_of_its_first_look_at_least() -> None:
+    """0.3 + 0.5 × (1 + 100 + 20 + 3) = 62.3 s, and the probe grows nothing."""
+    launcher = EachSampleTakes(0.125)
+    trial = trial_spec(
+        implementation="independent",
+        backend="none",
+        timed_steps=10_000,
+        precision=0.01,
+        phase_steps=0,
+        noise_steps=20,
+        trace_steps=3,
+    )
+    assert estimate_seconds([trial], launcher).startswith("about 1 min 2 s ")
+    (probe,) = launcher.probes
+    assert (probe.precision, probe.noise_steps, probe.trace_steps) == (None, 0, 0)
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT])

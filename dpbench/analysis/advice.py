@@ -1,0 +1,190 @@
+"""What to try where a step loses its time: only large losses, never noise, nothing done already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.explanation import Explanation, SlowestRank
+from dpbench.analysis.factors import Factor
+from dpbench.environment import Environment
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+
+LARGE = 0.05
+"""Share of a step below which a loss is not worth a line."""
+ACCUMULATE_TIMES = 4
+Kind = Literal[
+    "granularity", "contention", "wrapper", "balance", "communication", "cannot tell apart"
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+    """One large loss of one configuration, and what to do about it."""
+
+    kind: Kind
+    factor: Factor
+    share: Estimate
+    """The part of the step's seconds that is lost, as in `factor`."""
+    text: str
+    """What the loss is, a colon, what to try; equal where the same holds of several rows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What else bears on the advice: the sweep's other rows, the machine."""
+
+    others: Sequence[Explanation] = ()
+    cores: int | None = None
+
+
+def advise(
+    explanations: Sequence[Explanation],
+    environments: Mapping[str, Environment] | None = None,
+    others: Sequence[Explanation] = (),
+) -> tuple[tuple[Advice, ...], ...]:
+    """The advice on every explanation, the largest loss first; empty where nothing is large.
+
+    A factor is blamed if its whole interval lies below 1 and it costs 5 % of the step or more;
+    of a single repetition nothing is blamed, as it has no interval. `others` are all that the
+    sweep measured, so that what it tried already is not advised again.
+    """
+    cores = {environment.cores for environment in (environments or {}).values()}
+    around = Surroundings(
+        others=others or explanations, cores=cores.pop() if len(cores) == 1 else None
+    )
+    return tuple(_advice(explanation, around) for explanation in explanations)
+
+
+def _advice(explanation: Explanation, around: Surroundings) -> tuple[Advice, ...]:
+    found = []
+    for factor in explanation.factors.factors:
+        if not (factor.is_loss and factor.share.value >= LARGE):
+            continue
+        kind = _kind(factor)
+        found.append(
+            Advice(
+                kind=kind,
+                factor=factor,
+                share=factor.share,
+                text=_text(kind, factor, explanation, around),
+            )
+        )
+    return tuple(sorted(found, key=lambda advice: -advice.share.value))
+
+
+def _kind(factor: Factor) -> Kind:
+    if len(factor.parts) == 1:
+        return factor.parts[0]
+    # The one clock of one process: what it hides is the work of driving all replicas.
+    return "wrapper" if factor.parts == ("wrapper", "balance") else "cannot tell apart"
+
+
+def _text(kind: Kind, factor: Factor, explanation: Explanation, around: Surroundings) -> str:
+    trial = explanation.trial
+    if kind == "communication":
+        return _communication(explanation, around)
+    if kind == "contention":
+        return _contention(trial, around.cores)
+    if kind == "wrapper":
+        return _wrapper(trial)
+    if kind == "balance":
+        return _balance(trial, explanation.slowest_rank)
+    if kind == "granularity":
+        return (
+            "granularity, as a small shard takes longer per sample: try a larger --batch-sizes "
+            "or fewer replicas"
+        )
+    return f"{' or '.join(factor.parts)}: see below how to tell them apart"
+
+
+def _communication(explanation: Explanation, around: Surroundings) -> str:
+    trial = explanation.trial
+    accumulate = f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
+    if IMPLEMENTATIONS[trial.implementation].one_process:
+        return f"gathering gradients in one process: try ddp, or {accumulate}"
+    if IMPLEMENTATIONS[trial.implementation].averages_parameters:
+        return (
+            f"exposed averaging of parameters on {trial.backend}: try --sync-every "
+            f"{trial.sync_every * ACCUMULATE_TIMES}"
+        )
+    remedies = [_other_backend(explanation, around), accumulate]
+    listed = ", or ".join(remedy for remedy in remedies if remedy)
+    return f"exposed communication on {trial.backend}: try {listed}"
+
+
+def _other_backend(explanation: Explanation, around: Surroundings) -> str | None:
+    """A backend that is known to be faster here, or that may be and was not measured."""
+    trial = explanation.trial
+    on_cpu = trial.devices[0] == "cpu"
+    name = {"gloo": "shm" if on_cpu else "nccl", "shm": None if on_cpu else "nccl"}.get(
+        trial.backend
+    )
+    if name is None:
+        return None
+    wanted = replace(trial, backend=name)
+    measured = next((other for other in around.others if other.trial == wanted), None)
+    if measured is None:
+        return f"{name} (same host)" if name == "shm" else name
+    mine, theirs = explanation.factors.step_seconds, measured.factors.step_seconds
+    if mine.interval and theirs.interval and theirs.interval[1] < mine.interval[0]:
+        return f"{name}, faster in this sweep"
+    return None
+
+
+def _contention(trial: TrialSpec, cores: int | None) -> str:
+    copies = f"{trial.group_size} copies slow each other without communicating"
+    if trial.devices[0] != "cpu":
+        return (
+            f"contention, as {copies}: power, PCIe or the host's cores are shared, and no "
+            "data parallelism can be faster on them"
+        )
+    threads = trial.threads_per_replica
+    if cores is not None and trial.group_size * threads > cores:
+        fewer = cores // trial.group_size
+        remedy = f"--threads {fewer}" if fewer else f"at most {cores} replicas"
+        return (
+            f"contention, as {trial.group_size * threads} threads share {cores} cores: try {remedy}"
+        )
+    fewer = f"; try --threads {threads // 2}" if threads > 1 else ""
+    return (
+        f"contention, as {copies}: memory bandwidth or cores are shared, and no data "
+        f"parallelism can be faster here{fewer}"
+    )
+
+
+def _wrapper(trial: TrialSpec) -> str:
+    traits = IMPLEMENTATIONS[trial.implementation]
+    if traits.one_process and trial.group_size > 1:
+        return "driving all replicas from one process, which have to wait for each other: try ddp"
+    what = "the wrapper (hooks, buckets), a cost per step"
+    other = {"torch-ddp": "torch-ddp-static", "torch-dp": "dp"}.get(trial.implementation)
+    alternative = f"{other}, or " if other else ""
+    return (
+        f"{what}: try {alternative}a larger --batch-sizes, or --accumulate "
+        f"{trial.accumulation_steps * ACCUMULATE_TIMES}"
+    )
+
+
+def _balance(trial: TrialSpec, slowest: SlowestRank | None) -> str:
+    sizes = trial.replica_batch_sizes
+    if slowest is None:
+        return "waiting for the slowest rank: look for what else runs on its device"
+    name = f"rank {slowest.rank} ({slowest.device})"
+    if not slowest.always:
+        return (
+            f"waiting for the slowest rank, which changes ({name} in {slowest.slowest_in} of "
+            f"{slowest.repetitions} repetitions): other work on this machine rather than one slow "
+            "device; free its cores or pin the ranks"
+        )
+    if trial.process_count > 1 and min(sizes) < sizes[slowest.rank]:
+        return (
+            f"waiting for {name}, whose shard is larger ({max(sizes)} samples, others "
+            f"{min(sizes)}): try a batch that {trial.group_size} divides"
+        )
+    return (
+        f"waiting for {name}, the slowest in all {slowest.repetitions} repetitions: compare its "
+        "device, its clock and what else runs there with the others'"
+    )

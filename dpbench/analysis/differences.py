@@ -1,0 +1,112 @@
+"""How far two groups of runs lie apart, for many rows at once: the arithmetic of compare and check.
+
+A row is a configuration, a value is one run (never one step: steps of a run are not independent,
+and taking them so makes four comparisons in ten of a thing with itself look different). Arrays
+have the rows' shape; samples have one axis more, the runs, filled up with NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+Array = NDArray[np.float64]
+
+ROUNDING = 1e-12
+"""A smaller difference of logarithms, or of parts of a step, is that of equal numbers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Differences:
+    """Candidate - baseline, each with what a t interval needs; NaN where runs are too few."""
+
+    center: Array
+    standard_error: Array
+    degrees_of_freedom: Array
+
+    def bounds(self, confidence: float) -> tuple[Array, Array]:
+        """Ends of the two-sided t interval; one-sided bounds are those of 2 × confidence - 1."""
+        reach = stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2) * self.standard_error
+        return self.center - reach, self.center + reach
+
+    def p_different(self) -> Array:
+        """How probable a difference this large is if there is none."""
+        return 2 * np.minimum(self.p_above(0.0), self.p_below(0.0)).clip(max=0.5)
+
+    def p_above(self, limit: float | Array) -> Array:
+        """The p-value of "the difference is larger than the limit"."""
+        return self._tail(limit - self.center)
+
+    def p_below(self, limit: float | Array) -> Array:
+        """The p-value of "the difference is smaller than the limit"."""
+        return self._tail(self.center - limit)
+
+    def _tail(self, distance: Array) -> Array:
+        # Runs that are all equal have no error: any distance is then infinitely many errors.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            errors = np.where(distance == 0, 0.0, distance / self.standard_error)
+        tail: Array = stdtr(self.degrees_of_freedom, errors)
+        return tail
+
+
+def welch(baseline: Array, candidate: Array) -> Differences:
+    """Of independent runs; degrees of freedom by Welch-Satterthwaite."""
+    first, u, p = _mean(baseline)
+    second, v, q = _mean(candidate)
+    total = u + v
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # As shares of the sum, so that squares of tiny errors do not vanish.
+        shares = (u / total) ** 2 / p + (v / total) ** 2 / q
+        freedom = np.where(total == 0, p + q, 1 / shares)
+    return _differences(second - first, total, freedom)
+
+
+def paired(baseline: Array, candidate: Array) -> Differences:
+    """Of runs that stood side by side: column i of both was measured in the same pass."""
+    center, squared_error, freedom = _mean(candidate - baseline)
+    return _differences(center, squared_error, freedom)
+
+
+def choose(condition: NDArray[np.bool_], yes: Differences, no: Differences) -> Differences:
+    """Row by row, one or the other."""
+    return Differences(
+        center=np.where(condition, yes.center, no.center),
+        standard_error=np.where(condition, yes.standard_error, no.standard_error),
+        degrees_of_freedom=np.where(condition, yes.degrees_of_freedom, no.degrees_of_freedom),
+    )
+
+
+def holm(p_values: Array) -> Array:
+    """p-values corrected for being many, along the last axis (Holm 1979); NaN are no tests.
+
+    The smallest of m is multiplied by m, the next by m - 1 …, and none falls below a smaller one.
+    """
+    order = np.argsort(p_values, axis=-1)  # NaN last
+    tests = (~np.isnan(p_values)).sum(axis=-1, keepdims=True)
+    factors = np.maximum(tests - np.arange(p_values.shape[-1]), 1)
+    ascending = np.take_along_axis(p_values, order, axis=-1) * factors
+    corrected = np.empty_like(p_values)
+    running = np.maximum.accumulate(ascending, axis=-1).clip(max=1.0)
+    np.put_along_axis(corrected, order, running, axis=-1)
+    return corrected
+
+
+def _mean(samples: Array) -> tuple[Array, Array, Array]:
+    """Mean, its squared standard error, degrees of freedom, along the last axis."""
+    count = (~np.isnan(samples)).sum(axis=-1).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.nansum(samples, axis=-1) / count
+        freedom = np.where(count > 1, count - 1, np.nan)
+        squares = np.nansum((samples - mean[..., np.newaxis]) ** 2, axis=-1)
+        return mean, squares / freedom / count, freedom
+
+
+def _differences(center: Array, squared_error: Array, freedom: Array) -> Differences:
+    return Differences(
+        center=np.where(np.abs(center) < ROUNDING, 0.0, center),
+        standard_error=np.sqrt(squared_error),
+        degrees_of_freedom=freedom,
+    )

@@ -1,0 +1,163 @@
+"""What is known of why a configuration is as fast as it is: factors, traffic, the slowest rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpbench import units
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.factors import (
+    CONTENDED,
+    IDEAL,
+    PARTS,
+    SHARDED,
+    Factors,
+    Part,
+    References,
+    factor,
+    seconds_without_sync,
+)
+from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.throughput import rank_skew
+from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowestRank:
+    """The rank that most often took longest without synchronization."""
+
+    rank: int
+    device: str
+    slowest_in: int
+    """Repetitions in which it was the slowest."""
+    repetitions: int
+
+    @property
+    def always(self) -> bool:
+        return self.slowest_in == self.repetitions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """One configuration: its row of the table, its factors, and what its ranks told."""
+
+    row: ConfigurationSummary
+    trial: TrialSpec
+    factors: Factors
+    skew: Estimate | None
+    """(slowest - fastest) ÷ median rank; see `throughput.rank_skew`."""
+    slowest_rank: SlowestRank | None
+    reduced_bytes_per_step: int | None
+    collectives_per_step: float | None
+    notes: tuple[str, ...]
+    """What could not be told apart and what to measure for it."""
+
+
+def explain(
+    records: Sequence[TrialRecord], rows: Sequence[ConfigurationSummary]
+) -> tuple[Explanation, ...]:
+    """Explains every row that has a speed, except `single`, which the others are explained with.
+
+    `rows` are summaries of all the records or of some; the records hold what they are compared
+    with: `single` and `independent`.
+    """
+    last = {record.trial: record for record in records}  # run again: the last record counts
+    groups: dict[TrialSpec, list[TrialRecord]] = {}
+    for record in last.values():
+        groups.setdefault(record.trial.configuration, []).append(record)
+    usable = {trial: usable_repetitions(group) for trial, group in groups.items()}
+    references = References([record for group in usable.values() for record in group])
+    return tuple(
+        _explanation(row, found, references)
+        for row in rows
+        if row.configuration is not None
+        and row.implementation != "single"
+        and (found := usable.get(row.configuration))
+    )
+
+
+def _explanation(
+    row: ConfigurationSummary, records: Sequence[TrialRecord], references: References
+) -> Explanation:
+    trial = records[0].trial.configuration
+    factors = factor(records, references)
+    skews = [skew for record in records if (skew := rank_skew(record)) is not None]
+    ranks = [rank for record in records for rank in record.ranks]
+    sizes = {rank.reduced_bytes_per_step for rank in ranks} - {None}
+    counts = {rank.collectives_per_step for rank in ranks} - {None}
+    return Explanation(
+        row=row,
+        trial=trial,
+        factors=factors,
+        skew=mean(skews, unit="of the median") if skews else None,
+        slowest_rank=slowest_rank(records),
+        reduced_bytes_per_step=max((size for size in sizes if size is not None), default=None),
+        collectives_per_step=max((count for count in counts if count is not None), default=None),
+        notes=(*_unresolved(row, trial, factors), *_left_out(row, factors)),
+    )
+
+
+def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:
+    """Who the others wait for; None for one process and where no window without sync tells.
+
+    With synchronization all ranks take equally long, as the fast ones wait.
+    """
+    slowest = []
+    for record in records:
+        seconds = seconds_without_sync(record)
+        if record.trial.implementation == "independent":
+            seconds = [rank.timed.seconds for rank in record.ranks]
+        if seconds is None or len(seconds) < 2:
+            return None
+        slowest.append(record.ranks[seconds.index(max(seconds))])
+    (rank, count), *_ = Counter(measured.rank for measured in slowest).most_common(1)
+    return SlowestRank(
+        rank=rank,
+        device=next(measured.device for measured in slowest if measured.rank == rank),
+        slowest_in=count,
+        repetitions=len(slowest),
+    )
+
+
+def _unresolved(row: ConfigurationSummary, trial: TrialSpec, factors: Factors) -> list[str]:
+    """Why parts share a factor or have none, with the remedy."""
+    notes = []
+    if IDEAL in factors.missing:
+        notes.append(
+            f"{row.label}: no absolute efficiency, because `single` at batch {trial.batch_size} "
+            "has no completed repetition in common with it; run the sweep again with --resume"
+        )
+    for merged in (found.parts for found in factors.factors if len(found.parts) > 1):
+        places = [PARTS.index(part) for part in merged[1:]]
+        reasons = dict.fromkeys(_reason(trial, place) for place in places)
+        notes.append(f"{_listed(merged)} cannot be told apart: {'; '.join(reasons)}")
+    return notes
+
+
+def _reason(trial: TrialSpec, place: int) -> str:
+    if place == SHARDED:
+        sizes = ",".join(str(size) for size in sorted(set(trial.replica_batch_sizes)))
+        return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"
+    if place == CONTENDED:
+        return "no `independent` rows; add independent to --implementations"
+    if trial.process_count == 1:
+        return f"{trial.implementation} drives all replicas from one process, which has one clock"
+    return f"{trial.implementation} has no window without synchronization"
+
+
+def _left_out(row: ConfigurationSummary, factors: Factors) -> list[str]:
+    if (left_out := row.repetitions - len(factors.repetitions)) < 1:
+        return []
+    return [
+        f"{row.label}: factors over {len(factors.repetitions)} of "
+        f"{units.counted(row.repetitions, 'repetition')}; in the others something that it is "
+        "compared with did not complete"
+    ]
+
+
+def _listed(parts: Sequence[Part]) -> str:
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -1,0 +1,241 @@
+"""Factored efficiency: why n replicas are not n times as fast, as factors that multiply to it.
+
+A step is followed from the ideal to what was reached, in seconds (means over ranks i):
+
+    ideal        t1(B) / n          `single` at the global batch B, shared out for nothing
+    sharded      mean t1(b_i)       `single` at the batch b_i that each rank really takes
+    contended    mean T_i           n `independent` copies at once, without communication
+    wrapped      mean c_i           the implementation without synchronization
+    unbalanced   max c_i            its slowest rank
+    reached      T                  with synchronization, the slowest rank
+
+Each quotient of neighbours is a factor, so their product is ideal / reached, the efficiency
+against `single` (absolute), exactly. It follows the multiplicative hierarchy of the POP Centre
+of Excellence, with copies that share a machine in the place of its computation scalability.
+
+Where a time was not measured its two neighbours still have a quotient: one factor with two parts.
+All quotients are of one repetition (one pass of the palindrome), then averaged on logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.scaling import BASELINE
+from dpbench.analysis.throughput import SHORTEST_SECONDS
+from dpbench.records import TrialRecord, Window
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+
+Part = Literal["granularity", "contention", "wrapper", "balance", "communication"]
+PARTS: tuple[Part, ...] = ("granularity", "contention", "wrapper", "balance", "communication")
+IDEAL, SHARDED, CONTENDED, WRAPPED, UNBALANCED, REACHED = range(6)
+"""Places on the way of a step; part k lies between place k and place k + 1."""
+
+Way = tuple[float | None, ...]
+"""Seconds of a step at every place, of one repetition; None where they were not measured."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Factor:
+    """What is left of the efficiency between two places; below 1 it is a loss."""
+
+    parts: tuple[Part, ...]
+    """More than one where the times between them were not measured."""
+    value: Estimate
+    share: Estimate
+    """The part of the reached step's seconds that it costs; negative for a gain."""
+
+    @property
+    def is_loss(self) -> bool:
+        """Tells whether noise is excluded: the whole interval lies below 1."""
+        return self.value.interval is not None and self.value.interval[1] < 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Factors:
+    """The factors of one configuration; those of neighbours that follow each other multiply."""
+
+    factors: tuple[Factor, ...]
+    efficiency: Estimate | None
+    """Against `single`, the product; None where `single` was not measured."""
+    step_seconds: Estimate
+    """With synchronization, the slowest rank's mean."""
+    repetitions: tuple[int, ...]
+    """Those in which everything was measured that the factors are made of."""
+    missing: tuple[int, ...]
+    """Places whose seconds were not measured."""
+
+    def of(self, part: Part) -> Factor | None:
+        """The factor that a part belongs to, alone or with others."""
+        return next((factor for factor in self.factors if part in factor.parts), None)
+
+
+class References:
+    """The usable trials of a sweep, found by what they ran; see `summary.usable_repetitions`."""
+
+    def __init__(self, records: Sequence[TrialRecord]) -> None:
+        self._records = {_work(record.trial): record for record in records}
+
+    def find(self, trial: TrialSpec) -> TrialRecord | None:
+        return self._records.get(_work(trial))
+
+    def single(self, trial: TrialSpec, batch_size: int) -> TrialRecord | None:
+        """The plain module on the first device, in the same repetition."""
+        return self.find(
+            replace(
+                trial,
+                implementation="single",
+                backend="none",
+                group_size=1,
+                batch_size=batch_size,
+                devices=trial.devices[:1],
+            )
+        )
+
+    def independent(self, trial: TrialSpec) -> TrialRecord | None:
+        """As many plain copies on the same devices, in the same repetition."""
+        return self.find(replace(trial, implementation="independent", backend="none"))
+
+
+def factor(records: Sequence[TrialRecord], references: References) -> Factors:
+    """The factors of the usable repetitions of one configuration; at least one record."""
+    ways = {record.trial.repetition: way(record, references) for record in records}
+    places, repetitions = _comparable(ways)
+    trial = records[0].trial
+    chosen = [
+        [seconds for place in places if (seconds := ways[repetition][place]) is not None]
+        for repetition in repetitions
+    ]
+    reached = [seconds[-1] for seconds in chosen]
+    factors = [
+        _factor(PARTS[first:last], trial, [seconds[k : k + 2] for seconds in chosen], reached)
+        for k, (first, last) in enumerate(pairwise(places))
+    ]
+    ideal = [seconds[0] for seconds in chosen] if places[0] == IDEAL else []
+    return Factors(
+        factors=tuple(factors),
+        efficiency=_quotient(ideal, reached, "of linear") if ideal else None,
+        step_seconds=LogMean.of_runs(reached).estimate("s"),
+        repetitions=tuple(repetitions),
+        missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
+    )
+
+
+def way(record: TrialRecord, references: References) -> Way:
+    """Seconds of a step from ideal to reached, in one repetition."""
+    trial = record.trial
+    ideal, sharded = _alone(trial, references)
+    reached = max(seconds_per_step(rank.timed) or 0.0 for rank in record.ranks)
+    if trial.group_size == 1:
+        # Nothing is shared out or contended; what the step costs more is the wrapper.
+        return (ideal, ideal, ideal, reached, reached, reached)
+    if trial.implementation == "independent":
+        copies = mean_seconds(record)
+        return (ideal, sharded, copies, copies, reached, reached)
+    contended = mean_seconds(references.independent(trial))
+    if (without := seconds_without_sync(record)) is None:
+        return (ideal, sharded, contended, None, None, reached)
+    # One process that drives all replicas has one clock, which sees the slowest of them.
+    wrapped = None if trial.process_count == 1 else math.fsum(without) / len(without)
+    return (ideal, sharded, contended, wrapped, max(without), reached)
+
+
+def parts_of_one(trial: TrialSpec) -> frozenset[Part]:
+    """The parts that are 1 by definition, because such a trial has nothing of the kind."""
+    parts: set[Part] = set() if trial.scaling == "strong" else {"granularity"}
+    if trial.group_size == 1:
+        parts |= set(PARTS) - {"wrapper"}
+    elif trial.implementation == "independent":
+        parts |= {"wrapper", "communication"}
+    return frozenset(parts)
+
+
+def mean_seconds(record: TrialRecord | None) -> float | None:
+    """Seconds of a step of the timed window, the mean over ranks; None if it was not measured."""
+    ranks = [seconds_per_step(rank.timed) for rank in record.ranks] if record else []
+    seconds = [value for value in ranks if value is not None]
+    return math.fsum(seconds) / len(seconds) if ranks and len(seconds) == len(ranks) else None
+
+
+def seconds_without_sync(record: TrialRecord) -> list[float] | None:
+    """Seconds of a step without synchronization, of every rank; None unless all measured it."""
+    ranks = [seconds_per_step(rank.without_sync) for rank in record.ranks]
+    seconds = [value for value in ranks if value is not None]
+    return seconds if len(seconds) == len(ranks) else None
+
+
+def seconds_per_step(window: Window | None) -> float | None:
+    """The mean of a window; None where it has no steps or no length."""
+    if window is None or not window.step_seconds or window.seconds < SHORTEST_SECONDS:
+        return None
+    return window.seconds / len(window.step_seconds)
+
+
+def _alone(trial: TrialSpec, references: References) -> tuple[float | None, float | None]:
+    """Seconds of `single`: an equal share of its step at the global batch; at the real shards.
+
+    Shards of strong scaling may differ by one sample; then the mean over them counts, and the
+    slower rank of the larger shard shows up in the balance.
+    """
+    sizes = trial.replica_batch_sizes
+    steps = {size: mean_seconds(references.single(trial, size)) for size in set(sizes)}
+    shards = [seconds for size in sizes if (seconds := steps[size]) is not None]
+    sharded = math.fsum(shards) / len(sizes) if len(shards) == len(sizes) else None
+    if trial.scaling == "weak":
+        return sharded, sharded
+    whole = mean_seconds(references.single(trial, trial.batch_size))
+    return None if whole is None else whole / trial.group_size, sharded
+
+
+def _comparable(ways: Mapping[int, Way]) -> tuple[list[int], list[int]]:
+    """The places that have seconds, and the repetitions that have them all.
+
+    Where some repetitions lack a place, the others are kept; a place that would leave none is
+    given up.
+    """
+    repetitions, places = set(ways), []
+    for place in (REACHED, IDEAL, UNBALANCED, WRAPPED, CONTENDED, SHARDED):
+        having = {repetition for repetition in repetitions if ways[repetition][place] is not None}
+        if having:
+            repetitions = having
+            places.append(place)
+    return sorted(places), sorted(repetitions)
+
+
+def _factor(
+    parts: tuple[Part, ...],
+    trial: TrialSpec,
+    seconds: Sequence[Sequence[float]],
+    reached: Sequence[float],
+) -> Factor:
+    before, after = zip(*seconds, strict=True)
+    shares = [(b - a) / r for a, b, r in zip(before, after, reached, strict=True)]
+    known = set(parts) <= parts_of_one(trial)
+    return Factor(
+        parts=parts,
+        value=BASELINE if known else _quotient(before, after, "×"),
+        share=mean(shares, unit="of the step"),
+    )
+
+
+def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Estimate:
+    ratios = [a / b for a, b in zip(before, after, strict=True)]
+    return LogMean.of_runs(ratios).estimate(unit)
+
+
+def _work(trial: TrialSpec) -> TrialSpec:
+    """The trial without what does not change its timed steps: a key to find it by."""
+    averages = IMPLEMENTATIONS[trial.implementation].averages_parameters
+    return replace(
+        trial,
+        scaling="weak" if trial.group_size == 1 else trial.scaling,
+        sync_every=trial.sync_every if averages else 1,
+        phase_steps=0,
+        noise_steps=0,
+        trace_steps=0,
+    )

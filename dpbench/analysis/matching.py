@@ -1,0 +1,243 @@
+"""Which configuration of one side belongs to which of the other: those that ran the same thing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from dpbench.analysis.summary import usable_repetitions
+from dpbench.environment import Environment
+from dpbench.errors import DpbenchError, UnknownName, UsageError
+from dpbench.records import TrialRecord
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec, differing_fields, series_name
+
+Value = str | int | float
+Key = tuple[Value | None, ...]
+
+IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
+    "implementation": attrgetter("implementation"),
+    "sync_every": attrgetter("sync_every"),
+    "backend": attrgetter("backend"),
+    "group_size": attrgetter("group_size"),
+    "batch_size": attrgetter("batch_size"),
+    "scaling": attrgetter("scaling"),
+    "accumulation_steps": attrgetter("accumulation_steps"),
+    "threads_per_replica": attrgetter("threads_per_replica"),
+    "device": lambda trial: trial.devices[0].partition(":")[0],
+    "architecture": attrgetter("workload.architecture"),
+    "dataset": attrgetter("workload.dataset"),
+    "optimizer": attrgetter("workload.optimizer"),
+    "learning_rate": attrgetter("workload.learning_rate"),
+    "seed": attrgetter("workload.seed"),
+}
+"""What was run. How long and how often, and what was measured beside, is not part of it."""
+
+COMMIT = "commit"
+SELECTORS = (*IDENTITY, COMMIT)
+
+
+class NotComparable(DpbenchError):
+    """Two sides that must not be compared, or have nothing in common."""
+
+    exit_status = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """One of the two things that are compared: the trials of a sweep, or some of them."""
+
+    label: str
+    records: tuple[TrialRecord, ...]
+    """All of the sweep; also those outside the selection, which may be baselines."""
+    environments: Mapping[str, Environment]
+    where: Mapping[str, str] = field(default_factory=dict)
+    """Which of the records belong to the side: {"backend": "shm"}. Keys are `SELECTORS`."""
+    source: str | None = None
+    """The sweep itself. Sides of the same sweep are paired by its repetitions."""
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """What the selection settles, so that the other side need not agree in it."""
+        fixed = set(self.where)
+        if "implementation" in fixed:
+            fixed.add("sync_every")
+            traits = IMPLEMENTATIONS.get(self.where["implementation"])
+            if traits is not None and traits.backend is not None:
+                fixed.add("backend")
+        return frozenset(fixed)
+
+    def selected(self) -> tuple[TrialRecord, ...]:
+        """The records of the side; raises UnknownName or UsageError if there are none."""
+        chosen = self.records
+        for key, text in self.where.items():
+            if key not in SELECTORS:
+                raise UnknownName(f"key in {self.label}:", key, SELECTORS)
+            there = dict.fromkeys(self._value(key, record) for record in chosen)
+            chosen = tuple(r for r in chosen if _is_meant(key, text, self._value(key, r)))
+            if not chosen:
+                values = ", ".join(sorted(there)) or "no trial"
+                raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {values}")
+        return chosen
+
+    def _value(self, key: str, record: TrialRecord) -> str:
+        if key != COMMIT:
+            return str(IDENTITY[key](record.trial))
+        environment = self.environments.get(record.environment_id)
+        return (environment and environment.git_commit) or "none"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """A configuration that ran on both sides, by repetition: those whose numbers count."""
+
+    label: str
+    baseline: Mapping[int, TrialRecord]
+    candidate: Mapping[int, TrialRecord]
+    item: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matched:
+    """What is compared with what, and what has nothing to be compared with."""
+
+    baseline: Side
+    candidate: Side
+    pairs: tuple[Pair, ...]
+    only_in_baseline: tuple[str, ...]
+    only_in_candidate: tuple[str, ...]
+    put_aside: tuple[str, ...] = ()
+    """Fields in which nothing agreed and that were left out of the matching."""
+
+    @property
+    def same_sweep(self) -> bool:
+        return self.baseline.source is not None and self.baseline.source == self.candidate.source
+
+
+def match(baseline: Side, candidate: Side, *, force: bool = False) -> Matched:
+    """Pairs the configurations of two sides that ran the same thing.
+
+    What a selection settles on either side is not compared, nor are numbers of steps and
+    repetitions. Raises NotComparable if no configuration is on both sides, and says in what the
+    sides have nothing in common; `force` puts those fields aside. Raises UsageError if a side has
+    two configurations that the matching cannot tell apart, or if both sides are the same trials.
+    """
+    ours, theirs = baseline.selected(), candidate.selected()
+    if {*map(id, ours)} == {*map(id, theirs)}:
+        raise UsageError(
+            f"{baseline.label} and {candidate.label} are the same trials; compare two folders, or "
+            "two selections of one, e.g. DIR:backend=gloo DIR:backend=shm"
+        )
+    left_out = baseline.fixed | candidate.fixed
+    put_aside: tuple[str, ...] = ()
+    first, second = _groups(baseline, ours, left_out), _groups(candidate, theirs, left_out)
+    if not first.keys() & second.keys():
+        put_aside = _nothing_in_common(ours, theirs, left_out)
+        different = _described(put_aside, ours, theirs)
+        if not (force and put_aside):
+            raise NotComparable(
+                f"no configuration is in both {baseline.label} and {candidate.label}; {different}"
+            )
+        left_out |= {*put_aside}
+        first, second = _groups(baseline, ours, left_out), _groups(candidate, theirs, left_out)
+    common = sorted(first.keys() & second.keys(), key=lambda key: _place(first[key]))
+    return Matched(
+        baseline=baseline,
+        candidate=candidate,
+        pairs=tuple(_pair(first[key], second[key]) for key in common),
+        only_in_baseline=_labels(first, second),
+        only_in_candidate=_labels(second, first),
+        put_aside=put_aside,
+    )
+
+
+def _groups(
+    side: Side, records: tuple[TrialRecord, ...], left_out: Collection[str]
+) -> dict[Key, dict[int, TrialRecord]]:
+    """Per configuration its repetitions; a trial that was run again counts as it ended last."""
+    read = [value for name, value in IDENTITY.items() if name not in left_out]
+    groups: dict[Key, dict[int, TrialRecord]] = {}
+    for record in records:
+        group = groups.setdefault(tuple(value(record.trial) for value in read), {})
+        other = group.get(record.trial.repetition)
+        if other is not None and other.trial != record.trial:
+            raise UsageError(
+                f"{side.label} has more than one configuration {record.trial.label} that could be "
+                f"meant; they differ in {'; '.join(differing_fields(record.trial, other.trial))}. "
+                "Select one, e.g. DIR:backend=gloo"
+            )
+        group[record.trial.repetition] = record
+    return groups
+
+
+def _nothing_in_common(
+    ours: Collection[TrialRecord], theirs: Collection[TrialRecord], left_out: Collection[str]
+) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, value in IDENTITY.items()
+        if name not in left_out
+        and not {value(r.trial) for r in ours} & {value(r.trial) for r in theirs}
+    )
+
+
+def _described(
+    names: Collection[str], ours: Collection[TrialRecord], theirs: Collection[TrialRecord]
+) -> str:
+    """Writes "learning_rate: 0.01 -> 0.1", in the manner of `differences_from`."""
+
+    def values(name: str, records: Collection[TrialRecord]) -> str:
+        found = dict.fromkeys(IDENTITY[name](record.trial) for record in records)
+        return ", ".join(map(str, found)) or "nothing"
+
+    different = "; ".join(f"{n}: {values(n, ours)} -> {values(n, theirs)}" for n in names)
+    if not different:
+        return "each setting occurs on both sides, but never in the same combination"
+    return f"they differ in {different}. Select what to compare (DIR:backend=gloo), or --force"
+
+
+def _pair(baseline: Mapping[int, TrialRecord], candidate: Mapping[int, TrialRecord]) -> Pair:
+    first, second = next(iter(baseline.values())), next(iter(candidate.values()))
+    return Pair(
+        label=_common_label(first.trial, second.trial),
+        baseline=_usable(baseline),
+        candidate=_usable(candidate),
+        item=second.item,
+    )
+
+
+def _usable(group: Mapping[int, TrialRecord]) -> dict[int, TrialRecord]:
+    return {r.trial.repetition: r for r in usable_repetitions(list(group.values()))}
+
+
+def _common_label(first: TrialSpec, second: TrialSpec) -> str:
+    """What both are called; of two that differ, what they have in common."""
+    if first.label == second.label:
+        return first.label
+    series = []
+    if first.implementation_label == second.implementation_label:
+        series.append(first.implementation_label)
+    if first.backend == second.backend:
+        series.append(series_name(first.backend, None) if first.backend else "")
+    parts = ["/".join(series)]
+    if first.group_size == second.group_size:
+        parts[0] = f"{parts[0]} ×{first.group_size}".strip()
+    if first.batch_size == second.batch_size:
+        parts.append(f"batch {first.batch_size}")
+    return ", ".join(part for part in parts if part) or f"{first.label} -> {second.label}"
+
+
+def _place(group: Mapping[int, TrialRecord]) -> tuple[int, str, str, int, int]:
+    """As tables are sorted: implementation as registered, backend, group size, batch size."""
+    trial = next(iter(group.values())).trial
+    names = list(IMPLEMENTATIONS)
+    place = names.index(trial.implementation) if trial.implementation in names else len(names)
+    return place, trial.implementation_label, trial.backend, trial.group_size, trial.batch_size
+
+
+def _labels(
+    groups: Mapping[Key, Mapping[int, TrialRecord]], others: Collection[Key]
+) -> tuple[str, ...]:
+    alone = sorted((g for key, g in groups.items() if key not in others), key=_place)
+    return tuple(next(iter(group.values())).trial.label for group in alone)

@@ -1,0 +1,54 @@
+"""How precisely the speed of a configuration is known, and which ones want more repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dpbench.analysis import throughput
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.summary import usable_repetitions
+from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
+
+
+def relative_half_widths(records: Iterable[TrialRecord]) -> dict[TrialSpec, float | None]:
+    """Per configuration that has a speed: the larger side of its throughput's interval ÷ value.
+
+    None where fewer than two repetitions completed: nothing tells the spread between runs.
+    Configurations without any speed are left out.
+    """
+    groups: dict[TrialSpec, dict[int, TrialRecord]] = {}
+    for record in records:
+        groups.setdefault(record.trial.configuration, {})[record.trial.repetition] = record
+    usable = {spec: usable_repetitions(list(group.values())) for spec, group in groups.items()}
+    return {spec: _half_width(group) for spec, group in usable.items() if group}
+
+
+def too_wide(records: Iterable[TrialRecord], precision: float) -> frozenset[TrialSpec]:
+    """The configurations whose speed is not known to ± `precision` (a fraction) yet."""
+    widths = relative_half_widths(records)
+    return frozenset(s for s, width in widths.items() if width is None or width > precision)
+
+
+def precision_note(rows: Sequence[tuple[str, Estimate | None]], precision: float) -> str:
+    """What was asked for and what was reached, from the (label, throughput) of each row."""
+    asked = f"--precision {100 * precision:g} %"
+    reached = [
+        (label, speed.half_width / speed.value)
+        for label, speed in rows
+        if speed is not None and speed.basis == "repetitions" and speed.half_width is not None
+    ]
+    if not reached:
+        return f"{asked}: no row has the two repetitions that an interval needs"
+    wide = [f"{label} (± {100 * width:.1f} %)" for label, width in reached if width > precision]
+    if not wide:
+        widest = max(width for _, width in reached)
+        return f"{asked} is reached in every row; the widest interval is ± {100 * widest:.2g} %"
+    return f"{asked} is not reached within the budget by {'; '.join(wide)}"
+
+
+def _half_width(group: Sequence[TrialRecord]) -> float | None:
+    if len(group) < 2:
+        return None
+    speed = throughput.throughput_mean(group).estimate("items/s")
+    return None if speed.half_width is None else speed.half_width / speed.value

@@ -1,0 +1,184 @@
+"""Measuring a sweep into its results folder: what `sweep`, `check` and `calibrate` share."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench import environment, store, units
+from dpbench.cli.interrupts import as_exceptions, end_at_once
+from dpbench.cli.progress import Reporter, reporter
+from dpbench.data.registry import Prepared, prepare
+from dpbench.environment import Environment
+from dpbench.errors import DataError, Interrupted
+from dpbench.launch.launcher import Launcher
+from dpbench.launch.machine import Machine
+from dpbench.records import TrialRecord
+from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.store import StoredSweep, SweepStore
+from dpbench.sweep import FailedSeries, plan, run
+
+LOGS_FOLDER = "logs"
+"""Where the ranks of failed trials leave what they printed."""
+TRACES_FOLDER = "traces"
+
+Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
+"""From all records so far, in this order, to the trials to run next; none when it is over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A sweep, and how it is to be measured."""
+
+    spec: SweepSpec
+    folder: Path
+    command: Sequence[str]
+    """What was typed after "dpbench"."""
+    data_dir: Path | None = None
+    quiet: bool = False
+    synthetic: bool = False
+    """Numbers from a cost model; nothing is run."""
+    resumed: bool = False
+    """The folder exists already."""
+    stop_after_failure: bool = False
+    to_finish: str | None = None
+    """The command that finishes it after an interrupt."""
+
+
+def machine_for(*, synthetic: bool) -> Machine:
+    """This machine, or for a synthetic sweep one without GPUs."""
+    if synthetic:
+        return Machine(cores=environment.usable_cores(), gpus=(), cuda=None, missing_backends=())
+    from dpbench.launch.machine import inspect_machine
+
+    return inspect_machine()
+
+
+def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
+    """Runs what `rounds` asks for, round by round, and stores every record as it comes.
+
+    Raises Interrupted, with what was stored, when a signal ends it.
+    """
+    with (
+        launcher_for(job, machine) as launcher,
+        _open_store(job) as results,
+        as_exceptions(),
+    ):
+        _Measuring(job, launcher, results, _environment(job, machine)).run(rounds)
+    return store.load(job.folder)
+
+
+@contextmanager
+def launcher_for(
+    job: Measurement, machine: Machine, logs: Path | None = None
+) -> Iterator[Launcher]:
+    """A launcher with its dataset prepared; the logs of failed trials go into the job's folder."""
+    with tempfile.TemporaryDirectory(prefix="dpbench-") as scratch:
+        end_at_once(Path(scratch))
+        if job.synthetic:
+            from dpbench.launch.synthetic import SyntheticLauncher
+
+            yield SyntheticLauncher()
+            return
+        prepared = _prepare_data(job, Path(scratch))
+        for note in prepared.notes:
+            say(note)
+        from dpbench.launch.agent import ElasticLauncher
+
+        yield ElasticLauncher(
+            machine,
+            prepared.folder,
+            logs=logs or job.folder / LOGS_FOLDER,
+        )
+
+
+def all_trials(spec: SweepSpec) -> Rounds:
+    """One round: whatever of the plan is not stored."""
+    return lambda records: missing(plan(spec), records)
+
+
+def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list[TrialSpec]:
+    """The trials that have no record yet, in their order."""
+    done = {record.trial.trial_id for record in records}
+    return [trial for trial in trials if trial.trial_id not in done]
+
+
+def say(message: str) -> None:
+    print(f"dpbench: {message}", file=sys.stderr)
+
+
+class _Measuring:
+    """The rounds of one measurement."""
+
+    def __init__(
+        self, job: Measurement, launcher: Launcher, results: SweepStore, here: Environment
+    ) -> None:
+        self._job = job
+        self._launcher = launcher
+        self._results = results
+        self._here = here
+        self._records = list(store.load(job.folder).records)
+        self._failed = FailedSeries(self._records) if job.stop_after_failure else None
+        self._waiting: Sequence[TrialSpec] = ()
+        results.add_environment(here)
+
+    def run(self, rounds: Rounds) -> None:
+        try:
+            while waiting := rounds(tuple(self._records)):
+                self._waiting = waiting
+                with reporter(waiting, quiet=self._job.quiet) as progress:
+                    self._run(waiting, progress)
+        except (KeyboardInterrupt, Interrupted) as error:
+            number = getattr(error, "signal_number", signal.SIGINT)
+            raise Interrupted(number, self._interrupted()) from None
+
+    def _run(self, waiting: Sequence[TrialSpec], progress: Reporter) -> None:
+        for record in run(
+            waiting,
+            self._launcher,
+            environment_id=self._here.environment_id,
+            time_limit_seconds=self._job.spec.time_limit_seconds,
+            on_start=progress.started,
+            stop_after_failure=self._failed,
+        ):
+            self._results.append(record)
+            self._records.append(record)
+            progress.finished(record)
+
+    def _interrupted(self) -> str:
+        stored = len({record.trial.trial_id for record in self._records})
+        total = stored + len(missing(self._waiting, self._records))
+        rest = f"; to finish: {self._job.to_finish}" if self._job.to_finish else ""
+        return (
+            f"interrupted: {stored} of {units.counted(total, 'trial')} are stored in "
+            f"{self._results.folder}{rest}"
+        )
+
+
+def _prepare_data(job: Measurement, cache: Path) -> Prepared:
+    """The dataset in a form that ranks load in milliseconds, large enough for every batch."""
+    dataset = job.spec.workload.dataset
+    prepared = prepare(dataset, data_dir=job.data_dir, cache=cache)
+    largest = max(trial.global_batch_size for trial in plan(job.spec))
+    if prepared.samples is not None and largest > prepared.samples:
+        raise DataError(
+            f"--batch-sizes: a global batch of {largest} is more than the "
+            f"{prepared.samples} samples of {dataset}; take a smaller batch, or --data synthetic"
+        )
+    return prepared
+
+
+def _open_store(job: Measurement) -> SweepStore:
+    if job.resumed:
+        return SweepStore.append_to(job.folder)
+    return SweepStore.create(job.folder, job.spec, job.command)
+
+
+def _environment(job: Measurement, machine: Machine) -> Environment:
+    launcher = environment.SYNTHETIC if job.synthetic else environment.ELASTIC
+    return environment.capture(accelerators=machine.gpus, cuda=machine.cuda, launcher=launcher)

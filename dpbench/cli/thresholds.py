@@ -1,0 +1,145 @@
+"""What `dpbench check` holds a sweep to: the command line before pyproject.toml before defaults."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpbench import units
+from dpbench.cli.values import duration_seconds, known_name, percentage, positive_int
+from dpbench.errors import UnknownName, UsageError
+
+PROJECT_FILE = "pyproject.toml"
+SECTION = "[tool.dpbench.check]"
+DEFAULTS: Mapping[str, Any] = {
+    "tolerance": "3%",
+    "metric": ["images_per_second"],
+    "strict": False,
+    "repetitions": 5,
+    "budget": "5m",
+}
+EXAMPLES = {
+    "tolerance": 'tolerance = "3%"',
+    "metric": 'metric = ["images_per_second", "peak_memory_bytes=10%"]',
+    "strict": "strict = true",
+    "repetitions": "repetitions = 5",
+    "budget": 'budget = "5m"',
+}
+FEWEST_REPETITIONS = 2
+"""One value per side has no spread between runs, and so no verdict."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Thresholds:
+    """What is compared, how much worse it may be, and how long to try."""
+
+    tolerances: dict[str, float]
+    """Per metric, how much worse it may be: 0.03 for 3 %."""
+    strict: bool
+    repetitions: int
+    budget_seconds: float
+    sources: dict[str, str]
+    """Where each of `DEFAULTS` was taken from."""
+
+    def describe(self) -> str:
+        """Writes all of them with their sources, for whoever reads the log of a failed check."""
+        held = ", ".join(f"{metric} {value:.3g} %" for metric, value in self._percents())
+        metric, tolerance = self.sources["metric"], self.sources["tolerance"]
+        origin = tolerance if metric == tolerance else f"metrics: {metric}; tolerance: {tolerance}"
+        return (
+            f"tolerance {held} ({origin}); "
+            f"{self.repetitions} repetitions ({self.sources['repetitions']}), "
+            f"budget {units.seconds(self.budget_seconds)} ({self.sources['budget']}), "
+            f"{'strict' if self.strict else 'not strict'} ({self.sources['strict']})"
+        )
+
+    def _percents(self) -> list[tuple[str, float]]:
+        return [(metric, 100 * tolerance) for metric, tolerance in self.tolerances.items()]
+
+
+def resolve(
+    typed: Mapping[str, Any], known_metrics: Collection[str], folder: Path | None = None
+) -> Thresholds:
+    """The effective thresholds; `typed` has a value or None for every key of `DEFAULTS`.
+
+    A tolerance on the command line also replaces those that the file gives single metrics.
+    Raises UsageError for a value that cannot be used, UnknownName for an unknown key or metric.
+    """
+    path = (folder or Path.cwd()) / PROJECT_FILE
+    from_file = read_section(path)
+    values = {**DEFAULTS, **from_file}
+    sources = dict.fromkeys(DEFAULTS, "default") | dict.fromkeys(from_file, PROJECT_FILE)
+    given = {key: value for key, value in typed.items() if value is not None and value != []}
+    if "tolerance" in given and "metric" not in given:
+        values["metric"] = [entry.partition("=")[0] for entry in values["metric"]]
+    values.update(given)
+    sources.update(dict.fromkeys(given, "command line"))
+    name = {key: _spelling(key, sources[key]) for key in DEFAULTS}
+    repetitions = positive_int(name["repetitions"], str(values["repetitions"]))
+    if repetitions < FEWEST_REPETITIONS:
+        raise UsageError(
+            f"{name['repetitions']}: {repetitions} has no spread to judge by; expected at least "
+            f"{FEWEST_REPETITIONS}, better 5"
+        )
+    return Thresholds(
+        tolerances=_tolerances(name, values["metric"], values["tolerance"], known_metrics),
+        strict=values["strict"],
+        repetitions=repetitions,
+        budget_seconds=duration_seconds(name["budget"], str(values["budget"])),
+        sources=sources,
+    )
+
+
+def read_section(path: Path) -> dict[str, Any]:
+    """The keys of [tool.dpbench.check]; none where there is no file or no section."""
+    if not path.is_file():
+        return {}
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}; correct it") from None
+    section = content.get("tool", {}).get("dpbench", {}).get("check", {})
+    if not isinstance(section, dict):
+        raise UsageError(f"{path}: {SECTION} is {section!r}; expected a table of keys")
+    for key, value in section.items():
+        if key not in DEFAULTS:
+            raise UnknownName(f"key in {SECTION} of {path}:", key, DEFAULTS)
+        _check_kind(f"{path}, {SECTION} {key}", key, value)
+    return section
+
+
+def _check_kind(where: str, key: str, value: Any) -> None:
+    right = {
+        "tolerance": isinstance(value, str),
+        "metric": isinstance(value, list) and all(isinstance(entry, str) for entry in value),
+        "strict": isinstance(value, bool),
+        "repetitions": type(value) is int,
+        "budget": isinstance(value, str),
+    }
+    if not right[key] or value == []:
+        raise UsageError(f"{where}: got {value!r}; expected e.g. {EXAMPLES[key]}")
+
+
+def _spelling(key: str, source: str) -> str:
+    """How errors name the value: as it was written there."""
+    return f"{SECTION} {key}" if source == PROJECT_FILE else f"--{key}"
+
+
+def _tolerances(
+    name: Mapping[str, str],
+    metrics: Sequence[str],
+    tolerance: str,
+    known: Collection[str],
+) -> dict[str, float]:
+    default = percentage(name["tolerance"], tolerance)
+    held: dict[str, float] = {}
+    for entry in (part for text in metrics for part in text.split(",")):
+        metric, has_own, own = entry.partition("=")
+        metric = known_name(name["metric"], metric, known)
+        if metric in held:
+            raise UsageError(f"{name['metric']}: {metric} is listed twice; give it one tolerance")
+        held[metric] = percentage(f"{name['metric']} {metric}", own) if has_own else default
+    return held

@@ -1,0 +1,62 @@
+"""Energy and clocks of NVIDIA GPUs, from NVML's counters (the extra `nvml`).
+
+Power multiplied by time is not taken in their place: NVML's power is an average over a window of
+its own, and says little of a shorter one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+
+class DeviceMeter:
+    """Reads the counters of some GPUs; None where there is no NVML or a device does not tell."""
+
+    def __init__(self, devices: Iterable[str]) -> None:
+        """`devices` are torch's names; each is counted once, and the CPU has no counter."""
+        self._devices = [torch.device(name) for name in dict.fromkeys(devices)]
+        on_gpus = all(device.type == "cuda" for device in self._devices)
+        self._nvml = _nvml() if on_gpus else None
+
+    def joules(self) -> float | None:
+        """Energy of all devices since their driver was loaded, for differences only."""
+        millijoules = self._read("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else sum(millijoules) / 1e3
+
+    def clock_hertz(self) -> float | None:
+        """Clock of the streaming multiprocessors now, of the slowest device."""
+        if self._nvml is None:
+            return None
+        megahertz = self._read("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
+        return None if megahertz is None else min(megahertz) * 1e6
+
+    def _read(self, function: str, *arguments: Any) -> Sequence[float] | None:
+        if self._nvml is None:
+            return None
+        read = getattr(self._nvml, function)
+        try:
+            return [read(_handle(self._nvml, device), *arguments) for device in self._devices]
+        except self._nvml.NVMLError:  # such as NotSupported, before Volta and of a MIG slice
+            return None
+
+
+def _nvml() -> Any | None:
+    """nvidia-ml-py, ready for use; None if it or its driver's library is missing."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
+
+def _handle(nvml: Any, device: torch.device) -> Any:
+    """By UUID: NVML's indices know nothing of CUDA_VISIBLE_DEVICES."""
+    uuid = torch.cuda.get_device_properties(device).uuid
+    return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")

@@ -1,0 +1,62 @@
+"""How long each part of a step takes, from steps of their own that wait at every change.
+
+Where a step synchronizes, its backward phase holds the communication that overlaps nothing:
+gradients are reduced in it (in dp, summed over the replicas), and local-sgd's average of
+parameters is counted there too, so that backward with synchronization - backward without is the
+communication of every implementation. Buffers that torch-ddp or ddp broadcasts belong to forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import torch
+
+from dpbench.measure.batches import StepBatches
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.training import Phase, Trainer
+from dpbench.measure.window import between_barriers, synchronize
+from dpbench.records import Phases
+
+
+class PhaseClock:
+    """Adds up the seconds of each phase of a step; the device is idle whenever it looks."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._phase: Phase | None = None
+        self._since = 0.0
+        self.seconds: dict[Phase, float] = {}
+
+    def enter(self, phase: Phase | None) -> None:
+        """The step changes to `phase`; None ends it."""
+        synchronize(self._device)
+        now = perf_counter()
+        if self._phase is not None:
+            self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + now - self._since
+        self._phase, self._since = phase, now
+
+
+def time_phases(
+    trainer: Trainer,
+    batches: Sequence[StepBatches],
+    device: torch.device,
+    ranks: RankGroup,
+    *,
+    sync: bool,
+) -> Phases:
+    """Trains on `batches`, a step each, with or without synchronization."""
+    steps: list[dict[Phase, float]] = []
+    with between_barriers(device, ranks):
+        for step in batches:
+            clock = PhaseClock(device)
+            trainer.step(step, sync=sync, enter=clock.enter)
+            steps.append(clock.seconds)
+    trainer.take_losses()
+    return Phases(
+        data_seconds=tuple(seconds["data"] for seconds in steps),
+        forward_seconds=tuple(seconds["forward"] for seconds in steps),
+        backward_seconds=tuple(seconds["backward"] for seconds in steps),
+        optimizer_seconds=tuple(seconds["optimizer"] for seconds in steps),
+    )

@@ -1,0 +1,56 @@
+"""A timeline of a few steps for chrome://tracing or Perfetto, from torch's profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from dpbench.measure.batches import StepBatches
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.training import Phase, Trainer
+from dpbench.measure.window import between_barriers
+from dpbench.specs import TrialSpec
+
+
+def trace_path(folder: Path, trial: TrialSpec, rank: int) -> Path:
+    """Where a rank leaves its timeline."""
+    return folder / f"trace-{trial.trial_id}-rank{rank}.json"
+
+
+def write_trace(
+    path: Path,
+    trainer: Trainer,
+    batches: Sequence[StepBatches],
+    device: torch.device,
+    ranks: RankGroup,
+) -> None:
+    """Trains on `batches` under the profiler, each phase a named range, and writes `path`."""
+    activities = [ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with between_barriers(device, ranks), profile(activities=activities) as profiler:
+        for step in batches:
+            with _Ranges() as ranges:
+                trainer.step(step, enter=ranges.enter)
+    trainer.take_losses()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    profiler.export_chrome_trace(str(path))
+
+
+class _Ranges(ExitStack):
+    """One named range after the other, and one around them all."""
+
+    def __enter__(self) -> _Ranges:
+        super().__enter__()
+        self.enter_context(record_function("step"))
+        self._phase = self.enter_context(ExitStack())
+        return self
+
+    def enter(self, phase: Phase | None) -> None:
+        self._phase.close()
+        if phase is not None:
+            self._phase.enter_context(record_function(phase))

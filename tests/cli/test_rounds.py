@@ -1,0 +1,92 @@
+"""When repetitions are added, to what, and when they stop: on records that nobody measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from dpbench.cli import rounds
+from dpbench.cli.rounds import UntilSettled
+from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
+from dpbench.sweep import plan, run
+from tests.builders import sweep_spec
+
+SPEC = sweep_spec(
+    implementations=("ddp",), group_sizes=(1,), batch_sizes=(4,), repetitions=2, precision=0.01
+)
+SINGLE, DDP = (trial.configuration for trial in plan(SPEC, 1))
+
+
+class Clock:
+    """Trials take a second each; nothing else takes any time."""
+
+    now = 0.0
+
+    def records(self, trials: Iterable[TrialSpec]) -> list[TrialRecord]:
+        done = run(trials, SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0)
+        timed = [replace(record, duration_seconds=1.0) for record in done]
+        self.now += len(timed)
+        return timed
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(rounds, "monotonic", lambda: clock.now)
+    return clock
+
+
+def passes(
+    clock: Clock, unsettled: rounds.Unsettled, budget: float
+) -> tuple[list[list[TrialSpec]], list[str]]:
+    said: list[str] = []
+    next_round = UntilSettled(SPEC, unsettled, budget_seconds=budget, say=said.append)
+    records: list[TrialRecord] = []
+    done: list[list[TrialSpec]] = []
+    while waiting := next_round(tuple(records)):
+        done.append(list(waiting))
+        records += clock.records(waiting)
+    return done, said
+
+
+def test_what_is_settled_is_not_repeated(clock: Clock) -> None:
+    done, said = passes(clock, lambda records: frozenset(), budget=100.0)
+    assert done == [list(plan(SPEC))]
+    assert said == []
+
+
+def test_only_what_is_unsettled_is_repeated_and_looked_at_at_growing_sizes(clock: Clock) -> None:
+    looked_at: list[int] = []
+
+    def unsettled(records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
+        counts = Counter(record.trial.configuration for record in records)
+        looked_at.append(counts[DDP])
+        return frozenset({DDP}) if counts[DDP] < 8 else frozenset()
+
+    done, said = passes(clock, unsettled, budget=100.0)
+    assert looked_at == [2, 3, 5, 8]
+    assert [[trial.repetition for trial in one] for one in done[1:]] == [[n] for n in range(2, 8)]
+    assert {trial.configuration for one in done[1:] for trial in one} == {DDP}
+    assert said[0] == "1 row of 2 not settled yet: up to 3 repetitions; 4 s of 1 min 40 s spent"
+
+
+def test_passes_keep_the_palindrome(clock: Clock) -> None:
+    def unsettled(records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
+        return frozenset({SINGLE, DDP}) if len(records) < 6 else frozenset()
+
+    done, _ = passes(clock, unsettled, budget=100.0)
+    assert [trial.configuration for trial in done[1]] == [SINGLE, DDP]
+    assert [t.configuration for t in done[0]] == [SINGLE, DDP, DDP, SINGLE]
+
+
+def test_the_budget_ends_it_before_a_pass_that_would_not_fit(clock: Clock) -> None:
+    done, said = passes(clock, lambda records: frozenset({SINGLE, DDP}), budget=7.0)
+    assert sum(map(len, done)) == 6
+    assert said[-1] == (
+        "the budget of 7 s does not hold another pass over 2 rows; it would take 2 s"
+    )
