@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help sweep test check lint bench clean
+.PHONY: help sweep test check lint bench faults clean
 
 help: ## Show these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -28,6 +28,9 @@ check: lint test ## All that must be green before a commit
 
 bench: $(STAMP) ## Measure the harness itself and our implementations against torch's
 	$(BIN)/python -m tests.benchmarks
+
+faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, and count what held
+	$(BIN)/python -m tests.faults
 
 clean: ## Remove the virtual environment and all caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -3,38 +3,62 @@
 Encoding leaves out every field that is at its default, so that a field added later neither
 changes the hash of an old specification nor bloats an old record. Decoding is strict: an unknown
 key is an error, never ignored.
+
+What a type asks for is worked out once and kept as a function: a folder may hold a hundred
+thousand records.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import hashlib
 import json
 import math
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dpbench.errors import StoreError
 
 T = TypeVar("T")
+Decoder = Callable[[Any], Any]
 
 NOT_FINITE = ("nan", "inf", "-inf")
+PLAIN = (str, int, bool, type(None))
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+class _Misfit(Exception):
+    """What does not fit; every level that it passes puts its own name in front of `where`."""
+
+    def __init__(self, message: str) -> None:
+        self.where = ""
+        self.message = message
+
+    def within(self, place: str) -> _Misfit:
+        self.where = place + self.where
+        return self
 
 
 def encode(value: Any) -> Any:
     """Turns nested dataclasses, tuples and enums into what the json module writes."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)  # JSON has no number for it
+    if dataclasses.is_dataclass(kind):
         return {
-            field.name: encode(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if not _at_default(field, getattr(value, field.name))
+            name: encode(item)
+            for name, default in _defaults(kind)
+            if (item := getattr(value, name)) is not default and item != default
         }
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)  # JSON has no number for it
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
     if isinstance(value, dict):
@@ -44,12 +68,15 @@ def encode(value: Any) -> Any:
 
 def decode(kind: type[T], value: Any) -> T:
     """Rebuilds a dataclass from what `encode` made of it; raises StoreError if it does not fit."""
-    return typing.cast(T, _decode(kind, value, kind.__name__))
+    try:
+        return typing.cast(T, _decoder(typing.cast(Any, kind))(value))
+    except _Misfit as misfit:
+        raise StoreError(f"{kind.__name__}{misfit.where}{misfit.message}") from None
 
 
 def canonical_json(value: Any) -> str:
     """One text per value: sorted keys, no spaces."""
-    return json.dumps(encode(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL.encode(encode(value))
 
 
 def content_hash(value: Any, length: int = 12) -> str:
@@ -57,64 +84,123 @@ def content_hash(value: Any, length: int = 12) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
 
 
-def _at_default(field: dataclasses.Field[Any], value: Any) -> bool:
-    return field.default is not dataclasses.MISSING and bool(value == field.default)
+@functools.cache
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """The fields of a dataclass with their defaults, MISSING where there is none."""
+    return tuple((field.name, field.default) for field in dataclasses.fields(kind))
 
 
-def _decode(kind: Any, value: Any, where: str) -> Any:
-    origin = typing.get_origin(kind)
+@functools.cache
+def _decoder(kind: Any) -> Decoder:
+    """The function that checks and rebuilds values of one type; it raises _Misfit."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return _decode_optional(kind, value, where)
-    if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(kind, value, where)
-    if origin is typing.Literal:
-        _expect(value in typing.get_args(kind), where, f"one of {typing.get_args(kind)}", value)
-        return value
+        return _optional(*(arm for arm in arguments if arm is not type(None)))
     if origin is tuple:
-        return _decode_tuple(kind, value, where)
+        return _tuple_of(arguments[0])
     if origin is dict:
-        _expect(isinstance(value, dict), where, "an object", value)
-        item_kind = typing.get_args(kind)[1]
-        return {key: _decode(item_kind, item, f"{where}.{key}") for key, item in value.items()}
+        return _dict_of(arguments[1])
+    if origin is typing.Literal:
+        return _one_of({choice: choice for choice in arguments}, f"one of {arguments}")
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        _expect(value in [member.value for member in kind], where, f"a {kind.__name__}", value)
-        return kind(value)
-    if kind is float:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        _expect(number or value in NOT_FINITE, where, "a number", value)
-        return float(value)
-    _expect(type(value) is kind, where, f"{kind.__name__}", value)
+        return _one_of({member.value: member for member in kind}, f"a {kind.__name__}")
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind)
+    return _float if kind is float else _exactly(kind)
+
+
+def _optional(kind: Any) -> Decoder:
+    present = _decoder(kind)
+    return lambda value: None if value is None else present(value)
+
+
+def _tuple_of(kind: Any) -> Decoder:
+    item = _decoder(kind)
+
+    def decode_tuple(value: Any) -> tuple[Any, ...]:
+        _expect(type(value) is list, "a list", value)
+        if kind is float and {*map(type, value)} <= {float}:  # a window of steps: no item differs
+            return tuple(value)
+        items = []
+        try:
+            for entry in value:
+                items.append(item(entry))
+        except _Misfit as misfit:
+            raise misfit.within(f"[{len(items)}]") from None
+        return tuple(items)
+
+    return decode_tuple
+
+
+def _dict_of(kind: Any) -> Decoder:
+    item = _decoder(kind)
+
+    def decode_dict(value: Any) -> dict[str, Any]:
+        _expect(type(value) is dict, "an object", value)
+        decoded = {}
+        for key, entry in value.items():
+            try:
+                decoded[key] = item(entry)
+            except _Misfit as misfit:
+                raise misfit.within(f".{key}") from None
+        return decoded
+
+    return decode_dict
+
+
+def _one_of(choices: dict[Any, Any], expected: str) -> Decoder:
+    names = tuple(choices)  # a list, which may be what is there, is no key of a dict
+
+    def decode_choice(value: Any) -> Any:
+        _expect(value in names, expected, value)
+        return choices[value]
+
+    return decode_choice
+
+
+def _dataclass(kind: Any) -> Decoder:
+    fields = dataclasses.fields(kind)
+    hints = typing.get_type_hints(kind)
+    decoders = {field.name: _decoder(hints[field.name]) for field in fields}
+    required = {field.name for field in fields if field.default is dataclasses.MISSING}
+
+    def decode_dataclass(value: Any) -> Any:
+        _expect(type(value) is dict, "an object", value)
+        if not value.keys() <= decoders.keys():
+            unknown = min(value.keys() - decoders.keys())
+            raise _Misfit(f" has an unknown field {unknown!r}; known: {', '.join(decoders)}")
+        if not required <= value.keys():
+            missing = next(name for name in decoders if name in required - value.keys())
+            raise _Misfit(f" lacks the field {missing!r}")
+        decoded = {}
+        for name, entry in value.items():
+            try:
+                decoded[name] = decoders[name](entry)
+            except _Misfit as misfit:
+                raise misfit.within(f".{name}") from None
+        return kind(**decoded)
+
+    return decode_dataclass
+
+
+def _float(value: Any) -> float:
+    if type(value) is not float:
+        _expect(type(value) is int or value in NOT_FINITE, "a number", value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise _Misfit(": expected a number that a float can hold") from None
     return value
 
 
-def _decode_optional(kind: Any, value: Any, where: str) -> Any:
-    kinds = [arm for arm in typing.get_args(kind) if arm is not type(None)]
-    return None if value is None else _decode(kinds[0], value, where)
+def _exactly(kind: type) -> Decoder:
+    def check(value: Any) -> Any:
+        _expect(type(value) is kind, kind.__name__, value)
+        return value
+
+    return check
 
 
-def _decode_tuple(kind: Any, value: Any, where: str) -> tuple[Any, ...]:
-    _expect(isinstance(value, list), where, "a list", value)
-    item_kind = typing.get_args(kind)[0]
-    return tuple(_decode(item_kind, item, f"{where}[{i}]") for i, item in enumerate(value))
-
-
-def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
-    _expect(isinstance(value, dict), where, "an object", value)
-    hints = typing.get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    unknown = sorted(set(value) - set(fields))
-    if unknown:
-        raise StoreError(f"{where} has an unknown field {unknown[0]!r}; known: {', '.join(fields)}")
-    missing = [
-        name
-        for name, field in fields.items()
-        if name not in value and field.default is dataclasses.MISSING
-    ]
-    if missing:
-        raise StoreError(f"{where} lacks the field {missing[0]!r}")
-    return kind(**{k: _decode(hints[k], v, f"{where}.{k}") for k, v in value.items()})
-
-
-def _expect(condition: bool, where: str, expected: str, got: Any) -> None:
+def _expect(condition: bool, expected: str, got: Any) -> None:
     if not condition:
-        raise StoreError(f"{where}: expected {expected}, got {got!r}")
+        raise _Misfit(f": expected {expected}, got {got!r}")

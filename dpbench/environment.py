@@ -6,18 +6,19 @@ Standard library only. Accelerators are found by whoever may touch them (`launch
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from dpbench.codec import content_hash
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
 ELASTIC, SYNTHETIC = "elastic", "synthetic"
-COMPARABLE_ANYWAY = ("git_commit", "hostname")
+COMPARABLE_ANYWAY = ("git_commit", "hostname", "affinity")
 RECORDED_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -26,6 +27,8 @@ RECORDED_VARIABLES = (
     "TORCH_DISTRIBUTED_DEBUG",
     "GLOO_SOCKET_IFNAME",
 )
+Read = Callable[[str], str | None]
+"""Reads a small file; tests give the files of another machine."""
 RECORDED_PREFIXES = ("NCCL_", "TORCH_NCCL_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
@@ -59,11 +62,18 @@ class Environment:
     cuda: str | None = None
     launcher: str = ELASTIC
     """Who started the ranks, or made the numbers up."""
+    affinity: str | None = None
+    """The numbers of the usable cores, "0-3,8"; other cores of equal number may be compared."""
+    quota_cores: float | None = None
+    """Cores' worth of time that the cgroup allows; None without a limit."""
+    boost: bool | None = None
+    """Whether cores may run above their nominal frequency; None where that is not readable."""
+    gpu_driver: str | None = None
 
     @property
     def environment_id(self) -> str:
         """Two hashes: of all that forbids a comparison, and of the rest, which does not."""
-        essence = replace(self, git_commit=None, hostname="")
+        essence = replace(self, git_commit=None, hostname="", affinity=None)
         return f"{content_hash(essence)}-{content_hash(self, length=4)}"
 
     def differences_from(self, other: Environment) -> list[str]:
@@ -94,7 +104,7 @@ def capture(
         cores=usable_cores(),
         memory_bytes=_memory_bytes(),
         accelerators=tuple(accelerators),
-        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         versions=tuple((name, _version(name)) for name in PACKAGES),
         variables=tuple(
             (name, value)
@@ -104,18 +114,81 @@ def capture(
         git_commit=_git_commit(),
         cuda=cuda,
         launcher=launcher,
+        affinity=_ranges(core_numbers()),
+        quota_cores=None if (quota := quota_cores()) in (None, math.inf) else quota,
+        boost=boost(),
+        gpu_driver=read_text("/sys/module/nvidia/version"),
     )
+
+
+def core_numbers() -> tuple[int, ...]:
+    """The cores in this process's affinity mask."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
 
 
 def usable_cores() -> int:
     """Cores in this process's affinity mask."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(core_numbers())
+
+
+def read_text(path: str) -> str | None:
+    """The contents of a small file; None if it cannot be read."""
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def quota_cores(read: Read = read_text) -> float | None:
+    """Cores' worth of time that the tightest cgroup around this process allows.
+
+    Infinite without a limit, None where that is not readable.
+    """
+    limits = []
+    for line in (read("/proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for group in (PurePosixPath(path), *PurePosixPath(path).parents):
+            if not controllers:
+                limits.append(_cores(read(f"/sys/fs/cgroup/{group}/cpu.max")))
+            elif "cpu" in controllers.split(","):
+                files = (f"/sys/fs/cgroup/cpu/{group}/cpu.cfs_{n}_us" for n in ("quota", "period"))
+                limits.append(_cores(" ".join(read(file) or "" for file in files)))
+    known = [limit for limit in limits if limit is not None]
+    if not known and read("/sys/fs/cgroup/cgroup.controllers") is not None:
+        return math.inf  # a group that nobody limits has no such file
+    return min(known, default=None)
+
+
+def _cores(text: str | None) -> float | None:
+    """Reads "150000 100000", microseconds of CPU time in each period (cgroup v2's "max" and v1's
+    "-1": no limit)."""
+    words = (text or "").split()
+    if len(words) != 2:
+        return None
+    return math.inf if words[0] in ("max", "-1") else int(words[0]) / int(words[1])
+
+
+def boost(read: Read = read_text) -> bool | None:
+    """Whether the cores may exceed their nominal frequency; None where that is not readable."""
+    on = read("/sys/devices/system/cpu/cpufreq/boost")
+    off = read("/sys/devices/system/cpu/intel_pstate/no_turbo")
+    if on is None and off is None:
+        return None
+    return on == "1" or off == "0"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Writes 0, 1, 2, 5 as "0-2,5"."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    pairs = zip(starts, ends, strict=True)
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in pairs)
 
 
 def _cpu_model() -> str:
-    for line in (_read("/proc/cpuinfo") or "").splitlines():
+    for line in (read_text("/proc/cpuinfo") or "").splitlines():
         if line.startswith(("model name", "Model")):
             return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
@@ -130,13 +203,6 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "absent"
-
-
-def _read(path: str) -> str | None:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return None
 
 
 def _git_commit() -> str | None:

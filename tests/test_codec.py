@@ -177,6 +177,16 @@ RECORD = encode(
         ({"trial": []}, r"TrialRecord\.trial: expected an object, got \[\]"),
         ({"ranks": [{}]}, r"TrialRecord\.ranks\[0\] lacks the field 'rank'"),
         ({"colour": 1}, "TrialRecord has an unknown field 'colour'"),
+        ({"verification": {}}, r"TrialRecord\.verification lacks the field 'passed'"),
+        ({"duration_seconds": 10**400}, "duration_seconds: expected a number that a float can"),
+        (
+            {"trial": {**encode(trial_spec()), "scaling": []}},
+            r"scaling: expected one of .* got \[\]",
+        ),
+        (
+            {"trial": {**encode(trial_spec()), "devices": ["cpu", 1]}},
+            r"TrialRecord\.trial\.devices\[1\]: expected str, got 1",
+        ),
     ],
 )
 def test_what_does_not_fit_is_an_error_that_says_where(
@@ -184,6 +194,21 @@ def test_what_does_not_fit_is_an_error_that_says_where(
 ) -> None:
     with pytest.raises(StoreError, match=message):
         decode(TrialRecord, {**RECORD, **change})
+
+
+@pytest.mark.parametrize("bad", [True, "0.1", None, [], {}])
+def test_one_bad_step_of_a_window_is_named(bad: object) -> None:
+    steps = [0.1, 0.2, bad, 0.4]
+    content = {"start_seconds": 0, "seconds": 1, "samples": 1, "step_seconds": steps}
+    with pytest.raises(StoreError, match=r"Window\.step_seconds\[2\]: expected a number"):
+        decode(Window, content)
+
+
+def test_whole_numbers_among_the_steps_become_floats() -> None:
+    content = {"start_seconds": 0, "seconds": 1, "samples": 1, "step_seconds": [1, 0.5]}
+    window = decode(Window, content)
+    assert [type(step) for step in window.step_seconds] == [float, float]
+    assert type(window.seconds) is float
 
 
 def test_a_boolean_is_no_integer() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
@@ -12,7 +13,15 @@ import pytest
 import torch
 
 from dpbench import environment
-from dpbench.environment import Accelerator, Environment, capture, usable_cores
+from dpbench.environment import (
+    Accelerator,
+    Environment,
+    boost,
+    capture,
+    comparable,
+    quota_cores,
+    usable_cores,
+)
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs an affinity mask")
 HERE = Environment(
@@ -41,7 +50,12 @@ CHANGES: dict[str, object] = {
     "git_commit": "0123456789ab",
     "cuda": "12.8",
     "launcher": "synthetic",
+    "affinity": "0-1",
+    "quota_cores": 1.5,
+    "boost": True,
+    "gpu_driver": "550.54.15",
 }
+COMPARABLE_ANYWAY = ["git_commit", "hostname", "affinity"]
 
 
 @linux
@@ -110,7 +124,7 @@ def test_every_field_changes_the_id(name: str) -> None:
     assert replace(HERE, **{name: CHANGES[name]}).environment_id != HERE.environment_id
 
 
-@pytest.mark.parametrize("name", sorted(set(CHANGES) - {"git_commit", "hostname"}))
+@pytest.mark.parametrize("name", sorted(set(CHANGES) - set(COMPARABLE_ANYWAY)))
 def test_a_field_that_forbids_a_comparison_is_named_with_both_values(name: str) -> None:
     other = replace(HERE, **{name: CHANGES[name]})
     old, new = getattr(HERE, name), CHANGES[name]
@@ -118,9 +132,76 @@ def test_a_field_that_forbids_a_comparison_is_named_with_both_values(name: str) 
     assert HERE.differences_from(other) == [f"{name}: {new!r} -> {old!r}"]
 
 
-@pytest.mark.parametrize("name", ["git_commit", "hostname"])
-def test_neither_the_commit_nor_the_host_name_forbids_a_comparison(name: str) -> None:
-    assert replace(HERE, **{name: CHANGES[name]}).differences_from(HERE) == []
+@pytest.mark.parametrize("name", COMPARABLE_ANYWAY)
+def test_commit_host_name_and_the_numbers_of_cores_forbid_no_comparison(name: str) -> None:
+    other = replace(HERE, **{name: CHANGES[name]})
+    assert other.differences_from(HERE) == []
+    assert comparable(other.environment_id) == comparable(HERE.environment_id)
+
+
+GROUP = "/sys/fs/cgroup/"
+V2 = {"/proc/self/cgroup": "0::/user/me", f"{GROUP}cgroup.controllers": "cpu memory"}
+V1 = {"/proc/self/cgroup": "4:memory:/x\n1:cpu,cpuacct:/job"}
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({**V2, f"{GROUP}/user/me/cpu.max": "150000 100000"}, 1.5),
+        ({**V2, f"{GROUP}/user/me/cpu.max": "max 100000", f"{GROUP}/user/cpu.max": "5 10"}, 0.5),
+        ({**V2, f"{GROUP}/user/me/cpu.max": "max 100000"}, math.inf),
+        (V2, math.inf),
+        (
+            {
+                **V1,
+                f"{GROUP}cpu/job/cpu.cfs_quota_us": "200000",
+                f"{GROUP}cpu/job/cpu.cfs_period_us": "100000",
+            },
+            2.0,
+        ),
+        (
+            {
+                **V1,
+                f"{GROUP}cpu/cpu.cfs_quota_us": "-1",
+                f"{GROUP}cpu/cpu.cfs_period_us": "100000",
+            },
+            math.inf,
+        ),
+        (V1, None),
+        ({}, None),
+    ],
+    ids=["v2", "v2 outer", "v2 max", "v2 no file", "v1", "v1 no limit", "v1 unreadable", "none"],
+)
+def test_the_tightest_quota_around_the_process_counts(
+    files: dict[str, str], cores: float | None
+) -> None:
+    tidy = {os.path.normpath(path): text for path, text in files.items()}
+    assert quota_cores(lambda path: tidy.get(os.path.normpath(path))) == cores
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "on"),
+    [
+        ("cpufreq/boost", "1", True),
+        ("cpufreq/boost", "0", False),
+        ("intel_pstate/no_turbo", "0", True),
+        ("intel_pstate/no_turbo", "1", False),
+    ],
+)
+def test_boost_is_told_by_either_driver(name: str, text: str, on: bool) -> None:
+    assert boost({f"/sys/devices/system/cpu/{name}": text}.get) is on
+    assert boost({}.get) is None
+
+
+@linux
+def test_the_usable_cores_are_named_in_ranges() -> None:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert capture().affinity == str(min(before))
+    finally:
+        os.sched_setaffinity(0, before)
+    assert environment._ranges((0, 1, 2, 5, 7, 8)) == "0-2,5,7-8"
 
 
 def git(folder: Path, *arguments: str) -> str:

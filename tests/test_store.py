@@ -13,7 +13,7 @@ from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import TrialRecord
 from dpbench.store import SweepStore
 from dpbench.sweep import plan, run
-from tests.builders import sweep_spec
+from tests.builders import sweep_spec, trial_spec
 
 SPEC = sweep_spec()
 RECORDS = tuple(run(plan(SPEC), SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0))
@@ -96,7 +96,36 @@ def test_a_newer_schema_is_refused(tmp_path: Path, file: str) -> None:
     folder = written(tmp_path / "s", RECORDS[:1])
     content = json.loads((folder / file).read_text())
     (folder / file).write_text(json.dumps({**content, "schema_version": 99}) + "\n")
-    with pytest.raises(NewerSchema, match="schema version 99; this dpbench reads up to 1"):
+    with pytest.raises(NewerSchema, match="schema version 99; this dpbench reads up to 2"):
+        store.load(folder)
+
+
+VERSION_1 = (
+    '{"schema_version":1,"trial_id":"2442da9dd077","trial":{"workload":{"architecture":"mnist_cnn",'
+    '"dataset":"digits"},"implementation":"ddp","backend":"gloo","group_size":2,"batch_size":4,'
+    '"warmup_steps":1,"timed_steps":2,"threads_per_replica":1,"devices":["cpu","cpu"]},'
+    '"environment_id":"e","started_utc":"2025-01-01T00:00:00.000+00:00","duration_seconds":1.0,'
+    '"status":"completed","item":"images","ranks":[{"rank":0,"pid":7,"device":"cpu","timed":'
+    '{"start_seconds":0.5,"seconds":0.3,"step_seconds":[0.1,0.2],"samples":8,"losses":[2.3,"nan"]},'
+    '"setup_seconds":0.1,"peak_host_memory_bytes":1048576}]}'
+)
+
+
+def test_a_file_of_the_first_schema_still_loads(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s", ())
+    (folder / store.TRIALS_FILE).write_text(VERSION_1 + "\n")
+    (record,) = store.load(folder).records
+    (measured,) = record.ranks
+    assert record.trial == trial_spec(timed_steps=2)
+    assert measured.timed.step_seconds == (0.1, 0.2)
+    assert measured.peak_host_memory_bytes == 2**20
+    assert (measured.phases, measured.gradient_norms, record.flops_per_item) == (None, None, None)
+
+
+def test_what_json_cannot_be_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s", ())
+    (folder / store.TRIALS_FILE).write_text("[" * 100_000 + "\n")
+    with pytest.raises(StoreError, match=r"trials.jsonl:1 is not JSON"):
         store.load(folder)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation, SlowestRank
 from dpbench.analysis.factors import Factor
@@ -26,10 +27,13 @@ class Advice:
 
     kind: Kind
     factor: Factor
-    share: Estimate
-    """The part of the step's seconds that is lost, as in `factor`."""
     text: str
     """What the loss is, a colon, what to try; equal where the same holds of several rows."""
+
+    @property
+    def share(self) -> Estimate:
+        """The part of the step's seconds that is lost."""
+        return self.factor.share
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,19 +63,15 @@ def advise(
 
 
 def _advice(explanation: Explanation, around: Surroundings) -> tuple[Advice, ...]:
-    found = []
-    for factor in explanation.factors.factors:
-        if not (factor.is_loss and factor.share.value >= LARGE):
-            continue
-        kind = _kind(factor)
-        found.append(
-            Advice(
-                kind=kind,
-                factor=factor,
-                share=factor.share,
-                text=_text(kind, factor, explanation, around),
-            )
-        )
+    large = [
+        (_kind(factor), factor)
+        for factor in explanation.factors.factors
+        if factor.is_loss and factor.share.value >= LARGE
+    ]
+    found = [
+        Advice(kind=kind, factor=factor, text=_text(kind, factor, explanation, around))
+        for kind, factor in large
+    ]
     return tuple(sorted(found, key=lambda advice: -advice.share.value))
 
 
@@ -143,11 +143,10 @@ def _contention(trial: TrialSpec, cores: int | None) -> str:
         )
     threads = trial.threads_per_replica
     if cores is not None and trial.group_size * threads > cores:
-        fewer = cores // trial.group_size
-        remedy = f"--threads {fewer}" if fewer else f"at most {cores} replicas"
-        return (
-            f"contention, as {trial.group_size * threads} threads share {cores} cores: try {remedy}"
-        )
+        each = cores // trial.group_size
+        remedy = f"--threads {each}" if each else f"at most {units.counted(cores, 'replica')}"
+        shared = units.counted(cores, "core")
+        return f"contention, as {trial.group_size * threads} threads share {shared}: try {remedy}"
     fewer = f"; try --threads {threads // 2}" if threads > 1 else ""
     return (
         f"contention, as {copies}: memory bandwidth or cores are shared, and no data "
@@ -158,7 +157,7 @@ def _contention(trial: TrialSpec, cores: int | None) -> str:
 def _wrapper(trial: TrialSpec) -> str:
     traits = IMPLEMENTATIONS[trial.implementation]
     if traits.one_process and trial.group_size > 1:
-        return "driving all replicas from one process, which have to wait for each other: try ddp"
+        return "driving all replicas from one process, where they wait for each other: try ddp"
     what = "the wrapper (hooks, buckets), a cost per step"
     other = {"torch-ddp": "torch-ddp-static", "torch-dp": "dp"}.get(trial.implementation)
     alternative = f"{other}, or " if other else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.memory import MemoryKind
+from dpbench.analysis.steps import StepSummary
 from dpbench.records import Status
 from dpbench.specs import IMPLEMENTATIONS, TrialSpec, series_name
 
@@ -41,11 +42,16 @@ class ConfigurationSummary:
     final_loss: Estimate | None = None
     peak_memory_bytes: int | None = None
     peak_memory_kind: MemoryKind | None = None
-    step_seconds_p50: float | None = None
-    step_seconds_p95: float | None = None
+    steps: StepSummary | None = None
+    rank_skew: Estimate | None = None
+    slowest_rank: int | None = None
+    """The one that was slowest in most repetitions."""
+    reduced_bytes_per_step: int | None = None
+    collectives_per_step: float | None = None
     repetitions: int = 0
     """Completed ones."""
     timed_steps: int | None = None
+    """As asked for; with --precision, of the shortest repetition."""
     notes: tuple[str, ...] = ()
     claims: tuple[tuple[str, str], ...] = ()
     """(What, value) as someone else stated it and nobody measured here."""

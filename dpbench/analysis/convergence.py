@@ -1,7 +1,7 @@
-"""What a trial's losses say: every metric of convergence is defined here, once.
+"""A trial's losses, and the deltas of the benchmark whose table they reproduce.
 
 The deltas compare two single steps, the first and the last timed one, so they are noisy and can
-be negative; they keep their names from the benchmark whose table they reproduce.
+be negative. `loss_rate` and `time_to_loss` use every step.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Differences:
 
     def p_different(self) -> Array:
         """How probable a difference this large is if there is none."""
-        return 2 * np.minimum(self.p_above(0.0), self.p_below(0.0)).clip(max=0.5)
+        return 2 * np.minimum(self.p_above(0.0), self.p_below(0.0))
 
     def p_above(self, limit: float | Array) -> Array:
         """The p-value of "the difference is larger than the limit"."""

@@ -20,10 +20,11 @@ from dpbench.analysis.factors import (
     factor,
     seconds_without_sync,
 )
+from dpbench.analysis.phases import StepPhases, step_phases
 from dpbench.analysis.summary import usable_repetitions
 from dpbench.analysis.throughput import rank_skew
 from dpbench.records import TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +54,7 @@ class Explanation:
     slowest_rank: SlowestRank | None
     reduced_bytes_per_step: int | None
     collectives_per_step: float | None
+    phases: StepPhases | None
     notes: tuple[str, ...]
     """What could not be told apart and what to measure for it."""
 
@@ -60,7 +62,7 @@ class Explanation:
 def explain(
     records: Sequence[TrialRecord], rows: Sequence[ConfigurationSummary]
 ) -> tuple[Explanation, ...]:
-    """Explains every row that has a speed, except `single`, which the others are explained with.
+    """Explains every row that has a speed, except `single` and one `independent` copy, its equal.
 
     `rows` are summaries of all the records or of some; the records hold what they are compared
     with: `single` and `independent`.
@@ -74,9 +76,9 @@ def explain(
     return tuple(
         _explanation(row, found, references)
         for row in rows
-        if row.configuration is not None
-        and row.implementation != "single"
-        and (found := usable.get(row.configuration))
+        if (trial := row.configuration) is not None
+        and (trial.group_size > 1 or IMPLEMENTATIONS[trial.implementation].communicates)
+        and (found := usable.get(trial))
     )
 
 
@@ -97,6 +99,7 @@ def _explanation(
         slowest_rank=slowest_rank(records),
         reduced_bytes_per_step=max((size for size in sizes if size is not None), default=None),
         collectives_per_step=max((count for count in counts if count is not None), default=None),
+        phases=step_phases(records),
         notes=(*_unresolved(row, trial, factors), *_left_out(row, factors)),
     )
 
@@ -150,7 +153,7 @@ def _reason(trial: TrialSpec, place: int) -> str:
 
 
 def _left_out(row: ConfigurationSummary, factors: Factors) -> list[str]:
-    if (left_out := row.repetitions - len(factors.repetitions)) < 1:
+    if len(factors.repetitions) >= row.repetitions:
         return []
     return [
         f"{row.label}: factors over {len(factors.repetitions)} of "

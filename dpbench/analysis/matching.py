@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -11,7 +10,7 @@ from dpbench.analysis.summary import usable_repetitions
 from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records import TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec, differing_fields, series_name
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec, differing_fields
 
 Value = str | int | float
 Key = tuple[Value | None, ...]
@@ -70,16 +69,22 @@ class Side:
 
     def selected(self) -> tuple[TrialRecord, ...]:
         """The records of the side; raises UnknownName or UsageError if there are none."""
+        if not self.records:
+            raise UsageError(f"{self.label} holds no trial that could be compared")
         chosen = self.records
         for key, text in self.where.items():
             if key not in SELECTORS:
                 raise UnknownName(f"key in {self.label}:", key, SELECTORS)
             there = dict.fromkeys(self._value(key, record) for record in chosen)
-            chosen = tuple(r for r in chosen if _is_meant(key, text, self._value(key, r)))
+            chosen = tuple(record for record in chosen if self._is_meant(key, text, record))
             if not chosen:
-                values = ", ".join(sorted(there)) or "no trial"
-                raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {values}")
+                known = ", ".join(sorted(there))
+                raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {known}")
         return chosen
+
+    def _is_meant(self, key: str, text: str, record: TrialRecord) -> bool:
+        value = self._value(key, record)
+        return value.startswith(text) if key == COMMIT else value == text
 
     def _value(self, key: str, record: TrialRecord) -> str:
         if key != COMMIT:
@@ -112,7 +117,7 @@ class Matched:
 
     @property
     def same_sweep(self) -> bool:
-        return self.baseline.source is not None and self.baseline.source == self.candidate.source
+        return _same_sweep(self.baseline, self.candidate)
 
 
 def match(baseline: Side, candidate: Side, *, force: bool = False) -> Matched:
@@ -121,13 +126,13 @@ def match(baseline: Side, candidate: Side, *, force: bool = False) -> Matched:
     What a selection settles on either side is not compared, nor are numbers of steps and
     repetitions. Raises NotComparable if no configuration is on both sides, and says in what the
     sides have nothing in common; `force` puts those fields aside. Raises UsageError if a side has
-    two configurations that the matching cannot tell apart, or if both sides are the same trials.
+    two configurations that the matching cannot tell apart, or if the sides share trials.
     """
     ours, theirs = baseline.selected(), candidate.selected()
-    if {*map(id, ours)} == {*map(id, theirs)}:
+    if _same_sweep(baseline, candidate) and {*map(id, ours)} & {*map(id, theirs)}:
         raise UsageError(
-            f"{baseline.label} and {candidate.label} are the same trials; compare two folders, or "
-            "two selections of one, e.g. DIR:backend=gloo DIR:backend=shm"
+            f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
+            "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
         )
     left_out = baseline.fixed | candidate.fixed
     put_aside: tuple[str, ...] = ()
@@ -150,6 +155,10 @@ def match(baseline: Side, candidate: Side, *, force: bool = False) -> Matched:
         only_in_candidate=_labels(second, first),
         put_aside=put_aside,
     )
+
+
+def _same_sweep(baseline: Side, candidate: Side) -> bool:
+    return baseline.source is not None and baseline.source == candidate.source
 
 
 def _groups(
@@ -219,7 +228,7 @@ def _common_label(first: TrialSpec, second: TrialSpec) -> str:
     if first.implementation_label == second.implementation_label:
         series.append(first.implementation_label)
     if first.backend == second.backend:
-        series.append(series_name(first.backend, None) if first.backend else "")
+        series.append(first.backend)
     parts = ["/".join(series)]
     if first.group_size == second.group_size:
         parts[0] = f"{parts[0]} ×{first.group_size}".strip()

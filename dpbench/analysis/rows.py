@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.steps import StepSummary
 
 Plain = str | int | float | bool | None
 
@@ -41,6 +42,15 @@ ROW_KEYS = (
     "item",
     "unit",
     "duration_seconds",
+    "step_seconds_p99",
+    "outliers",
+    "slowest_outlier",
+    "step_autocorrelation",
+    "steady",
+    "rank_skew",
+    "slowest_rank",
+    "reduced_bytes_per_step",
+    "collectives_per_step",
 )
 
 
@@ -61,8 +71,7 @@ def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
         "loss_delta_per_second": _value(row.loss_delta_per_second),
         "final_loss": _value(row.final_loss),
         "peak_memory_bytes": row.peak_memory_bytes,
-        "step_seconds_p50": row.step_seconds_p50,
-        "step_seconds_p95": row.step_seconds_p95,
+        **_steps(row.steps),
         "repetitions": row.repetitions,
         "timed_steps": row.timed_steps,
         "status": row.status.value,
@@ -71,8 +80,24 @@ def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
         "item": row.item,
         "unit": f"{row.item}/s",
         "duration_seconds": _value(row.duration),
+        "rank_skew": _value(row.rank_skew),
+        "slowest_rank": row.slowest_rank,
+        "reduced_bytes_per_step": row.reduced_bytes_per_step,
+        "collectives_per_step": row.collectives_per_step,
     }
     return {key: values[key] for key in ROW_KEYS}
+
+
+def _steps(steps: StepSummary | None) -> dict[str, Plain]:
+    return {
+        "step_seconds_p50": None if steps is None else steps.p50_seconds,
+        "step_seconds_p95": None if steps is None else steps.p95_seconds,
+        "step_seconds_p99": None if steps is None else steps.p99_seconds,
+        "outliers": None if steps is None else steps.outliers,
+        "slowest_outlier": None if steps is None else steps.slowest_outlier,
+        "step_autocorrelation": None if steps is None else steps.autocorrelation,
+        "steady": None if steps is None else steps.steady,
+    }
 
 
 def _value(estimate: Estimate | None) -> float | None:

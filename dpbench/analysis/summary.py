@@ -1,31 +1,26 @@
-"""Records to summaries: groups repetitions, finds baselines, leaves nothing unsaid."""
+"""Records to summaries: groups repetitions, computes every metric, leaves nothing unsaid."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain, islice
 from typing import Any
-
-import numpy as np
 
 from dpbench import units
 from dpbench.analysis import convergence, throughput
+from dpbench.analysis.baselines import Speed, with_scaling
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
-from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.memory import UNBALANCED, memory_imbalance, peak_memory
 from dpbench.analysis.outcome import effective_status, outcome
-from dpbench.analysis.scaling import BASELINE, efficiency, speedup
+from dpbench.analysis.step_notes import step_notes
+from dpbench.analysis.steps import StepSummary, step_statistics, summarize_steps
+from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
 from dpbench.environment import comparable
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec, differing_fields
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Speed:
-    """The trusted speed of a configuration and where it was measured."""
-
-    throughput: LogMean
-    environments: frozenset[str]
 
 
 def summarize(records: Sequence[TrialRecord]) -> tuple[ConfigurationSummary, ...]:
@@ -35,19 +30,17 @@ def summarize(records: Sequence[TrialRecord]) -> tuple[ConfigurationSummary, ...
         groups.setdefault(record.trial.configuration, []).append(record)
     final = {spec: _last_of_each_trial(group) for spec, group in groups.items()}
     usable = {spec: usable_repetitions(group) for spec, group in final.items()}
-    speeds = {
-        spec: _Speed(
-            throughput=throughput.throughput_mean(group),
-            environments=frozenset(comparable(record.environment_id) for record in group),
-        )
-        for spec, group in usable.items()
-        if group
-    }
+    speeds = {spec: Speed.of(group) for spec, group in usable.items() if group}
+    steps = _step_summaries(usable)
     rows = []
     for spec, group in final.items():
-        row = _with_metrics(_plain_row(spec, group), usable[spec])
+        row = _plain_row(spec, group)
+        if spec in speeds:
+            speed = speeds[spec].throughput.estimate(f"{row.item}/s")
+            row = _with_metrics(replace(row, throughput=speed, steps=steps[spec]), usable[spec])
+            row = with_note(row, *step_notes(row.label, steps[spec], speed, spec.warmup_steps))
         row = with_note(row, *_group_notes(row.label, groups[spec], group, usable[spec]))
-        rows.append(_with_scaling(row, spec, speeds))
+        rows.append(with_scaling(row, spec, speeds))
     return in_order(_mark_look_alikes(rows))
 
 
@@ -68,6 +61,24 @@ def _last_of_each_trial(group: Sequence[TrialRecord]) -> list[TrialRecord]:
     return list({record.trial.repetition: record for record in group}.values())
 
 
+def _step_summaries(
+    usable: Mapping[TrialSpec, Sequence[TrialRecord]],
+) -> dict[TrialSpec, StepSummary]:
+    """Of all windows of the sweep at once: one by one they would take longer than reading them."""
+    windows = {spec: [throughput.step_seconds(r) for r in usable[spec]] for spec in usable}
+    each = iter(
+        step_statistics(
+            list(chain.from_iterable(windows.values())),
+            [spec.warmup_steps for spec, group in windows.items() for _ in group],
+        )
+    )
+    return {
+        spec: summarize_steps(group, list(islice(each, len(group))))
+        for spec, group in windows.items()
+        if group
+    }
+
+
 def _plain_row(spec: TrialSpec, group: Sequence[TrialRecord]) -> ConfigurationSummary:
     end = outcome(group)
     return ConfigurationSummary(
@@ -81,31 +92,41 @@ def _plain_row(spec: TrialSpec, group: Sequence[TrialRecord]) -> ConfigurationSu
         reason=end.reason,
         verified=end.verified,
         repetitions=sum(effective_status(record) is Status.COMPLETED for record in group),
-        timed_steps=spec.timed_steps,
+        timed_steps=spec.timed_steps if spec.precision is None else None,
         configuration=spec,
     )
 
 
 def _with_metrics(row: ConfigurationSummary, usable: Sequence[TrialRecord]) -> ConfigurationSummary:
-    if not usable:
-        return row
     memory = peak_memory(usable)
-    pooled = np.concatenate([throughput.step_seconds(record) for record in usable])
-    p50, p95 = np.percentile(pooled, (50, 95))
     loss_values, loss_notes = _loss_metrics(row.label, usable)
     row = replace(
         row,
-        throughput=throughput.throughput_mean(usable).estimate(f"{row.item}/s"),
+        timed_steps=row.timed_steps or _fewest_steps(usable),
         exposed_communication_seconds=_over_repetitions(
             usable, throughput.exposed_communication_seconds, "s"
         ),
         peak_memory_bytes=memory.bytes if memory else None,
         peak_memory_kind=memory.kind if memory else None,
-        step_seconds_p50=float(p50),
-        step_seconds_p95=float(p95),
+        rank_skew=_over_repetitions(usable, throughput.rank_skew, "of the median rank"),
+        slowest_rank=_most_common(usable, throughput.slowest_rank),
+        reduced_bytes_per_step=reduced_bytes_per_step(usable),
+        collectives_per_step=collectives_per_step(usable),
         **loss_values,
     )
     return with_note(row, *loss_notes)
+
+
+def _fewest_steps(usable: Sequence[TrialRecord]) -> int:
+    """Of windows that ended when they were precise enough."""
+    return min(len(rank.timed.step_seconds) for record in usable for rank in record.ranks)
+
+
+def _most_common(
+    usable: Sequence[TrialRecord], metric: Callable[[TrialRecord], int | None]
+) -> int | None:
+    values = Counter(value for value in map(metric, usable) if value is not None)
+    return values.most_common(1)[0][0] if values else None
 
 
 def _over_repetitions(
@@ -168,60 +189,6 @@ def _group_notes(
     if imbalance is not None and imbalance > UNBALANCED:
         notes.append(f"{label}: one rank holds {imbalance:.2f} × the mean peak memory of the ranks")
     return notes
-
-
-def _with_scaling(
-    row: ConfigurationSummary, spec: TrialSpec, speeds: Mapping[TrialSpec, _Speed]
-) -> ConfigurationSummary:
-    if (own := speeds.get(spec)) is None:
-        return row
-    relative = _baseline(spec, spec.implementation, spec.backend)
-    absolute = replace(_baseline(spec, "single", "none"), sync_every=1)
-    gain, notes = _against(relative, spec, own, speeds, row.label)
-    absolute_gain, absolute_notes = _against(absolute, spec, own, speeds, row.label)
-    if gain is None:
-        notes.append(
-            f"{row.label}: no speedup, because {relative.label} on the same devices "
-            "has no completed run"
-        )
-    row = replace(
-        row,
-        speedup=gain,
-        absolute_speedup=absolute_gain,
-        efficiency=None if gain is None else efficiency(gain, spec.group_size),
-    )
-    return with_note(row, *dict.fromkeys([*notes, *absolute_notes]))
-
-
-def _baseline(spec: TrialSpec, implementation: str, backend: str) -> TrialSpec:
-    """The same work on the first replica alone."""
-    return replace(
-        spec,
-        implementation=implementation,
-        backend=backend,
-        group_size=1,
-        devices=spec.devices[:1],
-    )
-
-
-def _against(
-    baseline: TrialSpec,
-    spec: TrialSpec,
-    own: _Speed,
-    speeds: Mapping[TrialSpec, _Speed],
-    label: str,
-) -> tuple[Estimate | None, list[str]]:
-    if baseline == spec:
-        return BASELINE, []
-    if (base := speeds.get(baseline)) is None:
-        return None, []
-    notes = []
-    if base.environments != own.environments:
-        notes.append(
-            f"{label}: compared with {baseline.label} from another environment "
-            f"({', '.join(sorted(base.environments))})"
-        )
-    return speedup(base.throughput, own.throughput), notes
 
 
 def _mark_look_alikes(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSummary]:

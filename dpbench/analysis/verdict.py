@@ -51,9 +51,7 @@ class Verdict:
     rows: tuple[RowVerdict, ...]
 
 
-def judge(
-    comparisons: Sequence[Comparison], tolerance: float | Mapping[str, float]
-) -> Verdict:
+def judge(comparisons: Sequence[Comparison], tolerance: float | Mapping[str, float]) -> Verdict:
     """Holds every comparison to a tolerance: 0.03 for 3 %, or one for each metric by its key.
 
     Raises ValueError if there is nothing to judge or a tolerance is not positive.

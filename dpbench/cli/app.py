@@ -10,7 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from dpbench.cli.calibrate import calibrate
+from dpbench.cli.check import EXIT_STATUSES as CHECK_STATUSES
+from dpbench.cli.check import check
+from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
+from dpbench.cli.explain import explain
 from dpbench.cli.inventory import inventory
 from dpbench.cli.report import report
 from dpbench.cli.sweep import sweep
@@ -26,6 +31,10 @@ app = typer.Typer(
 )
 app.command(epilog=EXIT_STATUSES)(sweep)
 app.command()(report)
+app.command()(explain)
+app.command()(compare)
+app.command(epilog=CHECK_STATUSES)(check)
+app.command()(calibrate)
 app.command(name="list")(inventory)
 app.command()(doctor)
 

@@ -1,4 +1,4 @@
-"""`dpbench doctor`: the machine, the versions, and whether each backend works."""
+"""`dpbench doctor`: the machine, the versions, whether each backend works; is it quiet?"""
 
 from __future__ import annotations
 
@@ -8,27 +8,69 @@ import typer
 
 if TYPE_CHECKING:
     from dpbench.environment import Environment
+    from dpbench.launch.machine import Machine
     from dpbench.launch.selftest import SelfTest
 
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Exit status 1 unless so many GPUs are usable."),
+    ] = None,
+    quiet_machine: Annotated[
+        bool,
+        typer.Option(
+            "--quiet-machine",
+            help="Instead: is this machine fit to measure on? Takes about 10 s.",
+        ),
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="With --quiet-machine: exit status 1 for a warning.")
+    ] = False,
 ) -> int:
-    """Show the machine, the versions, and a two-rank all-reduce self-test per backend."""
-    from dpbench import environment
+    """Show the machine, the versions, and a two-rank all-reduce self-test per backend.
+
+    Exit status: 1 if a backend that should work here fails, else 0.
+    """
+    from dpbench.cli.values import positive_int
+    from dpbench.errors import UsageError
     from dpbench.launch.machine import inspect_machine
+
+    wanted = None if gpus is None else positive_int("--gpus", gpus)
+    if strict and not quiet_machine:
+        raise UsageError(
+            "--strict judges what --quiet-machine finds; add it, or leave --strict out"
+        )
+    machine = inspect_machine()
+    if quiet_machine:
+        from dpbench.cli.quiet_machine import show_quiet_machine
+
+        passed = show_quiet_machine(machine, as_json=as_json, strict=strict)
+    else:
+        passed = _show_machine(machine, as_json=as_json)
+    if wanted is not None and machine.gpu_count < wanted:
+        from dpbench import units
+
+        found = units.counted(machine.gpu_count, "usable GPU")
+        typer.echo(f"dpbench: --gpus {wanted}: this machine has {found}", err=True)
+        return 1
+    return 0 if passed else 1
+
+
+def _show_machine(machine: Machine, *, as_json: bool) -> bool:
+    """Prints what there is; False if a backend that should work does not."""
+    from dpbench import environment
     from dpbench.launch.selftest import self_test
     from dpbench.specs import PROCESS_GROUP_BACKENDS
 
-    machine = inspect_machine()
     here = environment.capture(accelerators=machine.gpus, cuda=machine.cuda)
     tests = [self_test(backend, machine) for backend in PROCESS_GROUP_BACKENDS]
     if as_json:
         _print_json(here, tests)
     else:
         _print_text(here, tests)
-    broken = [test for test in tests if not test.passed and test.ranks]
-    return 1 if broken else 0
+    return all(test.passed or not test.ranks for test in tests)
 
 
 def _print_json(here: Environment, tests: list[SelfTest]) -> None:
@@ -44,7 +86,10 @@ def _print_text(here: Environment, tests: list[SelfTest]) -> None:
 
     typer.echo(f"system    {here.system} {here.kernel}, Python {here.python}, {here.hostname}")
     memory = units.bytes_binary(here.memory_bytes)
-    typer.echo(f"cpu       {here.cpu}, {here.cores} usable cores, {memory}")
+    cores = f"{units.counted(here.cores, 'usable core')} ({here.affinity})"
+    typer.echo(f"cpu       {here.cpu}, {cores}, {memory}")
+    if here.quota_cores is not None:
+        typer.echo(f"quota     {here.quota_cores:g} cores' worth of time (cgroup)")
     typer.echo(f"governor  {here.governor or 'not readable'}")
     for gpu in here.accelerators:
         size = units.bytes_binary(gpu.memory_bytes)
@@ -52,6 +97,8 @@ def _print_text(here: Environment, tests: list[SelfTest]) -> None:
     if not here.accelerators:
         build = f"CUDA {here.cuda}" if here.cuda else "a CPU build"
         typer.echo(f"gpu       none visible (torch is {build})")
+    if here.gpu_driver:
+        typer.echo(f"driver    NVIDIA {here.gpu_driver}")
     typer.echo("versions  " + ", ".join(f"{name} {version}" for name, version in here.versions))
     for name, value in here.variables:
         typer.echo(f"variable  {name}={value}")

@@ -80,11 +80,13 @@ def show_sweep(
     Raises UnknownName or UsageError for a format or columns, StoreError if it cannot write.
     """
     from dpbench.analysis.environments import environment_notes
+    from dpbench.analysis.hints import hints
     from dpbench.analysis.summary import summarize
 
     rows = summarize(sweep.records)
     notes = (
         *environment_notes(sweep.records, sweep.environments),
+        *(hint.text for hint in hints(sweep.records, sweep.environments)),
         *_precision_notes(sweep.spec.precision, rows),
     )
     _print_table(rows, format, columns, notes)

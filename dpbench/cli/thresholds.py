@@ -45,19 +45,21 @@ class Thresholds:
     """Where each of `DEFAULTS` was taken from."""
 
     def describe(self) -> str:
-        """Writes all of them with their sources, for whoever reads the log of a failed check."""
-        held = ", ".join(f"{metric} {value:.3g} %" for metric, value in self._percents())
-        metric, tolerance = self.sources["metric"], self.sources["tolerance"]
-        origin = tolerance if metric == tolerance else f"metrics: {metric}; tolerance: {tolerance}"
-        return (
-            f"tolerance {held} ({origin}); "
-            f"{self.repetitions} repetitions ({self.sources['repetitions']}), "
-            f"budget {units.seconds(self.budget_seconds)} ({self.sources['budget']}), "
-            f"{'strict' if self.strict else 'not strict'} ({self.sources['strict']})"
+        """The tolerances and where they come from, for whoever reads the log of a failed check."""
+        held = ", ".join(
+            f"{metric} {100 * share:.3g} %" for metric, share in self.tolerances.items()
         )
+        metric, tolerance = self.sources["metric"], self.sources["tolerance"]
+        origin = tolerance if metric == tolerance else f"metric: {metric}; tolerance: {tolerance}"
+        strict = "strict" if self.strict else "not strict"
+        return f"tolerance: {held} ({origin}); {strict} ({self.sources['strict']})"
 
-    def _percents(self) -> list[tuple[str, float]]:
-        return [(metric, 100 * tolerance) for metric, tolerance in self.tolerances.items()]
+    def describe_effort(self) -> str:
+        """How much is measured, likewise."""
+        return (
+            f"{self.repetitions} repetitions ({self.sources['repetitions']}), more while "
+            f"inconclusive within {units.seconds(self.budget_seconds)} ({self.sources['budget']})"
+        )
 
 
 def resolve(

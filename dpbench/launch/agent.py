@@ -88,11 +88,15 @@ def run_ranks(work: Callable[[int], T], count: int, scratch: Path, limit_seconds
 class ElasticLauncher:
     """Runs trials on this host."""
 
-    def __init__(self, machine: Machine, prepared: Path | None, logs: Path) -> None:
-        """`prepared` is the dataset's folder; failed trials leave their ranks' output in `logs`."""
+    def __init__(
+        self, machine: Machine, prepared: Path | None, logs: Path, traces: Path | None = None
+    ) -> None:
+        """`prepared` is the dataset's folder; failed trials leave their ranks' output in `logs`,
+        those with `trace_steps` their timelines in `traces`."""
         self._machine = machine
         self._prepared = prepared
         self._logs = logs
+        self._traces = traces
         in_child(_nothing)  # starts the server, so that its start is not the first trial's
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
@@ -101,7 +105,7 @@ class ElasticLauncher:
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         scratch = self._logs / f"{trial.trial_id}-{uuid.uuid4().hex[:6]}"
         scratch.mkdir(parents=True)
-        work = partial(measure, trial, self._prepared)
+        work = partial(measure, trial, self._prepared, traces=self._traces)
         try:
             reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
         except RanksFailed as failed:

@@ -18,6 +18,7 @@ class Outcome:
     item: str = "samples"
     ranks: tuple[RankMeasurement, ...] = ()
     verification: Verification | None = None
+    flops_per_item: float | None = None
 
 
 class Launcher(Protocol):

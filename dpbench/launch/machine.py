@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from dpbench.environment import Accelerator, usable_cores
-from dpbench.errors import LaunchError
+from dpbench.errors import LaunchError, UsageError
 from dpbench.launch.server import fork_server
 from dpbench.specs import PROCESS_GROUP_BACKENDS, TrialSpec
 
@@ -59,7 +59,11 @@ class Machine:
 
 
 def inspect_machine() -> Machine:
-    """Looks at this host; CUDA is touched in a child process only, never in this one."""
+    """Looks at this host; CUDA is touched in a child process only, never in this one.
+
+    Raises UsageError in a process that is itself one of several ranks: they would all measure.
+    """
+    _refuse_ranks()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
@@ -74,6 +78,15 @@ def inspect_machine() -> Machine:
             if (reason := _missing_reason(backend, len(gpus)))
         ),
     )
+
+
+def _refuse_ranks() -> None:
+    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE", "1")
+    if rank is not None and size != "1":
+        raise UsageError(
+            f"this process is rank {rank} of {size} (RANK and WORLD_SIZE are set, as by torchrun); "
+            "dpbench starts the ranks itself: run it without a launcher, or unset both"
+        )
 
 
 def in_child(function: Callable[[], T]) -> T:

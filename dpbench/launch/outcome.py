@@ -20,7 +20,12 @@ def judge(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
     ranks = tuple(report.measurement for report in reports if report.measurement is not None)
     status, reason = _verdict(trial, worst, ranks)
     return Outcome(
-        status=status, reason=reason, item=reports[0].item, ranks=ranks, verification=worst
+        status=status,
+        reason=reason,
+        item=reports[0].item,
+        ranks=ranks,
+        verification=worst,
+        flops_per_item=reports[0].flops_per_item,
     )
 
 

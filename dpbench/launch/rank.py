@@ -22,7 +22,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
+from dpbench import units
 from dpbench.measure.allocator import keep_freed_memory
+from dpbench.measure.memory import peak_host_memory_bytes
 
 T = TypeVar("T")
 
@@ -58,6 +62,8 @@ class Failure:
     lost_peer: bool
     """The rank failed because another one had ended: never the first cause."""
     out_of_memory: bool
+    peak_memory: str | None = None
+    """What a rank that ran out of memory had held at most, in words."""
 
 
 def main(work: Callable[[int], T], scratch: Path, deadline: float, launcher_pid: int) -> T:
@@ -131,14 +137,25 @@ def describe(rank: int, error: BaseException) -> Failure:
     words = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
     if isinstance(error, SystemExit):
         words = f"SystemExit({error.code!r})"
+    out_of_memory = isinstance(error, MemoryError) or any(
+        phrase in text for phrase in _OUT_OF_MEMORY_WORDS
+    )
     return Failure(
         rank=rank,
         at_seconds=time.monotonic(),
         message=f"{words}{frame}",
         lost_peer=any(phrase in text for phrase in _LOST_PEER_WORDS),
-        out_of_memory=isinstance(error, MemoryError)
-        or any(phrase in text for phrase in _OUT_OF_MEMORY_WORDS),
+        out_of_memory=out_of_memory,
+        peak_memory=_peak_memory() if out_of_memory else None,
     )
+
+
+def _peak_memory() -> str:
+    host = f"{units.bytes_binary(peak_host_memory_bytes())} of host memory"
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return host
+    device = units.bytes_binary(torch.cuda.max_memory_allocated())
+    return f"{device} on cuda:{torch.cuda.current_device()} and {host}"
 
 
 def _innermost_frame(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
+
+from dpbench.errors import LaunchError
 
 PRELOADED = ["dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"]
 """The last is imported by every first torch.optim.Optimizer, and takes a second."""
@@ -26,7 +29,21 @@ def fork_server() -> ForkServerContext:
     resource_tracker.ensure_running()  # would unblock the signals if the server started it
     with _importing_what_is_installed(), _without_interrupts():
         forkserver.ensure_running()
+    _check_semaphores(context)
     return context
+
+
+def _check_semaphores(context: ForkServerContext) -> None:
+    """Processes are started with semaphores, which Python keeps in /dev/shm, a page for each."""
+    try:
+        context.Lock()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise LaunchError(
+            "cannot start processes: /dev/shm is full, and Python keeps their semaphores there; "
+            "expected a few pages free: remove what nobody uses (ls -l /dev/shm)"
+        ) from None
 
 
 @contextmanager

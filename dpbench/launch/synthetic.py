@@ -10,13 +10,25 @@ from __future__ import annotations
 import random
 
 from dpbench.launch.launcher import Outcome
-from dpbench.records import RankMeasurement, Status, Verification, Window
+from dpbench.measure.growth import checkpoints, relative_half_width
+from dpbench.records import (
+    GradientNorms,
+    Phases,
+    RankMeasurement,
+    Status,
+    Verification,
+    Window,
+)
 from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
 SECONDS_PER_SAMPLE = 1e-4
 SECONDS_PER_STEP = 2e-3
 COMMUNICATION_SECONDS = {"gloo": 3e-3, "nccl": 3e-4, "shm": 5e-4, "threads": 1e-3, "none": 0.0}
 NOISE = 0.01
+SHARES = {"data": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.08}
+"""Of a step without communication, which is all in backward."""
+NOISE_SCALE_SAMPLES = 256
+FLOPS_PER_ITEM = 1e8
 
 
 class SyntheticLauncher:
@@ -26,15 +38,35 @@ class SyntheticLauncher:
         return None
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
-        ranks = tuple(_rank(trial, rank) for rank in range(trial.process_count))
+        steps = _timed_steps(trial)
+        ranks = tuple(_rank(trial, rank, steps) for rank in range(trial.process_count))
         verified = Verification(
             passed=True, max_relative_error=0.0, tolerance=1e-10, tensors_compared=1
         )
-        return Outcome(status=Status.COMPLETED, item="images", ranks=ranks, verification=verified)
+        return Outcome(
+            status=Status.COMPLETED,
+            item="images",
+            ranks=ranks,
+            verification=verified,
+            flops_per_item=FLOPS_PER_ITEM if trial.repetition == 0 else None,
+        )
 
 
-def _rank(trial: TrialSpec, rank: int) -> RankMeasurement:
-    noise = random.Random(f"{trial.trial_id}/{rank}")
+def _timed_steps(trial: TrialSpec) -> int:
+    """Where a real window would end: as soon as the steps of rank 0 are precise enough."""
+    if trial.precision is None:
+        return trial.timed_steps
+    noise = _noise(trial, 0)
+    steps: list[float] = []
+    for count in checkpoints(trial.timed_steps, trial.sync_every):
+        steps += (_noisy(1.0, noise) for _ in range(count - len(steps)))
+        if count < trial.timed_steps and relative_half_width(steps) <= trial.precision:
+            break
+    return len(steps)
+
+
+def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
+    noise = _noise(trial, rank)
     samples = max(trial.replica_batch_sizes) * trial.accumulation_steps
     compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * samples
     exposed = COMMUNICATION_SECONDS[trial.backend] * (trial.group_size - 1) / trial.group_size
@@ -43,22 +75,71 @@ def _rank(trial: TrialSpec, rank: int) -> RankMeasurement:
         rank=rank,
         pid=0,
         device=trial.devices[rank],
-        timed=_window(trial, rank, compute + exposed, noise),
-        without_sync=_window(trial, rank, compute, noise) if two_windows else None,
+        timed=_window(trial, rank, compute + exposed, steps, noise),
+        without_sync=_window(trial, rank, compute, steps, noise) if two_windows else None,
+        phases=_phases(trial, compute, exposed, noise),
+        phases_without_sync=_phases(trial, compute, 0.0, noise) if two_windows else None,
+        gradient_norms=_gradient_norms(trial, rank, noise),
         setup_seconds=0.0,
         peak_host_memory_bytes=2**28,
         warmup_steps=trial.warmup_steps,
-        timed_steps=trial.timed_steps,
+        timed_steps=steps,
     )
 
 
-def _window(trial: TrialSpec, rank: int, seconds: float, noise: random.Random) -> Window:
-    steps = tuple(seconds * noise.uniform(1 - NOISE, 1 + NOISE) for _ in range(trial.timed_steps))
+def _noise(trial: TrialSpec, rank: int) -> random.Random:
+    return random.Random(f"{trial.trial_id}/{rank}")
+
+
+def _noisy(value: float, noise: random.Random) -> float:
+    return value * noise.uniform(1 - NOISE, 1 + NOISE)
+
+
+def _window(
+    trial: TrialSpec, rank: int, seconds: float, steps: int, noise: random.Random
+) -> Window:
+    step_seconds = tuple(_noisy(seconds, noise) for _ in range(steps))
     _, samples = trial.process_shard(rank)
     return Window(
         start_seconds=0.0,
-        seconds=sum(steps),
-        step_seconds=steps,
-        samples=samples * trial.accumulation_steps * trial.timed_steps,
-        losses=tuple(2.3 * 0.99**step for step in range(trial.timed_steps)),
+        seconds=sum(step_seconds),
+        step_seconds=step_seconds,
+        samples=samples * trial.accumulation_steps * steps,
+        losses=tuple(2.3 * 0.99**step for step in range(steps)),
+    )
+
+
+def _phases(
+    trial: TrialSpec, compute: float, exposed: float, noise: random.Random
+) -> Phases | None:
+    if trial.phase_steps == 0:
+        return None
+    extra = {"backward": exposed}
+    return Phases(
+        **{
+            f"{name}_seconds": tuple(
+                _noisy(share * compute + extra.get(name, 0.0), noise)
+                for _ in range(trial.phase_steps)
+            )
+            for name, share in SHARES.items()
+        }
+    )
+
+
+def _gradient_norms(trial: TrialSpec, rank: int, noise: random.Random) -> GradientNorms | None:
+    """|G|² = 1 and a covariance of trace NOISE_SCALE_SAMPLES: E|g|² = 1 + trace ÷ samples."""
+    if trial.noise_steps == 0 or trial.process_count == 1:
+        return None
+    local = trial.process_shard(rank)[1]
+    everything = trial.global_batch_size
+
+    def squared(samples: int) -> tuple[float, ...]:
+        expected = 1 + NOISE_SCALE_SAMPLES / samples
+        return tuple(_noisy(expected, noise) for _ in range(trial.noise_steps))
+
+    return GradientNorms(
+        local_squared=squared(local),
+        global_squared=squared(everything),
+        local_samples=local,
+        global_samples=everything,
     )

@@ -6,6 +6,7 @@ its own, and says little of a shorter one.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,14 +47,14 @@ class DeviceMeter:
 def _nvml() -> Any | None:
     """nvidia-ml-py, ready for use; None if it or its driver's library is missing."""
     try:
-        import pynvml
+        nvml: Any = importlib.import_module("pynvml")
     except ImportError:
         return None
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
         return None
-    return pynvml
+    return nvml
 
 
 def _handle(nvml: Any, device: torch.device) -> Any:

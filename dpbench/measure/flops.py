@@ -26,4 +26,4 @@ def count_flops_per_item(
     inputs, targets = dataset.inputs[:samples], dataset.targets[:samples]
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         architecture.loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
-    return counter.get_total_flops() / samples
+    return float(counter.get_total_flops()) / samples

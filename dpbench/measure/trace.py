@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import torch
+from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from dpbench.measure.batches import StepBatches
@@ -32,7 +33,9 @@ def write_trace(
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    with between_barriers(device, ranks), profile(activities=activities) as profiler:
+    every_thread = _ExperimentalConfig(profile_all_threads=True)  # dp's replicas are threads
+    profiler = profile(activities=activities, experimental_config=every_thread)
+    with between_barriers(device, ranks), profiler:
         for step in batches:
             with _Ranges() as ranges:
                 trainer.step(step, enter=ranges.enter)

@@ -88,8 +88,7 @@ def time_steps(
         for value in inputs:
             step(value)
             mark()
-        timing = clock.read()
-    return timing
+        return clock.read()
 
 
 def joined(segments: Sequence[Timing]) -> Timing:

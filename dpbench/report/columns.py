@@ -67,6 +67,29 @@ def _memory(row: ConfigurationSummary) -> str:
     return MISSING if value is None else memory(value)
 
 
+def _outliers(row: ConfigurationSummary) -> str:
+    return MISSING if row.steps is None else f"{row.steps.outliers} of {row.steps.count}"
+
+
+def _autocorrelation(row: ConfigurationSummary) -> str:
+    value = None if row.steps is None else row.steps.autocorrelation
+    return MISSING if value is None else f"{value:.2f}"
+
+
+def _skew(row: ConfigurationSummary) -> str:
+    return _or_missing(row.rank_skew, lambda e: f"{plus_minus(e, scale=100, plain_decimals=1)} %")
+
+
+def _reduced(row: ConfigurationSummary) -> str:
+    value = row.reduced_bytes_per_step
+    return MISSING if value is None else units.bytes_binary(value)
+
+
+def _collectives(row: ConfigurationSummary) -> str:
+    value = row.collectives_per_step
+    return MISSING if value is None else f"{value:g}"
+
+
 def _verified(row: ConfigurationSummary) -> str:
     return {True: "yes", False: "no", None: "not checked"}[row.verified]
 
@@ -180,13 +203,67 @@ COLUMNS = {
         Column(
             key="step_seconds_p50",
             header="Step p50",
-            cell=lambda row: _seconds(row.step_seconds_p50),
+            cell=lambda row: _seconds(row.steps.p50_seconds if row.steps else None),
             default=False,
         ),
         Column(
             key="step_seconds_p95",
             header="Step p95",
-            cell=lambda row: _seconds(row.step_seconds_p95),
+            cell=lambda row: _seconds(row.steps.p95_seconds if row.steps else None),
+            default=False,
+        ),
+        Column(
+            key="step_seconds_p99",
+            header="Step p99",
+            cell=lambda row: _seconds(row.steps.p99_seconds if row.steps else None),
+            default=False,
+        ),
+        Column(
+            key="outliers",
+            header="Outliers",
+            cell=_outliers,
+            default=False,
+        ),
+        Column(
+            key="step_autocorrelation",
+            header="Autocorrelation",
+            wrapped="Autocor-\nrelation",
+            cell=_autocorrelation,
+            default=False,
+        ),
+        Column(
+            key="steady",
+            header="Steady",
+            cell=lambda row: MISSING if row.steps is None else row.steps.steady,
+            text=True,
+            default=False,
+        ),
+        Column(
+            key="rank_skew",
+            header="Rank skew",
+            wrapped="Rank\nskew",
+            cell=_skew,
+            default=False,
+        ),
+        Column(
+            key="slowest_rank",
+            header="Slowest rank",
+            wrapped="Slowest\nrank",
+            cell=lambda row: _number(row.slowest_rank),
+            default=False,
+        ),
+        Column(
+            key="reduced_bytes_per_step",
+            header="Reduced/step",
+            wrapped="Reduced\n/step",
+            cell=_reduced,
+            default=False,
+        ),
+        Column(
+            key="collectives_per_step",
+            header="Collectives/step",
+            wrapped="Collectives\n/step",
+            cell=_collectives,
             default=False,
         ),
         Column(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-from matplotlib.figure import Figure
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.environment import Environment
 from dpbench.errors import StoreError
 from dpbench.records import TrialRecord
 from dpbench.report.charts import CHARTS
-from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import house_style
+from dpbench.report.charts.files import write_charts, write_whole
+from dpbench.report.charts.source import ChartSource
 from dpbench.report.tables import render
 
 TABLES = {
@@ -26,8 +23,6 @@ TABLES = {
     "table.json": "json",
 }
 CHART_FOLDER = "charts"
-IMAGES = ("png", "svg")
-PIXELS_PER_INCH = 130
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +51,7 @@ def write_report(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         paths = [
-            _write(
+            write_whole(
                 folder / file, partial(_text, text=render(rows, format=format, notes=notes).text)
             )
             for file, format in TABLES.items()
@@ -68,49 +63,11 @@ def write_report(
         source = ChartSource(
             rows=tuple(rows), records=tuple(records), environments=environments or {}, name=name
         )
-        drawn, remarks = _write_charts(folder / CHART_FOLDER, source)
+        drawn, remarks = write_charts(folder / CHART_FOLDER, CHARTS, source)
     except OSError as error:
         raise StoreError(f"cannot write the report to {folder}: {error.strerror}") from None
     return WrittenReport(paths=(*paths, *drawn), remarks=tuple(remarks))
 
 
-def _write_charts(folder: Path, source: ChartSource) -> tuple[list[Path], list[str]]:
-    folder.mkdir(exist_ok=True)
-    paths, remarks = [], []
-    with house_style():
-        for name, chart in CHARTS.items():
-            files = [folder / f"{name}.{image}" for image in IMAGES]
-            try:
-                figure = chart(source)
-            except NothingToDraw as reason:
-                remarks.append(f"no chart {name}: {reason}")
-                for file in files:
-                    file.unlink(missing_ok=True)
-                continue
-            paths += [_write(file, _saver(figure, file.suffix[1:])) for file in files]
-    return paths, remarks
-
-
-def _saver(figure: Figure, image: str) -> Callable[[Path], None]:
-    # Without its date, equal data gives an equal file.
-    metadata = {"Date": None} if image == "svg" else {}
-
-    def save(path: Path) -> None:
-        figure.savefig(path, format=image, dpi=PIXELS_PER_INCH, metadata=metadata)
-
-    return save
-
-
 def _text(path: Path, *, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-
-
-def _write(path: Path, write: Callable[[Path], None]) -> Path:
-    """Writes beside the file and renames, so that nobody ever reads half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path

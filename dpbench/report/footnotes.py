@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary, distinct_notes
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.steady_state import FEWEST_STEPS
 from dpbench.records import Status
 from dpbench.report.columns import one_line
 
@@ -21,6 +22,8 @@ def footnotes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
         *_scaling(rows),
         *_memory(rows),
         *_local_steps(rows),
+        *_outliers(rows),
+        *_too_few_steps(rows),
         *reasons(rows),
         *map(one_line, distinct_notes(rows)),
     )
@@ -91,6 +94,25 @@ def _memory(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     if kinds:
         what = " or, for rows on another device, ".join(words[kind] for kind in sorted(kinds))
         yield f"peak memory is the largest over ranks, {what}"
+
+
+def _outliers(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+    found = [
+        f"{row.label}: {row.steps.outliers} of {row.steps.count}, "
+        f"up to {row.steps.slowest_outlier:.2g} × the median"
+        for row in rows
+        if row.steps and row.steps.slowest_outlier
+    ]
+    if found:
+        yield f"steps that are outliers (more than 10 σ slow; counted, kept): {_some(found)}"
+
+
+def _too_few_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+    if any(row.steps and row.steps.steady == "too few steps" for row in rows):
+        yield (
+            f"fewer than {FEWEST_STEPS} timed steps cannot tell whether they are in a steady "
+            "state; raise --steps"
+        )
 
 
 def _local_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:

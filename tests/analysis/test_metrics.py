@@ -9,6 +9,7 @@ import pytest
 
 from dpbench.analysis import convergence, throughput
 from dpbench.analysis.memory import peak_memory
+from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
 from dpbench.errors import StoreError
 from tests.analysis.builders import rank, record, run, trial, window
 
@@ -59,6 +60,33 @@ def test_rank_skew() -> None:
     ]
     assert throughput.rank_skew(record(trial(group_size=3), ranks)) == pytest.approx(1.5)
     assert throughput.rank_skew(record(trial(), ranks[:1])) is None
+
+
+def test_the_slowest_rank_is_found_where_ranks_do_not_wait_for_each_other() -> None:
+    spec = trial(group_size=2)
+    # With synchronization both take as long; without it rank 0 is the slower one.
+    ranks = [
+        rank(0, window([0.3], 32), without_sync=window([0.2], 32)),
+        rank(1, window([0.3], 32), without_sync=window([0.1], 32)),
+    ]
+    assert throughput.slowest_rank(record(spec, ranks)) == 0
+    assert throughput.slowest_rank(record(spec, ranks[:1])) is None
+    # One rank without that window: the windows with synchronization are compared, on all ranks.
+    ranks[0] = rank(0, window([0.3], 32))
+    ranks[1] = replace(ranks[1], timed=window([0.4], 32))
+    assert throughput.slowest_rank(record(spec, ranks)) == 1
+    assert throughput.rank_skew(record(spec, ranks)) == pytest.approx(0.1 / 0.35)
+
+
+def test_traffic_is_that_of_the_rank_that_sends_most() -> None:
+    ranks = [
+        rank(0, window([0.1], 32), reduced_bytes_per_step=400, collectives_per_step=2.5),
+        rank(1, window([0.1], 32), reduced_bytes_per_step=404),
+    ]
+    records = [record(trial(group_size=2), ranks), record(trial(), [rank(0, window([0.1], 32))])]
+    assert reduced_bytes_per_step(records) == 404
+    assert collectives_per_step(records) == 2.5
+    assert reduced_bytes_per_step(records[1:]) is None
 
 
 def test_losses_are_weighted_by_samples() -> None:
@@ -119,6 +147,7 @@ def test_few_steps_of_a_single_repetition_have_no_interval() -> None:
         [rank(0, window([], 0))],
         [rank(0, window([0.1], 0))],
         [rank(0, window([0.0], 32))],
+        [rank(0, window([0.1], 32)), rank(1, window([0.0], 32))],
         [rank(0, window([float("nan")], 32))],
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,8 @@ from dpbench.analysis.frame import to_frame
 from dpbench.analysis.rows import ROW_KEYS, to_row
 from dpbench.analysis.summary import summarize
 from dpbench.environment import capture
-from dpbench.records import Status
+from dpbench.records import Status, TrialRecord
+from dpbench.specs import TrialSpec
 from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
 
 
@@ -53,6 +55,27 @@ def test_speedups_have_their_own_baselines() -> None:
     for row in (one, single):
         assert row.speedup is not None
         assert (row.speedup.value, row.speedup.basis) == (1.0, "baseline")
+
+
+def speeds(spec: TrialSpec, values: Sequence[float]) -> list[TrialRecord]:
+    return [run(replace(spec, repetition=r), value) for r, value in enumerate(values)]
+
+
+def test_speedups_of_equal_passes_are_paired_from_five_on() -> None:
+    passes = [1.0, 0.7, 1.3, 0.9, 1.1]
+    one = speeds(trial(), [100 * p for p in passes])
+    two = speeds(trial(group_size=2), [180 * p for p in passes])
+    _, paired = summarize([*one, *two])
+    _, few = summarize([*one[:4], *two[:4]])
+    _, unequal = summarize([*one[1:], *two])
+    for row, half_width in ((paired, 0), (few, 0.9), (unequal, 0.5)):
+        assert row.speedup is not None
+        assert row.speedup.half_width is not None
+        assert row.speedup.half_width >= half_width
+    assert paired.speedup is not None
+    assert paired.speedup.interval == pytest.approx((1.8, 1.8))
+    assert paired.efficiency is not None
+    assert paired.efficiency.sample_size == 5
 
 
 def test_strong_scaling_compares_at_the_same_global_batch() -> None:
@@ -232,6 +255,73 @@ def test_exposed_communication_is_averaged_over_repetitions() -> None:
     assert row.exposed_communication_seconds is not None
     assert row.exposed_communication_seconds.value == pytest.approx(0.03)
     assert row.exposed_communication_seconds.half_width == pytest.approx(12.7062 * 0.01, rel=1e-4)
+
+
+def windows_of(*windows: Sequence[float]) -> list[TrialRecord]:
+    """A repetition for each list of step seconds."""
+    spec = trial(timed_steps=len(windows[0]), warmup_steps=10)
+    return [
+        record(replace(spec, repetition=number), [rank(0, window(steps, 32 * len(steps)))])
+        for number, steps in enumerate(windows)
+    ]
+
+
+EVEN = [0.99, 1.01] * 250
+DOWN = [2.0] * 25 + EVEN[:475]
+
+
+def test_what_is_not_steady_is_noted_and_kept() -> None:
+    (row,) = summarize(windows_of(EVEN, DOWN, EVEN))
+    assert row.notes == (
+        "ddp/gloo ×1, batch 32: still warming up in 1 of 3 repetitions; "
+        "the first 25 timed steps change the mean step by +4.8 %; raise --warmup to 35",
+    )
+    values = to_row(row)
+    assert (values["steady"], values["outliers"]) == ("warming up", 25)
+    assert values["slowest_outlier"] == pytest.approx(2 / 0.99, rel=0.02)
+    assert row.throughput is not None
+    # Nothing is dropped: the geometric mean of the three whole windows.
+    assert row.throughput.value == pytest.approx(32 / (1.049980) ** (1 / 3), rel=1e-4)
+
+
+def test_windows_that_end_when_they_are_precise_count_the_steps_they_took() -> None:
+    spec = trial(timed_steps=10_000, precision=0.01)
+    windows = [window([0.1] * count, 32 * count) for count in (150, 100)]
+    (row,) = summarize(
+        [record(replace(spec, repetition=n), [rank(0, w)]) for n, w in enumerate(windows)]
+    )
+    assert row.timed_steps == 100
+    (row,) = summarize([record(spec)])
+    assert row.timed_steps is None
+
+
+def test_a_drift_and_its_direction_are_noted() -> None:
+    faster = [step * (1 - 0.0001 * place) for place, step in enumerate(EVEN[:200])]
+    (row,) = summarize(windows_of(faster))
+    (note,) = row.notes
+    assert note.startswith("ddp/gloo ×1, batch 32: steps drift, by -")
+    assert note.endswith("; raise --warmup")
+    (row,) = summarize(windows_of(faster[::-1]))
+    assert "look for heat or other load" in row.notes[0]
+
+
+def test_no_steady_state_is_a_verdict() -> None:
+    (row,) = summarize(windows_of([1 + math.exp(-place / 200) for place in range(500)]))
+    assert to_row(row)["steady"] == "no steady state"
+    assert (
+        "no steady state; the first half of the window changes the mean step by +" in row.notes[0]
+    )
+    assert "raise --warmup above 260" in row.notes[0]
+
+
+def test_correlated_batches_are_noted_where_their_interval_is_shown() -> None:
+    waves = [1 + 0.002 * math.sin(place / 20) for place in range(400)]
+    (row,) = summarize(windows_of(waves))
+    assert row.throughput is not None
+    assert row.throughput.basis == "step batches"
+    assert "batches of its steps are correlated (0.5" in row.notes[0]
+    (row,) = summarize(windows_of(waves, waves[::-1]))
+    assert row.notes == ()
 
 
 def test_frame_has_the_keys_of_the_rows() -> None:

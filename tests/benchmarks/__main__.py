@@ -12,6 +12,7 @@ NAMES = (
     "disturbance",
     "implementations",
     "collectives",
+    "analysis_speed",
 )
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from dpbench.cli.app import run
 from dpbench.environment import usable_cores
-from dpbench.launch import selftest
-from dpbench.launch.machine import Machine
+from dpbench.launch import quiet, selftest
+from dpbench.launch.machine import Machine, inspect_machine
+from dpbench.launch.quiet import Readings
 from dpbench.launch.selftest import SelfTest
 from dpbench.specs import PROCESS_GROUP_BACKENDS
+from tests.launch.readings import BUSY, QUIET, UNKNOWN
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
 
@@ -83,3 +86,64 @@ def test_variables_that_change_a_result_are_shown(
     out = capsys.readouterr().out
     assert "variable  NCCL_P2P_DISABLE=1" in out
     assert "in 250 µs (median)" in out
+
+
+def test_too_few_gpus_are_exit_status_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(monkeypatch, gloo=GLOO_WORKS, nccl=NCCL_MISSING, shm=SHM_WORKS)
+    found = inspect_machine().gpu_count
+    assert run(["doctor", "--gpus", str(found + 1)]) == 1
+    assert f"--gpus {found + 1}: this machine has {found} usable GPUs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["--gpus", "0"], "--gpus: '0'"), (["--strict"], "--quiet-machine")],
+)
+def test_bad_options_are_exit_status_2_and_look_at_nothing(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["doctor", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert named in err
+
+
+def look_as(monkeypatch: pytest.MonkeyPatch, readings: Readings) -> None:
+    monkeypatch.setattr(quiet, "look", lambda _: readings)
+
+
+@pytest.mark.parametrize("strict", [[], ["--strict"]])
+def test_a_quiet_machine_is_exit_status_0(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], strict: list[str]
+) -> None:
+    look_as(monkeypatch, QUIET)
+    assert run(["doctor", "--quiet-machine", *strict]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "no warning in 5 s"
+
+
+def test_warnings_fail_only_where_they_are_asked_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    look_as(monkeypatch, replace(QUIET, load=BUSY, boost=None))
+    assert run(["doctor", "--quiet-machine"]) == 0
+    assert run(["doctor", "--quiet-machine", "--strict"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("! load        others keep 38 % of 4 usable cores busy")
+    assert lines[1] == "              -> end or wait for what else runs"
+    assert lines[-1] == ("1 warning in 5 s; not known to be good, because not readable: boost")
+
+
+def test_findings_as_json_carry_number_unit_limit_and_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    look_as(monkeypatch, UNKNOWN)
+    assert run(["doctor", "--quiet-machine", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["seconds"] == 5.0
+    found = {finding["kind"]: finding for finding in document["findings"]}
+    assert found["load"]["value"] is None
+    assert found["load"]["verdict"] == "not readable"
+    assert found["clock"]["value"] == pytest.approx(1.05)
+    assert (found["clock"]["unit"], found["clock"]["limit"]) == ("p99 ÷ p50", 1.1)

@@ -7,8 +7,10 @@ that the other one is left waiting for it, as it would be in a real failure.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
+from pathlib import Path
 
 import torch
 
@@ -88,6 +90,17 @@ class RunsOutOfMemory(Healthy):
     def misbehave(self) -> None:
         if self.chosen:
             torch.empty(2**60, dtype=torch.uint8)
+
+
+class MeetsItsMemoryLimit(Healthy):
+    """Allocates more than its address space may hold, as under ulimit -v or a batch system."""
+
+    def misbehave(self) -> None:
+        if self.chosen:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, hard))
+            torch.ones(2**28)
 
 
 class Diverges(Healthy):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from dpbench.environment import Accelerator, usable_cores
-from dpbench.errors import LaunchError
+from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import machine
 from dpbench.launch.machine import Machine, in_child, inspect_machine
 from tests.builders import trial_spec
@@ -81,6 +81,21 @@ def test_shm_is_refused_where_memory_files_do_not_exist(monkeypatch: pytest.Monk
     reason = inspect_machine().missing_reason("shm")
     assert reason is not None
     assert "Linux" in reason
+
+
+def test_one_of_several_ranks_may_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under torchrun every rank would run the whole sweep."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match=r"rank 1 of 2 .* run it without a launcher"):
+        inspect_machine()
+
+
+@pytest.mark.parametrize("variables", [{"RANK": "0", "WORLD_SIZE": "1"}, {"WORLD_SIZE": "2"}])
+def test_a_single_rank_may(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert inspect_machine().cores == usable_cores()
 
 
 def answer() -> dict[str, object]:

@@ -93,6 +93,16 @@ def test_replicas_that_ended_apart_had_wrong_gradients(implementation: str) -> N
     assert outcome.reason == "replicas hold different parameters after the timed window"
 
 
+def test_a_window_that_ended_early_because_it_was_precise_is_complete() -> None:
+    trial = trial_spec(timed_steps=1000, precision=0.01)
+    assert judge(trial, [report(0), report(1)]).status is Status.COMPLETED
+
+
+def test_the_operations_that_rank_0_counted_are_those_of_the_trial() -> None:
+    counted = replace(report(0), flops_per_item=32.0)
+    assert judge(trial_spec(), [counted, report(1)]).flops_per_item == 32.0
+
+
 def test_independent_copies_may_end_apart() -> None:
     trial = trial_spec(implementation="independent", backend="none")
     outcome = judge(trial, [report(0, checksum="a"), report(1, checksum="b")])

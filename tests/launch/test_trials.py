@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from dpbench.data.registry import prepare
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
+from dpbench.measure.growth import checkpoints
+from dpbench.measure.trace import trace_path
 from dpbench.records import Status
 from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 from tests.builders import WORKLOAD, trial_spec
@@ -23,7 +26,7 @@ MLP_BYTES = 4 * 1_863_690
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> ElasticLauncher:
     folder = tmp_path_factory.mktemp("trials")
     prepared = prepare("digits", data_dir=None, cache=folder)
-    return ElasticLauncher(inspect_machine(), prepared.folder, folder / "logs")
+    return ElasticLauncher(inspect_machine(), prepared.folder, folder / "logs", folder / "traces")
 
 
 def configurations() -> list[tuple[str, int]]:
@@ -170,6 +173,34 @@ def test_what_communicates_is_also_timed_without_synchronization(
             assert rank.without_sync is not None
             assert len(rank.without_sync.step_seconds) == 3
     assert completed(launcher, trial_of("single", 1)).ranks[0].without_sync is None
+
+
+def test_ranks_stop_together_and_leave_a_trace_each(
+    launcher: ElasticLauncher, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    trial = trial_of("ddp", 2, timed_steps=250, precision=0.1, trace_steps=2)
+    outcome = completed(launcher, trial)
+    (steps,) = {rank.timed_steps for rank in outcome.ranks}
+    assert steps in checkpoints(250)
+    for rank in outcome.ranks:
+        assert rank.without_sync is not None
+        assert len(rank.timed.step_seconds) == len(rank.without_sync.step_seconds) == steps
+    (folder,) = tmp_path_factory.getbasetemp().glob("trials*/traces")
+    for number in (0, 1):
+        events = json.loads(trace_path(folder, trial, number).read_text())["traceEvents"]
+        assert {"forward", "backward", "optimizer", "gloo:all_reduce"} <= {
+            e["name"] for e in events
+        }
+
+
+@pytest.mark.parametrize("name", ["ddp", "torch-ddp-static", "local-sgd", "dp", "independent"])
+def test_every_implementation_has_phases(launcher: ElasticLauncher, name: str) -> None:
+    outcome = completed(launcher, trial_of(name, 2, phase_steps=2))
+    assert outcome.flops_per_item == 3 * 2 * 1_860_608 - 2 * 784 * 1024
+    for rank in outcome.ranks:
+        assert rank.phases is not None
+        assert min(rank.phases.forward_seconds + rank.phases.backward_seconds) > 0
+        assert (rank.phases_without_sync is not None) == (name != "independent")
 
 
 def test_torch_data_parallel_is_refused_on_the_cpu(launcher: ElasticLauncher) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import torch
 
 from dpbench.data import arrays, datasets, registry
 from dpbench.data.sharding import GlobalBatchSampler
-from dpbench.measure import verification
+from dpbench.errors import UsageError
+from dpbench.measure import run, verification
 from dpbench.measure.allocator import LEFT_ALONE
 from dpbench.measure.checksums import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.trial import SYNTHETIC_SAMPLES, RankReport, measure
+from dpbench.measure.window import Timing
 from dpbench.records import RankMeasurement
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
@@ -77,7 +80,8 @@ def single(architecture: str = "Counting", **changes: Any) -> TrialSpec:
     named = architecture if architecture == "mlp" else f"{HERE}:{architecture}"
     fields = {name: changes.pop(name) for name in ("seed", "dataset") if name in changes}
     workload = replace(WORKLOAD, **{"architecture": named, "dataset": "synthetic", **fields})
-    values = {"implementation": "single", "backend": "none", "group_size": 1, **changes}
+    alone = {"implementation": "single", "backend": "none", "group_size": 1}
+    values = {**alone, "repetition": 1, "phase_steps": 0, **changes}
     return trial_spec(workload=workload, **values)
 
 
@@ -233,6 +237,97 @@ def test_dp_tells_what_it_reduced() -> None:
     assert (rank.reduced_bytes_per_step, rank.collectives_per_step) == (40, 1.0)
     accumulated = measured(dp(2, accumulation_steps=3))
     assert (accumulated.reduced_bytes_per_step, accumulated.collectives_per_step) == (120, 3.0)
+
+
+def test_instrumented_steps_come_after_the_windows_with_and_without_synchronization() -> None:
+    rank = measured(dp(2, warmup_steps=1, timed_steps=3, phase_steps=2))
+    assert Counting.losses == [8] * (1 + 3 + 3 + 2 + 2)
+    for phases in (rank.phases, rank.phases_without_sync):
+        assert phases is not None
+        assert all(len(getattr(phases, field.name)) == 2 for field in fields(phases))
+    plain = measured(single(phase_steps=2))
+    assert plain.phases is not None
+    assert plain.phases_without_sync is None
+
+
+def test_instrumented_steps_leave_the_proofs_of_the_timed_window_alone() -> None:
+    """The trial's id does not matter here; its samples, losses and parameters do."""
+    without, instrumented = (measured(dp(2, phase_steps=steps)) for steps in (0, 3))
+    for name in ("sample_checksum", "initial_checksum", "final_checksum"):
+        assert getattr(without, name) == getattr(instrumented, name)
+    assert without.timed.losses == instrumented.timed.losses
+    assert without.without_sync is not None
+    assert instrumented.without_sync is not None
+    assert without.without_sync.losses == instrumented.without_sync.losses
+    assert instrumented.timed_steps == 3
+
+
+class Diverges(Counting):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss = super().loss(outputs, targets)
+        return loss * math.nan if outputs.dtype == torch.float32 else loss
+
+
+def test_a_diverged_run_still_has_all_its_windows() -> None:
+    rank = measured(single("Diverges", phase_steps=2, timed_steps=120, precision=1e-9))
+    assert len(rank.timed.losses) == 120
+    assert all(math.isnan(loss) for loss in rank.timed.losses)
+    assert rank.phases is not None
+
+
+def scripted_clock(monkeypatch: pytest.MonkeyPatch, step_seconds: list[float]) -> None:
+    """Windows whose steps last as long as told; they are still taken."""
+    left = iter(step_seconds)
+
+    def scripted(step: Any, inputs: Any, device: Any, ranks: Any) -> Timing:
+        taken = [(step(x), next(left))[1] for x in inputs]
+        return Timing(0.0, sum(taken), tuple(taken))
+
+    monkeypatch.setattr(run, "time_steps", scripted)
+
+
+def test_a_window_ends_at_the_first_look_that_finds_it_precise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps 1 and 3 s in alternation at first, then steady 2 s: batches of 5 differ by 0.4 s."""
+    noisy = [1.0, 3.0] * 50
+    scripted_clock(monkeypatch, noisy + [2.0] * 1000)
+    rank = measured(single(timed_steps=1000, warmup_steps=0, precision=0.03))
+    assert rank.timed_steps == len(rank.timed.step_seconds) == len(rank.timed.losses) == 160
+    assert rank.timed.step_seconds == tuple(noisy + [2.0] * 60)
+    assert rank.timed.seconds == pytest.approx(320.0)
+    assert rank.timed.samples == 160 * 4
+    batches = GlobalBatchSampler(SYNTHETIC_SAMPLES, 4, first=0, count=4, seed=0).batches(0, 160)
+    assert rank.sample_checksum == tensors_checksum(batches)
+
+
+def test_the_window_without_synchronization_takes_as_many_steps_as_the_timed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scripted_clock(monkeypatch, [2.0] * 1000)
+    rank = measured(dp(2, timed_steps=300, precision=0.01))
+    assert rank.timed_steps == 100
+    assert rank.without_sync is not None
+    assert len(rank.without_sync.step_seconds) == 100
+    assert rank.reduced_bytes_per_step == 40
+
+
+@pytest.mark.parametrize("most", [7, 110])
+def test_a_window_that_is_never_precise_takes_all_its_steps(most: int) -> None:
+    rank = measured(single(timed_steps=most, precision=1e-12))
+    assert rank.timed_steps == most
+
+
+def test_floating_point_operations_are_counted_once_in_a_sweep() -> None:
+    """Linear 4→2 without a gradient of its input: 2·8 forward and 2·8 for the weights."""
+    first, second = (measure(single(repetition=number), None, 0) for number in (0, 1))
+    assert first.flops_per_item == 32.0
+    assert second.flops_per_item is None
+
+
+def test_a_trace_without_a_folder_is_refused() -> None:
+    with pytest.raises(UsageError, match="no folder to write the traces to"):
+        measure(single(trace_steps=1), None, 0)
 
 
 class Doubles(Plain):

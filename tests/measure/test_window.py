@@ -14,7 +14,7 @@ import torch
 
 from dpbench.measure import window
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.window import Timing, time_steps
+from dpbench.measure.window import Timing, joined, time_steps
 
 CPU = torch.device("cpu")
 ALONE = RankGroup(size=1, control=None)
@@ -40,7 +40,7 @@ def collections() -> Iterator[list[str]]:
 @pytest.mark.parametrize(("first", "count"), [(0, 1), (0, 5), (7, 3)])
 def test_every_step_is_called_once_with_its_number(first: int, count: int) -> None:
     calls: list[int] = []
-    timing = time_steps(calls.append, first, count, CPU, ALONE)
+    timing = time_steps(calls.append, range(first, first + count), CPU, ALONE)
     assert calls == list(range(first, first + count))
     assert len(timing.step_seconds) == count
 
@@ -48,21 +48,26 @@ def test_every_step_is_called_once_with_its_number(first: int, count: int) -> No
 def test_a_window_is_read_off_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 10.5, 11.5, 13.5])
     monkeypatch.setattr(window, "perf_counter", lambda: next(clock))
-    assert time_steps(no_step, 0, 3, CPU, ALONE) == Timing(10.0, 3.5, (0.5, 1.0, 2.0))
+    assert time_steps(no_step, range(3), CPU, ALONE) == Timing(10.0, 3.5, (0.5, 1.0, 2.0))
     assert list(clock) == []  # the clock is read at the ends of steps and nowhere else
 
 
 def test_steps_are_contiguous() -> None:
-    timing = time_steps(lambda number: time.sleep(0.001), 0, 20, CPU, ALONE)
+    timing = time_steps(lambda number: time.sleep(0.001), range(20), CPU, ALONE)
     assert all(seconds >= 0.001 for seconds in timing.step_seconds)
     assert math.isclose(sum(timing.step_seconds), timing.seconds, rel_tol=1e-9)
 
 
 def test_a_window_starts_at_the_step_and_ends_with_the_last() -> None:
     before = time.perf_counter()
-    timing = time_steps(no_step, 0, 3, CPU, ALONE)
+    timing = time_steps(no_step, range(3), CPU, ALONE)
     after = time.perf_counter()
     assert before <= timing.start_seconds <= timing.start_seconds + timing.seconds <= after
+
+
+def test_segments_are_joined_without_what_lay_between_them() -> None:
+    segments = [Timing(10.0, 3.0, (1.0, 2.0)), Timing(20.0, 4.0, (4.0,))]
+    assert joined(segments) == Timing(10.0, 7.0, (1.0, 2.0, 4.0))
 
 
 def test_garbage_is_collected_before_the_window_and_not_in_it(collections: list[str]) -> None:
@@ -74,7 +79,7 @@ def test_garbage_is_collected_before_the_window_and_not_in_it(collections: list[
         enabled.append(gc.isenabled())
         assert [[number] for _ in range(10 * gc.get_threshold()[0])]  # would set off several
 
-    time_steps(step, 0, 3, CPU, ALONE)
+    time_steps(step, range(3), CPU, ALONE)
     assert before_steps == [["start", "stop"]] * 3
     assert enabled == [False] * 3
     assert gc.isenabled()
@@ -85,12 +90,12 @@ def test_garbage_collection_is_back_on_after_a_step_that_raises() -> None:
         raise ValueError("broken step")
 
     with pytest.raises(ValueError, match="broken step"):
-        time_steps(step, 0, 3, CPU, ALONE)
+        time_steps(step, range(3), CPU, ALONE)
     assert gc.isenabled()
 
 
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    time_steps(no_step, 0, 3, CPU, ALONE)
+    time_steps(no_step, range(3), CPU, ALONE)
     assert capfd.readouterr() == ("", "")
 
 
@@ -115,7 +120,7 @@ def test_a_slow_rank_shows_in_its_own_window_only() -> None:
         def step(number: int) -> None:
             time.sleep(0.02 if rank == 1 else 0.0)
 
-        timings[rank] = time_steps(step, 0, 5, CPU, groups[rank])  # type: ignore[arg-type]
+        timings[rank] = time_steps(step, range(5), CPU, groups[rank])  # type: ignore[arg-type]
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in (0, 1)]
     for thread in threads:

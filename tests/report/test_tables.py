@@ -17,7 +17,7 @@ from dpbench.errors import UnknownName
 from dpbench.report.columns import COLUMNS, DEFAULT_COLUMNS
 from dpbench.report.formats import FORMATS
 from dpbench.report.tables import render
-from tests.analysis.builders import run, trial
+from tests.analysis.builders import rank, record, run, trial, window
 from tests.report.sample import sample_records
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -85,6 +85,22 @@ def test_every_format_renders(name: str) -> None:
     assert "torch-ddp" in render(rows, format=name).text
     assert "torch-ddp" not in render((), format=name).text
     assert "gloo" in render(rows, format=name, columns="seed").text
+
+
+def test_outliers_and_windows_too_short_to_judge_are_told_below() -> None:
+    steps = [0.099, 0.1, 0.101] * 4 + [0.41]
+    spec = trial(timed_steps=len(steps))
+    below = render(summarize([record(spec, [rank(0, window(steps, 416))])])).text
+    text = " ".join(below.split())
+    assert "ddp/gloo ×1, batch 32: 1 of 13, up to 4.1 × the median" in text
+    assert "fewer than 40 timed steps cannot tell" in text
+    columns = "outliers,steady,step_seconds_p99,rank_skew,slowest_rank"
+    rows = render(summarize(sample_records()), columns=columns).text.splitlines()
+    assert rows[0].split("  ")[0] == "Outliers"
+    one, two = rows[2].split(), rows[4].split()
+    assert one[:4] == ["0", "of", "150", "steady"]
+    assert one[-2:] == ["–", "–"]
+    assert two[-1] in ("0", "1")
 
 
 def test_markup_has_its_notes_aside() -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -64,6 +65,7 @@ class DataParallel(nn.Module):
         TypeError, ValueError: a device that cannot be used, CPU and CUDA devices together, a
             module that is not on the first device, or another argument out of its range; the
             message has the value.
+        RuntimeError: this process is one of several ranks, whose replicas would train apart.
     """
 
     module: nn.Module
@@ -83,6 +85,7 @@ class DataParallel(nn.Module):
     ) -> None:
         super().__init__()
         _check_arguments(module, dim, loss_reduction, loss_key, {"cache": cache, "move": move})
+        _check_only_process()
         self.devices = parse_devices(device_ids)
         check_one_kind(self.devices)
         self.output_device = _parse_output_device(output_device, self.devices[0])
@@ -256,6 +259,15 @@ class DataParallel(nn.Module):
                     stacklevel=6,
                 )
                 return
+
+
+def _check_only_process() -> None:
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        raise RuntimeError(
+            f"DataParallel drives all replicas from one process, but this is rank {dist.get_rank()}"
+            f" of {dist.get_world_size()}: the ranks would train apart, without a word to each "
+            "other; use DistributedDataParallel in each, or DataParallel in a single process"
+        )
 
 
 def _check_arguments(

@@ -690,3 +690,14 @@ def test_the_repr_names_devices_and_dimension() -> None:
     wrapper = parallel(perceptron(), 2, dim=1, cache=False)
     assert "devices=[cpu, cpu], output_device=cpu, dim=1, cache=False" in repr(wrapper)
     assert "output_device=none" in repr(parallel(perceptron(), 2, output_device="none"))
+
+
+def test_one_of_several_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their replicas would train apart, and nobody would notice."""
+    answers = {"is_initialized": True, "get_world_size": 2, "get_rank": 1}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.distributed, name, lambda answer=answer: answer)
+    with pytest.raises(RuntimeError, match=r"rank 1 of 2.*use DistributedDataParallel"):
+        DataParallel(nn.Linear(2, 2), ["cpu", "cpu"])
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    DataParallel(nn.Linear(2, 2), ["cpu", "cpu"])

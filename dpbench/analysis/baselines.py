@@ -1,0 +1,98 @@
+"""Speedups of a sweep: which configuration is compared with which, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dpbench.analysis import throughput
+from dpbench.analysis.configuration import ConfigurationSummary, with_note
+from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean, paired_ratio
+from dpbench.analysis.scaling import BASELINE, efficiency, speedup
+from dpbench.environment import comparable
+from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speed:
+    """The trusted speed of a configuration and where it was measured."""
+
+    throughput: LogMean
+    by_repetition: Mapping[int, float]
+    """Items per second of each repetition."""
+    environments: frozenset[str]
+
+    @classmethod
+    def of(cls, usable: Sequence[TrialRecord]) -> Speed:
+        return cls(
+            throughput=throughput.throughput_mean(usable),
+            by_repetition={r.trial.repetition: throughput.throughput(r) for r in usable},
+            environments=frozenset(comparable(record.environment_id) for record in usable),
+        )
+
+
+def with_scaling(
+    row: ConfigurationSummary, spec: TrialSpec, speeds: Mapping[TrialSpec, Speed]
+) -> ConfigurationSummary:
+    """Adds speedup and efficiency, or a note that says which baseline is missing."""
+    if (own := speeds.get(spec)) is None:
+        return row
+    relative = _baseline(spec, spec.implementation, spec.backend)
+    absolute = replace(_baseline(spec, "single", "none"), sync_every=1)
+    gain, notes = _against(relative, spec, own, speeds, row.label)
+    absolute_gain, absolute_notes = _against(absolute, spec, own, speeds, row.label)
+    if gain is None:
+        notes.append(
+            f"{row.label}: no speedup, because {relative.label} on the same devices "
+            "has no completed run"
+        )
+    row = replace(
+        row,
+        speedup=gain,
+        absolute_speedup=absolute_gain,
+        efficiency=None if gain is None else efficiency(gain, spec.group_size),
+    )
+    return with_note(row, *dict.fromkeys([*notes, *absolute_notes]))
+
+
+def _baseline(spec: TrialSpec, implementation: str, backend: str) -> TrialSpec:
+    """The same work on the first replica alone."""
+    return replace(
+        spec,
+        implementation=implementation,
+        backend=backend,
+        group_size=1,
+        devices=spec.devices[:1],
+    )
+
+
+def _against(
+    baseline: TrialSpec,
+    spec: TrialSpec,
+    own: Speed,
+    speeds: Mapping[TrialSpec, Speed],
+    label: str,
+) -> tuple[Estimate | None, list[str]]:
+    if baseline == spec:
+        return BASELINE, []
+    if (base := speeds.get(baseline)) is None:
+        return None, []
+    notes = []
+    if base.environments != own.environments:
+        notes.append(
+            f"{label}: compared with {baseline.label} from another environment "
+            f"({', '.join(sorted(base.environments))})"
+        )
+    return _gain(base, own), notes
+
+
+def _gain(base: Speed, own: Speed) -> Estimate:
+    """Paired by pass of the palindrome where both sides have the same ones, and enough of them."""
+    passes = sorted(own.by_repetition)
+    if len(passes) < FEWEST_PAIRS or base.by_repetition.keys() != own.by_repetition.keys():
+        return speedup(base.throughput, own.throughput)
+    return paired_ratio(
+        [own.by_repetition[number] for number in passes],
+        [base.by_repetition[number] for number in passes],
+    )

@@ -1,0 +1,33 @@
+"""Comparisons as plain values under stable keys: what JSON and CSV hold."""
+
+from __future__ import annotations
+
+from dpbench.analysis.comparison import Comparison
+from dpbench.analysis.estimate import Estimate
+
+Plain = str | int | float | bool | None
+
+
+def to_row(row: Comparison) -> dict[str, Plain]:
+    """One comparison; the keys never change meaning, None is what there were too few runs for."""
+    return {
+        "configuration": row.label,
+        "metric": row.metric,
+        "unit": row.unit,
+        **_with_ends("baseline", row.baseline),
+        **_with_ends("candidate", row.candidate),
+        **_with_ends("slowdown", row.slowdown),
+        "p_value": row.p_value,
+        "p_value_corrected": row.p_value_corrected,
+        "repetitions": row.slowdown.sample_size if row.slowdown else None,
+        "paired": row.paired,
+        "minimum_detectable_effect": row.minimum_detectable_effect,
+        "outcome": row.outcome,
+        "reason": row.reason,
+    }
+
+
+def _with_ends(key: str, estimate: Estimate | None) -> dict[str, Plain]:
+    if estimate is None:
+        return {key: None, f"{key}_low": None, f"{key}_high": None}
+    return {key: estimate.value, f"{key}_low": estimate.low, f"{key}_high": estimate.high}

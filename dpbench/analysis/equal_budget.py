@@ -1,0 +1,67 @@
+"""Losses of several configurations after the same samples, and after the same seconds.
+
+What a faster implementation has gained when the time is up, and what a larger global batch has
+lost when the data is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.loss_agreement import loss_mean
+from dpbench.analysis.loss_curve import Floats, LossCurve, loss_curve
+from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
+
+Budget = Literal["samples", "seconds"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EqualBudget:
+    """The largest budget that every run of every configuration reached, and the losses at it."""
+
+    budget: Budget
+    amount: float
+    """Samples of all replicas, or seconds, since the timed window opened."""
+    losses: Mapping[TrialSpec, Estimate | None]
+    """Smoothed; None where the first block ended later than `amount`."""
+
+
+def losses_at_equal_budget(
+    configurations: Mapping[TrialSpec, Sequence[TrialRecord]], budget: Budget
+) -> EqualBudget | None:
+    """Compares the measured repetitions of configurations of one workload.
+
+    A configuration without losses is left out; None if fewer than two are left.
+    """
+    curves = {
+        spec: found
+        for spec, records in configurations.items()
+        if (found := [curve for curve in map(loss_curve, records) if curve is not None])
+    }
+    if len(curves) < 2:
+        return None
+    amount = min(float(_axis(curve, budget)[-1]) for runs in curves.values() for curve in runs)
+    return EqualBudget(
+        budget=budget,
+        amount=amount,
+        losses={spec: _loss_at(runs, budget, amount) for spec, runs in curves.items()},
+    )
+
+
+def _axis(curve: LossCurve, budget: Budget) -> Floats:
+    return curve.samples if budget == "samples" else curve.seconds
+
+
+def _loss_at(curves: Sequence[LossCurve], budget: Budget, amount: float) -> Estimate | None:
+    if any(_axis(curve, budget)[0] > amount for curve in curves):
+        return None
+    values = [float(np.interp(amount, _axis(curve, budget), curve.losses)) for curve in curves]
+    if budget == "seconds":  # speeds differ between repetitions that follow the same curve
+        return loss_mean(values)
+    return loss_mean(values, [curve.losses.tolist() for curve in curves])

@@ -1,0 +1,91 @@
+"""Floating-point operations per second that a configuration reached, and out of how many.
+
+achieved FLOP/s = FLOPs per item × items per second
+MFU             = achieved FLOP/s ÷ sum of the peaks of the GPUs that it ran on
+
+MFU is model FLOPs utilisation (Chowdhery et al., "PaLM", 2022, arXiv:2204.02311, appendix B): only
+operations that the mathematics needs count. The peak is that of float32 on the vector units, which
+torch's matrix products use by default; convolutions use TF32 by default from Ampere on, so that
+a model of convolutions may exceed it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.environment import Environment
+from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
+
+TABLE = "peak_flops.toml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Utilisation:
+    """What a configuration's devices computed, and which part of what they could."""
+
+    achieved: Estimate
+    """FLOP/s of all replicas together."""
+    mfu: Estimate | None
+    note: str
+    """The peak and where it is from, or why there is none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peak:
+    """The most that a device can do in float32."""
+
+    flops_per_second: float
+    source: str
+
+
+def utilisation(
+    records: Sequence[TrialRecord], throughput: Estimate, environment: Environment
+) -> Utilisation | None:
+    """From the repetitions of a configuration and their throughput in items per second.
+
+    None if no repetition's operations were counted.
+    """
+    counted = [r.flops_per_item for r in records if r.flops_per_item is not None]
+    if not counted:
+        return None
+    achieved = throughput.scaled(counted[0], unit="FLOP/s")
+    peaks = []
+    for name in _device_names(records[0].trial, environment):
+        if (peak := peak_of(name)) is None:
+            note = f"no MFU: the peak of {name} is not in the table of {_table()['dated']}"
+            return Utilisation(achieved=achieved, mfu=None, note=note)
+        peaks.append(peak)
+    total = sum(peak.flops_per_second for peak in peaks)
+    sources = "; ".join(dict.fromkeys(peak.source for peak in peaks))
+    return Utilisation(
+        achieved=achieved,
+        mfu=achieved.scaled(1 / total, unit="of peak"),
+        note=f"MFU: of {total / 1e12:,.1f} TFLOP/s in float32 without tensor cores ({sources})",
+    )
+
+
+def peak_of(name: str) -> Peak | None:
+    """The peak of a GPU by the whole of its driver's name; None if it is not in the table."""
+    for gpu in _table()["gpu"]:
+        if re.fullmatch(gpu["name"], name):
+            return Peak(flops_per_second=gpu["float32"], source=gpu["source"])
+    return None
+
+
+def _device_names(trial: TrialSpec, environment: Environment) -> list[str]:
+    """Of each distinct device; replicas that share one share its peak."""
+    gpus = {f"cuda:{gpu.index}": gpu.name for gpu in environment.accelerators}
+    return [gpus.get(device, environment.cpu) for device in dict.fromkeys(trial.devices)]
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath(TABLE).read_text(encoding="utf-8"))

@@ -1,0 +1,140 @@
+"""What someone who knows the field would say on seeing these records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dpbench import units
+from dpbench.analysis.throughput import is_measured
+from dpbench.environment import Environment
+from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
+
+HintKind = Literal["nccl", "unlike gpus", "uneven shards"]
+
+NCCL_GPUS = 4
+"""GPUs from which gloo, which stages gradients through the host, is said to be the wrong choice."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hint:
+    """One remark on some configurations, and the number that it rests on."""
+
+    kind: HintKind
+    value: float | None
+    """None: not measured."""
+    unit: str
+    text: str
+
+
+def hints(
+    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
+) -> tuple[Hint, ...]:
+    """Says what is worth a change or a second look, and nothing that was done already."""
+    groups: dict[TrialSpec, list[TrialRecord]] = {}
+    for record in records:
+        if is_measured(record) and len(record.ranks) == record.trial.process_count:
+            groups.setdefault(record.trial.configuration, []).append(record)
+    return (
+        *_try_nccl(groups, records, environments),
+        *(h for spec, group in groups.items() for h in _unlike_gpus(spec, group, environments)),
+        *(
+            _uneven_shards(sizes)
+            for sizes in dict.fromkeys(s.replica_batch_sizes for s in groups)
+            if len(set(sizes)) > 1
+        ),
+    )
+
+
+def _try_nccl(
+    groups: Mapping[TrialSpec, Sequence[TrialRecord]],
+    records: Sequence[TrialRecord],
+    environments: Mapping[str, Environment],
+) -> list[Hint]:
+    """For gloo on many GPUs, unless nccl was tried, with or without success."""
+    if any(record.trial.backend == "nccl" for record in records):
+        return []
+    sizes = [
+        len(set(spec.devices))
+        for spec, group in groups.items()
+        if spec.backend == "gloo"
+        and spec.devices[0] != "cpu"
+        and any(_has_cuda(record, environments) for record in group)
+    ]
+    most = max(sizes, default=0)
+    if most < NCCL_GPUS:
+        return []
+    text = (
+        f"gloo stages the gradients of {most} GPUs through the host; nccl sends them from GPU to "
+        "GPU: add --backends gloo,nccl"
+    )
+    return [Hint(kind="nccl", value=most, unit="GPUs", text=text)]
+
+
+def _has_cuda(record: TrialRecord, environments: Mapping[str, Environment]) -> bool:
+    environment = environments.get(record.environment_id)
+    return environment is not None and environment.cuda is not None
+
+
+def _unlike_gpus(
+    spec: TrialSpec, group: Sequence[TrialRecord], environments: Mapping[str, Environment]
+) -> list[Hint]:
+    names = list(dict.fromkeys(n for record in group for n in _gpu_names(record, environments)))
+    if len(names) < 2:
+        return []
+    text = f"{spec.label}: its GPUs differ ({', '.join(names)}); all wait for the slowest"
+    ratio = None
+    if spec.process_count > 1:
+        slowest, ratio = _slowest_rank(group)
+        text += (
+            f", rank {slowest} on {spec.devices[slowest]}, whose step takes {ratio:.2f} × the mean "
+            f"over ranks ({_which_steps(group)}; median of "
+            f"{units.counted(len(group), 'repetition')})"
+        )
+    return [Hint(kind="unlike gpus", value=ratio, unit="slowest ÷ mean step", text=text)]
+
+
+def _gpu_names(record: TrialRecord, environments: Mapping[str, Environment]) -> list[str]:
+    """The models of the GPUs that the trial ran on, in the order of its replicas."""
+    environment = environments.get(record.environment_id)
+    models = (
+        {} if environment is None else {gpu.index: gpu.name for gpu in environment.accelerators}
+    )
+    used = [device.partition(":") for device in record.trial.devices]
+    indices = [int(index) for kind, _, index in used if kind == "cuda" and index]
+    return [models[index] for index in indices if index in models]
+
+
+def _slowest_rank(group: Sequence[TrialRecord]) -> tuple[int, float]:
+    """The rank with the longest mean step, and that step ÷ the mean over ranks (median over
+    repetitions). Without synchronization where that was timed: with it, all wait for each other."""
+    windows = [[rank.without_sync or rank.timed for rank in record.ranks] for record in group]
+    steps = np.array([[w.seconds / len(w.step_seconds) for w in row] for row in windows])
+    ratios = np.median(steps / steps.mean(axis=1, keepdims=True), axis=0)
+    return int(ratios.argmax()), float(ratios.max())
+
+
+def _which_steps(group: Sequence[TrialRecord]) -> str:
+    timed = all(rank.without_sync is not None for record in group for rank in record.ranks)
+    return "without synchronization" if timed else "with synchronization, which hides most of it"
+
+
+def _uneven_shards(sizes: tuple[int, ...]) -> Hint:
+    largest, total = max(sizes), sum(sizes)
+    excess = largest * len(sizes) / total
+    taken = Counter(sizes)
+    shares = " and ".join(
+        f"{count} take{'s' if count == 1 else ''} {size}"
+        for size, count in sorted(taken.items(), reverse=True)
+    )
+    text = (
+        f"of {len(sizes)} replicas, {shares} samples of a global batch of {total}: gradients are "
+        f"weighted by samples, but all replicas wait for the largest shard ({excess:.2f} × the "
+        "mean)"
+    )
+    return Hint(kind="uneven shards", value=excess, unit="largest ÷ mean shard", text=text)

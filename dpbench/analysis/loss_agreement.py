@@ -1,0 +1,186 @@
+"""Whether runs that should follow the same loss curve do.
+
+With SGD at a fixed global batch, the gradient of a step is the mean over the same samples, however
+many replicas share them and whoever reduces it. So the losses may differ by rounding only. Dropout
+and batch normalisation break that between group sizes, as each replica draws masks and takes
+statistics of its own; between implementations with the same shards nothing does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dpbench import units
+from dpbench.analysis.convergence import is_finite, losses
+from dpbench.analysis.estimate import Estimate, mean
+from dpbench.records import TrialRecord
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+
+STEPS = 50
+"""Rounding grows with every step; by then a wrong scale or a lost shard has long shown."""
+TOLERANCE = 1e-3
+"""Relative. Float32 leaves 2e-7 (mlp) to 3e-6 (transformer) after 50 steps between 1 and 2
+replicas; the rest is room for deeper models, more replicas and other kernels."""
+NAMED = 4
+"""Configurations that a note names; the rest are counted."""
+
+Among = Literal["all", "group sizes", "implementations"]
+"""What differs between the runs: anything, or how a global batch is split, or only who reduces."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossAgreement:
+    """The comparison of runs that consumed the same samples in the same order."""
+
+    labels: tuple[str, ...]
+    among: Among
+    global_batch_size: int
+    steps: int
+    """Timed steps compared."""
+    max_relative_difference: float
+    """Over steps, (largest - smallest loss) ÷ mean loss."""
+    tolerance: float = TOLERANCE
+
+    @property
+    def agrees(self) -> bool:
+        return self.max_relative_difference <= self.tolerance
+
+
+def loss_agreements(records: Sequence[TrialRecord]) -> tuple[LossAgreement, ...]:
+    """One for each global batch on which several configurations trained.
+
+    If they disagree, there is also one for each way of splitting the batch that several of them
+    share: it tells a wrong reduction from a model that is random or sees its shard as a whole.
+    """
+    found = []
+    for group in _groups(filter(_is_comparable, records), _work).values():
+        whole = _agreement(group, "all")
+        if whole is None:
+            continue
+        if whole.agrees:
+            found.append(whole)
+            continue
+        splits = _groups(group, _split)
+        parts = [_agreement(part, "implementations") for part in splits.values()]
+        if len(splits) > 1 and (across := _agreement(group, "group sizes")):
+            found.append(across)
+        found += [part for part in parts if part is not None]
+    return tuple(found)
+
+
+def max_relative_difference(curves: Sequence[Sequence[float]]) -> float:
+    """Over the first steps that all curves have: (largest - smallest) ÷ |mean| of a step.
+
+    Infinite where one curve is zero or not finite and another is not.
+    """
+    steps = min(STEPS, *map(len, curves))
+    table = np.array([curve[:steps] for curve in curves], dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        spread = table.max(axis=0) - table.min(axis=0)
+        relative = spread / np.abs(table.mean(axis=0))
+    relative[spread == 0] = 0.0
+    relative[np.isnan(relative)] = np.inf
+    return float(relative.max(initial=0.0))
+
+
+def are_one_sample(curves: Sequence[Sequence[float]]) -> bool:
+    """Tells whether runs follow the same curve, as repetitions with the same seed do.
+
+    Their spread is rounding: it says nothing of what another seed would give.
+    """
+    return max_relative_difference(curves) <= TOLERANCE
+
+
+def loss_mean(
+    values: Sequence[float],
+    curves: Sequence[Sequence[float]] | None = None,
+    *,
+    unit: str = "loss",
+) -> Estimate:
+    """The mean of a value per run, with an interval only if the runs are different samples.
+
+    Whether they are is seen from their loss curves, or else from the values themselves.
+    """
+    shown = curves or [[value] for value in values]
+    if len(values) > 1 and are_one_sample(shown):
+        return mean([sum(values) / len(values)], unit=unit)
+    return mean(values, unit=unit)
+
+
+def agreement_note(agreement: LossAgreement) -> str:
+    """The check as one line below a table."""
+    difference = agreement.max_relative_difference
+    where = f"at global batch {agreement.global_batch_size:,}"
+    steps = f"over their first {units.counted(agreement.steps, 'timed step')}"
+    who = f"the losses of {_named(agreement.labels)}"
+    if agreement.agrees:
+        how = f"agree to {difference:.0e}" if difference else "are equal"
+        return f"{who} {how} {steps} {where}, as they should"
+    differ = f"differ by up to {_percent(difference)} {steps} {where}"
+    tolerance = f"tolerance {_percent(agreement.tolerance)}"
+    if agreement.among == "implementations":
+        return f"{who} {differ} ({tolerance}) although they split it alike: a reduction is wrong"
+    return (
+        f"{who} {differ} between group sizes or processes ({tolerance}): expected of dropout and "
+        "batch normalisation, which see one replica's samples; an error in models without them"
+    )
+
+
+def _percent(part: float) -> str:
+    percent = 100 * part
+    return f"{percent:.2g} %" if percent < 10 else f"{percent:.0f} %"
+
+
+def _named(labels: Sequence[str]) -> str:
+    if len(labels) <= NAMED:
+        return "; ".join(labels)
+    more = units.counted(len(labels) - NAMED + 1, "more configuration")
+    return f"{'; '.join(labels[: NAMED - 1])}; and {more}"
+
+
+def _is_comparable(record: TrialRecord) -> bool:
+    """SGD, on gradients of the whole global batch; Adam magnifies the rounding of small ones."""
+    trial = record.trial
+    traits = IMPLEMENTATIONS[trial.implementation]
+    together = trial.group_size == 1 or traits.communicates
+    sgd = trial.workload.optimizer == "sgd"
+    curve = losses(record)
+    return sgd and together and not traits.averages_parameters and bool(curve) and is_finite(curve)
+
+
+def _work(trial: TrialSpec) -> Hashable:
+    """What has to be equal for losses to be equal."""
+    steps = (trial.warmup_steps, trial.accumulation_steps)
+    return (trial.workload, trial.global_batch_size, *steps)
+
+
+def _split(trial: TrialSpec) -> Hashable:
+    """What has to be equal for each process to draw the same masks for the same samples."""
+    return (trial.group_size, trial.process_count)
+
+
+def _groups(
+    records: Iterable[TrialRecord], key: Callable[[TrialSpec], Hashable]
+) -> Mapping[Hashable, list[TrialRecord]]:
+    groups: dict[Hashable, list[TrialRecord]] = {}
+    for record in records:
+        groups.setdefault(key(record.trial), []).append(record)
+    return groups
+
+
+def _agreement(records: Sequence[TrialRecord], among: Among) -> LossAgreement | None:
+    labels = tuple(dict.fromkeys(record.trial.label for record in records))
+    if len(labels) < 2:
+        return None
+    curves = [losses(record) for record in records]
+    return LossAgreement(
+        labels=labels,
+        among=among,
+        global_batch_size=records[0].trial.global_batch_size,
+        steps=min(STEPS, *map(len, curves)),
+        max_relative_difference=max_relative_difference(curves),
+    )

@@ -1,0 +1,77 @@
+"""The losses of a run as a smooth curve over samples and seconds.
+
+Blocks of about 1 % of the steps, each with its median, so that a single bad batch moves nothing;
+then a trailing mean, which takes the noise between batches down and is late by two blocks. Samples
+and seconds count from the opening of the timed window: warmup, equal in all trials of a sweep,
+is not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbench.analysis.convergence import is_finite, losses
+from dpbench.errors import StoreError
+from dpbench.records import TrialRecord
+
+Floats = NDArray[np.float64]
+
+BLOCKS = 100
+TRAILING_BLOCKS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LossCurve:
+    """Arrays of shape (blocks,): what had been consumed at the end of each block."""
+
+    losses: Floats
+    """Smoothed."""
+    samples: Floats
+    """Of all ranks."""
+    seconds: Floats
+    """Of the slowest rank."""
+
+
+def loss_curve(record: TrialRecord) -> LossCurve | None:
+    """The curve of a measured run; None without losses, or if any is not finite.
+
+    Raises StoreError if there are not as many losses as steps.
+    """
+    per_step = losses(record)
+    if not per_step or not is_finite(per_step):
+        return None
+    slowest = max((rank.timed for rank in record.ranks), key=lambda window: window.seconds)
+    steps = len(slowest.step_seconds)
+    if len(per_step) != steps:
+        raise StoreError(
+            f"trial {record.trial.trial_id} ({record.trial.label}): got {len(per_step)} losses "
+            f"for {steps} timed steps, expected one each"
+        )
+    samples_per_step = np.float64(sum(rank.timed.samples for rank in record.ranks) / steps)
+    length = max(1, steps // BLOCKS)
+    medians = block_medians(per_step, length)
+    ends = length * np.arange(1, len(medians) + 1)
+    return LossCurve(
+        losses=_trailing_mean(medians),
+        samples=ends * samples_per_step,
+        seconds=np.cumsum(slowest.step_seconds)[ends - 1],
+    )
+
+
+def block_medians(per_step: Sequence[float], length: int) -> Floats:
+    """Medians of consecutive blocks of `length` steps; an incomplete last block is left out."""
+    count = len(per_step) // length
+    blocks = np.asarray(per_step[: count * length], dtype=np.float64).reshape(count, length)
+    medians: Floats = np.median(blocks, axis=1)
+    return medians
+
+
+def _trailing_mean(values: Floats) -> Floats:
+    """Of each value and the four before it; the first values have fewer before them."""
+    return np.array(
+        [values[max(0, i - TRAILING_BLOCKS) : i].mean() for i in range(1, len(values) + 1)]
+    )

@@ -1,0 +1,109 @@
+"""The gradient noise scale: the batch size from which more samples a step stop paying.
+
+B_simple = tr(Sigma) / |G|², with the true gradient G and the covariance Sigma of the gradients of
+single samples: McCandlish, Kaplan, Amodei et al., "An empirical model of large-batch training"
+(2018), appendix A. The squared norm of the mean gradient of b samples is |G|² + tr(Sigma) / b on
+average, so two sizes of batch tell both. A rank's shard and the global batch are such a pair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbench.analysis.estimate import Estimate, t_quantile
+from dpbench.records import GradientNorms, TrialRecord
+
+Floats = NDArray[np.float64]
+
+FEWEST_BATCHES = 5
+"""Global batches below which an interval would rest on next to nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseScale:
+    """B_simple in samples, or why there is none."""
+
+    samples: Estimate | None
+    reason: str | None = None
+
+
+def noise_scale(records: Sequence[TrialRecord]) -> NoiseScale | None:
+    """Over the repetitions of a configuration; None where no gradient norms were measured.
+
+    Repetitions see the same global batches, so each batch counts once, at the mean of its norms,
+    and the interval is that of the batches.
+    """
+    measured = [norms for record in records if (norms := _norms(record)) is not None]
+    if not measured:
+        return None
+    traces, squares = np.mean([covariance_and_square(norms) for norms in measured], axis=0)
+    if (reason := _reason_for_none(traces, squares)) is not None:
+        return NoiseScale(samples=None, reason=reason)
+    interval = ratio_of_means(traces, squares)
+    if interval is None:
+        reason = f"{len(traces)} global batches leave the gradient in its noise"
+        return NoiseScale(samples=None, reason=f"{reason}; raise --noise-scale")
+    low, high = interval
+    estimate = Estimate(
+        value=float(traces.mean() / squares.mean()),
+        low=max(low, 0.0),  # there is no negative variance, so the interval ends there
+        high=high,
+        unit=records[0].item,
+        sample_size=len(traces),
+        basis="step batches",
+    )
+    return NoiseScale(samples=estimate)
+
+
+def _reason_for_none(traces: Floats, squares: Floats) -> str | None:
+    if (count := len(traces)) < FEWEST_BATCHES:
+        return f"--noise-scale got {count} global batches, expected at least {FEWEST_BATCHES}"
+    if not np.isfinite([traces, squares]).all():
+        return "gradients are not finite"
+    if traces.mean() <= 0:
+        return "the gradients of the ranks do not differ by more than rounding"
+    return None
+
+
+def covariance_and_square(ranks: Sequence[GradientNorms]) -> Floats:
+    """Unbiased estimates of tr(Sigma) and |G|² from each global batch, of shape (2, batches).
+
+    With b = samples per rank and B of all ranks: tr(Sigma) from (mean|g_i|² - |g|²) ÷ (1/b - 1/B),
+    |G|² from (B|g|² - b mean|g_i|²) ÷ (B - b). Means over ranks are weighted by samples; then b
+    is the plain mean of uneven shards.
+    """
+    large = float(ranks[0].global_samples)
+    small = large / len(ranks)
+    weights = np.array([norms.local_samples for norms in ranks]) / large
+    local = weights @ np.array([norms.local_squared for norms in ranks], dtype=np.float64)
+    whole = np.array(ranks[0].global_squared, dtype=np.float64)
+    trace = (local - whole) / (1 / small - 1 / large)
+    square = (large * whole - small * local) / (large - small)
+    return np.stack([trace, square])
+
+
+def ratio_of_means(numerators: Floats, denominators: Floats) -> tuple[float, float] | None:
+    """Fieller's interval of mean(numerators) ÷ mean(denominators), measured in pairs.
+
+    None if the interval of the denominator's mean reaches zero: then the ratio's has no end.
+    Fieller, "Some problems in interval estimation" (1954).
+    """
+    count = len(numerators)
+    x, y = float(numerators.mean()), float(denominators.mean())
+    covariance = np.cov(numerators, denominators) / count * t_quantile(count - 1) ** 2
+    a, b, c = y * y - covariance[1, 1], x * y - covariance[0, 1], x * x - covariance[0, 0]
+    if y <= 0 or a <= 0:
+        return None
+    reach = math.sqrt(max(b * b - a * c, 0.0))  # never negative but for rounding
+    return float((b - reach) / a), float((b + reach) / a)
+
+
+def _norms(record: TrialRecord) -> list[GradientNorms] | None:
+    """Of every rank, or None: with one missing, the mean over ranks is unknown."""
+    norms = [rank.gradient_norms for rank in record.ranks if rank.gradient_norms is not None]
+    return norms if len(norms) == len(record.ranks) > 1 else None

@@ -1,0 +1,126 @@
+"""What the single steps of timed windows say beyond their mean. Diagnosis: nothing is dropped.
+
+Every statistic is computed for many windows of equal length at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbench.analysis.steady_state import WORST_FIRST, Floats, SteadyState, Verdict, steady_states
+from dpbench.analysis.throughput import Seconds, batch_means
+
+OUTLIER_DEVIATIONS = 14.826
+"""Median absolute deviations above the median from which a step is an outlier: ten standard
+deviations of normal noise, as in hyperfine."""
+CLOCK_SECONDS = 1e-9
+ROUNDING = 1e-12
+"""Values whose spread is this much smaller than they are differ by the rounding of sums."""
+LARGEST_CHUNK = 1 << 20
+"""Steps that are worked on at once, so that memory does not grow with the number of trials."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepStatistics:
+    """One timed window; None where too few or only equal steps leave a statistic undefined."""
+
+    steady: SteadyState
+    outliers: int
+    slowest_outlier: float | None
+    """Seconds of the slowest ÷ median step; None without outliers."""
+    autocorrelation: float | None
+    """First-order, of the steps."""
+    batch_autocorrelation: float | None
+    """First-order, of the batch means that a single repetition has its interval from."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepSummary:
+    """All timed steps of a configuration's repetitions together."""
+
+    count: int
+    p50_seconds: float
+    p95_seconds: float
+    p99_seconds: float
+    outliers: int
+    slowest_outlier: float | None
+    autocorrelation: float | None
+    """Mean over repetitions."""
+    steady: Verdict
+    """The worst over repetitions."""
+    windows: tuple[StepStatistics, ...]
+    """One per repetition."""
+
+
+def step_statistics(
+    windows: Sequence[Seconds], warmup_steps: Sequence[int]
+) -> list[StepStatistics]:
+    """The statistics of each window, in the order given; windows may differ in length."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for place, (window, warmup) in enumerate(zip(windows, warmup_steps, strict=True)):
+        groups.setdefault((len(window), warmup), []).append(place)
+    found: dict[int, StepStatistics] = {}
+    for (length, warmup), places in groups.items():
+        rows = max(1, LARGEST_CHUNK // length)
+        for start in range(0, len(places), rows):
+            chunk = places[start : start + rows]
+            together = np.stack([windows[place] for place in chunk])
+            found.update(zip(chunk, _of_equal_length(together, warmup), strict=True))
+    return [found[place] for place in range(len(windows))]
+
+
+def summarize_steps(windows: Sequence[Seconds], each: Sequence[StepStatistics]) -> StepSummary:
+    """Pools the windows of one configuration; quantiles are of all its steps."""
+    pooled = np.concatenate(windows)
+    p50, p95, p99 = np.percentile(pooled, (50, 95, 99)).tolist()
+    slowest = [w.slowest_outlier for w in each if w.slowest_outlier is not None]
+    correlations = [w.autocorrelation for w in each if w.autocorrelation is not None]
+    return StepSummary(
+        count=len(pooled),
+        p50_seconds=p50,
+        p95_seconds=p95,
+        p99_seconds=p99,
+        outliers=sum(window.outliers for window in each),
+        slowest_outlier=max(slowest, default=None),
+        autocorrelation=sum(correlations) / len(correlations) if correlations else None,
+        steady=min((window.steady.verdict for window in each), key=WORST_FIRST.index),
+        windows=tuple(each),
+    )
+
+
+def autocorrelation(values: Floats) -> Floats:
+    """First-order, of each row: sum (x_i - m)(x_i+1 - m) ÷ sum (x_i - m)²; NaN of equal values."""
+    means = values.mean(axis=1)
+    centred = values - means[:, None]
+    squares = (centred**2).sum(axis=1)
+    products = (centred[:, 1:] * centred[:, :-1]).sum(axis=1)
+    differ = np.sqrt(squares) > ROUNDING * np.abs(means)
+    found: Floats = np.full(len(values), np.nan)
+    np.divide(products, squares, out=found, where=differ)
+    return found
+
+
+def _of_equal_length(steps: Floats, warmup_steps: int) -> Iterator[StepStatistics]:
+    medians = np.median(steps, axis=1)
+    deviations = np.median(np.abs(steps - medians[:, None]), axis=1)
+    limits = medians + OUTLIER_DEVIATIONS * deviations + CLOCK_SECONDS
+    outliers = (steps > limits[:, None]).sum(axis=1).tolist()
+    slowest = (steps.max(axis=1) / np.maximum(medians, CLOCK_SECONDS)).tolist()
+    of_steps = _or_none(autocorrelation(steps))
+    batches = batch_means(steps)
+    of_batches = _or_none(autocorrelation(batches)) if batches.size else [None] * len(steps)
+    for row, steady in enumerate(steady_states(steps, warmup_steps)):
+        yield StepStatistics(
+            steady=steady,
+            outliers=outliers[row],
+            slowest_outlier=slowest[row] if outliers[row] else None,
+            autocorrelation=of_steps[row],
+            batch_autocorrelation=of_batches[row],
+        )
+
+
+def _or_none(values: Floats) -> list[float | None]:
+    return [None if np.isnan(value) else value for value in values.tolist()]

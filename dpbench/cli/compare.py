@@ -1,0 +1,191 @@
+"""dpbench compare: two sweeps, or two selections of one, configuration by configuration."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbench.cli.values import comma_list, known_name, percentage
+from dpbench.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from dpbench.analysis.matching import Side
+
+_SELECTION = re.compile(r"(?P<folder>.*?):(?P<where>\w+=.*)", re.DOTALL)
+
+
+Baseline = Annotated[
+    str,
+    typer.Argument(
+        metavar="A",
+        help="The baseline: a results folder, or DIR:key=value[,key=value] for a part of it "
+        "(implementation, backend, group_size, batch_size, commit, ...).",
+    ),
+]
+Candidate = Annotated[
+    str, typer.Argument(metavar="B", help="The candidate, written in the same way.")
+]
+MetricNames = Annotated[
+    str,
+    typer.Option(
+        "--metric",
+        metavar="A,B,C",
+        help="What to compare: images_per_second, efficiency, exposed_communication_seconds, "
+        "step_seconds_p95, peak_memory_bytes, ...",
+    ),
+]
+Within = Annotated[
+    str, typer.Option("--within", metavar="X%", help="What counts as the same, e.g. 3%.")
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Compare although environments or workloads differ.")
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="csv, json, markdown, or any layout of tabulate (default: simple).",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FILE", help="Write it to a file instead of the screen."),
+]
+
+
+def compare(
+    baseline: Baseline,
+    candidate: Candidate,
+    metric: MetricNames = "images_per_second",
+    within: Within = "3%",
+    force: Force = False,
+    format: Format = None,
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Compare two sweeps, or two parts of one: which is faster, by how much, and how sure.
+
+    dpbench compare results/before results/after
+
+    dpbench compare results/x:implementation=torch-ddp results/x:implementation=ddp
+
+    Exit status: 0 compared, whatever came out (dpbench check is the gate); 2 usage; 5 the two
+    cannot be compared.
+    """
+    if json and format not in (None, "json"):
+        raise UsageError(f"--json and --format {format} contradict each other; give one of them")
+    limit = percentage("--within", within)
+    from dpbench.analysis.metrics import METRICS
+
+    notes: list[str] = []
+    names = comma_list(
+        "--metric", metric, lambda option, token: known_name(option, token, METRICS), notes
+    )
+    text, aside = _compared(
+        (baseline, candidate), names, limit, "json" if json else format, notes, force=force
+    )
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        _write(output, text)
+    for note in aside:
+        typer.echo(note, err=True)
+
+
+def load_sides(*texts: str) -> list[Side]:
+    """The sides that are named, DIR or DIR:key=value,…; warnings of reading go to stderr.
+
+    Raises UsageError for a selection that cannot be, StoreError for a folder that cannot.
+    """
+    from dpbench.analysis.matching import Side
+    from dpbench.store import StoredSweep, load
+
+    loaded: dict[Path, StoredSweep] = {}
+    sides = []
+    for text in texts:
+        folder, where = _split(text)
+        if folder.suffix.lower() == ".csv" and folder.is_file():
+            raise UsageError(
+                f"{folder} holds published numbers, one of each: nothing tells their spread, so "
+                "nothing can be compared; dpbench report shows them"
+            )
+        path = folder.resolve()
+        if path not in loaded:
+            loaded[path] = load(folder)
+            for warning in loaded[path].warnings:
+                typer.echo(warning, err=True)
+        sides.append(
+            Side(
+                label=text,
+                records=loaded[path].records,
+                environments=loaded[path].environments,
+                where=where,
+                source=str(path),
+            )
+        )
+    return sides
+
+
+def _split(text: str) -> tuple[Path, dict[str, str]]:
+    """The folder and the selection; a folder may have a colon in its name."""
+    found = _SELECTION.fullmatch(text)
+    if found is None or Path(text).is_dir():
+        return Path(text), {}
+    where: dict[str, str] = {}
+    for part in found["where"].split(","):
+        key, equals, value = part.partition("=")
+        if not (key and equals and value):
+            raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
+        if key in where:
+            raise UsageError(f"{text}: {key} is given twice; give it one value")
+        where[key] = value
+    return Path(found["folder"]), where
+
+
+def _compared(
+    texts: tuple[str, str],
+    names: tuple[str, ...],
+    within: float,
+    format: str | None,
+    notes: list[str],
+    *,
+    force: bool,
+) -> tuple[str, list[str]]:
+    """The text of all metrics, and what has no room in it."""
+    from dpbench.analysis.comparability import check_environments
+    from dpbench.analysis.comparison import compare as compare_metric
+    from dpbench.analysis.matching import NotComparable, match
+    from dpbench.analysis.metrics import METRICS
+    from dpbench.report.comparison import render, to_csv, to_json
+    from dpbench.report.formats import check_format
+
+    check_format(format or "simple")
+    matched = match(*load_sides(*texts), force=force)
+    notes += check_environments(matched, force=force)
+    found = {name: compare_metric(matched, METRICS[name], within=within) for name in names}
+    for name, rows in found.items():
+        if not rows:
+            raise NotComparable(f"{name} was measured on neither side; take another --metric")
+    everything = [row for rows in found.values() for row in rows]
+    if format == "json":
+        return to_json(everything, matched, notes), []
+    if format == "csv":
+        return to_csv(everything), notes
+    tables = [
+        render(rows, matched, METRICS[name], within=within, format=format, notes=notes)
+        for name, rows in found.items()
+    ]
+    aside = [note for table in tables for note in table.notes_aside]
+    return "\n".join(table.text for table in tables), aside
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,78 @@
+"""Where the verdict of a check goes: the terminal, and files for whoever runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from dpbench.analysis.assessment import Assessment
+from dpbench.cli.thresholds import Thresholds
+from dpbench.errors import StoreError, UsageError
+from dpbench.report.benchmark_action import benchmark_action, tool
+from dpbench.report.junit import junit
+from dpbench.report.pull_request import pull_request
+from dpbench.report.verdict_table import as_data, render
+
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outputs:
+    """The outputs that were asked for besides the table."""
+
+    as_json: bool
+    junit: Path | None
+    benchmark_action: Path | None
+    markdown: Path | None
+    github: bool
+
+    def check(self, metrics: Collection[str]) -> None:
+        """Raises what `write` would raise for reasons that are known before anything is run."""
+        if self.benchmark_action is not None:
+            tool(metrics)
+        if self.github and not os.environ.get(STEP_SUMMARY):
+            raise UsageError(
+                f"--github: {STEP_SUMMARY} is not set, so this is no GitHub workflow; "
+                "use --markdown FILE"
+            )
+        for path in (self.junit, self.benchmark_action, self.markdown):
+            if path is not None and not path.parent.is_dir():
+                raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
+
+    def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None:
+        """Prints the table, or JSON, and writes the files."""
+        failed = (f"{label}: {how}" for label, how in assessment.failures)
+        notes = [*failed, *assessment.notes, thresholds.describe()]
+        verdict = assessment.verdict
+        if self.as_json:
+            data = {**as_data(assessment, notes), "exit_status": exit_status}
+            typer.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+        else:
+            typer.echo(render(assessment, notes), nl=False)
+        if self.junit is not None:
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            text = junit(assessment, strict=thresholds.strict, notes=notes, started_utc=now)
+            _write(self.junit, text)
+        if self.benchmark_action is not None:
+            _write(self.benchmark_action, benchmark_action(verdict))
+            typer.echo(
+                f"{self.benchmark_action} is for the tool {tool(thresholds.tolerances)}", err=True
+            )
+        if self.markdown is not None:
+            _write(self.markdown, pull_request(verdict, notes))
+        if self.github:
+            _write(Path(os.environ[STEP_SUMMARY]), pull_request(verdict, notes), mode="a")
+
+
+def _write(path: Path, text: str, mode: str = "w") -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None

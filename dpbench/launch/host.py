@@ -1,0 +1,128 @@
+"""What Linux tells of the processors of this host at this moment.
+
+Every reader takes the function that reads a file, so that it can be tried on the files of another
+machine, and answers None where the file is not there or says something else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.environment import Read, read_text
+
+CPU = "/sys/devices/system/cpu/cpu{core}/"
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CpuTimes:
+    """Seconds since boot, summed over some cores."""
+
+    total: float
+    busy: float
+    """Neither idle nor waiting for a disk; includes what was stolen."""
+    stolen: float
+    """Taken by the hypervisor for other guests while this one wanted to run."""
+
+    def __sub__(self, earlier: CpuTimes) -> CpuTimes:
+        return CpuTimes(
+            total=self.total - earlier.total,
+            busy=self.busy - earlier.busy,
+            stolen=self.stolen - earlier.stolen,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frequency:
+    """Of the slowest core: hertz now, the least and the most that are allowed, the hardware's."""
+
+    current: float
+    lowest: float
+    highest: float
+    hardware: float
+
+
+def cpu_times(cores: Collection[int], read: Read = read_text) -> CpuTimes | None:
+    """The times of `cores` from /proc/stat (proc(5): user nice system idle iowait irq softirq
+    steal, in ticks)."""
+    rows = [line.split() for line in (read("/proc/stat") or "").splitlines()]
+    ticks = {row[0]: [int(number) for number in row[1:9]] for row in rows if row[0][:3] == "cpu"}
+    chosen = [ticks[f"cpu{core}"] for core in cores if f"cpu{core}" in ticks]
+    if len(chosen) < len(cores) or any(len(row) < 8 for row in chosen):
+        return None
+    total = sum(map(sum, chosen))
+    idle = sum(row[3] + row[4] for row in chosen)
+    return CpuTimes(
+        total=total / TICKS_PER_SECOND,
+        busy=(total - idle) / TICKS_PER_SECOND,
+        stolen=sum(row[7] for row in chosen) / TICKS_PER_SECOND,
+    )
+
+
+def process_seconds() -> dict[int, tuple[str, float]]:
+    """Name and CPU seconds so far, by process id, of every process that can be seen."""
+    seconds = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):  # it may have ended meanwhile
+            name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+            times = rest.split()[11:13]  # utime and stime, the fields 14 and 15 of proc(5)
+            seconds[int(folder.name)] = name, sum(map(int, times)) / TICKS_PER_SECOND
+    return seconds
+
+
+def load_average(read: Read = read_text) -> float | None:
+    """Processes that ran or waited to, over the last minute."""
+    words = (read("/proc/loadavg") or "").split()
+    return float(words[0]) if words else None
+
+
+def governors(cores: Collection[int], read: Read = read_text) -> tuple[str, ...] | None:
+    """How each core chooses its frequency: "performance", "powersave", "schedutil"."""
+    values = [read(f"{CPU.format(core=core)}cpufreq/scaling_governor") for core in cores]
+    return tuple(value for value in values if value) if all(values) else None
+
+
+def frequency(cores: Collection[int], read: Read = read_text) -> Frequency | None:
+    """That of the core with the lowest limit."""
+    names = ("scaling_max_freq", "scaling_cur_freq", "scaling_min_freq", "cpuinfo_max_freq")
+    found = [
+        [_integer(read(f"{CPU.format(core=core)}cpufreq/{name}")) for name in names]
+        for core in cores
+    ]
+    known = [[1e3 * khz for khz in row if khz is not None] for row in found]
+    if any(len(row) < len(names) for row in known):
+        return None
+    highest, current, lowest, hardware = min(known)
+    return Frequency(current=current, lowest=lowest, highest=highest, hardware=hardware)
+
+
+def throttle_count(cores: Collection[int], read: Read = read_text) -> int | None:
+    """How often heat has slowed the cores since boot (x86 only)."""
+    path = f"{CPU}thermal_throttle/core_throttle_count"
+    counts = [_integer(read(path.format(core=core))) for core in cores]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def physical_cores(cores: Collection[int], read: Read = read_text) -> int | None:
+    """How many cores of silicon `cores` are: SMT makes two of one."""
+    path = f"{CPU}topology/thread_siblings_list"
+    siblings = [read(path.format(core=core)) for core in cores]
+    return len(set(siblings)) if all(siblings) else None
+
+
+def swapped_bytes(read: Read = read_text) -> int | None:
+    """Swap in use."""
+    rows = (line.split() for line in (read("/proc/meminfo") or "").splitlines())
+    sizes = {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) > 1}
+    if not {"SwapTotal", "SwapFree"} <= set(sizes):
+        return None
+    return sizes["SwapTotal"] - sizes["SwapFree"]
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

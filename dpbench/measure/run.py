@@ -1,0 +1,204 @@
+"""The windows of one rank: warmup, the timed one, and those that may only follow it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from dpbench.architecture import Architecture
+from dpbench.data.datasets import Dataset
+from dpbench.measure.batches import BatchQueue, StepBatches
+from dpbench.measure.checksums import tensors_checksum
+from dpbench.measure.energy import DeviceMeter
+from dpbench.measure.growth import checkpoints, relative_half_width
+from dpbench.measure.implementations import Communication, wrap
+from dpbench.measure.memory import (
+    peak_device_memory_bytes,
+    peak_host_memory_bytes,
+    peak_reserved_memory_bytes,
+    reset_peak_device_memory,
+)
+from dpbench.measure.noise_scale import measure_gradient_norms
+from dpbench.measure.phases import time_phases
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.trace import write_trace
+from dpbench.measure.training import Trainer, build_optimizer
+from dpbench.measure.window import Timing, joined, time_steps
+from dpbench.records import GradientNorms, Phases, RankMeasurement, Window
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Counters:
+    """What is read before and after the timed window."""
+
+    communication: Communication | None
+    joules: float | None
+    steps: int
+
+
+class Run:
+    """A model on its way through the windows of one trial; the order of calls matters."""
+
+    def __init__(
+        self,
+        trial: TrialSpec,
+        rank: int,
+        architecture: Architecture,
+        dataset: Dataset,
+        device: torch.device,
+        ranks: RankGroup,
+    ) -> None:
+        self.trial = trial
+        self.rank = rank
+        self.device = device
+        self.ranks = ranks
+        self.architecture = architecture
+        self.dataset = dataset
+        torch.manual_seed(trial.workload.seed)
+        self.module = architecture.build_model().to(device)
+        self.initial_checksum = tensors_checksum(self.module.parameters())
+        self.model = wrap(self.module, trial, rank)
+        optimizer = build_optimizer(self.module, trial.workload)
+        self.trainer = Trainer(
+            self.model, optimizer, architecture, dataset, trial.accumulation_steps
+        )
+        self.batches = BatchQueue(trial, rank, len(dataset), device)
+        self.meter = DeviceMeter(trial.devices if trial.process_count == 1 else [str(device)])
+        torch.manual_seed(trial.workload.seed + 1 + rank)  # dropout masks differ between ranks
+
+    def measure(self, *, setup_started: float) -> RankMeasurement:
+        """All windows. Without synchronization the replicas drift apart, so that comes after what
+        needs them equal; the instrumented steps are slower and come last."""
+        warmup = self.batches.take(self.trial.warmup_steps)
+        reset_peak_device_memory(self.device)
+        setup_seconds = perf_counter() - setup_started
+        for batches in warmup:
+            self.trainer.step(batches)
+        measurement = self._timed_window(setup_seconds)
+        gradient_norms = self._gradient_norms()
+        return replace(
+            measurement,
+            gradient_norms=gradient_norms,
+            without_sync=self._window_without_sync(measurement.timed_steps),
+            phases=self._phases(sync=True),
+            phases_without_sync=self._phases(sync=False),
+        )
+
+    def trace(self, path: Path) -> None:
+        """Writes a timeline of a few steps; only after `measure`, for it costs speed."""
+        batches = self.batches.take(self.trial.trace_steps)
+        write_trace(path, self.trainer, batches, self.device, self.ranks)
+
+    def _timed_window(self, setup_seconds: float) -> RankMeasurement:
+        self.trainer.take_losses()
+        before = self._counters()
+        timing, batches = self._time_until_precise()
+        after = self._counters()
+        measurement = RankMeasurement(
+            rank=self.rank,
+            pid=os.getpid(),
+            device=str(self.device),
+            timed=self._window(timing, batches),
+            setup_seconds=setup_seconds,
+            peak_host_memory_bytes=peak_host_memory_bytes(),
+            peak_device_memory_bytes=peak_device_memory_bytes(self.device),
+            peak_reserved_memory_bytes=peak_reserved_memory_bytes(self.device),
+            energy_joules=_difference(before.joules, after.joules),
+            clock_hertz=self.meter.clock_hertz(),
+            reduced_bytes_per_step=_bytes_per_step(before, after),
+            collectives_per_step=_collectives_per_step(before, after),
+            warmup_steps=before.steps,
+            timed_steps=after.steps - before.steps,
+            sample_checksum=tensors_checksum(indices for step in batches for indices in step),
+            initial_checksum=self.initial_checksum,
+        )
+        self.model.settle()
+        return replace(measurement, final_checksum=tensors_checksum(self.module.parameters()))
+
+    def _counters(self) -> _Counters:
+        return _Counters(self.model.communication(), self.meter.joules(), self.trainer.steps)
+
+    def _time_until_precise(self) -> tuple[Timing, list[StepBatches]]:
+        """As many steps as were asked for, or fewer if the mean step is known well enough.
+
+        All ranks stop at the same step, when the least precise of them is precise enough.
+        """
+        trial = self.trial
+        most = trial.timed_steps
+        sizes = [most] if trial.precision is None else checkpoints(most, trial.sync_every)
+        segments: list[Timing] = []
+        taken: list[StepBatches] = []
+        for size in sizes:
+            batches = self.batches.take(size - len(taken))
+            segments.append(self._time(batches, sync=True))
+            taken += batches
+            if size < most and self._is_precise(joined(segments).step_seconds):
+                break
+        return joined(segments), taken
+
+    def _is_precise(self, step_seconds: Sequence[float]) -> bool:
+        assert self.trial.precision is not None
+        return self.ranks.largest(relative_half_width(step_seconds)) <= self.trial.precision
+
+    def _gradient_norms(self) -> GradientNorms | None:
+        if self.trial.noise_steps == 0:
+            return None
+        batches = [micro_steps[0] for micro_steps in self.batches.take(self.trial.noise_steps)]
+        return measure_gradient_norms(
+            self.module, self.architecture.loss, self.dataset, batches, self.ranks
+        )
+
+    def _window_without_sync(self, steps: int) -> Window | None:
+        if not self._can_leave_out_sync:
+            return None
+        batches = self.batches.take(steps)
+        return self._window(self._time(batches, sync=False), batches)
+
+    def _phases(self, *, sync: bool) -> Phases | None:
+        steps = self.trial.phase_steps
+        if steps == 0 or not (sync or self._can_leave_out_sync):
+            return None
+        batches = self.batches.take(steps)
+        return time_phases(self.trainer, batches, self.device, self.ranks, sync=sync)
+
+    @property
+    def _can_leave_out_sync(self) -> bool:
+        return IMPLEMENTATIONS[self.trial.implementation].can_leave_out_sync
+
+    def _time(self, batches: Sequence[StepBatches], *, sync: bool) -> Timing:
+        def step(indices: StepBatches) -> None:
+            self.trainer.step(indices, sync=sync)
+
+        return time_steps(step, batches, self.device, self.ranks)
+
+    def _window(self, timing: Timing, batches: Sequence[StepBatches]) -> Window:
+        return Window(
+            start_seconds=timing.start_seconds,
+            seconds=timing.seconds,
+            step_seconds=timing.step_seconds,
+            samples=sum(indices.numel() for step in batches for indices in step),
+            losses=self.trainer.take_losses(),
+        )
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _bytes_per_step(before: _Counters, after: _Counters) -> int | None:
+    if before.communication is None or after.communication is None:
+        return None
+    return (after.communication.bytes - before.communication.bytes) // (after.steps - before.steps)
+
+
+def _collectives_per_step(before: _Counters, after: _Counters) -> float | None:
+    if before.communication is None or after.communication is None:
+        return None
+    collectives = after.communication.collectives - before.communication.collectives
+    return collectives / (after.steps - before.steps)

@@ -1,0 +1,54 @@
+"""A check as JSON for github-action-benchmark, which draws the history of a value.
+
+Its tool "customBiggerIsBetter" or "customSmallerIsBetter" reads a list of name, unit, value,
+range and extra; one file has one direction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+
+from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.verdict import RowVerdict, Verdict
+from dpbench.errors import UsageError
+from dpbench.report.numbers import decimals
+from dpbench.report.verdict_table import change, interval, label
+
+
+def tool(metrics: Collection[str]) -> str:
+    """The name of the tool that reads the file; raises UsageError for two directions."""
+    bigger = [metric for metric in metrics if METRICS[metric].higher_is_better]
+    smaller = [metric for metric in metrics if not METRICS[metric].higher_is_better]
+    if bigger and smaller:
+        raise UsageError(
+            f"--benchmark-action: {bigger[0]} is better when larger and {smaller[0]} when smaller, "
+            "but the action reads one direction a file; check the stored results once for each"
+        )
+    return "customBiggerIsBetter" if bigger else "customSmallerIsBetter"
+
+
+def benchmark_action(verdict: Verdict) -> str:
+    """An entry per configuration and metric that the candidate has a value of."""
+    entries = [entry for row in verdict.rows if (entry := _entry(row, label(row, verdict.rows)))]
+    return json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _entry(row: RowVerdict, name: str) -> dict[str, str | float] | None:
+    measured = row.comparison.candidate
+    if measured is None:
+        return None
+    entry: dict[str, str | float] = {
+        "name": f"{row.comparison.metric}, {name}",
+        "unit": measured.unit,
+        "value": measured.value,
+        "extra": (
+            f"{row.outcome}: worse by {change(row)} than {row.comparison.baseline_label} "
+            f"(90 % interval {interval(row)}), tolerance {100 * row.tolerance:.3g} %, "
+            f"n = {measured.sample_size}"
+        ),
+    }
+    if measured.half_width is not None:
+        places = decimals(measured.half_width, measured.value)
+        entry["range"] = f"± {measured.half_width:.{places}f}"
+    return entry

@@ -1,0 +1,126 @@
+"""The noise of a machine as people and programs read it."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from typing import Any
+
+from tabulate import tabulate
+
+from dpbench import units
+from dpbench.analysis.calibration import (
+    REPETITIONS,
+    SUPPORTED,
+    TOLERANCES,
+    Calibration,
+    Noise,
+    Rehearsal,
+)
+from dpbench.report.numbers import decimals
+
+NOTE_WIDTH = 100
+
+
+def render(calibration: Calibration, folder: str) -> str:
+    """The spread of every configuration, what it supports, a rehearsal, and the command."""
+    table: str = tabulate(
+        [_cells(row) for row in calibration.rows],
+        headers=("Configuration", "Spread", *(f"{n} runs" for n in REPETITIONS), "n"),
+        disable_numparse=True,
+        colalign=("left", "left", *("right",) * len(REPETITIONS), "right"),
+    )
+    notes = [
+        "spread: standard deviation between whole runs, relative, with its 95 % interval "
+        "(chi-square); n runs. Then the tolerance that so many runs a side support: an unchanged "
+        "candidate passes, and one slower by as much is noticed, in 4 of 5 cases",
+        _needed(calibration.noisiest),
+        *_rehearsed(calibration.rehearsal),
+    ]
+    last = command(calibration, folder) or _too_noisy(calibration.noisiest)
+    lines = [*table.splitlines(), "", *map(_bullet, notes), "", last]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def command(calibration: Calibration, folder: str) -> str | None:
+    """The check that the noise allows, on the same configurations; None if it allows none."""
+    if calibration.supported is None:
+        return None
+    tolerance, repetitions = calibration.supported
+    return (
+        f"dpbench check --baseline {shlex.quote(folder)} --tolerance {100 * tolerance:g}% "
+        f"--repetitions {repetitions}"
+    )
+
+
+def _too_noisy(noisiest: Noise) -> str:
+    return (
+        f"No check: runs of {noisiest.label} differ so much that {REPETITIONS[-1]} of them do not "
+        f"support a tolerance of {100 * SUPPORTED[-1]:g} %. Use a quieter machine or more --steps."
+    )
+
+
+def as_data(calibration: Calibration, folder: str) -> dict[str, Any]:
+    """The same for programs; spreads and tolerances are fractions, 0.01 is 1 %."""
+    rehearsal = calibration.rehearsal
+    return {
+        "rows": [
+            {
+                "configuration": row.label,
+                "spread": row.spread.value,
+                "spread_low": row.spread.low,
+                "spread_high": row.spread.high,
+                "repetitions": row.spread.sample_size,
+                "tolerance_supported": {str(n): row.tolerance(n) for n in REPETITIONS},
+                "repetitions_needed": {f"{t:g}": row.repetitions(t) for t in TOLERANCES},
+            }
+            for row in calibration.rows
+        ],
+        "rehearsal": None
+        if rehearsal is None
+        else {
+            "tolerance": rehearsal.tolerance,
+            "repetitions": rehearsal.repetitions,
+            **rehearsal.outcomes,
+        },
+        "command": command(calibration, folder),
+    }
+
+
+def _cells(row: Noise) -> list[str]:
+    low, high = row.spread.interval or (row.spread.value, row.spread.value)
+    places = decimals(50 * (high - low), 100 * row.spread.value)
+    numbers = (f"{100 * number:.{places}f}" for number in (row.spread.value, low, high))
+    tolerances = (f"{100 * row.tolerance(n):.2g} %" for n in REPETITIONS)
+    return [
+        row.label,
+        "{} % ({}–{})".format(*numbers),
+        *tolerances,
+        str(row.spread.sample_size),
+    ]
+
+
+def _needed(noisiest: Noise) -> str:
+    counts = ((tolerance, noisiest.repetitions(tolerance)) for tolerance in TOLERANCES)
+    listed = ", ".join(f"{100 * t:g} % takes {'no' if n is None else n}" for t, n in counts)
+    return f"the noisiest row decides ({noisiest.label}): a tolerance of {listed} runs a side"
+
+
+def _rehearsed(rehearsal: Rehearsal | None) -> list[str]:
+    if rehearsal is None:
+        return []
+    counts = rehearsal.outcomes
+    return [
+        f"rehearsal with {100 * rehearsal.tolerance:g} %, {rehearsal.repetitions} runs a side of "
+        f"what was measured against the others: of {units.counted(sum(counts.values()), 'row')} "
+        f"{counts['regressed']} regressed, each a false alarm, {counts['pass']} pass, "
+        f"{counts['inconclusive']} inconclusive",
+        "where the speed changes from job to job, as on shared machines, take --against "
+        "IMPLEMENTATION instead of --baseline: it measures both sides in turn",
+    ]
+
+
+def _bullet(note: str) -> str:
+    return textwrap.fill(
+        note, NOTE_WIDTH, initial_indent="· ", subsequent_indent="  ", break_long_words=False
+    )

@@ -1,0 +1,188 @@
+"""Comparisons as people and programs read them: A is the baseline, B the candidate."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tabulate import tabulate
+
+from dpbench import units
+from dpbench.analysis.comparison import Comparison
+from dpbench.analysis.comparison_rows import to_row
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.matching import Matched
+from dpbench.analysis.metrics import Metric
+from dpbench.report import formats
+from dpbench.report.numbers import MISSING, compact, compact_time, memory, plus_minus
+from dpbench.report.tables import RenderedTable
+
+NOTE_WIDTH = 100
+
+
+def render(
+    comparisons: Sequence[Comparison],
+    matched: Matched,
+    metric: Metric,
+    *,
+    within: float,
+    format: str | None = None,
+    notes: Sequence[str] = (),
+) -> RenderedTable:
+    """A table, a sentence that counts its outcomes, and what has to stand below.
+
+    Raises UnknownName for an unknown format; JSON and CSV are those of `to_json` and `to_csv`.
+    """
+    name = formats.check_format(format or formats.DEFAULT)
+    table: str = tabulate(
+        [_cells(row, metric, within) for row in comparisons],
+        headers=("Configuration", *_sides(comparisons), _ratio_words(metric), "p", "n", "B is"),
+        tablefmt=formats.ALIASES.get(name, name),
+        disable_numparse=True,
+        colalign=("left", "right", "right", "right", "right", "right", "left"),
+    )
+    table = "\n".join(line.rstrip() for line in table.splitlines())
+    head = (
+        f"A (baseline):  {matched.baseline.label}",
+        f"B (candidate): {matched.candidate.label}",
+        f"{metric.key}: {metric.description}",
+    )
+    sentence = summary(comparisons, metric, within)
+    below = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
+    if not formats.has_room_for_notes(name):
+        return RenderedTable(text=f"{table}\n", notes_aside=(*head, sentence, *below))
+    paragraphs = ("\n".join(head), table, sentence, "\n".join(map(_bullet, below)))
+    return RenderedTable(text="\n\n".join(paragraphs) + "\n")
+
+
+def to_json(comparisons: Sequence[Comparison], matched: Matched, notes: Sequence[str] = ()) -> str:
+    """An object with the labels of both sides, the rows, and what has no partner."""
+    content = {
+        "baseline": matched.baseline.label,
+        "candidate": matched.candidate.label,
+        "rows": [to_row(row) for row in comparisons],
+        "only_in_baseline": list(matched.only_in_baseline),
+        "only_in_candidate": list(matched.only_in_candidate),
+        "notes": list(notes),
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def to_csv(comparisons: Sequence[Comparison]) -> str:
+    """A line for each comparison, under the keys of the JSON rows."""
+    rows = [to_row(row) for row in comparisons]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) -> str:
+    """Writes "Of 8 configurations, B is faster in 3, slower in none, the same within 3 % in 5."."""
+    counts = Counter[str](row.outcome for row in comparisons)
+    words = ("faster", "slower") if metric.is_speed else ("better", "worse")
+    parts = [f"{word} in {counts[word] or 'none'}" for word in words]
+    parts.append(f"the same within {_percent(within)} in {counts['same'] or 'none'}")
+    rest = f"; {counts['cannot tell']} cannot be told" if counts["cannot tell"] else ""
+    total = units.counted(len(comparisons), "configuration")
+    return f"Of {total}, B is {', '.join(parts)}{rest}."
+
+
+def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric) -> Iterable[str]:
+    """What is on one side only, what has no such metric, and what was not matched by."""
+    for name, labels in (("A", matched.only_in_baseline), ("B", matched.only_in_candidate)):
+        if labels:
+            yield f"only in {name}, not compared: {'; '.join(labels)}"
+    shown = {row.label for row in comparisons}
+    if missing := [pair.label for pair in matched.pairs if pair.label not in shown]:
+        yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"
+    if matched.put_aside:
+        yield f"forced: compared although they differ in {', '.join(matched.put_aside)}"
+
+
+def _cells(row: Comparison, metric: Metric, within: float) -> tuple[str, ...]:
+    corrected = row.p_value_corrected
+    return (
+        row.label,
+        _value(row.baseline, metric),
+        _value(row.candidate, metric),
+        MISSING if row.slowdown is None else plus_minus(row.slowdown),
+        MISSING if corrected is None else "<0.001" if corrected < 0.001 else f"{corrected:.3f}",
+        MISSING if row.slowdown is None else str(row.slowdown.sample_size),
+        _outcome(row, within),
+    )
+
+
+def _outcome(row: Comparison, within: float) -> str:
+    if row.outcome == "same":
+        return f"the same within {_percent(within)}"
+    if row.reason is not None:
+        return f"{row.outcome}: {row.reason}"
+    if row.outcome == "cannot tell" and row.minimum_detectable_effect is not None:
+        return f"cannot tell (detects {_percent(row.minimum_detectable_effect)})"
+    return row.outcome
+
+
+def _value(estimate: Estimate | None, metric: Metric) -> str:
+    if estimate is None:
+        return MISSING
+    if metric.unit == "s":
+        return compact_time(estimate)
+    if metric.unit == "B":
+        return memory(estimate.value)
+    if metric.unit == "items/s":
+        return plus_minus(estimate, plain_decimals=1)
+    if metric.relative:
+        return f"{plus_minus(estimate, scale=100, plain_decimals=1)} %"
+    return compact(estimate)
+
+
+def _sides(comparisons: Sequence[Comparison]) -> tuple[str, str]:
+    """The headers of both sides, with the unit where it is a rate of items."""
+    units_seen = {row.unit for row in comparisons if row.unit.endswith("/s")}
+    rate = f" ({units_seen.pop()})" if len(units_seen) == 1 else ""
+    return f"A{rate}", f"B{rate}"
+
+
+def _ratio_words(metric: Metric) -> str:
+    return "Slow-down" if metric.is_speed else "Worsening"
+
+
+def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]:
+    """How the numbers of the table are to be read."""
+    first, second = ("A", "B") if metric.higher_is_better else ("B", "A")
+    ratio = f"{first} ÷ {second}"
+    if metric.additive:
+        ratio = f"1 + ({first} - {second}) ÷ A's {metric.reference_words}"
+    yield f"{_ratio_words(metric).lower()} is {ratio}; above 1, B is worse"
+    measured = [row for row in comparisons if row.slowdown and row.slowdown.interval]
+    if measured:
+        paired = [row.paired for row in measured]
+        how = "t within each repetition" if all(paired) else "Welch's t"
+        if any(paired) and not all(paired):
+            how = "t, within each repetition where both have it"
+        scale = "" if metric.additive else ", on logarithms"
+        yield (
+            f"± is the 95 % interval over whole runs ({how}{scale}); n runs a side; "
+            "p is corrected for the number of rows (Holm)"
+        )
+    if any(row.outcome == "cannot tell" and row.standard_error is not None for row in measured):
+        yield (
+            "cannot tell: neither a difference nor that there is none; more --repetitions tell. "
+            "These runs detect the named slow-down in 4 of 5 cases, smaller ones less often"
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.995 else "over 100 %"
+
+
+def _bullet(note: str) -> str:
+    return textwrap.fill(
+        note, NOTE_WIDTH, initial_indent="· ", subsequent_indent="  ", break_long_words=False
+    )

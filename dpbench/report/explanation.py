@@ -1,0 +1,310 @@
+"""Explanations as people and programs read them: factors, steps, and a line for each large loss."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from tabulate import tabulate
+
+from dpbench import units
+from dpbench.analysis.advice import Advice
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.explanation import Explanation
+from dpbench.analysis.factors import PARTS, Factor, Part
+from dpbench.analysis.phases import PHASES, PhaseName, StepPhases
+from dpbench.report.footnotes import reasons
+from dpbench.report.numbers import MISSING, compact_time, plus_minus
+
+NOTE_WIDTH = 100
+MOST_LISTED = 8
+"""Configurations that a line of advice names; the rest are counted and stand in the table."""
+
+
+class _Column(NamedTuple):
+    header: str
+    cell: Callable[[Explanation], str]
+
+
+def render(
+    explanations: Sequence[Explanation],
+    advice: Sequence[Sequence[Advice]],
+    *,
+    rows: Sequence[ConfigurationSummary] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """Tables (efficiency and its factors; the step; its phases), advice, and how to read them.
+
+    `rows` are all that were asked for: those without a speed are listed with their reasons.
+    """
+    paragraphs = [
+        _table(explanations, _EFFICIENCY),
+        _table(explanations, _STEP),
+        _table([explanation for explanation in explanations if explanation.phases], _PHASES),
+        "\n".join(_bullet(line) for line in _advice_lines(explanations, advice)),
+        "\n".join(_bullet(line) for line in _notes(explanations, rows, notes)),
+    ]
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+
+
+def to_json(
+    explanations: Sequence[Explanation],
+    advice: Sequence[Sequence[Advice]],
+    notes: Sequence[str] = (),
+) -> str:
+    """An object with "configurations", one for each explanation, and "notes"."""
+    content = {
+        "configurations": [
+            _plain(explanation, found)
+            for explanation, found in zip(explanations, advice, strict=True)
+        ],
+        "notes": list(notes),
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def percent(estimate: Estimate) -> str:
+    return f"{plus_minus(estimate, scale=100, plain_decimals=1)} %"
+
+
+def _part(part: Part) -> Callable[[Explanation], str]:
+    def cell(explanation: Explanation) -> str:
+        factor = explanation.factors.of(part)
+        if factor is None:
+            return MISSING
+        if factor.parts[0] != part:
+            return f"in {factor.parts[0]}"
+        return plus_minus(factor.value, two_after_one=False)
+
+    return cell
+
+
+def _label(explanation: Explanation) -> str:
+    return explanation.row.label
+
+
+def _percent_or_missing(estimate: Estimate | None) -> str:
+    return MISSING if estimate is None else percent(estimate)
+
+
+def _exposed(explanation: Explanation) -> str:
+    exposed = explanation.row.exposed_communication_seconds
+    return MISSING if exposed is None else compact_time(exposed)
+
+
+def _reduced(explanation: Explanation) -> str:
+    size = explanation.reduced_bytes_per_step
+    return MISSING if size is None else units.bytes_binary(size)
+
+
+def _collectives(explanation: Explanation) -> str:
+    count = explanation.collectives_per_step
+    return MISSING if count is None else f"{count:.3g}"
+
+
+def _slowest(explanation: Explanation) -> str:
+    slowest = explanation.slowest_rank
+    if slowest is None:
+        return MISSING
+    return f"{slowest.rank} (in {slowest.slowest_in} of {slowest.repetitions})"
+
+
+def _seconds(of: Callable[[StepPhases], Estimate | None]) -> Callable[[Explanation], str]:
+    def cell(explanation: Explanation) -> str:
+        seconds = None if explanation.phases is None else of(explanation.phases)
+        return MISSING if seconds is None else compact_time(seconds)
+
+    return cell
+
+
+def _phase(name: PhaseName) -> Callable[[Explanation], str]:
+    return _seconds(
+        lambda phases: next((one.seconds for one in phases.phases if one.name == name), None)
+    )
+
+
+_CONFIGURATION = _Column("Configuration", _label)
+_EFFICIENCY = (
+    _CONFIGURATION,
+    _Column("Efficiency", lambda e: _percent_or_missing(e.row.efficiency)),
+    _Column("Absolute\nefficiency", lambda e: _percent_or_missing(e.factors.efficiency)),
+    *(_Column(part.capitalize(), _part(part)) for part in PARTS),
+)
+_STEP = (
+    _CONFIGURATION,
+    _Column("Step", lambda e: compact_time(e.factors.step_seconds)),
+    _Column("Exposed\ncomm", _exposed),
+    _Column("Reduced\n/step", _reduced),
+    _Column("Collectives\n/step", _collectives),
+    _Column("Rank\nskew", lambda e: _percent_or_missing(e.skew)),
+    _Column("Slowest rank", _slowest),
+)
+_PHASES = (
+    _CONFIGURATION,
+    *(_Column(name.capitalize(), _phase(name)) for name in PHASES),
+    _Column("Instrumented\nstep", _seconds(lambda phases: phases.instrumented_step_seconds)),
+    _Column("Timed\nstep", _seconds(lambda phases: phases.timed_step_seconds)),
+)
+
+
+def _table(explanations: Sequence[Explanation], columns: Sequence[_Column]) -> str:
+    """Without columns that say nothing: nowhere measured, or 1 by definition everywhere."""
+    if not explanations:
+        return ""
+    shown = [columns[0]]
+    shown += [c for c in columns[1:] if any(c.cell(e) not in (MISSING, "1") for e in explanations)]
+    text: str = tabulate(
+        [[column.cell(explanation) for column in shown] for explanation in explanations],
+        headers=[column.header for column in shown],
+        disable_numparse=True,
+        colalign=["left", *["right"] * (len(shown) - 1)],
+    )
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def _advice_lines(
+    explanations: Sequence[Explanation], advice: Sequence[Sequence[Advice]]
+) -> Iterable[str]:
+    """A line for each advice, with all configurations that it holds of."""
+    groups: dict[str, list[tuple[Explanation, Factor]]] = {}
+    for explanation, found in zip(explanations, advice, strict=True):
+        for line in found:
+            groups.setdefault(line.text, []).append((explanation, line.factor))
+    for text, losses in sorted(groups.items(), key=lambda group: -_largest(group[1])):
+        labels = [explanation.row.label for explanation, _ in losses]
+        more = f"; and {len(labels) - MOST_LISTED} more" if len(labels) > MOST_LISTED else ""
+        listed = f"{'; '.join(labels[:MOST_LISTED])}{more}"
+        yield f"{_shares([factor for _, factor in losses])} of the step is {text} ({listed})"
+    if not groups and explanations:
+        yield "no loss is both large (5 % of a step) and beyond the noise"
+
+
+def _shares(factors: Sequence[Factor]) -> str:
+    """Of one row with its interval; of several, from the least to the most."""
+    if len(factors) == 1:
+        return percent(factors[0].share)
+    shares = sorted(100 * factor.share.value for factor in factors)
+    least, most = f"{shares[0]:.0f}", f"{shares[-1]:.0f}"
+    return f"{most} %" if least == most else f"{least} to {most} %"
+
+
+def _largest(losses: Sequence[tuple[Explanation, Factor]]) -> float:
+    return max(factor.share.value for _, factor in losses)
+
+
+def _notes(
+    explanations: Sequence[Explanation],
+    rows: Sequence[ConfigurationSummary],
+    notes: Sequence[str],
+) -> Iterable[str]:
+    if explanations:
+        yield (
+            "efficiency is against the same implementation and backend at group size 1; absolute "
+            "efficiency is against `single`, and the factors in a row multiply to it"
+        )
+        yield f"factors are ratios of step times: {'; '.join(_definitions(explanations))}"
+        yield from _intervals(explanations)
+    if any(explanation.phases for explanation in explanations):
+        yield (
+            "phases are means over ranks of steps apart from the timed ones, which wait for the "
+            "device after every phase; their communication is backward with synchronization "
+            "- backward without"
+        )
+    yield from dict.fromkeys(note for explanation in explanations for note in explanation.notes)
+    yield from reasons(rows)
+    yield from dict.fromkeys(note for row in rows for note in row.notes)
+    yield from notes
+
+
+def _definitions(explanations: Sequence[Explanation]) -> Iterable[str]:
+    contended = "contention, `single` ÷ the mean of as many `independent` copies"
+    if any(explanation.trial.scaling == "strong" for explanation in explanations):
+        yield "granularity, `single` at the global batch ÷ at all shards one after the other"
+        contended += " of the same shards"
+    yield contended
+    yield "wrapper, those ÷ the mean rank without synchronization"
+    yield "balance, the mean ÷ the slowest rank"
+    yield "communication, the slowest rank without ÷ with synchronization"
+    if any(explanation.row.group_size == 1 for explanation in explanations):
+        yield "at group size 1 only the wrapper, `single` ÷ the step of the wrapped model"
+
+
+def _intervals(explanations: Sequence[Explanation]) -> Iterable[str]:
+    sizes = sorted({explanation.factors.step_seconds.sample_size for explanation in explanations})
+    if sizes[-1] > 1:
+        count = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else sizes[0]
+        yield (
+            f"± is the 95 % t interval over {count} repetitions, of factors on logarithms; every "
+            "factor compares times of the same repetition"
+        )
+    if sizes[0] == 1:
+        yield (
+            "numbers without ± are of a single repetition (n = 1): nothing tells them from noise, "
+            "so no advice is given on them; measure with --repetitions 3 or more"
+        )
+
+
+def _bullet(note: str) -> str:
+    return textwrap.fill(
+        note,
+        NOTE_WIDTH,
+        initial_indent="· ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,  # of an option that is to be copied
+    )
+
+
+def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]:
+    row, factors, slowest = explanation.row, explanation.factors, explanation.slowest_rank
+    return {
+        "implementation": row.implementation,
+        "backend": row.backend,
+        "group_size": row.group_size,
+        "batch_size": row.batch_size,
+        "repetitions": len(factors.repetitions),
+        "efficiency": _estimate(row.efficiency),
+        "absolute_efficiency": _estimate(factors.efficiency),
+        "step_seconds": _estimate(factors.step_seconds),
+        "factors": [
+            {
+                "parts": list(factor.parts),
+                **(_estimate(factor.value) or {}),
+                "share_of_step": _estimate(factor.share),
+            }
+            for factor in factors.factors
+        ],
+        "exposed_communication_seconds": _estimate(row.exposed_communication_seconds),
+        "reduced_bytes_per_step": explanation.reduced_bytes_per_step,
+        "collectives_per_step": explanation.collectives_per_step,
+        "phases_seconds": explanation.phases
+        and {one.name: _estimate(one.seconds) for one in explanation.phases.phases},
+        "rank_skew": _estimate(explanation.skew),
+        "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
+        "advice": [
+            {
+                "kind": line.kind,
+                "parts": list(line.factor.parts),
+                "share_of_step": line.share.value,
+                "text": line.text,
+            }
+            for line in advice
+        ],
+        "notes": list(explanation.notes),
+    }
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "unit": estimate.unit,
+        "sample_size": estimate.sample_size,
+        "basis": estimate.basis,
+    }

@@ -1,0 +1,196 @@
+"""A check as text: a line that says the outcome, a row per comparison, notes; and as plain data."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from dpbench import units
+from dpbench.analysis.assessment import Assessment
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.verdict import RowVerdict, Verdict
+from dpbench.report.numbers import MISSING, compact, compact_time, decimals, memory, plus_minus
+
+Write = Callable[[str], str]
+COLUMNS = {
+    "Configuration": "left",
+    "Metric": "left",
+    "Baseline": "right",
+    "Candidate": "right",
+    "Worse by": "right",
+    "90 % interval": "right",
+    "Tolerance": "right",
+    "Detectable": "right",
+    "n": "right",
+    "Verdict": "left",
+}
+"""Headers and how their columns are aligned."""
+NOTE_WIDTH = 100
+LISTED = 3
+NO_SPREAD = 1e-6
+"""Percent; runs that differ by less are equal."""
+
+
+def render(assessment: Assessment, notes: Sequence[str]) -> str:
+    """The whole answer for a terminal; `notes` stand below the table."""
+    rows = assessment.verdict.rows
+    below = [_bullet(note) for note in (*reading(rows), *notes)]
+    text = "\n".join(line.rstrip() for line in table(rows, "simple").splitlines())
+    return "\n".join([sides(rows), "", text, "", headline(assessment.verdict), *below]) + "\n"
+
+
+def sides(rows: Sequence[RowVerdict]) -> str:
+    """Says "images_per_second of ddp (candidate) against torch-ddp (baseline)"."""
+    metrics = dict.fromkeys(row.comparison.metric for row in rows)
+    candidates = dict.fromkeys(row.comparison.candidate_label for row in rows)
+    return (
+        f"{', '.join(metrics)} of {', '.join(candidates)} (candidate) against "
+        f"{rows[0].comparison.baseline_label} (baseline)"
+    )
+
+
+def table(rows: Sequence[RowVerdict], layout: str, write: Write = str) -> str:
+    """The rows in one of tabulate's layouts; `write` escapes what the layout would misread."""
+    one_metric = len({row.comparison.metric for row in rows}) == 1
+    headers = [header for header in COLUMNS if header != "Metric" or not one_metric]
+    text: str = tabulate(
+        [[write(_cells(row, rows)[header]) for header in headers] for row in rows],
+        headers=headers,
+        tablefmt=layout,
+        disable_numparse=True,
+        colalign=[COLUMNS[header] for header in headers],
+    )
+    return text
+
+
+def headline(verdict: Verdict) -> str:
+    """Says "regressed: 1 of 4 rows is slower than its tolerance: ddp/gloo ×2, batch 16"."""
+    rows = verdict.rows
+    counts = Counter(row.outcome for row in rows)
+    total = units.counted(len(rows), "row")
+    if verdict.outcome == "pass":
+        return f"pass: {total}, none worse by more than its tolerance"
+    guilty = [label(row, rows) for row in rows if row.outcome == verdict.outcome]
+    more = f" and {len(guilty) - LISTED} more" if len(guilty) > LISTED else ""
+    listed = f"{'; '.join(guilty[:LISTED])}{more}"
+    if verdict.outcome == "regressed":
+        return (
+            f"regressed: {counts['regressed']} of {total}, worse by more than tolerated: {listed}"
+        )
+    return (
+        f"inconclusive: {counts['inconclusive']} of {total}, whose interval holds the tolerance: "
+        f"{listed}"
+    )
+
+
+def reading(rows: Sequence[RowVerdict]) -> list[str]:
+    """How to read the table, and changes that no tolerance speaks of."""
+    lines = [
+        "a row regressed if its whole interval lies above the tolerance (corrected for the number "
+        "of rows), and passes if it lies below; detectable: the change that as many runs of "
+        "this noise show in 4 of 5 cases"
+    ]
+    if changed := [label(row, rows) for row in rows if row.any_change and row.outcome == "pass"]:
+        lines.append(f"changed within the tolerance: {'; '.join(changed)}")
+    return lines
+
+
+def _cells(row: RowVerdict, rows: Sequence[RowVerdict]) -> dict[str, str]:
+    comparison, detectable = row.comparison, row.minimum_detectable_effect
+    why = f": {comparison.reason}" if comparison.reason else ""
+    return {
+        "Configuration": label(row, rows),
+        "Metric": comparison.metric,
+        "Baseline": quantity(comparison.baseline),
+        "Candidate": quantity(comparison.candidate),
+        "Worse by": change(row),
+        "90 % interval": interval(row),
+        "Tolerance": f"{100 * row.tolerance:.3g} %",
+        "Detectable": MISSING if detectable is None else f"{100 * detectable:.2g} %",
+        "n": str(comparison.slowdown.sample_size) if comparison.slowdown else MISSING,
+        "Verdict": f"{row.outcome}{why}",
+    }
+
+
+def label(row: RowVerdict, rows: Sequence[RowVerdict]) -> str:
+    """The configuration; where there are several candidates, with the candidate's name."""
+    comparison = row.comparison
+    several = len({one.comparison.candidate_label for one in rows}) > 1
+    return f"{comparison.candidate_label} {comparison.label}" if several else comparison.label
+
+
+def quantity(estimate: Estimate | None) -> str:
+    """A number of one side in the unit that people read it in."""
+    if estimate is None:
+        return MISSING
+    if estimate.unit == "s":
+        return compact_time(estimate)
+    if estimate.unit == "B":
+        return memory(estimate.value)
+    if estimate.unit == "of linear":
+        return f"{plus_minus(estimate, scale=100, plain_decimals=1)} %"
+    if estimate.unit.endswith("/s"):
+        return f"{plus_minus(estimate, plain_decimals=1)} {estimate.unit}"
+    return compact(estimate)
+
+
+def change(row: RowVerdict) -> str:
+    """The slow-down in percent, to the digits that its interval supports: "+1.2 %"."""
+    slowdown = row.comparison.slowdown
+    return MISSING if slowdown is None else f"{_signed(slowdown.value, row)} %"
+
+
+def interval(row: RowVerdict) -> str:
+    """The one-sided 95 % bounds, which together are a 90 % interval: "-0.4 to +2.8 %"."""
+    if row.low is None or row.high is None:
+        return MISSING
+    return f"{_signed(row.low, row)} to {_signed(row.high, row)} %"
+
+
+def as_data(assessment: Assessment, notes: Sequence[str]) -> dict[str, Any]:
+    """The same for programs; ratios above 1 are worse, None is not measured."""
+    return {
+        "outcome": assessment.verdict.outcome,
+        "rows": [_row_data(row) for row in assessment.verdict.rows],
+        "notes": list(notes),
+    }
+
+
+def _row_data(row: RowVerdict) -> dict[str, Any]:
+    comparison = row.comparison
+    return {
+        "configuration": comparison.label,
+        "baseline": comparison.baseline_label,
+        "candidate": comparison.candidate_label,
+        "metric": comparison.metric,
+        "unit": comparison.unit,
+        "baseline_value": comparison.baseline and comparison.baseline.value,
+        "candidate_value": comparison.candidate and comparison.candidate.value,
+        "slowdown": comparison.slowdown and comparison.slowdown.value,
+        "slowdown_low": row.low,
+        "slowdown_high": row.high,
+        "tolerance": row.tolerance,
+        "minimum_detectable_effect": row.minimum_detectable_effect,
+        "repetitions": comparison.slowdown and comparison.slowdown.sample_size,
+        "paired": comparison.paired,
+        "p_regressed": row.p_regressed,
+        "any_change": row.any_change,
+        "outcome": row.outcome,
+        "reason": comparison.reason,
+    }
+
+
+def _signed(slowdown: float, row: RowVerdict) -> str:
+    percent = 100 * (slowdown - 1)
+    spread = 0.0 if row.low is None or row.high is None else 50 * (row.high - row.low)
+    return f"{percent:+z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"
+
+
+def _bullet(note: str) -> str:
+    return textwrap.fill(
+        note, NOTE_WIDTH, initial_indent="· ", subsequent_indent="  ", break_long_words=False
+    )

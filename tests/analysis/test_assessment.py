@@ -1,0 +1,116 @@
+"""A whole check: its notes, what it asks more repetitions for, and what growing them costs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dpbench.analysis.assessment import assess
+from dpbench.analysis.differences import Differences, welch
+from dpbench.analysis.matching import NotComparable
+from dpbench.analysis.verdict import decide
+from dpbench.records import Status
+from dpbench.sweep import next_repetitions
+from tests.analysis.assessments import (
+    INCONCLUSIVE,
+    NOISY,
+    PASSED,
+    QUIET,
+    REGRESSED,
+    assessment,
+    slower,
+)
+from tests.analysis.builders import record, trial
+from tests.analysis.sides import runs, side
+
+
+def test_the_outcome_is_that_of_the_worst_row() -> None:
+    assert [row.outcome for row in REGRESSED.verdict.rows] == ["pass", "regressed"]
+    assert REGRESSED.verdict.outcome == "regressed"
+    assert PASSED.verdict.outcome == "pass"
+
+
+def test_each_metric_has_its_own_tolerance() -> None:
+    found = assessment(
+        {16: slower(QUIET, 0.10)},
+        tolerances={"images_per_second": 0.20, "step_seconds_p50": 0.03},
+    )
+    outcomes = {row.comparison.metric: row.outcome for row in found.verdict.rows}
+    assert outcomes == {"images_per_second": "pass", "step_seconds_p50": "regressed"}
+
+
+def test_more_repetitions_are_wanted_of_both_sides_of_an_inconclusive_row_only() -> None:
+    found = assessment({16: NOISY, 32: QUIET})
+    assert {spec.batch_size for spec in found.unsettled()} == {16}
+    against = [
+        side("x", runs(trial("torch-ddp"), QUIET), runs(trial(), NOISY), source="x", where=where)
+        for where in ({"implementation": "torch-ddp"}, {"implementation": "ddp"})
+    ]
+    both = assess([(against[0], against[1])], {"images_per_second": 0.03}).unsettled()
+    assert {spec.implementation for spec in both} == {"ddp", "torch-ddp"}
+
+
+def test_a_row_that_no_repetition_can_settle_is_not_asked_for() -> None:
+    failed = record(trial(batch_size=16), status=Status.FAILED, reason="rank 1 was killed")
+    base = side("before", runs(trial(batch_size=16), QUIET))
+    found = assess([(base, side("after", [failed]))], {"images_per_second": 0.03})
+    assert found.verdict.outcome == "inconclusive"
+    assert found.unsettled() == frozenset()
+    assert found.failures == (("ddp/gloo ×1, batch 16", "failed: rank 1 was killed"),)
+
+
+def test_a_tolerance_below_what_the_runs_show_is_said_with_the_remedy() -> None:
+    (note,) = assessment({16: QUIET}, tolerances={"images_per_second": 0.01}).notes
+    # A spread of 0.79 % a side: 1.72 × 0.79 % at 5 runs; 1 % takes 9 of them.
+    assert note == (
+        "tolerance 1 % is below the smallest effect that 5 repetitions can show here, 1.4 % "
+        "(images_per_second of ddp/gloo ×1, batch 16): raise --repetitions to 9 or the tolerance"
+    )
+    assert PASSED.notes == ()
+
+
+def test_of_hopeless_noise_it_does_not_ask_for_hundreds_of_repetitions() -> None:
+    assert INCONCLUSIVE.notes[-1].endswith("raise the tolerance, or find a quieter machine")
+
+
+def test_what_only_one_side_has_is_named() -> None:
+    extra = runs(trial(batch_size=64), QUIET)
+    assert assessment({16: QUIET}, *extra).notes == (
+        "only in after, not judged: ddp/gloo ×1, batch 64",
+    )
+
+
+def test_a_metric_that_nobody_measured_cannot_be_compared() -> None:
+    with pytest.raises(NotComparable, match="efficiency was measured in no configuration"):
+        assessment({16: QUIET}, tolerances={"efficiency": 0.03})
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "regressed_at_most", "passed_at_least"),
+    [(1.00, 0.005, 0.98), (1.03, 0.16, 0.05), (1.06, 1.0, 0.0)],
+)
+def test_growing_repetitions_keep_the_promise_to_an_unchanged_candidate(
+    slowdown: float, regressed_at_most: float, passed_at_least: float
+) -> None:
+    """Spread 2 %, tolerance 3 %, looked at after 5, 8, 12, 18 runs.
+
+    One exactly at the tolerance has up to four chances of 5 % in either direction.
+    """
+    rng = np.random.default_rng(5)
+    before, after = rng.normal(scale=0.02, size=(2, 4000, 1, 18))
+    outcome = np.zeros(4000)
+    repetitions = 5
+    while repetitions <= 18:
+        found: Differences = welch(
+            before[..., :repetitions], after[..., :repetitions] + math.log(slowdown)
+        )
+        regressed, passed, _ = decide(found, np.array([math.log(1.03)]))
+        now = np.where(regressed[:, 0], 1, np.where(passed[:, 0], -1, 0))
+        outcome = np.where(outcome == 0, now, outcome)
+        repetitions = next_repetitions(repetitions)
+    assert (outcome == 1).mean() <= regressed_at_most
+    assert (outcome == -1).mean() >= passed_at_least
+    if slowdown > 1.03:
+        assert (outcome == 1).mean() >= 0.97

@@ -1,0 +1,75 @@
+"""The noise of a machine: spreads by hand, their coverage by simulation, and what they support."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dpbench.analysis.calibration import calibrate, spread
+from dpbench.errors import UsageError
+from tests.analysis.builders import run, trial
+from tests.analysis.sides import runs
+
+
+def steady(variation: float, count: int) -> list[float]:
+    """Throughputs whose logarithms have exactly this standard deviation (n - 1)."""
+    signs = [1 if i % 2 else -1 for i in range(count)]
+    return [100 * math.exp(variation * math.sqrt((count - 1) / count) * sign) for sign in signs]
+
+
+def test_the_spread_has_the_interval_of_chi_square() -> None:
+    found = spread(steady(0.01, 10))
+    assert found.value == pytest.approx(0.01)
+    assert found.low == pytest.approx(0.00688, abs=1e-5)  # √(9 / 19.023)
+    assert found.high == pytest.approx(0.01826, abs=1e-5)  # √(9 / 2.7004)
+    assert found.sample_size == 10
+
+
+def test_the_interval_covers_the_true_spread() -> None:
+    rng = np.random.default_rng(2)
+    found = [spread(np.exp(rng.normal(scale=0.02, size=5)).tolist()) for _ in range(2000)]
+    assert 0.93 <= np.mean([one.contains(0.02) for one in found]) <= 0.97
+
+
+def test_it_says_which_tolerance_so_many_runs_support() -> None:
+    (row,) = calibrate(runs(trial(), steady(0.01, 10)), {}).rows
+    assert [round(100 * row.tolerance(n), 1) for n in (3, 5, 10, 20)] == [2.5, 1.7, 1.2, 0.8]
+    assert [row.repetitions(t) for t in (0.01, 0.03, 0.10)] == [14, 3, 2]
+
+
+def test_the_noisiest_row_decides() -> None:
+    records = [
+        *runs(trial(batch_size=16), steady(0.01, 10)),
+        *runs(trial(batch_size=32), steady(0.05, 10)),
+    ]
+    found = calibrate(records, {})
+    assert found.noisiest.label == "ddp/gloo ×1, batch 32"
+    # At 5 %: 13 runs; the usual numbers are 5, 10, 20.
+    assert found.supported == (0.05, 20)
+
+
+def test_a_drift_does_not_separate_the_halves_of_the_rehearsal() -> None:
+    drifting = [100 * 1.02**i for i in range(12)]
+    found = calibrate(runs(trial(), drifting), {})
+    assert found.rehearsal is not None
+    assert found.rehearsal.repetitions == 6
+    assert found.rehearsal.outcomes["regressed"] == 0
+
+
+def test_the_rehearsal_counts_rows_in_both_directions() -> None:
+    found = calibrate(runs(trial(), steady(0.001, 10)), {})
+    assert found.rehearsal is not None
+    assert found.rehearsal.outcomes == {"regressed": 0, "pass": 2, "inconclusive": 0}
+
+
+def test_hopeless_noise_supports_nothing() -> None:
+    found = calibrate(runs(trial(), steady(1.0, 8)), {})
+    assert found.supported is None
+    assert found.rehearsal is None
+
+
+def test_too_few_repetitions_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"completed 4 repetitions \(the most is 1\)"):
+        calibrate([run(trial(), 100.0)], {})

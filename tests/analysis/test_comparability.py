@@ -1,0 +1,55 @@
+"""Environments that forbid a comparison, and those that do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpbench.analysis.comparability import check_environments, environment_differences
+from dpbench.analysis.matching import Matched, NotComparable, match
+from dpbench.environment import Environment, capture
+from tests.analysis.builders import trial
+from tests.analysis.sides import runs, side
+
+HERE = replace(capture(), git_commit="abc", hostname="here")
+
+
+def sides(*environments: Environment, stored: bool = True) -> Matched:
+    first, second = (
+        side(
+            label,
+            runs(trial(), (100.0, 101.0), environment_id=environment.environment_id),
+            environments={environment.environment_id: environment} if stored else {},
+        )
+        for label, environment in zip("ab", environments, strict=True)
+    )
+    return match(first, second)
+
+
+def test_the_same_machine_with_another_commit_may_be_compared() -> None:
+    assert check_environments(sides(HERE, replace(HERE, git_commit="def", hostname="x"))) == ()
+
+
+def test_another_machine_is_refused_and_the_difference_named() -> None:
+    other = sides(HERE, replace(HERE, cpu="Z80", cores=1))
+    with pytest.raises(
+        NotComparable, match=r"a and b come from .*cpu: .* -> 'Z80'; cores: .* -> 1"
+    ):
+        check_environments(other)
+    (note,) = check_environments(other, force=True)
+    assert "'Z80'" in note
+
+
+def test_an_environment_that_is_not_stored_may_be_any() -> None:
+    matched = sides(HERE, replace(HERE, cores=99), stored=False)
+    assert len(environment_differences(matched)) == 2
+    assert "of a is not stored" in environment_differences(matched)[0]
+    assert environment_differences(sides(HERE, HERE, stored=False)) == ()
+
+
+def test_a_side_without_measurements_has_no_environment() -> None:
+    matched = sides(HERE, replace(HERE, cores=99))
+    (pair,) = matched.pairs
+    empty = replace(matched, pairs=(replace(pair, candidate={}),))
+    assert check_environments(empty) == ()

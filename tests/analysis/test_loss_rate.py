@@ -1,0 +1,104 @@
+"""Slopes of losses, against lines, an oracle and simulated noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import theilslopes
+
+from dpbench.analysis import throughput
+from dpbench.analysis.loss_rate import loss_slope, loss_slope_per_second, loss_slope_per_step
+from tests.analysis.loss_records import loss_run
+
+
+@given(
+    steps=st.integers(2, 450),
+    start=st.floats(-5, 5),
+    fall=st.floats(-0.1, 0.1),
+)
+def test_a_straight_line_has_its_own_slope(steps: int, start: float, fall: float) -> None:
+    found = loss_slope([start - fall * step for step in range(steps)])
+    assert found.value == pytest.approx(fall, abs=1e-12)
+    assert found.unit == "per step"
+
+
+def test_a_falling_loss_is_a_positive_rate_and_a_few_bad_batches_change_little() -> None:
+    losses = [2.0 - 0.001 * step for step in range(400)]
+    for bad in range(0, 400, 10):
+        losses[bad] = 50.0
+    assert loss_slope(losses).value == pytest.approx(0.001, rel=0.02)
+
+
+def test_the_interval_is_scipys_on_the_block_medians() -> None:
+    losses = np.random.default_rng(0).normal(size=400) - 0.002 * np.arange(400)
+    found = loss_slope(losses.tolist())
+    medians = np.median(losses.reshape(20, 20), axis=1)
+    theirs = theilslopes(medians, alpha=0.95)
+    assert (found.sample_size, found.basis) == (20, "step batches")
+    assert found.value == pytest.approx(-theirs.slope / 20)
+    assert found.interval == pytest.approx((-theirs.high_slope / 20, -theirs.low_slope / 20))
+
+
+@pytest.mark.parametrize(("steps", "blocks"), [(20, 10), (99, 11), (100, 20), (399, 21)])
+def test_number_of_blocks(steps: int, blocks: int) -> None:
+    assert loss_slope([float(-step) for step in range(steps)]).sample_size == blocks
+
+
+def test_few_steps_have_no_interval() -> None:
+    found = loss_slope([3.0, 2.0, 1.0])
+    assert (found.value, found.interval, found.basis) == (1.0, None, "single value")
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+def test_the_interval_covers_the_true_slope(correlation: float) -> None:
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=(1000, 400))
+    for step in range(1, 400):
+        noise[:, step] += correlation * noise[:, step - 1]
+    curves = noise - 0.01 * np.arange(400)
+    covered = np.mean([loss_slope(curve).contains(0.01) for curve in curves])
+    assert 0.92 <= covered <= 0.98
+
+
+def test_repetitions_that_differ_have_the_interval_of_their_spread() -> None:
+    runs = [loss_run([2.0 - fall * step for step in range(30)]) for fall in (0.01, 0.02, 0.03)]
+    found = loss_slope_per_step(runs)
+    assert found is not None
+    assert (found.value, found.basis, found.sample_size) == (
+        pytest.approx(0.02),
+        "repetitions",
+        3,
+    )
+    # t = 4.303 at 2 degrees of freedom, times 0.01 ÷ √3.
+    assert found.half_width == pytest.approx(4.303 * 0.01 / math.sqrt(3), rel=1e-3)
+
+
+def test_equal_repetitions_do_not_pretend_to_certainty() -> None:
+    losses = (2.0 - 0.01 * np.random.default_rng(0).random(50)).tolist()
+    found = loss_slope_per_step([loss_run(losses)] * 5)
+    assert found == loss_slope(losses)
+    assert found.half_width is not None
+    assert found.half_width > 0
+
+
+def test_per_second_is_per_step_times_steps_per_second() -> None:
+    losses = [2.0 - 0.001 * step for step in range(200)]
+    runs = [loss_run(losses, step_seconds=seconds) for seconds in (0.2, 0.25, 0.3125)]
+    found = loss_slope_per_second(runs)
+    assert found is not None
+    # The geometric mean of 5, 4 and 3.2 steps/s is 4.
+    assert found.value == pytest.approx(0.004)
+    assert found.unit == "per s"
+    speed = throughput.throughput_mean(runs).estimate("")
+    assert speed.interval is not None
+    assert found.low == pytest.approx(0.001 * speed.interval[0] / 32, rel=1e-6)
+
+
+def test_runs_without_finite_losses_have_no_slope() -> None:
+    runs = [loss_run([1.0, math.inf]), loss_run([1.0])]
+    assert loss_slope_per_step(runs) is None
+    assert loss_slope_per_second(runs) is None

@@ -1,0 +1,41 @@
+"""Runs `dpbench` in this process on the synthetic launcher, with a noise between whole runs."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.launch import synthetic
+from dpbench.specs import TrialSpec
+
+Slow = Callable[[TrialSpec], float]
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Measuring changes what a signal does; tests go on afterwards."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def make_noisy(monkeypatch: pytest.MonkeyPatch, spread: float, slow: Slow = lambda _: 1.0) -> None:
+    """Every run takes its own log-normal factor of time, times `slow` of its trial."""
+    window = synthetic._window
+    sequence = random.Random(1)
+    factors: dict[str, float] = {}
+
+    def noisy(trial: TrialSpec, rank: int, seconds: float, noise: random.Random, *rest: object):
+        factor = factors.setdefault(trial.trial_id, sequence.lognormvariate(0.0, spread))
+        return window(trial, rank, seconds * factor * slow(trial), noise, *rest)
+
+    monkeypatch.setattr(synthetic, "_window", noisy)
+
+
+def dpbench(*arguments: object) -> int:
+    return run([*map(str, arguments), "--synthetic-launcher"])

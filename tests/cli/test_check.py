@@ -1,0 +1,224 @@
+"""dpbench check as a job calls it: what it measures, prints and writes, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpbench import store
+from dpbench.cli.app import run
+from dpbench.environment import Environment, capture
+from dpbench.records import Status, TrialRecord
+from dpbench.store import SweepStore
+from tests.analysis.assessments import NOISY, QUIET, slower
+from tests.analysis.builders import WRONG, record, trial
+from tests.analysis.sides import runs
+from tests.builders import sweep_spec
+from tests.cli.synthetic import dpbench, make_noisy, signals
+
+__all__ = ["signals"]
+
+HERE = capture()
+SIZES = ("--gpus", "2", "--group-sizes", "2", "--quiet")
+Sweeps = Callable[..., Path]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeps:
+    monkeypatch.chdir(tmp_path)
+
+    def write(
+        name: str,
+        throughputs: Sequence[float],
+        *more: TrialRecord,
+        environment: Environment = HERE,
+    ) -> Path:
+        records = [*runs(trial(), throughputs), *more]
+        with SweepStore.create(tmp_path / name, sweep_spec(), ["sweep"]) as results:
+            results.add_environment(environment)
+            for one in records:
+                results.append(replace(one, environment_id=environment.environment_id))
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("throughputs", "options", "status"),
+    [
+        (QUIET, [], 0),
+        (slower(QUIET, 0.10), [], 3),
+        (slower(QUIET, 0.10), ["--tolerance", "15%"], 0),
+        (NOISY, [], 0),
+        (NOISY, ["--strict"], 4),
+        (NOISY, ["--not-strict"], 0),
+    ],
+)
+def test_the_exit_status_is_the_outcome(
+    sweep: Sweeps, throughputs: Sequence[float], options: list[str], status: int
+) -> None:
+    arguments = [str(sweep("new", throughputs)), "--baseline", str(sweep("old", QUIET))]
+    assert run(["check", *arguments, *options]) == status
+
+
+def test_inconclusive_is_a_warning(sweep: Sweeps, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["check", str(sweep("new", NOISY)), "--baseline", str(sweep("old", QUIET))])
+    out, err = capsys.readouterr()
+    assert "\ninconclusive: 1 of 1 row" in out
+    assert err == "dpbench: warning: inconclusive, which is no failure without --strict\n"
+
+
+def test_wrong_gradients_come_before_failures_and_both_before_speed(sweep: Sweeps) -> None:
+    old = sweep("old", QUIET)
+    failed = record(trial(batch_size=8), status=Status.FAILED, reason="rank 1 was killed")
+    wrong = record(trial(batch_size=4), status=Status.WRONG_GRADIENTS, verification=WRONG)
+    slow = slower(QUIET, 0.10)
+    one = sweep("one", slow, failed)
+    both = sweep("both", slow, failed, wrong)
+    assert run(["check", str(one), "--baseline", str(old)]) == 1
+    assert run(["check", str(both), "--baseline", str(old)]) == 6
+
+
+def test_another_environment_is_refused_unless_forced(
+    sweep: Sweeps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = sweep("old", QUIET, environment=replace(HERE, cores=HERE.cores + 1))
+    new = sweep("new", QUIET)
+    assert run(["check", str(new), "--baseline", str(old)]) == 5
+    assert f"cores: {HERE.cores + 1} -> {HERE.cores}" in capsys.readouterr().err
+    assert run(["check", str(new), "--baseline", str(old), "--force"]) == 0
+    assert f"cores: {HERE.cores + 1} -> {HERE.cores}" in capsys.readouterr().out.replace("\n ", "")
+
+
+def test_a_baseline_from_elsewhere_is_refused_before_anything_is_measured(
+    sweep: Sweeps, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    old = sweep("old", QUIET, environment=replace(HERE, cpu="another"))
+    assert dpbench("check", "--baseline", old, "--name", "new") == 5
+    assert "--against measures a baseline here" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_thresholds_of_the_project_hold(sweep: Sweeps, tmp_path: Path) -> None:
+    new, old = sweep("new", slower(QUIET, 0.10)), sweep("old", QUIET)
+    (tmp_path / "pyproject.toml").write_text('[tool.dpbench.check]\ntolerance = "20%"\n')
+    assert run(["check", str(new), "--baseline", str(old)]) == 0
+    assert run(["check", str(new), "--baseline", str(old), "--tolerance", "3%"]) == 3
+
+
+def test_every_output_tells_the_same(
+    sweep: Sweeps,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    new, old = sweep("new", slower(QUIET, 0.10)), sweep("old", QUIET)
+    files = ["--junit", "j.xml", "--benchmark-action", "b.json", "--markdown", "m.md"]
+    status = run(["check", str(new), "--baseline", str(old), "--json", "--github", *files])
+    out, err = capsys.readouterr()
+    data = json.loads(out)
+    assert (status, data["exit_status"], data["outcome"]) == (3, 3, "regressed")
+    suites = ElementTree.parse(tmp_path / "j.xml").getroot()
+    assert suites.get("failures") == "1"
+    (entry,) = json.loads((tmp_path / "b.json").read_text())
+    assert entry["value"] == data["rows"][0]["candidate_value"]
+    assert "b.json is for the tool customBiggerIsBetter" in err
+    markdown = (tmp_path / "m.md").read_text()
+    assert markdown.startswith("### dpbench check: regressed")
+    assert summary.read_text() == "before\n" + markdown
+
+
+def test_the_candidate_alternates_with_its_baseline(
+    tmp_path: Path, signals: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = ("--results-dir", tmp_path, "--name", "now")
+    assert dpbench("check", "--against", "torch-ddp", *SIZES, *target) == 0
+    assert "images_per_second of ddp (candidate) against torch-ddp" in capsys.readouterr().out
+    names = [r.trial.implementation for r in store.load(tmp_path / "now").records]
+    pass_of = ["single", "ddp", "torch-ddp"]
+    assert names == [*pass_of, *reversed(pass_of)] * 2 + pass_of
+
+
+def test_a_planted_slow_down_of_a_tenth_regresses(
+    tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_noisy(monkeypatch, 0.01, lambda t: 1.10 if t.implementation == "ddp" else 1.0)
+    assert dpbench("check", "--against", "torch-ddp", *SIZES, "--results-dir", tmp_path) == 3
+
+
+def test_repetitions_grow_while_it_is_inconclusive(
+    tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_noisy(monkeypatch, 0.04)
+    target = ("--results-dir", tmp_path, "--name", "now", "--tolerance", "6%")
+    assert dpbench("check", "--against", "torch-ddp", *SIZES, *target, "--strict") == 0
+    done = store.load(tmp_path / "now").records
+    counts = {n: sum(r.trial.implementation == n for r in done) for n in ("ddp", "torch-ddp")}
+    assert counts["ddp"] == counts["torch-ddp"] > 5
+    assert sum(r.trial.implementation == "single" for r in done) == 5
+
+
+def test_the_budget_ends_it(tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_noisy(monkeypatch, 0.2)
+    target = ("--results-dir", tmp_path, "--name", "now", "--budget", "0.001s", "--strict")
+    assert dpbench("check", "--against", "torch-ddp", *SIZES, *target) == 4
+    assert max(r.trial.repetition for r in store.load(tmp_path / "now").records) == 4
+
+
+def test_a_stored_baseline_is_run_again(
+    tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_noisy(monkeypatch, 0.005)
+    there = ("--results-dir", tmp_path)
+    sizes = ("--implementations", "ddp", "--batch-sizes", "16", "--repetitions", "5")
+    assert dpbench("sweep", *SIZES, *sizes, *there, "--name", "old") == 0
+    again = ("check", "--baseline", tmp_path / "old", *there, "--quiet")
+    assert dpbench(*again, "--name", "same") == 0
+    make_noisy(monkeypatch, 0.005, lambda _: 1.10)
+    assert dpbench(*again, "--name", "slower") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to compare with: expected one of --baseline DIR"),
+        (["--baseline", "a", "--against", "dp"], "two baselines"),
+        (["new", "--against", "dp"], "to compare parts of what is stored"),
+        (["--against", "torch"], "unknown value for --against: 'torch'"),
+        (["--against", "ddp"], "it would be compared with itself"),
+        (["--baseline", "old", "--arch", "mlp"], "--arch has no effect, as old is run again"),
+        (["new", "--baseline", "old", "--budget", "1m"], "--budget has no effect, as new is"),
+        (["new", "--baseline", "old", "--tolerance", "3"], "--tolerance: '3' is not a percentage"),
+        (["new", "--baseline", "old", "--metric", "efficency"], "Did you mean 'efficiency'?"),
+        (["new", "--baseline", "old", "--github"], "GITHUB_STEP_SUMMARY is not set"),
+        (["new", "--baseline", "old", "--junit", "no/j.xml"], "the folder no does not exist"),
+        (["--against", "torch-ddp", "--repetitions", "1"], "1 has no spread to judge by"),
+        (
+            ["--against", "torch-ddp", "--metric", "efficiency", *SIZES],
+            "--metric efficiency needs group size 1 and a larger one",
+        ),
+        (["new", "--baseline", "old"], "new does not exist"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    sweep: Sweeps,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    sweep("old", QUIET)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    assert run(["check", *arguments, "--synthetic-launcher"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert message in error
+    assert not (tmp_path / "results").exists()

@@ -1,0 +1,111 @@
+"""dpbench explain as people call it: what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.environment import capture
+from dpbench.records import Status, TrialRecord
+from dpbench.store import SweepStore
+from tests.analysis.builders import record, trial
+from tests.analysis.sweeps import weak_sweep
+from tests.builders import sweep_spec
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "torch_ddp_rtx3090.csv"
+
+
+def stored(folder: Path, records: Sequence[TrialRecord]) -> Path:
+    with SweepStore.create(folder, sweep_spec(), ["dpbench", "sweep"]) as store:
+        store.add_environment(capture())
+        for one in records:
+            store.append(one)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return stored(tmp_path / "demo", [record for i in range(3) for record in weak_sweep(i)])
+
+
+def test_it_prints_the_factors_and_draws_the_waterfall(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["explain", str(folder)]) == 0
+    printed = capsys.readouterr()
+    assert "Communication" in printed.out
+    assert "30.0 ± 0 % of the step is exposed communication on gloo" in printed.out
+    chart = folder / "report" / "charts" / "efficiency_waterfall.png"
+    assert chart.read_bytes().startswith(b"\x89PNG")
+    assert f"waterfall in {chart}" in printed.err
+
+
+def test_filters_choose_rows_and_keep_what_they_are_compared_with(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--implementation", "ddp", "--backend", "gloo", "--group-size", "2"]
+    assert run(["explain", str(folder), "--json", "--no-charts", *arguments]) == 0
+    (only,) = json.loads(capsys.readouterr().out)["configurations"]
+    assert (only["implementation"], only["group_size"]) == ("ddp", 2)
+    assert only["absolute_efficiency"]["value"] == pytest.approx(0.5)
+    assert not (folder / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--group-size", "3"],
+            "no such row; there are --implementations ddp, independent; --backends",
+        ),
+        (["--implementations", "dpd"], "--group-sizes 1, 2; --batch-sizes 32"),
+        (["--implementation", "single"], "nothing to explain in single ×1, batch 32; there are"),
+        (["--batch-sizes", "x"], "--batch-sizes: 'x' is not a positive integer"),
+        (["--backends", ""], "--backends is empty"),
+    ],
+)
+def test_a_filter_that_matches_nothing_is_refused(
+    folder: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["explain", str(folder), *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("dpbench: ")
+    assert printed.err.count("\n") == 1
+    assert words in printed.err
+
+
+def test_only_failed_rows_cannot_be_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = record(trial(), status=Status.FAILED, reason="rank 1 ended with signal 9")
+    assert run(["explain", str(stored(tmp_path / "failed", [failed]))]) == 2
+    assert "(ddp/gloo ×1, batch 32 failed: rank 1 ended with signal 9)" in capsys.readouterr().err
+    assert run(["explain", str(stored(tmp_path / "empty", []))]) == 2
+    assert "no trial has ended yet" in capsys.readouterr().err
+
+
+def test_what_is_no_results_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file.json").touch()
+    for path, words in (
+        (tmp_path / "absent", "does not exist"),
+        (tmp_path, "is not a results folder"),
+        (tmp_path / "file.json", "expected a results folder"),
+        (PUBLISHED, "a table of speeds cannot be explained"),
+    ):
+        assert run(["explain", str(path)]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_chart_that_cannot_be_written_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "report").touch()
+    assert run(["explain", str(folder)]) == 2
+    assert "cannot write the chart" in capsys.readouterr().err

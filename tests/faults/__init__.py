@@ -1,0 +1,1 @@
+"""Faults that really happen to sweeps, many times each: `make faults` prints how many held."""

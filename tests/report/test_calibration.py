@@ -1,0 +1,49 @@
+"""The noise of a machine as text and as data."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from dpbench.analysis.calibration import calibrate
+from dpbench.report.calibration import as_data, command, render
+from tests.analysis.builders import trial
+from tests.analysis.sides import runs
+from tests.analysis.test_calibration import steady
+
+QUIET = calibrate(runs(trial(), steady(0.01, 10)), {})
+HOPELESS = calibrate(runs(trial(), steady(1.0, 8)), {})
+
+
+def test_a_row_has_its_spread_and_the_tolerances_it_supports() -> None:
+    row = render(QUIET, "results/x").splitlines()[2]
+    expected = "ddp/gloo ×1, batch 32 | 1.0 % (0.7–1.8) | 2.5 % | 1.7 % | 1.2 % | 0.8 % | 10"
+    assert re.sub(r"  +", " | ", row) == expected
+
+
+def test_it_ends_with_the_check_that_it_supports() -> None:
+    text = render(QUIET, "results/x").splitlines()
+    assert text[-1] == "dpbench check --baseline results/x --tolerance 3% --repetitions 5"
+    odd = command(QUIET, "my results/x")
+    assert odd is not None
+    assert shlex.split(odd)[3] == "my results/x"
+
+
+def test_without_a_usable_tolerance_it_says_what_to_do() -> None:
+    assert render(HOPELESS, "results/x").splitlines()[-1].startswith("No check: runs of ddp")
+    assert command(HOPELESS, "results/x") is None
+
+
+def test_the_rehearsal_and_the_repetitions_are_in_the_notes() -> None:
+    notes = " ".join(render(QUIET, "results/x").split())
+    assert "1 % takes 14, 3 % takes 3, 5 % takes 2, 10 % takes 2 runs a side" in notes
+    assert "of 2 rows 0 regressed, each a false alarm, 2 pass, 0 inconclusive" in notes
+
+
+def test_data_hold_fractions() -> None:
+    data = as_data(QUIET, "results/x")
+    (row,) = data["rows"]
+    assert round(row["spread"], 6) == 0.01
+    assert row["repetitions_needed"] == {"0.01": 14, "0.03": 3, "0.05": 2, "0.1": 2}
+    assert data["rehearsal"]["pass"] == 2
+    assert as_data(HOPELESS, "results/x")["rehearsal"] is None

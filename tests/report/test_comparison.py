@@ -1,0 +1,142 @@
+"""What compare prints: the table against a golden file, every format, and what stands below."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from dpbench.analysis.comparison import compare
+from dpbench.analysis.matching import Matched, match
+from dpbench.analysis.metrics import METRICS
+from dpbench.errors import UnknownName
+from dpbench.records import Status
+from dpbench.report.comparison import render, to_csv, to_json
+from tests.analysis.builders import record, run, trial
+from tests.analysis.sides import runs, side
+
+GOLDEN = Path(__file__).parent / "golden"
+SPEED = METRICS["images_per_second"]
+STEADY = (1000.0, 1002.0, 999.0, 1001.0, 998.0)
+NOISY = (1000.0, 1200.0, 900.0, 1100.0, 800.0)
+
+
+def sample() -> Matched:
+    """One configuration of every outcome, and one on each side without a partner."""
+    factors = {16: (STEADY, 1.25), 32: (STEADY, 0.9), 64: (STEADY, 1.001), 128: (NOISY, 0.97)}
+    before = [runs(trial(batch_size=b), speeds) for b, (speeds, _) in factors.items()]
+    after = [
+        runs(trial(batch_size=b), [speed * factor for speed in speeds])
+        for b, (speeds, factor) in factors.items()
+    ]
+    return match(
+        side(
+            "results/before",
+            *before,
+            runs(trial("single", "none"), STEADY),
+            runs(trial("ddp", "shm"), STEADY),
+            runs(trial("dp", "threads"), STEADY),
+        ),
+        side(
+            "results/after",
+            *after,
+            runs(trial("single", "none"), STEADY[:1]),
+            [record(trial("ddp", "shm"), status=Status.FAILED)],
+            runs(trial("torch-ddp"), STEADY),
+        ),
+    )
+
+
+def text(matched: Matched, metric: str = "images_per_second", **options: str) -> str:
+    chosen = METRICS[metric]
+    return render(compare(matched, chosen), matched, chosen, within=0.03, **options).text
+
+
+def test_the_table_of_every_outcome() -> None:
+    assert text(sample()) == (GOLDEN / "comparison.txt").read_text()
+
+
+def test_json_has_the_rows_and_what_has_no_partner() -> None:
+    matched = sample()
+    content = json.loads(to_json(compare(matched, SPEED), matched, ["a note"]))
+    assert (content["baseline"], content["candidate"]) == ("results/before", "results/after")
+    assert content["only_in_baseline"] == ["dp ×1, batch 32"]
+    assert content["only_in_candidate"] == ["torch-ddp/gloo ×1, batch 32"]
+    assert content["notes"] == ["a note"]
+    outcomes = {row["configuration"]: row["outcome"] for row in content["rows"]}
+    assert outcomes["ddp/gloo ×1, batch 16"] == "faster"
+    failed = next(r for r in content["rows"] if r["configuration"] == "ddp/shm ×1, batch 32")
+    assert failed["candidate"] is None
+    assert failed["reason"] == "no completed repetition of the candidate"
+
+
+def test_csv_has_the_same_rows() -> None:
+    matched = sample()
+    comparisons = compare(matched, SPEED)
+    rows = list(csv.DictReader(io.StringIO(to_csv(comparisons))))
+    assert [row["outcome"] for row in rows] == [row.outcome for row in comparisons]
+    assert float(rows[0]["slowdown"]) == pytest.approx(0.8)
+
+
+def test_markup_has_its_notes_aside() -> None:
+    matched = sample()
+    table = render(compare(matched, SPEED), matched, SPEED, within=0.03, format="html")
+    assert table.text.rstrip().endswith("</table>")
+    assert "A (baseline):  results/before" in table.notes_aside
+    assert any("only in A" in note for note in table.notes_aside)
+
+
+def test_an_unknown_format_is_an_error() -> None:
+    with pytest.raises(UnknownName, match="unknown format 'tabel'"):
+        text(sample(), format="tabel")
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("peak_memory_bytes", ("300 MiB", "worsening is B ÷ A", "better in none")),
+        ("duration_seconds", ("1.0000(0) s", "slow-down is B ÷ A", "faster in none")),
+        ("final_loss", ("1.5000(0)", "worsening is B ÷ A")),
+        ("loss_delta_per_second", ("worsening is 1 + (A - B) ÷ A's first loss per second",)),
+    ],
+)
+def test_every_kind_of_metric_is_written_in_its_unit(metric: str, words: tuple[str, ...]) -> None:
+    for expected in words:
+        assert expected in text(sample(), metric)
+
+
+def test_exposed_communication_and_efficiency() -> None:
+    def sweep(label: str, factor: float):
+        return side(
+            label,
+            *(
+                [
+                    run(trial(group_size=size, repetition=i), speed * factor, without_sync=0.01)
+                    for i, speed in enumerate((1000.0 * size**0.9, 1010.0 * size**0.9))
+                ]
+                for size in (1, 2)
+            ),
+        )
+
+    matched = match(sweep("a", 1.0), sweep("b", 0.5))
+    exposed = text(matched, "exposed_communication_seconds")
+    assert "slow-down is 1 + (B - A) ÷ A's mean step" in exposed
+    assert "(Welch's t); n runs a side" in exposed
+    efficiency = text(matched, "efficiency")
+    assert "93.3 ± 0 %" in efficiency
+    assert "efficiency was measured on neither side: ddp/gloo ×1, batch 32" in efficiency
+
+
+def test_pairs_and_what_was_forced_are_said() -> None:
+    sweep = side("x", runs(trial(), STEADY), runs(trial("torch-ddp"), NOISY), source="x")
+    halves = [
+        side(name, sweep.records, source="x", where={"implementation": name})
+        for name in ("ddp", "torch-ddp")
+    ]
+    assert "(t within each repetition, on logarithms)" in text(match(*halves))
+    other = side("y", runs(trial(batch_size=8), STEADY))
+    forced = match(side("x", runs(trial(), STEADY)), other, force=True)
+    assert "forced: compared although they differ in batch_size" in text(forced)

@@ -1,0 +1,84 @@
+"""JUnit XML as Jenkins' and GitLab's readers expect it."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import pytest
+
+from dpbench.analysis.assessment import Assessment
+from dpbench.report.junit import junit
+from tests.analysis.assessments import INCONCLUSIVE, PASSED, REGRESSED
+
+ATTRIBUTES = {
+    "testsuites": {"name", "tests", "failures", "errors", "time"},
+    "testsuite": {"name", "tests", "failures", "errors", "skipped", "time", "timestamp"},
+    "testcase": {"name", "classname", "time"},
+    "failure": {"message", "type"},
+    "error": {"message", "type"},
+    "skipped": {"message"},
+    "system-out": set(),
+}
+"""Of the elements and attributes in Jenkins' junit-10.xsd, those that are used."""
+INSIDE = {
+    "testsuites": {"testsuite"},
+    "testsuite": {"testcase", "system-out"},
+    "testcase": {"failure", "error", "skipped"},
+}
+
+
+def suite(
+    assessment: Assessment, *, strict: bool = False, notes: tuple[str, ...] = ()
+) -> ElementTree.Element:
+    text = junit(assessment, strict=strict, notes=notes, started_utc="2025-01-01T00:00:00")
+    found = ElementTree.fromstring(text.encode()).find("testsuite")
+    assert found is not None
+    return found
+
+
+def check(element: ElementTree.Element) -> None:
+    assert set(element.attrib) == ATTRIBUTES[element.tag]
+    for child in element:
+        assert child.tag in INSIDE[element.tag]
+        check(child)
+
+
+@pytest.mark.parametrize("found", [PASSED, REGRESSED, INCONCLUSIVE])
+def test_elements_and_attributes_are_those_of_the_schema(found: Assessment) -> None:
+    text = junit(found, strict=False, notes=("note",), started_utc="2025-01-01T00:00:00")
+    check(ElementTree.fromstring(text.encode()))
+
+
+def test_a_regression_is_a_failure_with_its_numbers() -> None:
+    found = suite(REGRESSED)
+    assert (found.get("tests"), found.get("failures"), found.get("skipped")) == ("2", "1", "0")
+    first, second = found.findall("testcase")
+    assert len(first) == 0
+    assert second.get("classname") == "dpbench.images_per_second"
+    assert second.get("name") == "ddp/gloo ×1, batch 32"
+    failure = second.find("failure")
+    assert failure is not None
+    assert failure.get("message") == (
+        "regressed: worse by +10.0 % (90 % interval +9.0 to +11.0 %), tolerance 3 %"
+    )
+
+
+@pytest.mark.parametrize(("strict", "tag"), [(False, "skipped"), (True, "failure")])
+def test_inconclusive_is_skipped_or_if_strict_a_failure(strict: bool, tag: str) -> None:
+    (case,) = suite(INCONCLUSIVE, strict=strict).findall("testcase")
+    assert [child.tag for child in case] == [tag]
+
+
+def test_what_could_not_be_measured_is_an_error() -> None:
+    broken = replace(PASSED, failures=(("ddp/gloo ×2, batch 8", "failed: rank 1\x07 <died>"),))
+    found = suite(broken)
+    assert found.get("errors") == "1"
+    case = found.findall("testcase")[-1]
+    assert case[0].get("message") == "failed: rank 1 <died>"
+
+
+def test_control_characters_of_notes_do_not_break_the_file() -> None:
+    said = suite(PASSED, notes=("a\x00b \x1b[31mred & <b>",)).findtext("system-out")
+    assert said is not None
+    assert said.splitlines()[-1] == "a b [31mred & <b>"

@@ -1,0 +1,58 @@
+"""A check on the terminal and as data."""
+
+from __future__ import annotations
+
+from dpbench.report.verdict_table import as_data, headline, render
+from tests.analysis.assessments import INCONCLUSIVE, PASSED, QUIET, REGRESSED, assessment, slower
+
+
+def test_a_row_shows_how_much_worse_with_interval_tolerance_and_sample_size() -> None:
+    row = next(line for line in render(REGRESSED, ()).splitlines() if "batch 32" in line)
+    assert "1,000 ± 10 images/s" in row
+    assert "909 ± 9 images/s" in row
+    # Welch: 0.5 % standard error, t(8) one-sided 1.86: 10 ± 1 %.
+    assert "+10.0 %" in row
+    assert "+9.0 to +11.0 %" in row
+    assert " 3 % " in row
+    assert row.endswith(" 5  regressed")
+
+
+def test_the_headline_says_who_is_to_blame() -> None:
+    assert headline(PASSED.verdict) == "pass: 1 row, none worse by more than its tolerance"
+    assert headline(REGRESSED.verdict) == (
+        "regressed: 1 of 2 rows, worse by more than tolerated: ddp/gloo ×1, batch 32"
+    )
+    assert headline(INCONCLUSIVE.verdict).startswith("inconclusive: 1 of 1 row")
+
+
+def test_a_long_list_is_cut_with_its_count() -> None:
+    many = assessment({size: slower(QUIET, 0.2) for size in (1, 2, 3, 4, 5)})
+    assert headline(many.verdict).endswith("ddp/gloo ×1, batch 3 and 2 more")
+
+
+def test_a_metric_is_a_column_only_if_there_are_several() -> None:
+    assert "Metric" not in render(PASSED, ())
+    both = assessment({16: QUIET}, tolerances={"images_per_second": 0.1, "step_seconds_p95": 0.1})
+    assert "Metric" in render(both, ())
+
+
+def test_a_small_change_within_the_tolerance_is_pointed_out() -> None:
+    assert "changed within the tolerance: ddp/gloo ×1, batch 16" in render(
+        assessment({16: slower(QUIET, 0.015)}, tolerances={"images_per_second": 0.05}), ()
+    )
+
+
+def test_equal_runs_have_no_negative_zero() -> None:
+    table = render(assessment({16: QUIET}), ()).split("\n\n")[1]
+    assert " +0.0 % " in table
+
+
+def test_data_hold_ratios_bounds_and_what_was_decided() -> None:
+    data = as_data(REGRESSED, ["a note"])
+    assert data["outcome"] == "regressed"
+    assert data["notes"] == ["a note"]
+    row = data["rows"][1]
+    assert row["configuration"] == "ddp/gloo ×1, batch 32"
+    assert row["outcome"] == "regressed"
+    assert row["repetitions"] == 5
+    assert 1.08 < row["slowdown_low"] < row["slowdown"] < row["slowdown_high"] < 1.12

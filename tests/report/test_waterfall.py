@@ -1,0 +1,72 @@
+"""The waterfall: bars that meet, from linear scaling down to what was reached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.patches import Rectangle
+
+from dpbench.analysis.summary import summarize
+from dpbench.records import TrialRecord
+from dpbench.report.charts.files import write_charts
+from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.waterfall import WATERFALL, efficiency_waterfall
+from tests.analysis.sweeps import steps_of, weak_sweep
+
+
+def source(records: list[TrialRecord]) -> ChartSource:
+    return ChartSource(
+        rows=summarize(records), records=tuple(records), environments={}, name="demo"
+    )
+
+
+def ends(bar: Rectangle) -> tuple[float, float]:
+    return bar.get_x(), bar.get_x() + bar.get_width()
+
+
+def test_every_bar_begins_where_the_one_above_ends() -> None:
+    figure = efficiency_waterfall(source(weak_sweep()))
+    ddp = next(axes for axes in figure.axes if axes.get_title().startswith("ddp"))
+    bars = [bar for bar in ddp.patches if isinstance(bar, Rectangle)]
+    linear, *factors, reached = [ends(bar) for bar in bars]
+    assert linear == (0, 100)
+    assert [start for start, _ in factors] == pytest.approx(
+        [100, *[end for _, end in factors][:-1]]
+    )
+    assert reached == pytest.approx((0, 50))
+    assert factors[-1][1] == pytest.approx(50)
+
+
+def test_a_merged_factor_is_one_bar_over_both_rows() -> None:
+    records = [*weak_sweep(), steps_of("dp", [0.02], [0.015], group_size=2)]
+    figure = efficiency_waterfall(source(records))
+    dp = next(axes for axes in figure.axes if axes.get_title().startswith("dp"))
+    heights = [round(bar.get_height(), 1) for bar in dp.patches if isinstance(bar, Rectangle)]
+    assert heights == [0.6, 0.6, 1.6, 0.6, 0.6]
+
+
+def test_configurations_that_are_left_out_are_said() -> None:
+    records = [
+        record
+        for batch_size in range(1, 15)
+        for record in (
+            steps_of("single", [0.01], batch_size=batch_size),
+            steps_of("ddp", [0.02, 0.02], [0.01, 0.01], batch_size=batch_size),
+        )
+    ]
+    figure = efficiency_waterfall(source(records))
+    assert len(figure.axes) == 12
+    assert "12 of 14 configurations" in figure.get_supxlabel().replace("\n", " ")
+
+
+def test_without_single_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    _, *others = weak_sweep()
+    with pytest.raises(NothingToDraw, match="`single`"):
+        efficiency_waterfall(source(others))
+    old = tmp_path / f"{WATERFALL}.png"
+    old.touch()
+    paths, (remark,) = write_charts(tmp_path, {WATERFALL: efficiency_waterfall}, source(others))
+    assert paths == []
+    assert remark.startswith("no chart efficiency_waterfall")
+    assert not old.exists()
