@@ -44,7 +44,7 @@ class Noise:
         return minimum_detectable_effect(self.spread.value, repetitions)
 
     def repetitions(self, tolerance: float) -> int | None:
-        """Runs a side that a tolerance takes; None if no number of them would do."""
+        """Runs a side that a tolerance takes; None beyond a million."""
         return repetitions_for(self.spread.value, tolerance)
 
 

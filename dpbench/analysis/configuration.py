@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.memory import MemoryKind
 from dpbench.analysis.steps import StepSummary
+from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.records import Status
 from dpbench.specs import IMPLEMENTATIONS, TrialSpec, series_name
 
@@ -40,6 +41,16 @@ class ConfigurationSummary:
     loss_delta_per_step: Estimate | None = None
     loss_delta_per_second: Estimate | None = None
     final_loss: Estimate | None = None
+    loss_slope_per_step: Estimate | None = None
+    loss_slope_per_second: Estimate | None = None
+    time_to_loss: TimeToLoss | None = None
+    noise_scale: Estimate | None = None
+    """Samples in a batch from which more of them stop paying."""
+    statistical_efficiency: Estimate | None = None
+    """Progress of a sample against one in the batch of a single replica."""
+    goodput: Estimate | None = None
+    flops_per_second: Estimate | None = None
+    mfu: Estimate | None = None
     peak_memory_bytes: int | None = None
     peak_memory_kind: MemoryKind | None = None
     steps: StepSummary | None = None

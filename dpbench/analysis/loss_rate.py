@@ -12,14 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpbench.analysis import throughput
-from dpbench.analysis.convergence import is_finite, losses
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, mean
 from dpbench.analysis.loss_agreement import are_one_sample
 from dpbench.analysis.loss_curve import block_medians
 from dpbench.analysis.propagation import product
 from dpbench.analysis.steady_state import theil_sen
-from dpbench.records import TrialRecord
 
 BLOCKS = ((100, 20), (20, 10))
 """At least so many steps: so many blocks, or a few more.
@@ -35,43 +32,58 @@ def loss_slope(per_step: Sequence[float]) -> Estimate:
 
     Takes at least two finite losses. The interval is Kendall's, from the noise between blocks.
     """
-    steps = len(per_step)
-    count = next((blocks for least, blocks in BLOCKS if steps >= least), steps)
-    length = steps // count
-    medians = block_medians(per_step, length)
-    slope, low, high = (float(v[0]) / length for v in theil_sen(medians[np.newaxis], CONFIDENCE))
-    known = steps >= BLOCKS[-1][0]
-    return Estimate(
-        value=-slope,
-        low=-high if known else None,
-        high=-low if known else None,
-        unit="per step",
-        sample_size=len(medians) if known else 1,
-        basis="step batches" if known else "single value",
-    )
+    return loss_slopes([per_step])[0]
 
 
-def loss_slope_per_step(records: Sequence[TrialRecord]) -> Estimate | None:
-    """Over the repetitions of a configuration; None if none has two finite losses.
+def loss_slopes(runs: Sequence[Sequence[float]]) -> list[Estimate]:
+    """`loss_slope` of each run; those of equal length at once, as one call costs 0.4 ms."""
+    found: dict[int, Estimate] = {}
+    by_steps: dict[int, list[int]] = {}
+    for number, per_step in enumerate(runs):
+        by_steps.setdefault(len(per_step), []).append(number)
+    for steps, numbers in by_steps.items():
+        count = next((blocks for least, blocks in BLOCKS if steps >= least), steps)
+        length = steps // count
+        medians = np.array([block_medians(runs[number], length) for number in numbers])
+        columns = zip(*theil_sen(medians, CONFIDENCE), strict=True)
+        known = steps >= BLOCKS[-1][0]
+        for number, ends in zip(numbers, columns, strict=True):
+            slope, low, high = (float(end) / length for end in ends)
+            found[number] = Estimate(
+                value=-slope,
+                low=-high if known else None,
+                high=-low if known else None,
+                unit="per step",
+                sample_size=medians.shape[1] if known else 1,
+                basis="step batches" if known else "single value",
+            )
+    return [found[number] for number in range(len(runs))]
+
+
+def slopes_over_repetitions(
+    configurations: Sequence[Sequence[Sequence[float]]],
+) -> list[Estimate | None]:
+    """Loss reduction per step of each configuration, from the finite losses of its repetitions.
 
     By t over repetitions, unless all of them follow the same curve, as they do with the same seed:
-    then they are one sample of the noise, and the interval is that within a run.
+    then they are one sample of the noise, and the interval is that within a run. None where no
+    repetition has two losses.
     """
-    curves = [curve for curve in map(losses, records) if len(curve) > 1 and is_finite(curve)]
-    if not curves:
-        return None
-    if len(curves) == 1 or are_one_sample(curves):
-        return loss_slope(curves[0])
-    return mean([loss_slope(curve).value for curve in curves], unit="per step")
+    usable = [[run for run in runs if len(run) > 1] for runs in configurations]
+    samples = [runs[:1] if runs and are_one_sample(runs) else runs for runs in usable]
+    each = iter(loss_slopes([run for runs in samples for run in runs]))
+    slopes = [[next(each) for _ in runs] for runs in samples]
+    return [
+        mean([slope.value for slope in own], unit="per step")
+        if len(own) > 1
+        else next(iter(own), None)
+        for own in slopes
+    ]
 
 
-def loss_slope_per_second(records: Sequence[TrialRecord]) -> Estimate | None:
-    """Loss reduction per step times steps per second; takes measured records."""
-    per_step = loss_slope_per_step(records)
-    if per_step is None:
-        return None
-    first = records[0]
-    samples = sum(rank.timed.samples for rank in first.ranks)
-    steps = len(throughput.step_seconds(first))
-    speed = throughput.throughput_mean(records).estimate("samples/s")
-    return product(per_step, speed.scaled(steps / samples, unit="steps/s"), unit="per s")
+def loss_slope_per_second(
+    per_step: Estimate, throughput: Estimate, samples_per_step: float
+) -> Estimate:
+    """Loss reduction per step times steps per second, from throughput in samples per second."""
+    steps_per_second = throughput.scaled(1 / samples_per_step, unit="steps/s")
+    return product(per_step, steps_per_second, unit="per s")

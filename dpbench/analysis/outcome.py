@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench import units
@@ -48,6 +48,11 @@ def effective_status(record: TrialRecord) -> Status:
     if record.verification is not None and not record.verification.passed:
         return Status.WRONG_GRADIENTS
     return record.status
+
+
+def completed(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """The records that carry a speed."""
+    return [record for record in records if effective_status(record) is Status.COMPLETED]
 
 
 def _reason(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.steps import StepSummary
+from dpbench.analysis.time_to_loss import TimeToLoss
 
 Plain = str | int | float | bool | None
 
@@ -51,6 +52,27 @@ ROW_KEYS = (
     "slowest_rank",
     "reduced_bytes_per_step",
     "collectives_per_step",
+    "loss_slope_per_step",
+    "loss_slope_per_step_low",
+    "loss_slope_per_step_high",
+    "loss_slope_per_second",
+    "loss_slope_per_second_low",
+    "loss_slope_per_second_high",
+    "target_loss",
+    "time_to_loss_seconds",
+    "time_to_loss_seconds_low",
+    "time_to_loss_seconds_high",
+    "time_to_loss_samples",
+    "time_to_loss_censored",
+    "noise_scale_samples",
+    "noise_scale_samples_low",
+    "noise_scale_samples_high",
+    "statistical_efficiency",
+    "goodput",
+    "goodput_low",
+    "goodput_high",
+    "flops_per_second",
+    "mfu",
 )
 
 
@@ -84,6 +106,14 @@ def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
         "slowest_rank": row.slowest_rank,
         "reduced_bytes_per_step": row.reduced_bytes_per_step,
         "collectives_per_step": row.collectives_per_step,
+        **_with_ends("loss_slope_per_step", row.loss_slope_per_step),
+        **_with_ends("loss_slope_per_second", row.loss_slope_per_second),
+        **_time_to_loss(row.time_to_loss),
+        **_with_ends("noise_scale_samples", row.noise_scale),
+        "statistical_efficiency": _value(row.statistical_efficiency),
+        **_with_ends("goodput", row.goodput),
+        "flops_per_second": _value(row.flops_per_second),
+        "mfu": _value(row.mfu),
     }
     return {key: values[key] for key in ROW_KEYS}
 
@@ -97,6 +127,15 @@ def _steps(steps: StepSummary | None) -> dict[str, Plain]:
         "slowest_outlier": None if steps is None else steps.slowest_outlier,
         "step_autocorrelation": None if steps is None else steps.autocorrelation,
         "steady": None if steps is None else steps.steady,
+    }
+
+
+def _time_to_loss(found: TimeToLoss | None) -> dict[str, Plain]:
+    return {
+        "target_loss": None if found is None else found.target_loss,
+        **_with_ends("time_to_loss_seconds", None if found is None else found.seconds),
+        "time_to_loss_samples": None if found is None else _value(found.samples),
+        "time_to_loss_censored": None if found is None else found.censored,
     }
 
 

@@ -6,39 +6,57 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any
 
 from dpbench import units
-from dpbench.analysis import convergence, throughput
+from dpbench.analysis import throughput
 from dpbench.analysis.baselines import Speed, with_scaling
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
 from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.flops import utilisation
+from dpbench.analysis.learning import learning
 from dpbench.analysis.memory import UNBALANCED, memory_imbalance, peak_memory
 from dpbench.analysis.outcome import effective_status, outcome
 from dpbench.analysis.step_notes import step_notes
 from dpbench.analysis.steps import StepSummary, step_statistics, summarize_steps
 from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
-from dpbench.environment import comparable
+from dpbench.environment import Environment, comparable
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec, differing_fields
 
 
-def summarize(records: Sequence[TrialRecord]) -> tuple[ConfigurationSummary, ...]:
-    """One row per configuration, sorted by implementation, backend, group size, batch size."""
+def summarize(
+    records: Sequence[TrialRecord],
+    *,
+    environments: Mapping[str, Environment] | None = None,
+    target_loss: float | None = None,
+) -> tuple[ConfigurationSummary, ...]:
+    """One row per configuration, sorted by implementation, backend, group size, batch size.
+
+    `environments` know the GPUs, for the utilisation of their peaks; with `target_loss` rows
+    have the time until the loss stays below it.
+    """
     groups: dict[TrialSpec, list[TrialRecord]] = {}
     for record in records:
         groups.setdefault(record.trial.configuration, []).append(record)
     final = {spec: _last_of_each_trial(group) for spec, group in groups.items()}
     usable = {spec: usable_repetitions(group) for spec, group in final.items()}
     speeds = {spec: Speed.of(group) for spec, group in usable.items() if group}
+    throughputs = {
+        spec: speed.throughput.estimate(f"{final[spec][-1].item}/s")
+        for spec, speed in speeds.items()
+    }
     steps = _step_summaries(usable)
+    learnt = learning(usable, throughputs, target_loss)
     rows = []
     for spec, group in final.items():
         row = _plain_row(spec, group)
         if spec in speeds:
-            speed = speeds[spec].throughput.estimate(f"{row.item}/s")
-            row = _with_metrics(replace(row, throughput=speed, steps=steps[spec]), usable[spec])
+            speed = throughputs[spec]
+            values, notes = learnt[spec]
+            row = replace(row, throughput=speed, steps=steps[spec], **values)
+            row = with_note(_with_metrics(row, usable[spec]), *notes)
             row = with_note(row, *step_notes(row.label, steps[spec], speed, spec.warmup_steps))
+            row = _with_utilisation(row, usable[spec], environments or {})
         row = with_note(row, *_group_notes(row.label, groups[spec], group, usable[spec]))
         rows.append(with_scaling(row, spec, speeds))
     return in_order(_mark_look_alikes(rows))
@@ -99,8 +117,7 @@ def _plain_row(spec: TrialSpec, group: Sequence[TrialRecord]) -> ConfigurationSu
 
 def _with_metrics(row: ConfigurationSummary, usable: Sequence[TrialRecord]) -> ConfigurationSummary:
     memory = peak_memory(usable)
-    loss_values, loss_notes = _loss_metrics(row.label, usable)
-    row = replace(
+    return replace(
         row,
         timed_steps=row.timed_steps or _fewest_steps(usable),
         exposed_communication_seconds=_over_repetitions(
@@ -112,9 +129,22 @@ def _with_metrics(row: ConfigurationSummary, usable: Sequence[TrialRecord]) -> C
         slowest_rank=_most_common(usable, throughput.slowest_rank),
         reduced_bytes_per_step=reduced_bytes_per_step(usable),
         collectives_per_step=collectives_per_step(usable),
-        **loss_values,
     )
-    return with_note(row, *loss_notes)
+
+
+def _with_utilisation(
+    row: ConfigurationSummary,
+    usable: Sequence[TrialRecord],
+    environments: Mapping[str, Environment],
+) -> ConfigurationSummary:
+    environment = environments.get(usable[-1].environment_id)
+    if environment is None or row.throughput is None:
+        return row
+    found = utilisation(usable, row.throughput, environment)
+    if found is None:
+        return row
+    row = replace(row, flops_per_second=found.achieved, mfu=found.mfu)
+    return with_note(row, found.note) if environment.accelerators else row
 
 
 def _fewest_steps(usable: Sequence[TrialRecord]) -> int:
@@ -134,34 +164,6 @@ def _over_repetitions(
 ) -> Estimate | None:
     values = [value for value in map(metric, usable) if value is not None]
     return mean(values, unit=unit) if values else None
-
-
-def _loss_metrics(
-    label: str, usable: Sequence[TrialRecord]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    runs = [(convergence.losses(record), record) for record in usable]
-    runs = [(losses, record) for losses, record in runs if losses]
-    finite = [(losses, record) for losses, record in runs if convergence.is_finite(losses)]
-    notes = []
-    if len(finite) < len(runs):
-        bad = units.counted(len(runs) - len(finite), "completed repetition")
-        notes.append(f"{label}: losses of {bad} are not finite and left out")
-    if not finite:
-        return {}, tuple(notes)
-    values = {
-        "loss_delta_per_step": mean(
-            [convergence.loss_delta_per_step(losses) for losses, _ in finite], unit="per step"
-        ),
-        "loss_delta_per_second": mean(
-            [
-                convergence.loss_delta_per_second(losses, throughput.elapsed_seconds(record))
-                for losses, record in finite
-            ],
-            unit="per s",
-        ),
-        "final_loss": mean([losses[-1] for losses, _ in finite], unit="loss"),
-    }
-    return values, tuple(notes)
 
 
 def _group_notes(

@@ -18,8 +18,11 @@ from dpbench.analysis.calibration import (
     Rehearsal,
 )
 from dpbench.report.numbers import decimals
+from dpbench.report.verdict_table import percent
 
 NOTE_WIDTH = 100
+MOST_SHOWN = 1000
+"""Repetitions; more than these nobody runs."""
 
 
 def render(calibration: Calibration, folder: str) -> str:
@@ -91,7 +94,7 @@ def _cells(row: Noise) -> list[str]:
     low, high = row.spread.interval or (row.spread.value, row.spread.value)
     places = decimals(50 * (high - low), 100 * row.spread.value)
     numbers = (f"{100 * number:.{places}f}" for number in (row.spread.value, low, high))
-    tolerances = (f"{100 * row.tolerance(n):.2g} %" for n in REPETITIONS)
+    tolerances = (percent(row.tolerance(n)) for n in REPETITIONS)
     return [
         row.label,
         "{} % ({}–{})".format(*numbers),
@@ -102,8 +105,13 @@ def _cells(row: Noise) -> list[str]:
 
 def _needed(noisiest: Noise) -> str:
     counts = ((tolerance, noisiest.repetitions(tolerance)) for tolerance in TOLERANCES)
-    listed = ", ".join(f"{100 * t:g} % takes {'no' if n is None else n}" for t, n in counts)
+    listed = ", ".join(f"{100 * share:g} % takes {_count(count)}" for share, count in counts)
     return f"the noisiest row decides ({noisiest.label}): a tolerance of {listed} runs a side"
+
+
+def _count(repetitions: int | None) -> str:
+    few = repetitions is not None and repetitions <= MOST_SHOWN
+    return str(repetitions) if few else f"over {MOST_SHOWN:,}"
 
 
 def _rehearsed(rehearsal: Rehearsal | None) -> list[str]:
@@ -113,7 +121,7 @@ def _rehearsed(rehearsal: Rehearsal | None) -> list[str]:
     return [
         f"rehearsal with {100 * rehearsal.tolerance:g} %, {rehearsal.repetitions} runs a side of "
         f"what was measured against the others: of {units.counted(sum(counts.values()), 'row')} "
-        f"{counts['regressed']} regressed, each a false alarm, {counts['pass']} pass, "
+        f"{counts['regressed']} regressed (false alarms), {counts['pass']} pass, "
         f"{counts['inconclusive']} inconclusive",
         "where the speed changes from job to job, as on shared machines, take --against "
         "IMPLEMENTATION instead of --baseline: it measures both sides in turn",

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import Estimate
 from dpbench.errors import UnknownName, UsageError
-from dpbench.records import Status
-from dpbench.report.numbers import MISSING, compact, compact_time, memory, plus_minus
+from dpbench.report import cells
+from dpbench.report.numbers import MISSING, compact, compact_time
 
 SEED = "seed"
-STATUS_WIDTH = 32
-SHORTEST_REASON = 16
-"""A narrower column has no room for reasons; they stand below the table anyway."""
 
 Cell = Callable[[ConfigurationSummary], str]
 
@@ -36,78 +30,6 @@ class Column:
     default: bool = True
     only_if_any: bool = False
     """Belongs to some sources only: where it has no value, nobody misses it."""
-
-
-def _number(value: int | None) -> str:
-    return MISSING if value is None else str(value)
-
-
-def _or_missing(value: Estimate | None, write: Callable[[Estimate], str]) -> str:
-    return MISSING if value is None else write(value)
-
-
-def _seconds(value: float | None) -> str:
-    return MISSING if value is None else units.seconds(value)
-
-
-def _throughput(row: ConfigurationSummary) -> str:
-    return _or_missing(row.throughput, lambda e: plus_minus(e, plain_decimals=1))
-
-
-def _speedup(value: Estimate | None) -> str:
-    return _or_missing(value, lambda e: plus_minus(e, two_after_one=False))
-
-
-def _efficiency(row: ConfigurationSummary) -> str:
-    return _or_missing(row.efficiency, lambda e: f"{plus_minus(e, scale=100, plain_decimals=1)} %")
-
-
-def _memory(row: ConfigurationSummary) -> str:
-    value = row.peak_memory_bytes
-    return MISSING if value is None else memory(value)
-
-
-def _outliers(row: ConfigurationSummary) -> str:
-    return MISSING if row.steps is None else f"{row.steps.outliers} of {row.steps.count}"
-
-
-def _autocorrelation(row: ConfigurationSummary) -> str:
-    value = None if row.steps is None else row.steps.autocorrelation
-    return MISSING if value is None else f"{value:.2f}"
-
-
-def _skew(row: ConfigurationSummary) -> str:
-    return _or_missing(row.rank_skew, lambda e: f"{plus_minus(e, scale=100, plain_decimals=1)} %")
-
-
-def _reduced(row: ConfigurationSummary) -> str:
-    value = row.reduced_bytes_per_step
-    return MISSING if value is None else units.bytes_binary(value)
-
-
-def _collectives(row: ConfigurationSummary) -> str:
-    value = row.collectives_per_step
-    return MISSING if value is None else f"{value:g}"
-
-
-def _verified(row: ConfigurationSummary) -> str:
-    return {True: "yes", False: "no", None: "not checked"}[row.verified]
-
-
-def status_cell(row: ConfigurationSummary, width: int = STATUS_WIDTH) -> str:
-    """The status, with as much of the reason as fits; of wrong gradients, without the reason."""
-    words = row.status.words
-    explained = bool(row.reason) and row.status is not Status.WRONG_GRADIENTS
-    if width < SHORTEST_REASON:
-        ended = f"{words}…" if explained and len(words) < width else words
-        return "\n".join(textwrap.wrap(ended, width))
-    whole = f"{words}: {one_line(row.reason or '')}" if explained else words
-    return whole if len(whole) <= width else f"{whole[: width - 1].rstrip(' :')}…"
-
-
-def one_line(text: str) -> str:
-    """Text that cannot break a table or a terminal: no control characters, single spaces."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 COLUMNS = {
@@ -133,102 +55,155 @@ COLUMNS = {
         Column(
             key="batch_size",
             header="Batch",
-            cell=lambda row: _number(row.batch_size),
+            cell=lambda row: cells.number(row.batch_size),
         ),
         Column(
             key="global_batch_size",
             header="Global batch",
             wrapped="Global\nbatch",
-            cell=lambda row: _number(row.global_batch_size),
+            cell=lambda row: cells.number(row.global_batch_size),
             default=False,
         ),
         Column(
             key="images_per_second",
             header="{Item}/s",
-            cell=_throughput,
+            cell=cells.throughput,
         ),
         Column(
             key="duration_seconds",
             header="Time",
-            cell=lambda row: MISSING if row.duration is None else _seconds(row.duration.value),
+            cell=lambda row: MISSING if row.duration is None else cells.seconds(row.duration.value),
             only_if_any=True,
         ),
         Column(
             key="speedup",
             header="Speedup",
-            cell=lambda row: _speedup(row.speedup),
+            cell=lambda row: cells.speedup(row.speedup),
         ),
         Column(
             key="absolute_speedup",
             header="Absolute speedup",
             wrapped="Absolute\nspeedup",
-            cell=lambda row: _speedup(row.absolute_speedup),
+            cell=lambda row: cells.speedup(row.absolute_speedup),
             default=False,
         ),
         Column(
             key="efficiency",
             header="Efficiency",
-            cell=_efficiency,
+            cell=lambda row: cells.percentage(row.efficiency),
         ),
         Column(
             key="exposed_communication_seconds",
             header="Exposed comm",
             wrapped="Exposed\ncomm",
-            cell=lambda row: _or_missing(row.exposed_communication_seconds, compact_time),
+            cell=lambda row: cells.or_missing(row.exposed_communication_seconds, compact_time),
         ),
         Column(
             key="loss_delta_per_step",
             header="Loss delta/step",
             wrapped="Loss delta\n/step",
-            cell=lambda row: _or_missing(row.loss_delta_per_step, compact),
+            cell=lambda row: cells.or_missing(row.loss_delta_per_step, compact),
         ),
         Column(
             key="loss_delta_per_second",
             header="Loss delta/s",
             wrapped="Loss\ndelta/s",
-            cell=lambda row: _or_missing(row.loss_delta_per_second, compact),
+            cell=lambda row: cells.or_missing(row.loss_delta_per_second, compact),
         ),
         Column(
             key="final_loss",
             header="Final loss",
             wrapped="Final\nloss",
-            cell=lambda row: _or_missing(row.final_loss, compact),
+            cell=lambda row: cells.or_missing(row.final_loss, compact),
+        ),
+        Column(
+            key="loss_slope_per_step",
+            header="Loss slope/step",
+            wrapped="Loss slope\n/step",
+            cell=lambda row: cells.or_missing(row.loss_slope_per_step, compact),
+            default=False,
+        ),
+        Column(
+            key="loss_slope_per_second",
+            header="Loss slope/s",
+            wrapped="Loss\nslope/s",
+            cell=lambda row: cells.or_missing(row.loss_slope_per_second, compact),
+            default=False,
+        ),
+        Column(
+            key="time_to_loss_seconds",
+            header="Time to loss",
+            wrapped="Time to\nloss",
+            cell=cells.time_to_loss,
+            only_if_any=True,
+        ),
+        Column(
+            key="noise_scale_samples",
+            header="Noise scale",
+            wrapped="Noise\nscale",
+            cell=lambda row: cells.or_missing(row.noise_scale, cells.rounded),
+            only_if_any=True,
+        ),
+        Column(
+            key="statistical_efficiency",
+            header="Statistical efficiency",
+            wrapped="Statistical\nefficiency",
+            cell=lambda row: cells.percentage(row.statistical_efficiency),
+            default=False,
+        ),
+        Column(
+            key="goodput",
+            header="Goodput",
+            cell=lambda row: cells.or_missing(row.goodput, cells.rounded),
+            only_if_any=True,
+        ),
+        Column(
+            key="flops_per_second",
+            header="GFLOP/s",
+            cell=cells.gflops,
+            default=False,
+        ),
+        Column(
+            key="mfu",
+            header="MFU",
+            cell=lambda row: cells.percentage(row.mfu),
+            only_if_any=True,
         ),
         Column(
             key="peak_memory_bytes",
             header="Peak memory",
             wrapped="Peak\nmemory",
-            cell=_memory,
+            cell=cells.peak_memory,
         ),
         Column(
             key="step_seconds_p50",
             header="Step p50",
-            cell=lambda row: _seconds(row.steps.p50_seconds if row.steps else None),
+            cell=lambda row: cells.seconds(row.steps.p50_seconds if row.steps else None),
             default=False,
         ),
         Column(
             key="step_seconds_p95",
             header="Step p95",
-            cell=lambda row: _seconds(row.steps.p95_seconds if row.steps else None),
+            cell=lambda row: cells.seconds(row.steps.p95_seconds if row.steps else None),
             default=False,
         ),
         Column(
             key="step_seconds_p99",
             header="Step p99",
-            cell=lambda row: _seconds(row.steps.p99_seconds if row.steps else None),
+            cell=lambda row: cells.seconds(row.steps.p99_seconds if row.steps else None),
             default=False,
         ),
         Column(
             key="outliers",
             header="Outliers",
-            cell=_outliers,
+            cell=cells.outliers,
             default=False,
         ),
         Column(
             key="step_autocorrelation",
             header="Autocorrelation",
             wrapped="Autocor-\nrelation",
-            cell=_autocorrelation,
+            cell=cells.autocorrelation,
             default=False,
         ),
         Column(
@@ -242,28 +217,28 @@ COLUMNS = {
             key="rank_skew",
             header="Rank skew",
             wrapped="Rank\nskew",
-            cell=_skew,
+            cell=cells.skew,
             default=False,
         ),
         Column(
             key="slowest_rank",
             header="Slowest rank",
             wrapped="Slowest\nrank",
-            cell=lambda row: _number(row.slowest_rank),
+            cell=lambda row: cells.number(row.slowest_rank),
             default=False,
         ),
         Column(
             key="reduced_bytes_per_step",
             header="Reduced/step",
             wrapped="Reduced\n/step",
-            cell=_reduced,
+            cell=cells.reduced,
             default=False,
         ),
         Column(
             key="collectives_per_step",
             header="Collectives/step",
             wrapped="Collectives\n/step",
-            cell=_collectives,
+            cell=cells.collectives,
             default=False,
         ),
         Column(
@@ -277,20 +252,20 @@ COLUMNS = {
             key="timed_steps",
             header="Timed steps",
             wrapped="Timed\nsteps",
-            cell=lambda row: _number(row.timed_steps),
+            cell=lambda row: cells.number(row.timed_steps),
             default=False,
         ),
         Column(
             key="verified",
             header="Verified",
-            cell=_verified,
+            cell=cells.verified,
             text=True,
             default=False,
         ),
         Column(
             key="status",
             header="Status",
-            cell=status_cell,
+            cell=cells.status_cell,
             text=True,
         ),
     )

@@ -9,7 +9,7 @@ from dpbench.analysis.configuration import ConfigurationSummary, distinct_notes
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.steady_state import FEWEST_STEPS
 from dpbench.records import Status
-from dpbench.report.columns import one_line
+from dpbench.report.cells import one_line
 
 LISTED = 8
 """Configurations that a line names; the rest are counted and stand in the table."""
@@ -22,6 +22,7 @@ def footnotes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
         *_scaling(rows),
         *_memory(rows),
         *_local_steps(rows),
+        *_learning(rows),
         *_outliers(rows),
         *_too_few_steps(rows),
         *reasons(rows),
@@ -123,6 +124,32 @@ def _local_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
                 f"{name} averages parameters every {steps} steps, gradients never: another "
                 "optimisation than ddp, so that a higher speed buys less progress per step"
             )
+
+
+def _learning(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+    if any(row.repetitions > 1 and _is_single(row.final_loss) for row in rows):
+        yield "losses that repeat, as those of equal seeds do, are one value without an interval"
+    timed = [(row, row.time_to_loss) for row in rows if row.time_to_loss]
+    if timed:
+        yield (
+            f"time to loss is from the opening of the timed window, warmup left out, until the "
+            f"smoothed loss stays at {timed[0][1].target_loss:g} or below"
+        )
+    for row, found in timed:
+        if found.censored:
+            yield (
+                f"{row.label}: the loss {found.target_loss:g} was not reached in {found.censored} "
+                f"of {units.counted(found.repetitions, 'repetition')}"
+            )
+    if any(row.noise_scale for row in rows):
+        yield (
+            "noise scale is the batch, of all replicas, from which more samples a step stop "
+            "paying; goodput is the speed × the progress of a sample against one replica's batch"
+        )
+
+
+def _is_single(estimate: Estimate | None) -> bool:
+    return estimate is not None and estimate.basis == "single value"
 
 
 def _percent(estimate: Estimate) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict
-from dpbench.report.columns import one_line
+from dpbench.report.cells import one_line
 from dpbench.report.verdict_table import change, headline, interval, label, quantity
 
 SUITE = "dpbench check"

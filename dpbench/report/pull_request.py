@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from dpbench.analysis.verdict import Verdict
-from dpbench.report.columns import one_line
+from dpbench.report.cells import one_line
 from dpbench.report.verdict_table import headline, reading, sides, table
 
 MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")

@@ -15,15 +15,8 @@ from tabulate import tabulate
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.rows import ROW_KEYS, to_row
 from dpbench.report import formats, seed_table
-from dpbench.report.columns import (
-    DEFAULT_COLUMNS,
-    SEED,
-    STATUS_WIDTH,
-    Column,
-    claim_columns,
-    parse_columns,
-    status_cell,
-)
+from dpbench.report.cells import STATUS_WIDTH, status_cell
+from dpbench.report.columns import DEFAULT_COLUMNS, SEED, Column, claim_columns, parse_columns
 from dpbench.report.footnotes import footnotes
 from dpbench.report.numbers import MISSING
 

@@ -82,17 +82,17 @@ def headline(verdict: Verdict) -> str:
             f"regressed: {counts['regressed']} of {total}, worse by more than tolerated: {listed}"
         )
     return (
-        f"inconclusive: {counts['inconclusive']} of {total}, whose interval holds the tolerance: "
-        f"{listed}"
+        f"inconclusive: {counts['inconclusive']} of {total}, neither surely within the tolerance "
+        f"nor surely beyond it: {listed}"
     )
 
 
 def reading(rows: Sequence[RowVerdict]) -> list[str]:
     """How to read the table, and changes that no tolerance speaks of."""
     lines = [
-        "a row regressed if its whole interval lies above the tolerance (corrected for the number "
-        "of rows), and passes if it lies below; detectable: the change that as many runs of "
-        "this noise show in 4 of 5 cases"
+        "a row regressed if its interval lies above the tolerance (corrected for the number of "
+        "rows), and passes if it lies below; detectable: the change that as many runs of this "
+        "noise show in 4 of 5 cases"
     ]
     if changed := [label(row, rows) for row in rows if row.any_change and row.outcome == "pass"]:
         lines.append(f"changed within the tolerance: {'; '.join(changed)}")
@@ -110,7 +110,7 @@ def _cells(row: RowVerdict, rows: Sequence[RowVerdict]) -> dict[str, str]:
         "Worse by": change(row),
         "90 % interval": interval(row),
         "Tolerance": f"{100 * row.tolerance:.3g} %",
-        "Detectable": MISSING if detectable is None else f"{100 * detectable:.2g} %",
+        "Detectable": MISSING if detectable is None else percent(detectable),
         "n": str(comparison.slowdown.sample_size) if comparison.slowdown else MISSING,
         "Verdict": f"{row.outcome}{why}",
     }
@@ -149,6 +149,12 @@ def interval(row: RowVerdict) -> str:
     if row.low is None or row.high is None:
         return MISSING
     return f"{_signed(row.low, row)} to {_signed(row.high, row)} %"
+
+
+def percent(share: float) -> str:
+    """Two digits of a share, or all whole percents of a large one: "1.7 %", "230 %"."""
+    value = 100 * share
+    return f"{value:.2g} %" if value < 99.5 else f"{value:,.0f} %"
 
 
 def as_data(assessment: Assessment, notes: Sequence[str]) -> dict[str, Any]:

@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import theilslopes
 
-from dpbench.analysis import throughput
-from dpbench.analysis.loss_rate import loss_slope, loss_slope_per_second, loss_slope_per_step
-from tests.analysis.loss_records import loss_run
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.loss_rate import (
+    loss_slope,
+    loss_slope_per_second,
+    loss_slopes,
+    slopes_over_repetitions,
+)
 
 
 @given(
@@ -65,8 +69,8 @@ def test_the_interval_covers_the_true_slope(correlation: float) -> None:
 
 
 def test_repetitions_that_differ_have_the_interval_of_their_spread() -> None:
-    runs = [loss_run([2.0 - fall * step for step in range(30)]) for fall in (0.01, 0.02, 0.03)]
-    found = loss_slope_per_step(runs)
+    runs = [[2.0 - fall * step for step in range(30)] for fall in (0.01, 0.02, 0.03)]
+    (found,) = slopes_over_repetitions([runs])
     assert found is not None
     assert (found.value, found.basis, found.sample_size) == (
         pytest.approx(0.02),
@@ -79,26 +83,32 @@ def test_repetitions_that_differ_have_the_interval_of_their_spread() -> None:
 
 def test_equal_repetitions_do_not_pretend_to_certainty() -> None:
     losses = (2.0 - 0.01 * np.random.default_rng(0).random(50)).tolist()
-    found = loss_slope_per_step([loss_run(losses)] * 5)
+    (found,) = slopes_over_repetitions([[losses] * 5])
     assert found == loss_slope(losses)
     assert found.half_width is not None
     assert found.half_width > 0
 
 
+def test_runs_of_all_lengths_have_their_slopes_in_their_order() -> None:
+    rng = np.random.default_rng(2)
+    runs = [rng.normal(size=steps).tolist() for steps in (30, 3, 200, 30)]
+    assert loss_slopes(runs) == [loss_slope(run) for run in runs]
+    assert slopes_over_repetitions([[run] for run in runs]) == loss_slopes(runs)
+
+
 def test_per_second_is_per_step_times_steps_per_second() -> None:
-    losses = [2.0 - 0.001 * step for step in range(200)]
-    runs = [loss_run(losses, step_seconds=seconds) for seconds in (0.2, 0.25, 0.3125)]
-    found = loss_slope_per_second(runs)
-    assert found is not None
-    # The geometric mean of 5, 4 and 3.2 steps/s is 4.
+    """32 samples a step at 128 samples/s are 4 steps/s."""
+    speed = Estimate(
+        value=128.0, low=120.0, high=136.0, unit="samples/s", sample_size=3, basis="repetitions"
+    )
+    exact = Estimate(
+        value=0.001, low=0.001, high=0.001, unit="per step", sample_size=20, basis="step batches"
+    )
+    found = loss_slope_per_second(exact, speed, samples_per_step=32)
     assert found.value == pytest.approx(0.004)
-    assert found.unit == "per s"
-    speed = throughput.throughput_mean(runs).estimate("")
-    assert speed.interval is not None
-    assert found.low == pytest.approx(0.001 * speed.interval[0] / 32, rel=1e-6)
+    assert found.interval == pytest.approx((0.001 * 120 / 32, 0.001 * 136 / 32))
+    assert (found.unit, found.sample_size) == ("per s", 3)
 
 
-def test_runs_without_finite_losses_have_no_slope() -> None:
-    runs = [loss_run([1.0, math.inf]), loss_run([1.0])]
-    assert loss_slope_per_step(runs) is None
-    assert loss_slope_per_second(runs) is None
+def test_a_configuration_without_two_losses_has_no_slope() -> None:
+    assert slopes_over_repetitions([[], [[1.0]]]) == [None, None]

@@ -31,7 +31,7 @@ def test_repetitions_become_one_row() -> None:
     assert (row.repetitions, row.timed_steps, row.verified) == (3, 4, True)
     assert (row.status, row.reason, row.notes) == (Status.COMPLETED, None, ())
     assert row.final_loss is not None
-    assert row.final_loss.interval == pytest.approx((1.5, 1.5))
+    assert (row.final_loss.value, row.final_loss.basis) == (1.5, "single value")
     assert row.loss_delta_per_step is not None
     assert row.loss_delta_per_step.value == pytest.approx(0.5 / 4)
     assert row.peak_memory_bytes == 300 * 2**20

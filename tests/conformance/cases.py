@@ -66,8 +66,8 @@ FOUR_RANKS = (
     "test_post_localSGD_optimizer_parity_with_hierarchical_sgd",
     "test_post_localSGD_optimizer_parity_with_hierarchical_sgd_grad_is_view",
 )
-# One compiles C++ for half a minute, the other trains 120 small models.
-SLOW = {"test_ddp_compile_static_graph", "test_ddp_uneven_inputs"}
+# It trains 120 small models.
+SLOW = {"test_ddp_uneven_inputs"}
 
 LOG = "asserts on the fields of torch's private log (_get_ddp_logging_data)"
 REDUCER = "asserts on methods of torch's C++ reducer"

@@ -6,6 +6,7 @@ environment when it is imported.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import types
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import torch
 from torch import Tensor
 from torch.testing._internal import common_distributed
 
@@ -59,6 +61,8 @@ def _small(inp: Any, **fields: Any) -> tuple[Any, ...]:
 
 
 distributed_test.DDPUnevenTestInput = _small
+# What a compiled wrapper does is settled before C++ is written, which takes half a minute.
+torch.compile = functools.partial(torch.compile, backend="aot_eager")
 
 SKIP_CODES = {skip.exit_code: skip.message for skip in common_distributed.TEST_SKIPS.values()}
 GROUP_TIMEOUTS = distributed_test.CUSTOM_PG_TIMEOUT

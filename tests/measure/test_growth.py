@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def test_looks_grow_by_half_at_least_and_end_at_the_most(most: int, period: int)
     *looks, last = checkpoints(most, period)
     assert last == most
     assert all(look % (BATCHES * period) == 0 and LEAST_STEPS <= look < most for look in looks)
-    assert all(later >= 1.5 * earlier for earlier, later in zip(looks, looks[1:], strict=False))
+    assert all(later >= 1.5 * earlier for earlier, later in pairwise(looks))
 
 
 def test_the_half_width_is_that_of_twenty_batch_means() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 import traceback
@@ -15,8 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# The server imports these once; each rank is a fork of it and starts in milliseconds.
-PRELOADED = ["pytest", "torch", "torch.distributed", "torch._dynamo", "dpbench.parallel"]
+from dpbench.launch.server import fork_server
 
 
 def run_ranks(
@@ -44,8 +42,7 @@ def run_ranks(
         AssertionError: a rank failed (with its traceback), died or was too slow.
     """
     listed = [functions] if callable(functions) else list(functions)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context = fork_server()
     ranks, pipes = [], []
     for rank in range(world_size):
         ours, theirs = context.Pipe(duplex=False)

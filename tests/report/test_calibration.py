@@ -37,7 +37,7 @@ def test_without_a_usable_tolerance_it_says_what_to_do() -> None:
 def test_the_rehearsal_and_the_repetitions_are_in_the_notes() -> None:
     notes = " ".join(render(QUIET, "results/x").split())
     assert "1 % takes 14, 3 % takes 3, 5 % takes 2, 10 % takes 2 runs a side" in notes
-    assert "of 2 rows 0 regressed, each a false alarm, 2 pass, 0 inconclusive" in notes
+    assert "of 2 rows 0 regressed (false alarms), 2 pass, 0 inconclusive" in notes
 
 
 def test_data_hold_fractions() -> None:

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.report.columns import one_line
+from dpbench.report.cells import one_line
 from dpbench.report.pull_request import MARKUP, escape, pull_request
 from tests.analysis.assessments import REGRESSED
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -17,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 import dpbench
-from tests.parallel.ranks import PRELOADED
+from dpbench.launch.server import fork_server
 
 assert dpbench  # for the backend
 
@@ -42,8 +41,7 @@ def run_with_casualties(
     Returns:
         By rank, what the others returned.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context = fork_server()
     processes, pipes = [], []
     for rank in range(world_size):
         ours, theirs = context.Pipe(duplex=False)

@@ -1,0 +1,106 @@
+"""What the repetitions of each configuration say of learning: losses, their rates, the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpbench import units
+from dpbench.analysis import convergence, throughput
+from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.goodput import goodput, statistical_efficiency
+from dpbench.analysis.loss_agreement import loss_mean
+from dpbench.analysis.loss_rate import loss_slope_per_second, slopes_over_repetitions
+from dpbench.analysis.noise_scale import noise_scale
+from dpbench.analysis.time_to_loss import time_to_loss
+from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
+
+Losses = tuple[float, ...]
+Learning = tuple[dict[str, Any], tuple[str, ...]]
+"""Fields of a ConfigurationSummary, and notes."""
+
+
+def learning(
+    usable: Mapping[TrialSpec, Sequence[TrialRecord]],
+    speeds: Mapping[TrialSpec, Estimate],
+    target_loss: float | None,
+) -> dict[TrialSpec, Learning]:
+    """Per configuration that has a speed; losses that are not finite are left out, and noted."""
+    curves = {spec: [convergence.losses(record) for record in usable[spec]] for spec in speeds}
+    finite = {
+        spec: [run for run in runs if run and convergence.is_finite(run)]
+        for spec, runs in curves.items()
+    }
+    slopes = dict(zip(finite, slopes_over_repetitions(list(finite.values())), strict=True))
+    found = {}
+    for spec, speed in speeds.items():
+        records = usable[spec]
+        values, notes = _deltas(records, curves[spec])
+        values |= _rates(slopes[spec], speed, records[0])
+        noise_values, noise_notes = _noise(spec, records, speed)
+        if target_loss is not None:
+            values["time_to_loss"] = time_to_loss(_with_finite_losses(records), target_loss)
+        notes = [f"{spec.label}: {note}" for note in (*notes, *noise_notes)]
+        found[spec] = ({**values, **noise_values}, tuple(notes))
+    return found
+
+
+def _with_finite_losses(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    return [record for record in records if convergence.is_finite(convergence.losses(record))]
+
+
+def _deltas(
+    records: Sequence[TrialRecord], curves: Sequence[Losses]
+) -> tuple[dict[str, Any], list[str]]:
+    """The seed's metrics, which compare the first and the last loss of each repetition."""
+    runs = [(run, record) for run, record in zip(curves, records, strict=True) if run]
+    finite = [(run, record) for run, record in runs if convergence.is_finite(run)]
+    notes = []
+    if bad := len(runs) - len(finite):
+        repetitions = units.counted(bad, "completed repetition")
+        notes.append(f"losses of {repetitions} are not finite and left out")
+    if not finite:
+        return {}, notes
+    losses = [run for run, _ in finite]
+    per_second = [
+        convergence.loss_delta_per_second(run, throughput.elapsed_seconds(record))
+        for run, record in finite
+    ]
+    return {
+        "loss_delta_per_step": loss_mean(
+            [convergence.loss_delta_per_step(run) for run in losses], losses, unit="per step"
+        ),
+        "loss_delta_per_second": mean(per_second, unit="per s"),
+        "final_loss": loss_mean([run[-1] for run in losses], losses),
+    }, notes
+
+
+def _rates(slope: Estimate | None, speed: Estimate, record: TrialRecord) -> dict[str, Any]:
+    if slope is None:
+        return {}
+    steps = len(throughput.step_seconds(record))
+    samples = sum(rank.timed.samples for rank in record.ranks)
+    return {
+        "loss_slope_per_step": slope,
+        "loss_slope_per_second": loss_slope_per_second(slope, speed, samples / steps),
+    }
+
+
+def _noise(
+    spec: TrialSpec, records: Sequence[TrialRecord], speed: Estimate
+) -> tuple[dict[str, Any], list[str]]:
+    """The noise scale, and what it makes of a batch that is shared by more replicas."""
+    scale = noise_scale(records)
+    if scale is None:
+        return {}, []
+    if scale.samples is None:
+        return {}, [f"no gradient noise scale: {scale.reason}"]
+    replicas = spec.group_size if spec.scaling == "weak" else 1
+    batch = spec.effective_batch_size
+    efficiency = statistical_efficiency(scale.samples, batch, base_batch_size=batch / replicas)
+    return {
+        "noise_scale": scale.samples,
+        "statistical_efficiency": efficiency,
+        "goodput": goodput(speed, efficiency),
+    }, []
