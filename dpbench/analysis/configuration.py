@@ -44,6 +44,9 @@ class ConfigurationSummary:
     loss_slope_per_step: Estimate | None = None
     loss_slope_per_second: Estimate | None = None
     time_to_loss: TimeToLoss | None = None
+    loss_at_equal_samples: Estimate | None = None
+    loss_at_equal_seconds: Estimate | None = None
+    """Both only where they were asked for: see analysis.equal_budget."""
     noise_scale: Estimate | None = None
     """Samples in a batch from which more of them stop paying."""
     statistical_efficiency: Estimate | None = None

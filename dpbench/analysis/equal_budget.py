@@ -6,15 +6,18 @@ lost when the data is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from dpbench import units
+from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.loss_agreement import loss_mean
 from dpbench.analysis.loss_curve import Floats, LossCurve, loss_curve
+from dpbench.analysis.summary import usable_repetitions
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
@@ -52,6 +55,35 @@ def losses_at_equal_budget(
         amount=amount,
         losses={spec: _loss_at(runs, budget, amount) for spec, runs in curves.items()},
     )
+
+
+def with_equal_budgets(
+    rows: Sequence[ConfigurationSummary], records: Iterable[TrialRecord]
+) -> tuple[tuple[ConfigurationSummary, ...], tuple[str, ...]]:
+    """Rows with their losses at equal samples and at equal seconds, and notes on how many."""
+    groups: dict[TrialSpec, list[TrialRecord]] = {}
+    for record in records:
+        groups.setdefault(record.trial.configuration, []).append(record)
+    usable = {spec: usable_repetitions(group) for spec, group in groups.items()}
+    by_samples = losses_at_equal_budget(usable, "samples")
+    by_seconds = losses_at_equal_budget(usable, "seconds")
+    if by_samples is None or by_seconds is None:
+        return tuple(rows), ("no losses at equal samples or seconds: fewer than two rows have any",)
+    filled = tuple(
+        replace(
+            row,
+            loss_at_equal_samples=by_samples.losses.get(row.configuration),
+            loss_at_equal_seconds=by_seconds.losses.get(row.configuration),
+        )
+        if row.configuration
+        else row
+        for row in rows
+    )
+    note = (
+        f"equal samples are {by_samples.amount:,.0f}, equal seconds "
+        f"{units.seconds(by_seconds.amount)}: what every row reached in its timed window"
+    )
+    return filled, (note,)
 
 
 def _axis(curve: LossCurve, budget: Budget) -> Floats:

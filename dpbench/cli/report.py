@@ -14,6 +14,7 @@ from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
+    from dpbench.records import TrialRecord
     from dpbench.report.document import WrittenReport
     from dpbench.store import StoredSweep
 
@@ -88,7 +89,9 @@ def show_sweep(
     rows = summarize(
         sweep.records, environments=sweep.environments, target_loss=sweep.spec.target_loss
     )
+    rows, budget_notes = _with_equal_budgets(rows, sweep.records, columns)
     notes = (
+        *budget_notes,
         *environment_notes(sweep.records, sweep.environments),
         *(hint.text for hint in hints(sweep.records, sweep.environments)),
         *map(agreement_note, loss_agreements(completed(sweep.records))),
@@ -111,6 +114,17 @@ def show_sweep(
         charts=charts,
     )
     _tell_where(target, written, charts=charts)
+
+
+def _with_equal_budgets(
+    rows: tuple[ConfigurationSummary, ...], records: Sequence[TrialRecord], columns: str | None
+) -> tuple[tuple[ConfigurationSummary, ...], tuple[str, ...]]:
+    """Only if their columns are wanted: they take as long as all the rest of the table."""
+    if "loss_at_equal" not in (columns or ""):
+        return rows, ()
+    from dpbench.analysis.equal_budget import with_equal_budgets
+
+    return with_equal_budgets(rows, records)
 
 
 def _precision_notes(

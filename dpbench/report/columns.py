@@ -138,6 +138,20 @@ COLUMNS = {
             only_if_any=True,
         ),
         Column(
+            key="loss_at_equal_samples",
+            header="Loss at equal samples",
+            wrapped="Loss, equal\nsamples",
+            cell=lambda row: cells.or_missing(row.loss_at_equal_samples, compact),
+            default=False,
+        ),
+        Column(
+            key="loss_at_equal_seconds",
+            header="Loss at equal seconds",
+            wrapped="Loss, equal\nseconds",
+            cell=lambda row: cells.or_missing(row.loss_at_equal_seconds, compact),
+            default=False,
+        ),
+        Column(
             key="noise_scale_samples",
             header="Noise scale",
             wrapped="Noise\nscale",

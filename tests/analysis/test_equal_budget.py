@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from dpbench.analysis.equal_budget import losses_at_equal_budget
+from dpbench.analysis.equal_budget import losses_at_equal_budget, with_equal_budgets
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.summary import summarize
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 from tests.analysis.loss_records import loss_run
@@ -68,3 +71,27 @@ def test_equal_repetitions_are_one_value_and_different_ones_have_an_interval() -
 
 def test_one_configuration_is_no_comparison() -> None:
     assert losses_at_equal_budget(configurations(SLOW), "samples") is None
+
+
+def test_rows_get_their_losses_and_a_note_says_at_what() -> None:
+    fast = [loss_run([2.0 - 0.01 * step for step in range(100)], step_seconds=0.1)]
+    slow = [loss_run([2.0 - 0.01 * step for step in range(100)], step_seconds=0.2)]
+    slow = [replace(run, trial=replace(run.trial, implementation="torch-ddp")) for run in slow]
+    rows, (note,) = with_equal_budgets(summarize([*fast, *slow]), [*fast, *slow])
+    by_name = {row.implementation: row for row in rows}
+    samples = [row.loss_at_equal_samples for row in rows]
+    assert samples[0] == samples[1]
+    at_equal_seconds = [
+        by_name[n].loss_at_equal_seconds for n in (fast[0].trial.implementation, "torch-ddp")
+    ]
+    assert at_equal_seconds[0] is not None
+    assert at_equal_seconds[1] is not None
+    assert at_equal_seconds[0].value < at_equal_seconds[1].value - 0.3
+    assert note.startswith("equal samples are 3,200, equal seconds 10 s")
+
+
+def test_one_row_alone_has_nothing_to_be_compared_with() -> None:
+    runs = [loss_run([2.0, 1.0])]
+    rows, (note,) = with_equal_budgets(summarize(runs), runs)
+    assert rows[0].loss_at_equal_samples is None
+    assert "fewer than two rows" in note
