@@ -124,6 +124,7 @@ def _run_trial(
         reason=outcome.reason,
         ranks=outcome.ranks,
         verification=outcome.verification,
+        flops_per_item=outcome.flops_per_item,
     )
 
 

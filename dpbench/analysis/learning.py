@@ -14,7 +14,7 @@ from dpbench.analysis.loss_rate import loss_slope_per_second, slopes_over_repeti
 from dpbench.analysis.noise_scale import noise_scale
 from dpbench.analysis.time_to_loss import time_to_loss
 from dpbench.records import TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
 Losses = tuple[float, ...]
 Learning = tuple[dict[str, Any], tuple[str, ...]]
@@ -96,6 +96,9 @@ def _noise(
         return {}, []
     if scale.samples is None:
         return {}, [f"no gradient noise scale: {scale.reason}"]
+    traits = IMPLEMENTATIONS[spec.implementation]
+    if not traits.communicates or traits.averages_parameters:
+        return {"noise_scale": scale.samples}, []  # no step of theirs has the whole batch
     replicas = spec.group_size if spec.scaling == "weak" else 1
     batch = spec.effective_batch_size
     efficiency = statistical_efficiency(scale.samples, batch, base_batch_size=batch / replicas)
