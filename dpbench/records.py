@@ -53,7 +53,8 @@ class Window:
     start_seconds: float
     """The rank's monotonic clock right after the opening barrier."""
     seconds: float
-    """From the opening barrier until this rank's device has finished its last step."""
+    """From the opening barrier until this rank's device has finished its last step; of a window
+    that grew, the sum over its segments, without the looks at its precision between them."""
     step_seconds: tuple[float, ...]
     """Every step; they are contiguous, so they add up to `seconds`."""
     samples: int
@@ -72,7 +73,8 @@ class Phases:
     forward_seconds: tuple[float, ...]
     """Forward and loss."""
     backward_seconds: tuple[float, ...]
-    """Backward, with what of the communication is inside it, until gradients are ready."""
+    """Backward until gradients are ready, with the communication that overlap does not hide,
+    and what synchronizes parameters after the step (local-sgd)."""
     optimizer_seconds: tuple[float, ...]
     """Optimizer step, and zeroing gradients."""
 
@@ -111,7 +113,7 @@ class RankMeasurement:
     peak_reserved_memory_bytes: int | None = None
     """Largest amount of device memory that torch's allocator held in that time."""
     energy_joules: float | None = None
-    """Of this rank's device over the timed window; None where the device does not tell."""
+    """Of the devices that this rank drives over the timed window; None where they do not tell."""
     clock_hertz: float | None = None
     """Of the device's processors at the end of the timed window."""
     reduced_bytes_per_step: int | None = None
@@ -149,4 +151,5 @@ class TrialRecord:
     ranks: tuple[RankMeasurement, ...] = ()
     verification: Verification | None = None
     flops_per_item: float | None = None
-    """Floating-point operations of forward and backward for one item, counted by torch."""
+    """Floating-point operations of forward and backward for one item, counted by torch in
+    repetition 0."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dpbench.analysis.comparability import check_environments
 from dpbench.analysis.comparison import Comparison, compare
-from dpbench.analysis.detectable import repetitions_for
+from dpbench.analysis.detectable import detectable_difference
 from dpbench.analysis.matching import Matched, NotComparable, Side, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.outcome import outcome
@@ -122,15 +123,24 @@ def _beyond_reach(rows: Sequence[RowVerdict]) -> list[str]:
 def _beyond_reach_note(row: RowVerdict, effect: float) -> str:
     comparison = row.comparison
     size = comparison.slowdown.sample_size if comparison.slowdown else 0
-    spread = (comparison.standard_error or 0.0) * math.sqrt(size / 2)
-    needed = repetitions_for(spread, row.tolerance)
+    needed = _repetitions_needed(row, size)
     remedy = (
-        f"raise --repetitions to {needed} or the tolerance"
-        if needed is not None and needed <= MOST_REPETITIONS
-        else "raise the tolerance, or find a quieter machine"
+        "raise the tolerance, or find a quieter machine"
+        if needed is None
+        else f"raise --repetitions to {needed} or the tolerance"
     )
     return (
         f"tolerance {100 * row.tolerance:.3g} % is below the smallest effect that {size} "
         f"repetitions can show here, {100 * effect:.2g} % ({comparison.metric} of "
         f"{comparison.label}): {remedy}"
     )
+
+
+def _repetitions_needed(row: RowVerdict, size: int) -> int | None:
+    """The fewest repetitions, more than `size`, that would detect the tolerance at this noise."""
+    comparison = row.comparison
+    more = np.arange(size + 1, MOST_REPETITIONS + 1, dtype=np.float64)
+    error = (comparison.standard_error or 0.0) * np.sqrt(size / more)
+    freedom = (more - 1) * (1 if comparison.paired else 2)
+    enough = detectable_difference(error, freedom) <= comparison.limit(row.tolerance)
+    return int(more[enough][0]) if enough.any() else None

@@ -9,6 +9,7 @@ import typer
 
 from dpbench.cli import sweep_grammar as grammar
 from dpbench.cli.check import AXES, is_typed
+from dpbench.cli.check_grammar import Steps
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def calibrate(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]",
+            metavar="DIR",
             help="A results folder with repetitions. Without it they are measured now.",
             show_default=False,
         ),
@@ -36,10 +37,7 @@ def calibrate(
     arch: grammar.Arch = "mnist_cnn",
     data: grammar.Data = None,
     data_dir: grammar.DataDir = None,
-    steps: Annotated[
-        str,
-        typer.Option(metavar="N", rich_help_panel=grammar.SETTINGS, help="Timed steps, exactly."),
-    ] = "50",
+    steps: Steps = "50",
     warmup: grammar.Warmup = "10",
     gpus: grammar.Gpus = None,
     threads: grammar.Threads = None,

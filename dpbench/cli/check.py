@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
+from dpbench.cli import check_grammar as options
 from dpbench.cli import sweep_grammar as grammar
 from dpbench.errors import UsageError
 
 EXIT_STATUSES = """Exit status: 0 pass, or inconclusive without --strict; 1 measuring failed in
 some row; 2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate cannot be
 compared; 6 wrong gradients; 130 interrupted."""
-
-VERDICT = "Verdict"
-MEASURING = "Measuring, without CANDIDATE"
-OUTPUT = "Output"
 
 AXES = (
     "implementations",
@@ -38,71 +36,15 @@ EFFORT = ("repetitions", "budget", "name", "results_dir", "data_dir", "quiet")
 
 def check(
     context: typer.Context,
-    candidate: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[CANDIDATE]",
-            help="A results folder, or a part of it as in dpbench compare. Without it the "
-            "candidate is measured now.",
-            show_default=False,
-        ),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="A results folder to compare with; without CANDIDATE its sweep is run again.",
-        ),
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="An implementation to compare with, measured in turn with the candidate: for "
-            "shared machines.",
-        ),
-    ] = None,
-    tolerance: Annotated[
-        str | None,
-        typer.Option(
-            metavar="P%", rich_help_panel=VERDICT, help="How much worse is no regression [3%]."
-        ),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[=P%]",
-            rich_help_panel=VERDICT,
-            help="images_per_second (default), efficiency, exposed_communication_seconds, "
-            "peak_memory_bytes, …; several, each with a tolerance of its own if it has one.",
-        ),
-    ] = None,
-    strict: Annotated[
-        bool | None,
-        typer.Option(
-            "--strict/--not-strict", rich_help_panel=VERDICT, help="Inconclusive is a failure too."
-        ),
-    ] = None,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", rich_help_panel=VERDICT, help="Compare in spite of different environments."
-        ),
-    ] = False,
-    repetitions: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            rich_help_panel=MEASURING,
-            help="Fresh runs of every row to begin with; more while it is inconclusive [5].",
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", rich_help_panel=MEASURING, help="When to stop adding runs [5m]."
-        ),
-    ] = None,
+    candidate: options.Candidate = None,
+    baseline: options.Baseline = None,
+    against: options.Against = None,
+    tolerance: options.Tolerance = None,
+    metric: options.Metric = None,
+    strict: options.Strict = None,
+    force: options.Force = False,
+    repetitions: options.Repetitions = None,
+    budget: options.Budget = None,
     name: grammar.Name = None,
     results_dir: grammar.ResultsDir = Path("results"),
     data_dir: grammar.DataDir = None,
@@ -113,37 +55,16 @@ def check(
     group_sizes: grammar.GroupSizes = None,
     arch: grammar.Arch = "mnist_cnn",
     data: grammar.Data = None,
-    steps: Annotated[
-        str,
-        typer.Option(metavar="N", rich_help_panel=grammar.SETTINGS, help="Timed steps, exactly."),
-    ] = "50",
+    steps: options.Steps = "50",
     warmup: grammar.Warmup = "10",
     gpus: grammar.Gpus = None,
     threads: grammar.Threads = None,
     oversubscribe: grammar.Oversubscribe = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", rich_help_panel=OUTPUT, help="The verdict as JSON on stdout.")
-    ] = False,
-    junit: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", rich_help_panel=OUTPUT, help="Write JUnit XML."),
-    ] = None,
-    benchmark_action: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=OUTPUT, help="Write JSON for github-action-benchmark."
-        ),
-    ] = None,
-    markdown: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", rich_help_panel=OUTPUT, help="Write Markdown."),
-    ] = None,
-    github: Annotated[
-        bool,
-        typer.Option(
-            "--github", rich_help_panel=OUTPUT, help="Append Markdown to $GITHUB_STEP_SUMMARY."
-        ),
-    ] = False,
+    as_json: options.AsJson = False,
+    junit: options.Junit = None,
+    benchmark_action: options.BenchmarkAction = None,
+    markdown: options.Markdown = None,
+    github: options.Github = False,
     synthetic: grammar.Synthetic = False,
 ) -> int:
     """Check for a regression: regressed, pass or inconclusive, on whole runs, row by row.
@@ -153,6 +74,10 @@ def check(
     typed = locals()
     given = {key for key in (*AXES, *EFFORT) if is_typed(context, key)}
     _check_combination(candidate, baseline, against, given)
+    return _execute(typed)
+
+
+def _execute(typed: dict[str, Any]) -> int:
     from dpbench.analysis.metrics import METRICS
     from dpbench.cli.thresholds import resolve
 
@@ -161,23 +86,14 @@ def check(
     from dpbench.cli.gate_sweep import Target
     from dpbench.cli.verdict_outputs import Outputs
 
-    outputs = Outputs(
-        as_json=as_json,
-        junit=junit,
-        benchmark_action=benchmark_action,
-        markdown=markdown,
-        github=github,
-    )
-    gate = Gate(thresholds=thresholds, force=force, outputs=outputs)
-    target = Target(
-        name=name, results_dir=results_dir, data_dir=data_dir, quiet=quiet, synthetic=synthetic
-    )
-    if against is not None:
-        return check_against(gate, against, {key: typed[key] for key in AXES}, target)
-    assert baseline is not None
-    if candidate is not None:
-        return check_stored(gate, candidate, baseline)
-    return check_again(gate, Path(baseline), target)
+    outputs = Outputs(**{field.name: typed[field.name] for field in fields(Outputs)})
+    target = Target(**{field.name: typed[field.name] for field in fields(Target)})
+    gate = Gate(thresholds=thresholds, force=typed["force"], outputs=outputs)
+    if typed["against"] is not None:
+        return check_against(gate, typed["against"], {key: typed[key] for key in AXES}, target)
+    if typed["candidate"] is not None:
+        return check_stored(gate, typed["candidate"], typed["baseline"])
+    return check_again(gate, Path(typed["baseline"]), target)
 
 
 def is_typed(context: typer.Context, key: str) -> bool:

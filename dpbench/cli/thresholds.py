@@ -74,7 +74,7 @@ def resolve(
     from_file = read_section(path)
     values = {**DEFAULTS, **from_file}
     sources = dict.fromkeys(DEFAULTS, "default") | dict.fromkeys(from_file, PROJECT_FILE)
-    given = {key: value for key, value in typed.items() if value is not None and value != []}
+    given = {key: typed[key] for key in DEFAULTS if typed[key] not in (None, [])}
     if "tolerance" in given and "metric" not in given:
         values["metric"] = [entry.partition("=")[0] for entry in values["metric"]]
     values.update(given)

@@ -99,7 +99,7 @@ class Run:
         self.trainer.take_losses()
         before = self._counters()
         timing, batches = self._time_until_precise()
-        after = self._counters()
+        after, clock_hertz = self._counters(), self.meter.clock_hertz()
         measurement = RankMeasurement(
             rank=self.rank,
             pid=os.getpid(),
@@ -110,7 +110,7 @@ class Run:
             peak_device_memory_bytes=peak_device_memory_bytes(self.device),
             peak_reserved_memory_bytes=peak_reserved_memory_bytes(self.device),
             energy_joules=_difference(before.joules, after.joules),
-            clock_hertz=self.meter.clock_hertz(),
+            clock_hertz=clock_hertz,
             reduced_bytes_per_step=_bytes_per_step(before, after),
             collectives_per_step=_collectives_per_step(before, after),
             warmup_steps=before.steps,

@@ -13,7 +13,7 @@ from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.errors import UsageError
 from dpbench.report.numbers import decimals
-from dpbench.report.verdict_table import change, interval, label
+from dpbench.report.verdict_table import change, interval, labels
 
 
 def tool(metrics: Collection[str]) -> str:
@@ -30,11 +30,12 @@ def tool(metrics: Collection[str]) -> str:
 
 def benchmark_action(verdict: Verdict) -> str:
     """An entry per configuration and metric that the candidate has a value of."""
-    entries = [entry for row in verdict.rows if (entry := _entry(row, label(row, verdict.rows)))]
+    named = zip(labels(verdict.rows), verdict.rows, strict=True)
+    entries = [entry for name, row in named if (entry := _entry(name, row))]
     return json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _entry(row: RowVerdict, name: str) -> dict[str, str | float] | None:
+def _entry(name: str, row: RowVerdict) -> dict[str, str | float] | None:
     measured = row.comparison.candidate
     if measured is None:
         return None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict
 from dpbench.report.cells import one_line
-from dpbench.report.verdict_table import change, headline, interval, label, quantity
+from dpbench.report.verdict_table import change, headline, interval, labels, quantity
 
 SUITE = "dpbench check"
 
@@ -20,7 +20,8 @@ def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started
     `started_utc` is ISO 8601 without fractions.
     """
     verdict = assessment.verdict
-    cases = [_case(row, verdict.rows, strict=strict) for row in verdict.rows]
+    named = zip(labels(verdict.rows), verdict.rows, strict=True)
+    cases = [_case(name, row, strict=strict) for name, row in named]
     cases += [_error(label, how) for label, how in assessment.failures]
     counts = {
         "name": SUITE,
@@ -40,12 +41,12 @@ def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _case(row: RowVerdict, rows: Sequence[RowVerdict], *, strict: bool) -> ElementTree.Element:
+def _case(name: str, row: RowVerdict, *, strict: bool) -> ElementTree.Element:
     comparison = row.comparison
     case = ElementTree.Element(
         "testcase",
         classname=one_line(f"dpbench.{comparison.metric}"),
-        name=one_line(label(row, rows)),
+        name=one_line(name),
         time="0",
     )
     if row.outcome == "regressed" or (strict and row.outcome == "inconclusive"):

@@ -57,8 +57,9 @@ def table(rows: Sequence[RowVerdict], layout: str, write: Write = str) -> str:
     """The rows in one of tabulate's layouts; `write` escapes what the layout would misread."""
     one_metric = len({row.comparison.metric for row in rows}) == 1
     headers = [header for header in COLUMNS if header != "Metric" or not one_metric]
+    cells = [_cells(name, row) for name, row in zip(labels(rows), rows, strict=True)]
     text: str = tabulate(
-        [[write(_cells(row, rows)[header]) for header in headers] for row in rows],
+        [[write(cell[header]) for header in headers] for cell in cells],
         headers=headers,
         tablefmt=layout,
         disable_numparse=True,
@@ -74,7 +75,8 @@ def headline(verdict: Verdict) -> str:
     total = units.counted(len(rows), "row")
     if verdict.outcome == "pass":
         return f"pass: {total}, none worse by more than its tolerance"
-    guilty = [label(row, rows) for row in rows if row.outcome == verdict.outcome]
+    named = zip(labels(rows), rows, strict=True)
+    guilty = [name for name, row in named if row.outcome == verdict.outcome]
     more = f" and {len(guilty) - LISTED} more" if len(guilty) > LISTED else ""
     listed = f"{'; '.join(guilty[:LISTED])}{more}"
     if verdict.outcome == "regressed":
@@ -94,16 +96,17 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
         "rows), and passes if it lies below; detectable: the change that as many runs of this "
         "noise show in 4 of 5 cases"
     ]
-    if changed := [label(row, rows) for row in rows if row.any_change and row.outcome == "pass"]:
+    named = zip(labels(rows), rows, strict=True)
+    if changed := [name for name, row in named if row.any_change and row.outcome == "pass"]:
         lines.append(f"changed within the tolerance: {'; '.join(changed)}")
     return lines
 
 
-def _cells(row: RowVerdict, rows: Sequence[RowVerdict]) -> dict[str, str]:
+def _cells(name: str, row: RowVerdict) -> dict[str, str]:
     comparison, detectable = row.comparison, row.minimum_detectable_effect
     why = f": {comparison.reason}" if comparison.reason else ""
     return {
-        "Configuration": label(row, rows),
+        "Configuration": name,
         "Metric": comparison.metric,
         "Baseline": quantity(comparison.baseline),
         "Candidate": quantity(comparison.candidate),
@@ -116,11 +119,15 @@ def _cells(row: RowVerdict, rows: Sequence[RowVerdict]) -> dict[str, str]:
     }
 
 
-def label(row: RowVerdict, rows: Sequence[RowVerdict]) -> str:
-    """The configuration; where there are several candidates, with the candidate's name."""
-    comparison = row.comparison
-    several = len({one.comparison.candidate_label for one in rows}) > 1
-    return f"{comparison.candidate_label} {comparison.label}" if several else comparison.label
+def labels(rows: Sequence[RowVerdict]) -> list[str]:
+    """The configurations; where there are several candidates, with the candidate's name."""
+    several = len({row.comparison.candidate_label for row in rows}) > 1
+    return [
+        f"{row.comparison.candidate_label} {row.comparison.label}"
+        if several
+        else row.comparison.label
+        for row in rows
+    ]
 
 
 def quantity(estimate: Estimate | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,18 @@ def test_a_tolerance_below_what_the_runs_show_is_said_with_the_remedy() -> None:
         "(images_per_second of ddp/gloo ×1, batch 16): raise --repetitions to 9 or the tolerance"
     )
     assert PASSED.notes == ()
+
+
+def test_the_remedy_for_runs_side_by_side_counts_their_fewer_degrees_of_freedom() -> None:
+    ours = [a * f for a, f in zip(QUIET, (1.0, 1.03, 0.97, 1.02, 0.98), strict=True)]
+    sweep = side("x", runs(trial("torch-ddp"), QUIET), runs(trial(), ours), source="x")
+    base, candidate = (
+        replace(sweep, where={"implementation": name}) for name in ("torch-ddp", "ddp")
+    )
+    (note,) = assess([(base, candidate)], {"images_per_second": 0.03}).notes
+    # Differences spread by 2.55 %, so their mean by 1.14 %; × 3.05 at 4 degrees of freedom.
+    assert "5 repetitions can show here, 3.5 %" in note
+    assert "raise --repetitions to 7 or" in note
 
 
 def test_of_hopeless_noise_it_does_not_ask_for_hundreds_of_repetitions() -> None:

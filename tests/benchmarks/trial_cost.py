@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run() -> Iterator[Figure]:
-    trial = trial_spec(batch_size=32, warmup_steps=0, timed_steps=20)
+    trial = trial_spec(batch_size=32, warmup_steps=0, timed_steps=20, phase_steps=0)
     with bench() as machine:
 
         def on_the_agent() -> float:

@@ -1,0 +1,60 @@
+"""The guide and the workflows of continuous integration say what the code does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from dpbench.analysis.metrics import METRICS
+from dpbench.cli.app import app
+from dpbench.cli.thresholds import DEFAULTS, resolve
+
+ROOT = Path(__file__).parent.parent
+GUIDE = (ROOT / "docs" / "continuous-integration.md").read_text()
+WORKFLOW = (ROOT / ".github" / "workflows" / "performance.yml").read_text()
+GROUP = typer.main.get_command(app)
+FOLDED = re.compile(r"run: >\n((?: {10}.*\n)+)")
+"""A command of a workflow, on several lines."""
+
+
+def parses(words: str) -> bool:
+    name, *arguments = shlex.split(words)
+    GROUP.commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
+    return True
+
+
+@pytest.mark.parametrize("words", re.findall(r"^(?:\$ )?dpbench (.*[^…])$", GUIDE, re.MULTILINE))
+def test_every_command_of_the_guide_parses(words: str) -> None:
+    assert parses(words)
+
+
+@pytest.mark.parametrize("text", [GUIDE, WORKFLOW], ids=["guide", "workflow"])
+def test_the_commands_of_the_workflows_parse(text: str) -> None:
+    (command,) = FOLDED.findall(text)
+    assert parses(" ".join(command.split()).removeprefix("dpbench "))
+
+
+def test_the_section_of_pyproject_is_complete_and_valid(tmp_path: Path) -> None:
+    (section,) = re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
+    (tmp_path / "pyproject.toml").write_text(section)
+    found = resolve(dict.fromkeys(DEFAULTS), METRICS, tmp_path)
+    assert set(tomllib.loads(section)["tool"]["dpbench"]["check"]) == set(DEFAULTS)
+    assert found.tolerances == {"images_per_second": 0.03, "peak_memory_bytes": 0.1}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_metric_is_named(metric: str) -> None:
+    assert f"`{metric}`" in GUIDE or f"`_{metric.rpartition('_')[2]}`" in GUIDE
+
+
+@pytest.mark.parametrize("name", ["tests.yml", "performance.yml"])
+def test_workflows_may_only_read_the_repository(name: str) -> None:
+    text = (ROOT / ".github" / "workflows" / name).read_text()
+    assert "permissions:\n  contents: read\n" in text
+    assert "secrets." not in text
+    assert "pull_request_target" not in text
