@@ -13,7 +13,7 @@ from dpbench.analysis.detectable import detectable_difference
 from dpbench.analysis.matching import Matched, NotComparable, Side, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.outcome import outcome
-from dpbench.analysis.verdict import RowVerdict, Verdict, judge
+from dpbench.analysis.verdict import ALPHA, RowVerdict, Verdict, judge
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec
 
@@ -49,7 +49,11 @@ class Assessment:
 
 
 def assess(
-    sides: Sequence[tuple[Side, Side]], tolerances: Mapping[str, float], *, force: bool = False
+    sides: Sequence[tuple[Side, Side]],
+    tolerances: Mapping[str, float],
+    *,
+    force: bool = False,
+    alpha: float = ALPHA,
 ) -> Assessment:
     """Judges (baseline, candidate) pairs together: Holm's correction is over all of their rows.
 
@@ -68,7 +72,7 @@ def assess(
                 f"{matched[0].candidate.label}; take another --metric"
             )
         comparisons += found
-    verdict = judge(comparisons, tolerances)
+    verdict = judge(comparisons, tolerances, alpha=alpha)
     return Assessment(
         verdict=verdict,
         matched=matched,

@@ -18,7 +18,7 @@ LARGEST_LOSS = float(np.finfo(np.float32).max)
 
 def is_finite(step_losses: Sequence[float]) -> bool:
     """Tells whether all losses are numbers that single precision could hold."""
-    return all(abs(loss) <= LARGEST_LOSS for loss in step_losses)
+    return all(map(LARGEST_LOSS.__ge__, map(abs, step_losses)))
 
 
 def losses(record: TrialRecord) -> tuple[float, ...]:
@@ -39,7 +39,7 @@ def losses(record: TrialRecord) -> tuple[float, ...]:
     # A diverged loss may be infinite on one rank and not on another: that is a result, no mishap.
     with np.errstate(invalid="ignore"):
         weighted = (weights / weights.sum()) @ np.array([window.losses for window in windows])
-    return tuple(float(loss) for loss in weighted)
+    return tuple(weighted.tolist())
 
 
 def loss_delta(step_losses: Sequence[float]) -> float:

@@ -23,6 +23,7 @@ from dpbench.analysis.factors import (
 from dpbench.analysis.phases import StepPhases, step_phases
 from dpbench.analysis.summary import usable_repetitions
 from dpbench.analysis.throughput import rank_skew
+from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
 from dpbench.records import TrialRecord
 from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
@@ -88,17 +89,14 @@ def _explanation(
     trial = records[0].trial.configuration
     factors = factor(records, references)
     skews = [skew for record in records if (skew := rank_skew(record)) is not None]
-    ranks = [rank for record in records for rank in record.ranks]
-    sizes = {rank.reduced_bytes_per_step for rank in ranks} - {None}
-    counts = {rank.collectives_per_step for rank in ranks} - {None}
     return Explanation(
         row=row,
         trial=trial,
         factors=factors,
         skew=mean(skews, unit="of the median") if skews else None,
         slowest_rank=slowest_rank(records),
-        reduced_bytes_per_step=max((size for size in sizes if size is not None), default=None),
-        collectives_per_step=max((count for count in counts if count is not None), default=None),
+        reduced_bytes_per_step=reduced_bytes_per_step(records),
+        collectives_per_step=collectives_per_step(records),
         phases=step_phases(records),
         notes=(*_unresolved(row, trial, factors), *_left_out(row, factors)),
     )

@@ -16,6 +16,8 @@ from dpbench.analysis.throughput import Seconds, batch_means
 OUTLIER_DEVIATIONS = 14.826
 """Median absolute deviations above the median from which a step is an outlier: ten standard
 deviations of normal noise, as in hyperfine."""
+FEWEST_STEPS = 10
+"""Of fewer steps the median deviation is that of two or three: none is called an outlier."""
 CLOCK_SECONDS = 1e-9
 ROUNDING = 1e-12
 """Values whose spread is this much smaller than they are differ by the rounding of sums."""
@@ -107,6 +109,8 @@ def _of_equal_length(steps: Floats, warmup_steps: int) -> Iterator[StepStatistic
     medians = np.median(steps, axis=1)
     deviations = np.median(np.abs(steps - medians[:, None]), axis=1)
     limits = medians + OUTLIER_DEVIATIONS * deviations + CLOCK_SECONDS
+    if steps.shape[1] < FEWEST_STEPS:
+        limits = np.full(len(steps), np.inf)
     outliers = (steps > limits[:, None]).sum(axis=1).tolist()
     slowest = (steps.max(axis=1) / np.maximum(medians, CLOCK_SECONDS)).tolist()
     of_steps = _or_none(autocorrelation(steps))

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpbench import environment, store
+from dpbench import store
 from dpbench.analysis.assessment import Assessment, assess
 from dpbench.analysis.matching import NotComparable, Side
 from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.verdict import ALPHA, ALPHA_OF_A_LOOK
 from dpbench.cli.compare import load_sides
 from dpbench.cli.gate_sweep import Target, parse_sweep
-from dpbench.cli.measuring import machine_for, measure, say
+from dpbench.cli.measuring import here, machine_for, measure, say
 from dpbench.cli.rounds import UntilSettled
 from dpbench.cli.sweep_options import build
 from dpbench.cli.sweep_run import exit_status
@@ -42,8 +43,8 @@ class Gate:
     force: bool
     outputs: Outputs
 
-    def assess(self, sides: Sides) -> Assessment:
-        return assess(sides, self.thresholds.tolerances, force=self.force)
+    def assess(self, sides: Sides, *, alpha: float = ALPHA) -> Assessment:
+        return assess(sides, self.thresholds.tolerances, force=self.force, alpha=alpha)
 
 
 def check_stored(gate: Gate, candidate: str, baseline: str) -> int:
@@ -97,18 +98,21 @@ def _measure_and_judge(
     measurement = target.measurement(spec, folder)
     rounds = UntilSettled(
         spec,
-        lambda records: gate.assess(sides(records, {})).unsettled(),
+        lambda records: gate.assess(sides(records, {}), alpha=ALPHA_OF_A_LOOK).unsettled(),
         budget_seconds=gate.thresholds.budget_seconds,
         say=say,
     )
     say(gate.thresholds.describe_effort())
     stored = measure(measurement, machine, rounds)
     say(f"records are in {folder}")
-    return _conclude(gate, sides(stored.records, stored.environments), stored.records)
+    judged = sides(stored.records, stored.environments)
+    return _conclude(gate, judged, stored.records, alpha=ALPHA_OF_A_LOOK)
 
 
-def _conclude(gate: Gate, sides: Sides, measured: Sequence[TrialRecord]) -> int:
-    assessment = gate.assess(sides)
+def _conclude(
+    gate: Gate, sides: Sides, measured: Sequence[TrialRecord], *, alpha: float = ALPHA
+) -> int:
+    assessment = gate.assess(sides, alpha=alpha)
     status = _exit_status(gate, assessment, measured)
     gate.outputs.write(assessment, gate.thresholds, status)
     return status
@@ -145,12 +149,8 @@ def _side_by_side(folder: Path, names: Sequence[str], against: str) -> MakeSides
 
 def _check_environment(before: Side, machine: Machine, gate: Gate, target: Target) -> None:
     """Raises NotComparable for results of another environment, before anything is measured."""
-    here = environment.capture(
-        accelerators=machine.gpus,
-        cuda=machine.cuda,
-        launcher=environment.SYNTHETIC if target.synthetic else environment.ELASTIC,
-    )
-    different = [d for there in before.environments.values() for d in here.differences_from(there)]
+    now = here(machine, synthetic=target.synthetic)
+    different = [d for there in before.environments.values() for d in now.differences_from(there)]
     if different and not gate.force:
         raise NotComparable(
             f"{before.label} comes from another environment than this one: "

@@ -13,8 +13,7 @@ from typing import Any
 
 from dpbench import store
 from dpbench.cli.measuring import Measurement
-from dpbench.cli.sweep import _make_importable as make_importable
-from dpbench.cli.sweep import sweep
+from dpbench.cli.sweep import make_importable, sweep
 from dpbench.cli.sweep_options import ParsedOptions, SweepOptions, parse
 from dpbench.errors import StoreError
 from dpbench.specs import SweepSpec

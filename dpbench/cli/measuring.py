@@ -59,6 +59,12 @@ def machine_for(*, synthetic: bool) -> Machine:
     return inspect_machine()
 
 
+def here(machine: Machine, *, synthetic: bool) -> Environment:
+    """What records of this process are measured on."""
+    launcher = environment.SYNTHETIC if synthetic else environment.ELASTIC
+    return environment.capture(accelerators=machine.gpus, cuda=machine.cuda, launcher=launcher)
+
+
 def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
     """Runs what `rounds` asks for, round by round, and stores every record as it comes.
 
@@ -69,7 +75,7 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
         _open_store(job) as results,
         as_exceptions(),
     ):
-        _Measuring(job, launcher, results, _environment(job, machine)).run(rounds)
+        _Measuring(job, launcher, results, here(machine, synthetic=job.synthetic)).run(rounds)
     return store.load(job.folder)
 
 
@@ -94,6 +100,7 @@ def launcher_for(
             machine,
             prepared.folder,
             logs=logs or job.folder / LOGS_FOLDER,
+            traces=job.folder / TRACES_FOLDER,
         )
 
 
@@ -177,8 +184,3 @@ def _open_store(job: Measurement) -> SweepStore:
     if job.resumed:
         return SweepStore.append_to(job.folder)
     return SweepStore.create(job.folder, job.spec, job.command)
-
-
-def _environment(job: Measurement, machine: Machine) -> Environment:
-    launcher = environment.SYNTHETIC if job.synthetic else environment.ELASTIC
-    return environment.capture(accelerators=machine.gpus, cuda=machine.cuda, launcher=launcher)

@@ -55,7 +55,7 @@ def sweep(
     typed = locals()
     from dpbench.cli.sweep_options import SweepOptions, parse
 
-    _make_importable(arch)
+    make_importable(arch)
     options = parse(SweepOptions(**_fields_of(SweepOptions, typed)))
     from dpbench.cli.sweep_run import Job, execute
 
@@ -67,7 +67,7 @@ def _fields_of(kind: type[Any], typed: dict[str, Any]) -> dict[str, Any]:
     return {field.name: typed[field.name] for field in fields(kind) if field.name in typed}
 
 
-def _make_importable(arch: str) -> None:
+def make_importable(arch: str) -> None:
     """Lets package.module:factory name a module of the working directory, as python -m would."""
     if ":" in arch and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))

@@ -13,7 +13,7 @@ from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.errors import UsageError
 from dpbench.report.numbers import decimals
-from dpbench.report.verdict_table import change, interval, labels
+from dpbench.report.verdict_table import change, confidence, interval, labels
 
 
 def tool(metrics: Collection[str]) -> str:
@@ -45,7 +45,7 @@ def _entry(name: str, row: RowVerdict) -> dict[str, str | float] | None:
         "value": measured.value,
         "extra": (
             f"{row.outcome}: worse by {change(row)} than {row.comparison.baseline_label} "
-            f"(90 % interval {interval(row)}), tolerance {100 * row.tolerance:.3g} %, "
+            f"({confidence(row)} interval {interval(row)}), tolerance {100 * row.tolerance:.3g} %, "
             f"n = {measured.sample_size}"
         ),
     }

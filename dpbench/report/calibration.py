@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from typing import Any
 
 from tabulate import tabulate
@@ -17,10 +16,10 @@ from dpbench.analysis.calibration import (
     Noise,
     Rehearsal,
 )
+from dpbench.report.notes import bullet
 from dpbench.report.numbers import decimals
 from dpbench.report.verdict_table import percent
 
-NOTE_WIDTH = 100
 MOST_SHOWN = 1000
 """Repetitions; more than these nobody runs."""
 
@@ -41,7 +40,7 @@ def render(calibration: Calibration, folder: str) -> str:
         *_rehearsed(calibration.rehearsal),
     ]
     last = command(calibration, folder) or _too_noisy(calibration.noisiest)
-    lines = [*table.splitlines(), "", *map(_bullet, notes), "", last]
+    lines = [*table.splitlines(), "", *map(bullet, notes), "", last]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -126,9 +125,3 @@ def _rehearsed(rehearsal: Rehearsal | None) -> list[str]:
         "where the speed changes from job to job, as on shared machines, take --against "
         "IMPLEMENTATION instead of --baseline: it measures both sides in turn",
     ]
-
-
-def _bullet(note: str) -> str:
-    return textwrap.fill(
-        note, NOTE_WIDTH, initial_indent="· ", subsequent_indent="  ", break_long_words=False
-    )

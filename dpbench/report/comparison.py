@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -18,10 +17,9 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.matching import Matched
 from dpbench.analysis.metrics import Metric
 from dpbench.report import formats
+from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING, compact, compact_time, memory, plus_minus
 from dpbench.report.tables import RenderedTable
-
-NOTE_WIDTH = 100
 
 
 def render(
@@ -55,7 +53,7 @@ def render(
     below = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
     if not formats.has_room_for_notes(name):
         return RenderedTable(text=f"{table}\n", notes_aside=(*head, sentence, *below))
-    paragraphs = ("\n".join(head), table, sentence, "\n".join(map(_bullet, below)))
+    paragraphs = ("\n".join(head), table, sentence, "\n".join(map(bullet, below)))
     return RenderedTable(text="\n\n".join(paragraphs) + "\n")
 
 
@@ -180,9 +178,3 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.995 else "over 100 %"
-
-
-def _bullet(note: str) -> str:
-    return textwrap.fill(
-        note, NOTE_WIDTH, initial_indent="· ", subsequent_indent="  ", break_long_words=False
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,9 +16,9 @@ from dpbench.analysis.explanation import Explanation
 from dpbench.analysis.factors import PARTS, Factor, Part
 from dpbench.analysis.phases import PHASES, PhaseName, StepPhases
 from dpbench.report.footnotes import reasons
+from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING, compact_time, plus_minus
 
-NOTE_WIDTH = 100
 MOST_LISTED = 8
 """Configurations that a line of advice names; the rest are counted and stand in the table."""
 
@@ -44,8 +43,8 @@ def render(
         _table(explanations, _EFFICIENCY),
         _table(explanations, _STEP),
         _table([explanation for explanation in explanations if explanation.phases], _PHASES),
-        "\n".join(_bullet(line) for line in _advice_lines(explanations, advice)),
-        "\n".join(_bullet(line) for line in _notes(explanations, rows, notes)),
+        "\n".join(bullet(line) for line in _advice_lines(explanations, advice)),
+        "\n".join(bullet(line) for line in _notes(explanations, rows, notes)),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
@@ -245,17 +244,6 @@ def _intervals(explanations: Sequence[Explanation]) -> Iterable[str]:
             "numbers without ± are of a single repetition (n = 1): nothing tells them from noise, "
             "so no advice is given on them; measure with --repetitions 3 or more"
         )
-
-
-def _bullet(note: str) -> str:
-    return textwrap.fill(
-        note,
-        NOTE_WIDTH,
-        initial_indent="· ",
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,  # of an option that is to be copied
-    )
 
 
 def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict
 from dpbench.report.cells import one_line
-from dpbench.report.verdict_table import change, headline, interval, labels, quantity
+from dpbench.report.verdict_table import change, confidence, headline, interval, labels, quantity
 
 SUITE = "dpbench check"
 
@@ -70,7 +70,7 @@ def _error(label: str, how: str) -> ElementTree.Element:
 def _message(row: RowVerdict) -> str:
     reason = f", {row.comparison.reason}" if row.comparison.reason else ""
     return one_line(
-        f"{row.outcome}: worse by {change(row)} (90 % interval {interval(row)}), "
+        f"{row.outcome}: worse by {change(row)} ({confidence(row)} interval {interval(row)}), "
         f"tolerance {100 * row.tolerance:.3g} %{reason}"
     )
 

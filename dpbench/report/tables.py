@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,12 +17,12 @@ from dpbench.report import formats, seed_table
 from dpbench.report.cells import STATUS_WIDTH, status_cell
 from dpbench.report.columns import DEFAULT_COLUMNS, SEED, Column, claim_columns, parse_columns
 from dpbench.report.footnotes import footnotes
+from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING
 
 # Headers as wide as their words: two spaces more in each of 13 columns would not fit a terminal.
 tabulate_module.MIN_PADDING = 0
 
-NOTE_WIDTH = 100
 NARROWEST_STATUS = 9
 
 
@@ -67,7 +66,7 @@ def render(
     table = _fitting(rows, chosen, name, width)
     if not formats.has_room_for_notes(name):
         return RenderedTable(text=table, notes_aside=tuple(below))
-    return RenderedTable(text="\n".join([table, "", *map(_wrapped_note, below)]).rstrip() + "\n")
+    return RenderedTable(text="\n".join([table, "", *map(bullet, below)]).rstrip() + "\n")
 
 
 def _without_empty(
@@ -165,9 +164,3 @@ def _render_seed(
         disable_numparse=True,
     )
     return RenderedTable(text=text + "\n", notes_aside=aside)
-
-
-def _wrapped_note(note: str) -> str:
-    return textwrap.fill(
-        note, NOTE_WIDTH, initial_indent="· ", subsequent_indent="  ", break_long_words=False
-    )

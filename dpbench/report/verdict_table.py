@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from dpbench import units
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.verdict import RowVerdict, Verdict
+from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING, compact, compact_time, decimals, memory, plus_minus
 
 Write = Callable[[str], str]
@@ -22,14 +22,13 @@ COLUMNS = {
     "Baseline": "right",
     "Candidate": "right",
     "Worse by": "right",
-    "90 % interval": "right",
+    "Interval": "right",
     "Tolerance": "right",
     "Detectable": "right",
     "n": "right",
     "Verdict": "left",
 }
 """Headers and how their columns are aligned."""
-NOTE_WIDTH = 100
 LISTED = 3
 NO_SPREAD = 1e-6
 """Percent; runs that differ by less are equal."""
@@ -38,7 +37,7 @@ NO_SPREAD = 1e-6
 def render(assessment: Assessment, notes: Sequence[str]) -> str:
     """The whole answer for a terminal; `notes` stand below the table."""
     rows = assessment.verdict.rows
-    below = [_bullet(note) for note in (*reading(rows), *notes)]
+    below = [bullet(note) for note in (*reading(rows), *notes)]
     text = "\n".join(line.rstrip() for line in table(rows, "simple").splitlines())
     return "\n".join([sides(rows), "", text, "", headline(assessment.verdict), *below]) + "\n"
 
@@ -60,12 +59,16 @@ def table(rows: Sequence[RowVerdict], layout: str, write: Write = str) -> str:
     cells = [_cells(name, row) for name, row in zip(labels(rows), rows, strict=True)]
     text: str = tabulate(
         [[write(cell[header]) for header in headers] for cell in cells],
-        headers=headers,
+        headers=[_header(header, rows) for header in headers],
         tablefmt=layout,
         disable_numparse=True,
         colalign=[COLUMNS[header] for header in headers],
     )
     return text
+
+
+def _header(header: str, rows: Sequence[RowVerdict]) -> str:
+    return f"{confidence(rows[0])} interval" if header == "Interval" else header
 
 
 def headline(verdict: Verdict) -> str:
@@ -111,7 +114,7 @@ def _cells(name: str, row: RowVerdict) -> dict[str, str]:
         "Baseline": quantity(comparison.baseline),
         "Candidate": quantity(comparison.candidate),
         "Worse by": change(row),
-        "90 % interval": interval(row),
+        "Interval": interval(row),
         "Tolerance": f"{100 * row.tolerance:.3g} %",
         "Detectable": MISSING if detectable is None else percent(detectable),
         "n": str(comparison.slowdown.sample_size) if comparison.slowdown else MISSING,
@@ -152,10 +155,14 @@ def change(row: RowVerdict) -> str:
 
 
 def interval(row: RowVerdict) -> str:
-    """The one-sided 95 % bounds, which together are a 90 % interval: "-0.4 to +2.8 %"."""
+    """The one-sided bounds, which at 95 % each are a 90 % interval: "-0.4 to +2.8 %"."""
     if row.low is None or row.high is None:
         return MISSING
     return f"{_signed(row.low, row)} to {_signed(row.high, row)} %"
+
+
+def confidence(row: RowVerdict) -> str:
+    return f"{100 * row.confidence:.0f} %"
 
 
 def percent(share: float) -> str:
@@ -186,6 +193,7 @@ def _row_data(row: RowVerdict) -> dict[str, Any]:
         "slowdown": comparison.slowdown and comparison.slowdown.value,
         "slowdown_low": row.low,
         "slowdown_high": row.high,
+        "confidence": row.confidence,
         "tolerance": row.tolerance,
         "minimum_detectable_effect": row.minimum_detectable_effect,
         "repetitions": comparison.slowdown and comparison.slowdown.sample_size,
@@ -201,9 +209,3 @@ def _signed(slowdown: float, row: RowVerdict) -> str:
     percent = 100 * (slowdown - 1)
     spread = 0.0 if row.low is None or row.high is None else 50 * (row.high - row.low)
     return f"{percent:+z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"
-
-
-def _bullet(note: str) -> str:
-    return textwrap.fill(
-        note, NOTE_WIDTH, initial_indent="· ", subsequent_indent="  ", break_long_words=False
-    )

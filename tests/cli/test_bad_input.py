@@ -156,7 +156,7 @@ def test_a_file_cut_off_in_its_last_line_is_read_with_a_warning(
 def test_a_newer_schema_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep_named("one") == 0
     path = here / "results/one/trials.jsonl"
-    path.write_text(path.read_text().replace('"schema_version":1', '"schema_version":2'))
+    path.write_text(path.read_text().replace('"schema_version":2', '"schema_version":3'))
     assert run(["report", "results/one"]) == 2
     assert "Upgrade dpbench" in capsys.readouterr().err
 
