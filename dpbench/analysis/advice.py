@@ -128,10 +128,17 @@ def _other_backend(explanation: Explanation, around: Surroundings) -> str | None
     measured = next((other for other in around.others if other.trial == wanted), None)
     if measured is None:
         return f"{name} (same host)" if name == "shm" else name
-    mine, theirs = explanation.factors.step_seconds, measured.factors.step_seconds
-    if mine.interval and theirs.interval and theirs.interval[1] < mine.interval[0]:
-        return f"{name}, faster in this sweep"
+    mine = explanation.factors.of("communication")
+    theirs = measured.factors.of("communication")
+    # The step as a whole differs less clearly: all that the backends share disturbs it.
+    if mine and theirs and _is_above(theirs.value, mine.value):
+        return f"{name}, which hides more of it in this sweep"
     return None
+
+
+def _is_above(one: Estimate, other: Estimate) -> bool:
+    """Tells whether the intervals are apart."""
+    return bool(one.interval and other.interval and one.interval[0] > other.interval[1])
 
 
 def _contention(trial: TrialSpec, cores: int | None) -> str:

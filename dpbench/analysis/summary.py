@@ -55,7 +55,7 @@ def summarize(
             values, notes = learnt[spec]
             row = replace(row, throughput=speed, steps=steps[spec], **values)
             row = with_note(_with_metrics(row, usable[spec]), *notes)
-            row = with_note(row, *step_notes(row.label, steps[spec], speed, spec.warmup_steps))
+            row = with_note(row, *step_notes(row.label, steps[spec], speed))
             row = _with_utilisation(row, usable[spec], environments or {})
         row = with_note(row, *_group_notes(row.label, groups[spec], group, usable[spec]))
         rows.append(with_scaling(row, spec, speeds))

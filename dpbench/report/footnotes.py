@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary, distinct_notes
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.steady_state import FEWEST_STEPS
 from dpbench.records import Status
 from dpbench.report.cells import one_line
+from dpbench.report.steadiness import steadiness
 
 LISTED = 8
 """Configurations that a line names; the rest are counted and stand in the table."""
@@ -24,7 +24,7 @@ def footnotes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
         *_local_steps(rows),
         *_learning(rows),
         *_outliers(rows),
-        *_too_few_steps(rows),
+        *steadiness(rows, _some),
         *reasons(rows),
         *map(one_line, distinct_notes(rows)),
     )
@@ -106,14 +106,6 @@ def _outliers(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     ]
     if found:
         yield f"steps that are outliers (more than 10 σ slow; counted, kept): {_some(found)}"
-
-
-def _too_few_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
-    if any(row.steps and row.steps.steady == "too few steps" for row in rows):
-        yield (
-            f"fewer than {FEWEST_STEPS} timed steps cannot tell whether they are in a steady "
-            "state; raise --steps"
-        )
 
 
 def _local_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:

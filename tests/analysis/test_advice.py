@@ -76,7 +76,7 @@ def test_a_loss_within_the_noise_gives_no_advice() -> None:
 def test_shm_is_advised_as_measured_or_not_at_all() -> None:
     gloo = one_loss()
     faster = one_loss(backend="shm", step=12 * MS)[2::3]
-    assert "shm, faster in this sweep" in advice_on(LABEL, [*gloo, *faster])[0].text
+    assert "shm, which hides more of it in this sweep" in advice_on(LABEL, [*gloo, *faster])[0].text
     slower = one_loss(backend="shm", step=25 * MS)[2::3]
     text = advice_on(LABEL, [*gloo, *slower])[0].text
     assert text == "exposed communication on gloo: try --accumulate 4"

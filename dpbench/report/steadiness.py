@@ -1,0 +1,79 @@
+"""Which rows were not in a steady state while they were timed, by how much, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.steady_state import FEWEST_STEPS, SteadyState, Verdict
+
+Windows = list[tuple[ConfigurationSummary, list[SteadyState]]]
+"""Rows, each with those of its windows that a line is about."""
+
+
+def steadiness(
+    rows: Sequence[ConfigurationSummary], some: Callable[[Sequence[str]], str]
+) -> Iterable[str]:
+    """A line per verdict other than steady; `some` shortens a long list of rows."""
+    if never := _with(rows, "no steady state"):
+        worst = max(_windows(never), key=lambda window: abs(window.change))
+        yield (
+            f"no steady state: {some(_shares(never))}; the first half of a window changes the mean "
+            f"step by up to {_percent(worst.change)}; raise --warmup above "
+            f"{max(map(_settled_after, _places(never)))}"
+        )
+    if warming := _with(rows, "warming up"):
+        worst = max(_windows(warming), key=lambda window: abs(window.change))
+        yield (
+            f"still warming up: {some(_shares(warming))}; the first steps of a window change the "
+            f"mean step by up to {_percent(worst.change)}; raise --warmup to "
+            f"{max(map(_settled_after, _places(warming)))}"
+        )
+    if drifting := _with(rows, "drifting"):
+        worst = max(_windows(drifting), key=lambda window: abs(window.drift))
+        remedy = "raise --warmup" if worst.drift < 0 else "look for heat or other load"
+        yield (
+            f"steps drift: {some(_shares(drifting))}; by up to {_percent(worst.drift)} over a "
+            f"window; {remedy}"
+        )
+    if _with(rows, "too few steps"):
+        yield (
+            f"fewer than {FEWEST_STEPS} timed steps cannot tell whether they are in a steady "
+            "state; raise --steps"
+        )
+
+
+def _with(rows: Sequence[ConfigurationSummary], verdict: Verdict) -> Windows:
+    found = [
+        (row, [w.steady for w in row.steps.windows if w.steady.verdict == verdict])
+        for row in rows
+        if row.steps
+    ]
+    return [(row, windows) for row, windows in found if windows]
+
+
+def _windows(found: Windows) -> list[SteadyState]:
+    return [window for _, windows in found for window in windows]
+
+
+def _places(found: Windows) -> list[tuple[ConfigurationSummary, SteadyState]]:
+    return [(row, window) for row, windows in found for window in windows]
+
+
+def _settled_after(place: tuple[ConfigurationSummary, SteadyState]) -> int:
+    """The warmup steps that would have left the unsteady ones out."""
+    row, window = place
+    warmup = row.configuration.warmup_steps if row.configuration else 0
+    return warmup + window.cut_steps
+
+
+def _shares(found: Windows) -> list[str]:
+    """Says "ddp/gloo ×2, batch 32 (1 of 5)"."""
+    return [
+        f"{row.label} ({len(windows)} of {len(row.steps.windows)})" if row.steps else row.label
+        for row, windows in found
+    ]
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:+.1f} %"

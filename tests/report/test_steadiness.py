@@ -1,0 +1,64 @@
+"""What stands below a table about windows that were not steady."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpbench.analysis.rows import to_row
+from dpbench.analysis.summary import summarize
+from dpbench.records import TrialRecord
+from dpbench.report.steadiness import steadiness
+from tests.analysis.builders import rank, record, trial, window
+
+EVEN = [0.99, 1.01] * 250
+DOWN = [2.0] * 25 + EVEN[:475]
+
+
+def windows_of(*windows: Sequence[float], batch_size: int = 32) -> list[TrialRecord]:
+    """A repetition for each list of step seconds."""
+    spec = trial(timed_steps=len(windows[0]), warmup_steps=10, batch_size=batch_size)
+    return [
+        record(replace(spec, repetition=number), [rank(0, window(steps, 32 * len(steps)))])
+        for number, steps in enumerate(windows)
+    ]
+
+
+def lines(records: Sequence[TrialRecord]) -> list[str]:
+    return list(steadiness(summarize(records), "; ".join))
+
+
+def test_steady_windows_need_no_line() -> None:
+    assert lines(windows_of(EVEN, EVEN)) == []
+
+
+def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() -> None:
+    longer = [2.0] * 50 + EVEN[:450]
+    records = [*windows_of(EVEN, DOWN, EVEN), *windows_of(longer, batch_size=64)]
+    assert lines(records) == [
+        "still warming up: ddp/gloo ×1, batch 32 (1 of 3); ddp/gloo ×1, batch 64 (1 of 1); the "
+        "first steps of a window change the mean step by up to +9.1 %; raise --warmup to 60"
+    ]
+
+
+def test_a_drift_and_its_direction_are_told() -> None:
+    faster = [step * (1 - 0.0001 * place) for place, step in enumerate(EVEN[:200])]
+    (line,) = lines(windows_of(faster))
+    assert line.startswith("steps drift: ddp/gloo ×1, batch 32 (1 of 1); by up to -")
+    assert line.endswith("; raise --warmup")
+    (line,) = lines(windows_of(faster[::-1]))
+    assert "look for heat or other load" in line
+
+
+def test_no_steady_state_is_a_verdict() -> None:
+    (row,) = summarize(windows_of([1 + math.exp(-place / 200) for place in range(500)]))
+    assert to_row(row)["steady"] == "no steady state"
+    (line,) = steadiness([row], "; ".join)
+    assert "the first half of a window changes the mean step by up to +" in line
+    assert "raise --warmup above 260" in line
+
+
+def test_too_few_steps_are_told_once() -> None:
+    (line,) = lines([*windows_of(EVEN[:5]), *windows_of(EVEN[:5], batch_size=64)])
+    assert line.startswith("fewer than 40 timed steps cannot tell")
