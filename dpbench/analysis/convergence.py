@@ -35,6 +35,8 @@ def losses(record: TrialRecord) -> tuple[float, ...]:
         )
     if lengths in ([], [0]):
         return ()
+    if len(windows) == 1:
+        return windows[0].losses
     weights = np.array([window.samples for window in windows], dtype=np.float64)
     # A diverged loss may be infinite on one rank and not on another: that is a result, no mishap.
     with np.errstate(invalid="ignore"):
