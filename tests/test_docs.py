@@ -16,6 +16,16 @@ from dpbench.specs import IMPLEMENTATIONS
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"^dpbench (?P<words>\w[^#\n]*?)\s*(?:#.*)?$", README, re.MULTILINE)
+COMMAND_NAMES = (
+    "sweep",
+    "report",
+    "explain",
+    "compare",
+    "check",
+    "calibrate",
+    "list",
+    "doctor",
+)
 GROUP = typer.main.get_command(app)
 
 
@@ -26,14 +36,14 @@ def test_every_command_of_the_readme_parses(words: str) -> None:
     command.make_context(name, arguments)
 
 
-@pytest.mark.parametrize("name", ["sweep", "report", "list", "doctor"])
+@pytest.mark.parametrize("name", COMMAND_NAMES)
 def test_every_command_is_shown_and_has_help(name: str) -> None:
     assert re.search(rf"^dpbench {name}\b", README, re.MULTILINE)
     assert GROUP.commands[name].help  # type: ignore[attr-defined]
 
 
 def test_there_are_no_other_commands() -> None:
-    assert set(GROUP.commands) == {"sweep", "report", "list", "doctor"}  # type: ignore[attr-defined]
+    assert set(GROUP.commands) == set(COMMAND_NAMES)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:\w+/)+[\w.]*)`", README))))
@@ -61,7 +71,7 @@ def test_every_implementation_is_described(name: str) -> None:
     assert f"`{name}`" in README
 
 
-@pytest.mark.parametrize("target", ["sweep", "test", "check", "bench"])
+@pytest.mark.parametrize("target", ["sweep", "test", "check", "bench", "faults"])
 def test_the_targets_of_make_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 

@@ -111,23 +111,52 @@ def loss_mean(
     return mean(values, unit=unit)
 
 
-def agreement_note(agreement: LossAgreement) -> str:
-    """The check as one line below a table."""
-    difference = agreement.max_relative_difference
-    where = f"at global batch {agreement.global_batch_size:,}"
-    steps = f"over their first {units.counted(agreement.steps, 'timed step')}"
-    who = f"the losses of {_named(agreement.labels)}"
-    if agreement.agrees:
-        how = f"agree to {difference:.0e}" if difference else "are equal"
-        return f"{who} {how} {steps} {where}, as they should"
-    differ = f"differ by up to {_percent(difference)} {steps} {where}"
-    tolerance = f"tolerance {_percent(agreement.tolerance)}"
-    if agreement.among == "implementations":
-        return f"{who} {differ} ({tolerance}) although they split it alike: a reduction is wrong"
-    return (
-        f"{who} {differ} between group sizes or processes ({tolerance}): expected of dropout and "
-        "batch normalisation, which see one replica's samples; an error in models without them"
-    )
+def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
+    """The checks as lines below a table: one for all that agree, one for what chance explains,
+    one for each that is an error."""
+    return [
+        *_agreeing([one for one in agreements if one.agrees]),
+        *_between_group_sizes(
+            [one for one in agreements if not one.agrees and one.among != "implementations"]
+        ),
+        *(
+            f"the losses of {_named(one.labels)} differ by up to "
+            f"{_percent(one.max_relative_difference)} {_extent([one])} (tolerance "
+            f"{_percent(one.tolerance)}) although they split it alike: a reduction is wrong"
+            for one in agreements
+            if not one.agrees and one.among == "implementations"
+        ),
+    ]
+
+
+def _agreeing(agreements: Sequence[LossAgreement]) -> list[str]:
+    if not agreements:
+        return []
+    difference = max(one.max_relative_difference for one in agreements)
+    how = f"agree to {difference:.0e}" if difference else "are equal"
+    return [
+        f"losses of configurations that train on the same samples {how} {_extent(agreements)}, as "
+        "they should"
+    ]
+
+
+def _between_group_sizes(agreements: Sequence[LossAgreement]) -> list[str]:
+    if not agreements:
+        return []
+    worst = max(agreements, key=lambda one: one.max_relative_difference)
+    return [
+        f"losses differ by up to {_percent(worst.max_relative_difference)} {_extent(agreements)} "
+        f"between group sizes or processes (tolerance {_percent(worst.tolerance)}): expected of "
+        "dropout and batch normalisation, which see one replica's samples; an error in models "
+        "without them"
+    ]
+
+
+def _extent(agreements: Sequence[LossAgreement]) -> str:
+    steps = min(one.steps for one in agreements)
+    batches = sorted({one.global_batch_size for one in agreements})
+    listed = ", ".join(f"{batch:,}" for batch in batches)
+    return f"over their first {units.counted(steps, 'timed step')} at global batch {listed}"
 
 
 def _percent(part: float) -> str:

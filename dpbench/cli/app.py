@@ -86,8 +86,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str]) -> Any:
+    """Not by `main`, which ends the process with status 1 when the reader of stdout has left."""
     command = typer.main.get_command(app)
-    return command.main(list(arguments), prog_name="dpbench", standalone_mode=False)
+    try:
+        with command.make_context("dpbench", list(arguments) or ["--help"]) as context:
+            return command.invoke(context)
+    except typer.Exit as leaving:
+        return leaving.exit_code
 
 
 def _is_usage_error(error: Exception) -> bool:

@@ -82,7 +82,7 @@ def show_sweep(
     """
     from dpbench.analysis.environments import environment_notes
     from dpbench.analysis.hints import hints
-    from dpbench.analysis.loss_agreement import agreement_note, loss_agreements
+    from dpbench.analysis.loss_agreement import agreement_notes, loss_agreements
     from dpbench.analysis.outcome import completed
     from dpbench.analysis.summary import summarize
 
@@ -94,7 +94,7 @@ def show_sweep(
         *budget_notes,
         *environment_notes(sweep.records, sweep.environments),
         *(hint.text for hint in hints(sweep.records, sweep.environments)),
-        *map(agreement_note, loss_agreements(completed(sweep.records))),
+        *agreement_notes(loss_agreements(completed(sweep.records))),
         *_precision_notes(sweep.spec.precision, rows),
     )
     _print_table(rows, format, columns, notes)

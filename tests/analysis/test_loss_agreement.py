@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dpbench.analysis.loss_agreement import (
-    agreement_note,
+    agreement_notes,
     are_one_sample,
     loss_agreements,
     loss_mean,
@@ -54,20 +55,24 @@ def test_runs_that_agree_are_one_line() -> None:
     )
     assert found.steps == 3
     assert found.max_relative_difference == pytest.approx(1e-6, rel=1e-3)
-    assert agreement_note(found) == (
-        "the losses of ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32; ddp/shm ×2, batch 32 agree "
-        "to 1e-06 over their first 3 timed steps at global batch 32, as they should"
-    )
+    assert agreement_notes([found]) == [
+        "losses of configurations that train on the same samples agree to 1e-06 over their first "
+        "3 timed steps at global batch 32, as they should"
+    ]
 
 
-def test_a_note_counts_what_it_does_not_name() -> None:
-    runs = [strong(LOSSES, size) for size in (1, 2, 4, 8, 16)]
-    (found,) = loss_agreements(runs)
-    assert agreement_note(found) == (
-        "the losses of ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32; ddp/gloo ×4, batch 32; and "
-        "2 more configurations are equal over their first 3 timed steps at global batch 32, "
-        "as they should"
-    )
+def test_all_that_agrees_is_one_note() -> None:
+    larger = [replace(run, trial=replace(run.trial, batch_size=64)) for run in two_sizes(LOSSES)]
+    found = loss_agreements([*two_sizes(LOSSES), *larger])
+    assert agreement_notes(found) == [
+        "losses of configurations that train on the same samples are equal over their first 3 "
+        "timed steps at global batch 32, 64, as they should"
+    ]
+    assert agreement_notes([]) == []
+
+
+def two_sizes(losses: list[float]) -> list[TrialRecord]:
+    return [strong(losses, size) for size in (1, 2)]
 
 
 def test_a_model_with_dropout_disagrees_between_group_sizes_only() -> None:
@@ -76,7 +81,7 @@ def test_a_model_with_dropout_disagrees_between_group_sizes_only() -> None:
     assert (across.among, across.agrees) == ("group sizes", False)
     assert (within.among, within.agrees) == ("implementations", True)
     assert within.labels == ("ddp/gloo ×2, batch 32", "ddp/shm ×2, batch 32")
-    note = agreement_note(across)
+    note = agreement_notes([across, within])[1]
     # 0.15 of a mean of (1.5 + 2 x 1.65) / 3 = 1.6.
     assert "differ by up to 9.4 % over their first 3 timed steps at global batch 32" in note
     assert "(tolerance 0.1 %): expected of dropout and batch normalisation" in note
@@ -92,7 +97,11 @@ def test_disagreement_with_the_same_shards_is_an_error() -> None:
     torchs = strong(OTHER, 2, implementation="torch-ddp")
     (found,) = loss_agreements([strong(LOSSES, 2), torchs])
     assert (found.among, found.agrees) == ("implementations", False)
-    assert "a reduction is wrong" in agreement_note(found)
+    (note,) = agreement_notes([found])
+    assert (
+        "the losses of ddp/gloo ×2, batch 32; torch-ddp/gloo ×2, batch 32 differ by up to" in note
+    )
+    assert "a reduction is wrong" in note
 
 
 def test_repetitions_count_as_one_configuration() -> None:
