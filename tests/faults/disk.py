@@ -68,15 +68,15 @@ def read_only(tries: int) -> Iterator[Try]:
             )
 
 
-def power_cut(tries: int) -> Iterator[Try]:
-    """The record file ends at every byte of its last records in turn."""
+def power_cut(tries: int, every: int = 1) -> Iterator[Try]:
+    """The record file ends at every byte of its last records in turn, or at some of them."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         dpbench(*SYNTHETIC, *("--implementations", "ddp", "--batch-sizes", "4"), cwd=folder)
         path = folder / "results/s" / store.TRIALS_FILE
         lines = path.read_bytes().splitlines(keepends=True)
         kept, last = b"".join(lines[:-tries]), b"".join(lines[-tries:])
-        for length in range(len(last)):
+        for length in range(0, len(last), every):
             path.write_bytes(kept + last[:length])
             yield _survives(path, expected=len(lines) - tries + last[: length + 1].count(b"\n"))
 
