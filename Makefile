@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help sweep test check lint bench faults clean
+.PHONY: help sweep test check lint bench gate faults clean
 
 help: ## Show these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -28,6 +28,10 @@ check: lint test ## All that must be green before a commit
 
 bench: $(STAMP) ## Measure the harness itself and our implementations against torch's
 	$(BIN)/python -m tests.benchmarks
+
+gate: $(STAMP) ## Check our ddp against torch's, side by side, as CI does
+	$(BIN)/dpbench check --against torch-ddp --backends gloo,shm --arch mlp --batch-sizes 64 --gpus 2 \
+		--tolerance 20% --budget 2m --quiet
 
 faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, and count what held
 	$(BIN)/python -m tests.faults

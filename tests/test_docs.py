@@ -71,7 +71,7 @@ def test_every_implementation_is_described(name: str) -> None:
     assert f"`{name}`" in README
 
 
-@pytest.mark.parametrize("target", ["sweep", "test", "check", "bench", "faults"])
+@pytest.mark.parametrize("target", ["sweep", "test", "check", "bench", "gate", "faults"])
 def test_the_targets_of_make_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 

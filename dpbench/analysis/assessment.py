@@ -135,9 +135,13 @@ def _beyond_reach_note(row: RowVerdict, effect: float) -> str:
     )
     return (
         f"tolerance {100 * row.tolerance:.3g} % is below the smallest effect that {size} "
-        f"repetitions can show here, {100 * effect:.2g} % ({comparison.metric} of "
+        f"repetitions can show here, {_percent(effect)} ({comparison.metric} of "
         f"{comparison.label}): {remedy}"
     )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def _repetitions_needed(row: RowVerdict, size: int) -> int | None:

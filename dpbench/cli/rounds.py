@@ -40,17 +40,22 @@ class UntilSettled:
     def __call__(self, records: Sequence[TrialRecord]) -> Sequence[TrialSpec]:
         if waiting := missing(plan(self._spec), records):
             return waiting
-        waiting = self._towards_goals(records)
+        waiting, plans = self._towards_goals(records), ""
         if not waiting and (unsettled := self._unsettled(records)):
-            self._set_goals(unsettled, records)
+            plans = self._set_goals(unsettled, records)
             waiting = self._towards_goals(records)
-        return waiting if self._affordable(waiting, records) else ()
+        if not self._affordable(waiting, records):
+            return ()
+        if plans:
+            self._say(plans)
+        return waiting
 
-    def _set_goals(self, unsettled: frozenset[TrialSpec], records: Sequence[TrialRecord]) -> None:
+    def _set_goals(self, unsettled: frozenset[TrialSpec], records: Sequence[TrialRecord]) -> str:
+        """Returns what there is to say of them."""
         done = _repetitions(records)
         self._goals = {spec: next_repetitions(done[spec]) for spec in unsettled}
         most = max(self._goals.values())
-        self._say(
+        return (
             f"{units.counted(len(unsettled), 'row')} of {len(done)} not settled yet: up to "
             f"{units.counted(most, 'repetition')}; {units.seconds(self._spent())} of "
             f"{units.seconds(self._budget_seconds)} spent"
