@@ -56,6 +56,10 @@ class ConfigurationSummary:
     mfu: Estimate | None = None
     peak_memory_bytes: int | None = None
     peak_memory_kind: MemoryKind | None = None
+    peak_reserved_memory_bytes: int | None = None
+    """Held by torch's allocator on the device, in use or not."""
+    joules_per_item: Estimate | None = None
+    """Of the GPUs alone."""
     steps: StepSummary | None = None
     rank_skew: Estimate | None = None
     slowest_rank: int | None = None

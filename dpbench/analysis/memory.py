@@ -38,6 +38,13 @@ def peak_memory(records: Sequence[TrialRecord]) -> PeakMemory | None:
     return None
 
 
+def peak_reserved_memory(records: Sequence[TrialRecord]) -> int | None:
+    """The most device memory that torch's allocator held on a rank; None without a device."""
+    ranks = [rank for record in records for rank in record.ranks]
+    reserved = [rank.peak_reserved_memory_bytes for rank in ranks]
+    return max((value for value in reserved if value is not None), default=None)
+
+
 def memory_imbalance(records: Sequence[TrialRecord]) -> float | None:
     """The worst trial's largest ÷ mean peak memory over its ranks; None for a single rank."""
     ratios = []

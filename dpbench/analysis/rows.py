@@ -75,6 +75,10 @@ ROW_KEYS = (
     "goodput_high",
     "flops_per_second",
     "mfu",
+    "peak_reserved_memory_bytes",
+    "joules_per_item",
+    "joules_per_item_low",
+    "joules_per_item_high",
 )
 
 
@@ -118,6 +122,8 @@ def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
         **_with_ends("goodput", row.goodput),
         "flops_per_second": _value(row.flops_per_second),
         "mfu": _value(row.mfu),
+        "peak_reserved_memory_bytes": row.peak_reserved_memory_bytes,
+        **_with_ends("joules_per_item", row.joules_per_item),
     }
     return {key: values[key] for key in ROW_KEYS}
 

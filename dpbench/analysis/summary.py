@@ -11,10 +11,16 @@ from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.baselines import Speed, with_scaling
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
+from dpbench.analysis.energy import joules_per_item
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.flops import utilisation
 from dpbench.analysis.learning import learning
-from dpbench.analysis.memory import UNBALANCED, memory_imbalance, peak_memory
+from dpbench.analysis.memory import (
+    UNBALANCED,
+    memory_imbalance,
+    peak_memory,
+    peak_reserved_memory,
+)
 from dpbench.analysis.outcome import effective_status, outcome
 from dpbench.analysis.step_notes import step_notes
 from dpbench.analysis.steps import StepSummary, step_statistics, summarize_steps
@@ -125,6 +131,8 @@ def _with_metrics(row: ConfigurationSummary, usable: Sequence[TrialRecord]) -> C
         ),
         peak_memory_bytes=memory.bytes if memory else None,
         peak_memory_kind=memory.kind if memory else None,
+        peak_reserved_memory_bytes=peak_reserved_memory(usable),
+        joules_per_item=joules_per_item(usable),
         rank_skew=_over_repetitions(usable, throughput.rank_skew, "of the median rank"),
         slowest_rank=_most_common(usable, throughput.slowest_rank),
         reduced_bytes_per_step=reduced_bytes_per_step(usable),

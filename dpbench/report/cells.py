@@ -57,9 +57,8 @@ def time_to_loss(row: ConfigurationSummary) -> str:
     return compact_time(found.seconds)
 
 
-def peak_memory(row: ConfigurationSummary) -> str:
-    value = row.peak_memory_bytes
-    return MISSING if value is None else memory(value)
+def size(value_bytes: int | None) -> str:
+    return MISSING if value_bytes is None else memory(value_bytes)
 
 
 def outliers(row: ConfigurationSummary) -> str:

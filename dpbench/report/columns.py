@@ -187,7 +187,20 @@ COLUMNS = {
             key="peak_memory_bytes",
             header="Peak memory",
             wrapped="Peak\nmemory",
-            cell=cells.peak_memory,
+            cell=lambda row: cells.size(row.peak_memory_bytes),
+        ),
+        Column(
+            key="peak_reserved_memory_bytes",
+            header="Reserved memory",
+            wrapped="Reserved\nmemory",
+            cell=lambda row: cells.size(row.peak_reserved_memory_bytes),
+            default=False,
+        ),
+        Column(
+            key="joules_per_item",
+            header="J/item",
+            cell=lambda row: cells.or_missing(row.joules_per_item, compact),
+            only_if_any=True,
         ),
         Column(
             key="step_seconds_p50",
