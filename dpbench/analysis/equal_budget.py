@@ -17,6 +17,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.loss_agreement import loss_mean
 from dpbench.analysis.loss_curve import Floats, LossCurve, loss_curve
+from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.summary import usable_repetitions
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
@@ -61,9 +62,7 @@ def with_equal_budgets(
     rows: Sequence[ConfigurationSummary], records: Iterable[TrialRecord]
 ) -> tuple[tuple[ConfigurationSummary, ...], tuple[str, ...]]:
     """Rows with their losses at equal samples and at equal seconds, and notes on how many."""
-    groups: dict[TrialSpec, list[TrialRecord]] = {}
-    for record in records:
-        groups.setdefault(record.trial.configuration, []).append(record)
+    groups = by_configuration(records)
     usable = {spec: usable_repetitions(group) for spec, group in groups.items()}
     by_samples = losses_at_equal_budget(usable, "samples")
     by_seconds = losses_at_equal_budget(usable, "seconds")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.factors import (
     CONTENDED,
     IDEAL,
@@ -21,9 +20,8 @@ from dpbench.analysis.factors import (
     seconds_without_sync,
 )
 from dpbench.analysis.phases import StepPhases, step_phases
+from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.summary import usable_repetitions
-from dpbench.analysis.throughput import rank_skew
-from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
 from dpbench.records import TrialRecord
 from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
@@ -50,11 +48,7 @@ class Explanation:
     row: ConfigurationSummary
     trial: TrialSpec
     factors: Factors
-    skew: Estimate | None
-    """(slowest - fastest) ÷ median rank; see `throughput.rank_skew`."""
     slowest_rank: SlowestRank | None
-    reduced_bytes_per_step: int | None
-    collectives_per_step: float | None
     phases: StepPhases | None
     notes: tuple[str, ...]
     """What could not be told apart and what to measure for it."""
@@ -68,10 +62,7 @@ def explain(
     `rows` are summaries of all the records or of some; the records hold what they are compared
     with: `single` and `independent`.
     """
-    last = {record.trial: record for record in records}  # run again: the last record counts
-    groups: dict[TrialSpec, list[TrialRecord]] = {}
-    for record in last.values():
-        groups.setdefault(record.trial.configuration, []).append(record)
+    groups = by_configuration(records)
     usable = {trial: usable_repetitions(group) for trial, group in groups.items()}
     references = References([record for group in usable.values() for record in group])
     return tuple(
@@ -88,15 +79,11 @@ def _explanation(
 ) -> Explanation:
     trial = records[0].trial.configuration
     factors = factor(records, references)
-    skews = [skew for record in records if (skew := rank_skew(record)) is not None]
     return Explanation(
         row=row,
         trial=trial,
         factors=factors,
-        skew=mean(skews, unit="of the median") if skews else None,
         slowest_rank=slowest_rank(records),
-        reduced_bytes_per_step=reduced_bytes_per_step(records),
-        collectives_per_step=collectives_per_step(records),
         phases=step_phases(records),
         notes=(*_unresolved(row, trial, factors), *_left_out(row, factors)),
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -22,7 +22,7 @@ from typing import Any
 from dpbench.analysis.estimate import Estimate
 from dpbench.environment import Environment
 from dpbench.records import TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import TrialSpec, WorkloadSpec
 
 TABLE = "peak_flops.toml"
 
@@ -46,19 +46,22 @@ class Peak:
     source: str
 
 
-def utilisation(
-    records: Sequence[TrialRecord], throughput: Estimate, environment: Environment
-) -> Utilisation | None:
-    """From the repetitions of a configuration and their throughput in items per second.
+def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
+    """Operations per item of each workload; a sweep counts them in its first repetitions only."""
+    return {
+        record.trial.workload: record.flops_per_item
+        for record in records
+        if record.flops_per_item is not None
+    }
 
-    None if no repetition's operations were counted.
-    """
-    counted = [r.flops_per_item for r in records if r.flops_per_item is not None]
-    if not counted:
-        return None
-    achieved = throughput.scaled(counted[0], unit="FLOP/s")
+
+def utilisation(
+    flops_per_item: float, trial: TrialSpec, throughput: Estimate, environment: Environment
+) -> Utilisation:
+    """From the throughput of a configuration in items per second."""
+    achieved = throughput.scaled(flops_per_item, unit="FLOP/s")
     peaks = []
-    for name in _device_names(records[0].trial, environment):
+    for name in _device_names(trial, environment):
         if (peak := peak_of(name)) is None:
             note = f"no MFU: the peak of {name} is not in the table of {_table()['dated']}"
             return Utilisation(achieved=achieved, mfu=None, note=note)

@@ -42,17 +42,5 @@ def goodput(throughput: Estimate, efficiency: Estimate) -> Estimate:
     return product(throughput, efficiency, unit=throughput.unit)
 
 
-def steps_to_loss(fewest_steps: float, noise_scale: float, batch_size: float) -> float:
-    """S_min (1 + phi / B); `fewest_steps` is what an infinite batch would take."""
-    return fewest_steps * (1 + noise_scale / batch_size)
-
-
-def seconds_to_loss(
-    fewest_steps: float, noise_scale: float, batch_size: float, step_seconds: float
-) -> float:
-    """The same times the seconds of a step at that batch size."""
-    return steps_to_loss(fewest_steps, noise_scale, batch_size) * step_seconds
-
-
 def _efficiency(noise_scale: float, batch_size: float, base_batch_size: float) -> float:
     return (noise_scale + base_batch_size) / (noise_scale + batch_size)

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from dpbench import units
+from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.throughput import is_measured
 from dpbench.environment import Environment
 from dpbench.records import TrialRecord
@@ -36,10 +37,11 @@ def hints(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
 ) -> tuple[Hint, ...]:
     """Says what is worth a change or a second look, and nothing that was done already."""
-    groups: dict[TrialSpec, list[TrialRecord]] = {}
-    for record in records:
-        if is_measured(record) and len(record.ranks) == record.trial.process_count:
-            groups.setdefault(record.trial.configuration, []).append(record)
+    groups = by_configuration(
+        record
+        for record in records
+        if is_measured(record) and len(record.ranks) == record.trial.process_count
+    )
     return (
         *_try_nccl(groups, records, environments),
         *(h for spec, group in groups.items() for h in _unlike_gpus(spec, group, environments)),

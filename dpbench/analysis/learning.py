@@ -25,8 +25,12 @@ def learning(
     usable: Mapping[TrialSpec, Sequence[TrialRecord]],
     speeds: Mapping[TrialSpec, Estimate],
     target_loss: float | None,
+    diverged: Mapping[TrialSpec, int],
 ) -> dict[TrialSpec, Learning]:
-    """Per configuration that has a speed; losses that are not finite are left out, and noted."""
+    """Per configuration that has a speed; losses that are not finite are left out, and noted.
+
+    `diverged` counts the repetitions that have no speed because their loss was not finite.
+    """
     curves = {spec: [convergence.losses(record) for record in usable[spec]] for spec in speeds}
     finite = {
         spec: [run for run in runs if run and convergence.is_finite(run)]
@@ -40,14 +44,10 @@ def learning(
         values |= _rates(slopes[spec], speed, records[0])
         noise_values, noise_notes = _noise(spec, records, speed)
         if target_loss is not None:
-            values["time_to_loss"] = time_to_loss(_with_finite_losses(records), target_loss)
+            values["time_to_loss"] = time_to_loss(records, target_loss, diverged=diverged[spec])
         notes = [f"{spec.label}: {note}" for note in (*notes, *noise_notes)]
         found[spec] = ({**values, **noise_values}, tuple(notes))
     return found
-
-
-def _with_finite_losses(records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    return [record for record in records if convergence.is_finite(convergence.losses(record))]
 
 
 def _deltas(
@@ -61,6 +61,13 @@ def _deltas(
         repetitions = units.counted(bad, "completed repetition")
         notes.append(f"losses of {repetitions} are not finite and left out")
     if not finite:
+        return {}, notes
+    steps = sorted({len(run) for run, _ in finite})
+    if len(steps) > 1:
+        notes.append(
+            f"its windows hold {steps[0]} to {steps[-1]} steps, and a final loss or a loss delta "
+            "over different numbers of steps is none; see the slopes"
+        )
         return {}, notes
     losses = [run for run, _ in finite]
     per_second = [
@@ -93,12 +100,12 @@ def _noise(
     """The noise scale, and what it makes of a batch that is shared by more replicas."""
     scale = noise_scale(records)
     if scale is None:
-        return {}, []
+        return {}, _why_no_noise(spec)
     if scale.samples is None:
         return {}, [f"no gradient noise scale: {scale.reason}"]
     traits = IMPLEMENTATIONS[spec.implementation]
     if not traits.communicates or traits.averages_parameters:
-        return {"noise_scale": scale.samples}, []  # no step of theirs has the whole batch
+        return {"noise_scale": scale.samples}, ["no goodput: no step of it has the whole batch"]
     replicas = spec.group_size if spec.scaling == "weak" else 1
     batch = spec.effective_batch_size
     efficiency = statistical_efficiency(scale.samples, batch, base_batch_size=batch / replicas)
@@ -107,3 +114,9 @@ def _noise(
         "statistical_efficiency": efficiency,
         "goodput": goodput(speed, efficiency),
     }, []
+
+
+def _why_no_noise(spec: TrialSpec) -> list[str]:
+    if not spec.noise_steps:
+        return []
+    return ["no gradient noise scale: it needs the gradients of two processes at least"]

@@ -27,16 +27,12 @@ steps 0.76. Fewer steps than 20 have a slope without an interval.
 """
 
 
-def loss_slope(per_step: Sequence[float]) -> Estimate:
-    """Loss reduction per step: minus the Theil-Sen slope over medians of blocks; of one run.
-
-    Takes at least two finite losses. The interval is Kendall's, from the noise between blocks.
-    """
-    return loss_slopes([per_step])[0]
-
-
 def loss_slopes(runs: Sequence[Sequence[float]]) -> list[Estimate]:
-    """`loss_slope` of each run; those of equal length at once, as one call costs 0.4 ms."""
+    """Loss reduction per step of each run: minus the Theil-Sen slope over medians of blocks.
+
+    Takes runs of at least two finite losses; those of equal length at once, as one call costs
+    0.4 ms. The interval is Kendall's, from the noise between blocks.
+    """
     found: dict[int, Estimate] = {}
     by_steps: dict[int, list[int]] = {}
     for number, per_step in enumerate(runs):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.summary import usable_repetitions
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
@@ -17,10 +18,8 @@ def relative_half_widths(records: Iterable[TrialRecord]) -> dict[TrialSpec, floa
     None where fewer than two repetitions completed: nothing tells the spread between runs.
     Configurations without any speed are left out.
     """
-    groups: dict[TrialSpec, dict[int, TrialRecord]] = {}
-    for record in records:
-        groups.setdefault(record.trial.configuration, {})[record.trial.repetition] = record
-    usable = {spec: usable_repetitions(list(group.values())) for spec, group in groups.items()}
+    groups = by_configuration(records)
+    usable = {spec: usable_repetitions(group) for spec, group in groups.items()}
     return {spec: _half_width(group) for spec, group in usable.items() if group}
 
 
@@ -38,13 +37,17 @@ def precision_note(rows: Sequence[tuple[str, Estimate | None]], precision: float
         for label, speed in rows
         if speed is not None and speed.basis == "repetitions" and speed.half_width is not None
     ]
+    known = {label for label, _ in reached}
     if not reached:
         return f"{asked}: no row has the two repetitions that an interval needs"
     wide = [f"{label} (± {100 * width:.1f} %)" for label, width in reached if width > precision]
-    if not wide:
-        widest = max(width for _, width in reached)
-        return f"{asked} is reached in every row; the widest interval is ± {100 * widest:.2g} %"
-    return f"{asked} is not reached within the budget by {'; '.join(wide)}"
+    unknown = [label for label, _ in rows if label not in known]
+    rest = f"; not known, for want of two repetitions, in {'; '.join(unknown)}" if unknown else ""
+    if wide:
+        return f"{asked} is not reached within the budget by {'; '.join(wide)}{rest}"
+    widest = max(width for _, width in reached)
+    where = "the other rows" if unknown else "every row"
+    return f"{asked} is reached in {where}; the widest interval is ± {100 * widest:.2g} %{rest}"
 
 
 def _half_width(group: Sequence[TrialRecord]) -> float | None:

@@ -13,7 +13,7 @@ from dpbench.analysis.baselines import Speed, with_scaling
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
 from dpbench.analysis.energy import joules_per_item
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.flops import utilisation
+from dpbench.analysis.flops import counted_flops, utilisation
 from dpbench.analysis.learning import learning
 from dpbench.analysis.memory import (
     UNBALANCED,
@@ -22,6 +22,7 @@ from dpbench.analysis.memory import (
     peak_reserved_memory,
 )
 from dpbench.analysis.outcome import effective_status, outcome
+from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.step_notes import step_notes
 from dpbench.analysis.steps import StepSummary, step_statistics, summarize_steps
 from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
@@ -41,10 +42,8 @@ def summarize(
     `environments` know the GPUs, for the utilisation of their peaks; with `target_loss` rows
     have the time until the loss stays below it.
     """
-    groups: dict[TrialSpec, list[TrialRecord]] = {}
-    for record in records:
-        groups.setdefault(record.trial.configuration, []).append(record)
-    final = {spec: _last_of_each_trial(group) for spec, group in groups.items()}
+    counts = Counter(record.trial.configuration for record in records)
+    final = by_configuration(records)
     usable = {spec: usable_repetitions(group) for spec, group in final.items()}
     speeds = {spec: Speed.of(group) for spec, group in usable.items() if group}
     throughputs = {
@@ -52,7 +51,8 @@ def summarize(
         for spec, speed in speeds.items()
     }
     steps = _step_summaries(usable)
-    learnt = learning(usable, throughputs, target_loss)
+    learnt = learning(usable, throughputs, target_loss, _diverged(final))
+    flops = counted_flops(records)
     rows = []
     for spec, group in final.items():
         row = _plain_row(spec, group)
@@ -62,8 +62,10 @@ def summarize(
             row = replace(row, throughput=speed, steps=steps[spec], **values)
             row = with_note(_with_metrics(row, usable[spec]), *notes)
             row = with_note(row, *step_notes(row.label, steps[spec], speed))
-            row = _with_utilisation(row, usable[spec], environments or {})
-        row = with_note(row, *_group_notes(row.label, groups[spec], group, usable[spec]))
+            environment = (environments or {}).get(usable[spec][-1].environment_id)
+            row = _with_utilisation(row, flops.get(spec.workload), environment)
+        run_again = counts[spec] - len(group)
+        row = with_note(row, *_group_notes(row.label, run_again, group, usable[spec]))
         rows.append(with_scaling(row, spec, speeds))
     return in_order(_mark_look_alikes(rows))
 
@@ -80,9 +82,12 @@ def usable_repetitions(repetitions: Sequence[TrialRecord]) -> list[TrialRecord]:
     ]
 
 
-def _last_of_each_trial(group: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """A trial that was run again counts once, as it ended last."""
-    return list({record.trial.repetition: record for record in group}.values())
+def _diverged(final: Mapping[TrialSpec, Sequence[TrialRecord]]) -> dict[TrialSpec, int]:
+    """Repetitions that never reach a loss, however long they go on."""
+    return {
+        spec: sum(effective_status(record) is Status.DIVERGED for record in group)
+        for spec, group in final.items()
+    }
 
 
 def _step_summaries(
@@ -141,16 +146,14 @@ def _with_metrics(row: ConfigurationSummary, usable: Sequence[TrialRecord]) -> C
 
 
 def _with_utilisation(
-    row: ConfigurationSummary,
-    usable: Sequence[TrialRecord],
-    environments: Mapping[str, Environment],
+    row: ConfigurationSummary, flops_per_item: float | None, environment: Environment | None
 ) -> ConfigurationSummary:
-    environment = environments.get(usable[-1].environment_id)
-    if environment is None or row.throughput is None:
+    if environment is None or row.throughput is None or row.configuration is None:
         return row
-    found = utilisation(usable, row.throughput, environment)
-    if found is None:
-        return row
+    if flops_per_item is None:
+        missing = "no FLOP/s and MFU: no trial of this workload counted its operations"
+        return with_note(row, missing) if environment.accelerators else row
+    found = utilisation(flops_per_item, row.configuration, row.throughput, environment)
     row = replace(row, flops_per_second=found.achieved, mfu=found.mfu)
     return with_note(row, found.note) if environment.accelerators else row
 
@@ -176,13 +179,14 @@ def _over_repetitions(
 
 def _group_notes(
     label: str,
-    all_runs: Sequence[TrialRecord],
+    run_again: int,
     final: Sequence[TrialRecord],
     usable: Sequence[TrialRecord],
 ) -> list[str]:
     notes = []
-    if again := len(all_runs) - len(final):
-        notes.append(f"{label}: {units.counted(again, 'trial')} run again; the last record counts")
+    if run_again:
+        trials = units.counted(run_again, "trial")
+        notes.append(f"{label}: {trials} run again; the last record counts")
     environments = sorted({comparable(record.environment_id) for record in usable})
     if len(environments) > 1:
         notes.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpbench.analysis.convergence import is_finite, losses
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.loss_agreement import loss_mean
 from dpbench.analysis.loss_curve import Floats, LossCurve, loss_curve
@@ -32,22 +33,28 @@ class TimeToLoss:
     samples: Estimate | None
 
 
-def time_to_loss(records: Sequence[TrialRecord], target_loss: float) -> TimeToLoss | None:
-    """Over the measured repetitions of a configuration; None if none has losses."""
+def time_to_loss(
+    records: Sequence[TrialRecord], target_loss: float, *, diverged: int = 0
+) -> TimeToLoss | None:
+    """Over the measured repetitions of a configuration; None if none has finite losses.
+
+    Those whose losses are not finite, and as many as `diverged` beside them, never reach it.
+    """
     curves = [curve for curve in map(loss_curve, records) if curve is not None]
     if not curves:
         return None
+    diverged += sum(not is_finite(losses(record)) for record in records)
     reached = [first_at_loss(curve, target_loss) for curve in curves]
     missed = [c for c, place in zip(curves, reached, strict=True) if place is None]
     arrived = [place for place in reached if place is not None]
     seconds = samples = None
-    if not missed:
+    if not missed and not diverged:
         seconds = LogMean.of_runs([place[0] for place in arrived]).estimate("s")
         samples = loss_mean([place[1] for place in arrived], unit=records[0].item)
     return TimeToLoss(
         target_loss=target_loss,
-        repetitions=len(curves),
-        censored=len(missed),
+        repetitions=len(curves) + diverged,
+        censored=len(missed) + diverged,
         longest_seconds=max(float(curve.seconds[-1]) for curve in missed or curves),
         seconds=seconds,
         samples=samples,

@@ -17,6 +17,7 @@ from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
 from dpbench.cli.inventory import inventory
+from dpbench.cli.messages import say
 from dpbench.cli.report import report
 from dpbench.cli.sweep import sweep
 from dpbench.errors import DpbenchError
@@ -104,9 +105,9 @@ def _usage_message(error: Any) -> str:
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "dpbench"
-    return f"{message} See {command} --help."
+    return f"{message.rstrip('.')}. See {command} --help."
 
 
 def _say(message: str, status: int) -> int:
-    print(f"dpbench: {message}", file=sys.stderr)
+    say(message)
     return status

@@ -10,6 +10,7 @@ import typer
 from dpbench.cli import sweep_grammar as grammar
 from dpbench.cli.check import AXES, is_typed
 from dpbench.cli.check_grammar import Steps
+from dpbench.cli.messages import say, warn
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def calibrate(
 
 def _measure(options: dict[str, Any], target: Target) -> StoredSweep:
     from dpbench.cli.gate_sweep import parse_sweep
-    from dpbench.cli.measuring import all_trials, machine_for, measure, say
+    from dpbench.cli.measuring import all_trials, machine_for, measure
     from dpbench.cli.sweep_options import build
 
     parsed = parse_sweep(options)
@@ -105,8 +106,7 @@ def _report(stored: StoredSweep, *, as_json: bool, measured: bool) -> int:
     from dpbench.cli.sweep_run import exit_status
     from dpbench.report.calibration import as_data, render
 
-    for warning in stored.warnings:
-        typer.echo(f"dpbench: warning: {warning}", err=True)
+    warn(*stored.warnings)
     found = calibrated(stored.records, stored.environments)
     if as_json:
         typer.echo(json.dumps(as_data(found, str(stored.folder)), indent=1, ensure_ascii=False))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpbench.cli.messages import warn
 from dpbench.cli.values import comma_list, known_name, percentage
 from dpbench.errors import StoreError, UsageError
 
@@ -117,8 +118,7 @@ def load_sides(*texts: str) -> list[Side]:
         path = folder.resolve()
         if path not in loaded:
             loaded[path] = load(folder)
-            for warning in loaded[path].warnings:
-                typer.echo(warning, err=True)
+            warn(*loaded[path].warnings)
         sides.append(
             Side(
                 label=text,

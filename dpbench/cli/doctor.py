@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpbench.cli.messages import say
+
 if TYPE_CHECKING:
     from dpbench.environment import Environment
     from dpbench.launch.machine import Machine
@@ -53,7 +55,7 @@ def doctor(
         from dpbench import units
 
         found = units.counted(machine.gpu_count, "usable GPU")
-        typer.echo(f"dpbench: --gpus {wanted}: this machine has {found}", err=True)
+        say(f"--gpus {wanted}: this machine has {found}")
         return 1
     return 0 if passed else 1
 

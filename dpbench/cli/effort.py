@@ -45,7 +45,7 @@ def parse_effort(
                 "add --precision 1%, or leave --budget out"
             )
         return Effort(
-            timed_steps=STEPS if steps is None else positive_int("--steps", steps),
+            timed_steps=STEPS if steps is None else _steps(steps),
             steps_grow=False,
             repetitions=_repetitions(repetitions, REPETITIONS),
             precision=None,
@@ -54,12 +54,19 @@ def parse_effort(
     if budget is None:
         notes.append(f"--budget {BUDGET} for repetitions, the default with --precision")
     return Effort(
-        timed_steps=MOST_STEPS if grow else positive_int("--steps", steps or ""),
+        timed_steps=MOST_STEPS if grow else _steps(steps or ""),
         steps_grow=grow,
         repetitions=_precise_repetitions(repetitions),
         precision=percentage("--precision", precision),
         budget_seconds=duration_seconds("--budget", budget or BUDGET),
     )
+
+
+def _steps(token: str) -> int:
+    try:
+        return positive_int("--steps", token)
+    except UsageError as error:
+        raise UsageError(f"{error}, or {AUTO}") from None
 
 
 def _repetitions(token: str | None, default: int) -> int:

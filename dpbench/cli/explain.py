@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from dpbench.cli.messages import warn
 from dpbench.cli.report import REPORT_FOLDER
 from dpbench.cli.values import comma_list, positive_int
 from dpbench.errors import UsageError
@@ -123,8 +124,7 @@ def _explain(sweep: StoredSweep, wanted: _Filter, *, json: bool, charts: bool) -
         typer.echo(to_json(explanations, advice, notes), nl=False)
     else:
         typer.echo(render(explanations, advice, rows=chosen, notes=notes), nl=False)
-    for warning in sweep.warnings:
-        typer.echo(warning, err=True)
+    warn(*sweep.warnings)
     if charts:
         _draw(sweep, chosen)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from dpbench import environment, store, units
 from dpbench.cli.interrupts import as_exceptions, end_at_once
+from dpbench.cli.messages import say
 from dpbench.cli.progress import Reporter, reporter
 from dpbench.data.registry import Prepared, prepare
 from dpbench.environment import Environment
@@ -113,10 +113,6 @@ def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list
     """The trials that have no record yet, in their order."""
     done = {record.trial.trial_id for record in records}
     return [trial for trial in trials if trial.trial_id not in done]
-
-
-def say(message: str) -> None:
-    print(f"dpbench: {message}", file=sys.stderr)
 
 
 class _Measuring:

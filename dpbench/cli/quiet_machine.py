@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dpbench import units
+from dpbench.cli.messages import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ def show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> bool
     from dpbench.launch.findings import findings
     from dpbench.launch.quiet import look
 
-    typer.echo("dpbench: looking for about 10 s; leave the machine alone meanwhile", err=True)
+    say("looking for about 10 s; leave the machine alone meanwhile")
     readings = look(machine)
     found = findings(readings)
     if as_json:

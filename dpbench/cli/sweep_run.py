@@ -20,8 +20,8 @@ from dpbench.cli.measuring import (
     machine_for,
     measure,
     missing,
-    say,
 )
+from dpbench.cli.messages import say, warn
 from dpbench.cli.plan import show_plan
 from dpbench.cli.report import show_sweep
 from dpbench.cli.rounds import UntilSettled
@@ -120,8 +120,7 @@ def _folder(job: Job) -> Path:
 def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
     if earlier is None:
         return
-    for warning in earlier.warnings:
-        say(f"warning: {warning}")
+    warn(*earlier.warnings)
     differences = differing_fields(spec, earlier.spec)
     if differences:
         raise UsageError(

@@ -43,7 +43,7 @@ def positive_float(option: str, token: str) -> float:
     """A finite number above zero, in plain or scientific notation."""
     value = _number(token)
     if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{option}: {shorten(token)} is not a positive number; write e.g. 0.01")
+        raise UsageError(f"{option}: {shorten(token)} is not a positive number; write one above 0, e.g. 0.5 or 1e-3")
     return value
 
 
@@ -103,7 +103,7 @@ def comma_list(
             raise UsageError(f"{option}: {text!r} has an empty entry; remove the extra comma")
         value = parse(option, token)
         if value in values:
-            notes.append(f"{option}: {token.strip()} is listed twice; it is measured once")
+            notes.append(f"{option}: {token.strip()} is listed twice; it counts once")
         else:
             values.append(value)
     return tuple(values)

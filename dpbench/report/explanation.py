@@ -95,12 +95,12 @@ def _exposed(explanation: Explanation) -> str:
 
 
 def _reduced(explanation: Explanation) -> str:
-    size = explanation.reduced_bytes_per_step
+    size = explanation.row.reduced_bytes_per_step
     return MISSING if size is None else units.bytes_binary(size)
 
 
 def _collectives(explanation: Explanation) -> str:
-    count = explanation.collectives_per_step
+    count = explanation.row.collectives_per_step
     return MISSING if count is None else f"{count:.3g}"
 
 
@@ -138,7 +138,7 @@ _STEP = (
     _Column("Exposed\ncomm", _exposed),
     _Column("Reduced\n/step", _reduced),
     _Column("Collectives\n/step", _collectives),
-    _Column("Rank\nskew", lambda e: _percent_or_missing(e.skew)),
+    _Column("Rank\nskew", lambda e: _percent_or_missing(e.row.rank_skew)),
     _Column("Slowest rank", _slowest),
 )
 _PHASES = (
@@ -266,11 +266,11 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
             for factor in factors.factors
         ],
         "exposed_communication_seconds": _estimate(row.exposed_communication_seconds),
-        "reduced_bytes_per_step": explanation.reduced_bytes_per_step,
-        "collectives_per_step": explanation.collectives_per_step,
+        "reduced_bytes_per_step": explanation.row.reduced_bytes_per_step,
+        "collectives_per_step": explanation.row.collectives_per_step,
         "phases_seconds": explanation.phases
         and {one.name: _estimate(one.seconds) for one in explanation.phases.phases},
-        "rank_skew": _estimate(explanation.skew),
+        "rank_skew": _estimate(explanation.row.rank_skew),
         "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
         "advice": [
             {

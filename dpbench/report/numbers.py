@@ -47,27 +47,31 @@ def plus_minus(
 
 
 def compact(estimate: Estimate) -> str:
-    """Writes "0.693(2)" for 0.693 ± 0.002, "-1.2(3)e-5" for small ones; alone, "0.6931"."""
+    """Writes "0.693(2)" for 0.693 ± 0.002, "-1.2(3)e-5" for small ones; alone, "0.6931".
+
+    An interval that is far from symmetric has its ends: "6 (0–872)".
+    """
     value, half_width = estimate.value, estimate.half_width
     if half_width is None:
         return f"{value:.4g}"
     largest = max(abs(value), half_width)
     if 0 < largest < 1e-3:
         exponent = math.floor(math.log10(largest))
-        return f"{_in_parentheses(value / 10**exponent, half_width / 10**exponent)}e{exponent}"
-    return _in_parentheses(value, half_width)
+        return f"{_narrow(estimate, 10.0**exponent)}e{exponent}"
+    return _narrow(estimate, 1.0)
 
 
 def compact_time(estimate: Estimate) -> str:
     """Writes seconds in the unit that fits: "1.23(4) ms" for 1.23 ± 0.04 ms; "1.23 ms"."""
-    largest = max(abs(estimate.value), estimate.half_width or 0.0)
+    lopsided = estimate.interval is not None and _is_lopsided(estimate.value, *estimate.interval)
+    reach = 0.0 if lopsided else estimate.half_width or 0.0
+    largest = max(abs(estimate.value), reach)
     if largest < CLOCK_SECONDS:
         return "0 µs"
     size, unit = next(((s, u) for s, u in _TIME_UNITS if largest >= s), _TIME_UNITS[-1])
-    value = estimate.value / size
     if estimate.half_width is None:
-        return f"{value:.3g} {unit}"
-    return f"{_in_parentheses(value, estimate.half_width / size)} {unit}"
+        return f"{estimate.value / size:.3g} {unit}"
+    return f"{_narrow(estimate, size)} {unit}"
 
 
 def memory(value_bytes: float) -> str:
@@ -91,11 +95,25 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
     return max(0, min(supported, MOST_DIGITS - integer_digits))
 
 
-def _in_parentheses(value: float, half_width: float) -> str:
+def _narrow(estimate: Estimate, size: float) -> str:
+    """An estimate with an interval, in units of `size`, in as few characters as it takes."""
+    assert estimate.interval is not None
+    assert estimate.half_width is not None
+    value, half_width = estimate.value / size, estimate.half_width / size
+    low, high = (end / size for end in estimate.interval)
+    if _is_lopsided(value, low, high):
+        places = decimals(max(value - low, abs(value) / 10), value, two_after_one=False)
+        return f"{_fixed(value, places)} ({_fixed(low, places)}–{_fixed(high, places)})"
     if half_width <= ROUNDING * abs(value):
         return f"{value:.4f}(0)"
     places = decimals(half_width, value, two_after_one=False)
-    return f"{value:.{places}f}({half_width * 10**places:.0f})"
+    return f"{_fixed(value, places)}({half_width * 10**places:.0f})"
+
+
+def _fixed(value: float, places: int) -> str:
+    """Without the sign of a zero."""
+    text = f"{value:,.{places}f}"
+    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
 
 
 def _is_lopsided(value: float, low: float, high: float) -> bool:

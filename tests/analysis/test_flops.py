@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.flops import peak_of, utilisation
+from dpbench.analysis.flops import counted_flops, peak_of, utilisation
+from dpbench.analysis.summary import summarize
 from dpbench.environment import Accelerator, Environment
-from tests.analysis.builders import record, trial
+from dpbench.records import Status
+from tests.analysis.builders import rank, record, trial, window
 
 H100 = "NVIDIA H100 80GB HBM3"
 SPEED = Estimate(
@@ -36,9 +38,7 @@ def machine(*names: str) -> Environment:
 def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
     """1,000 images/s of 6.7 GFLOP are 6.7 TFLOP/s, of 2 × 67 TFLOP/s."""
     spec = trial(group_size=2, devices=("cuda:0", "cuda:1"))
-    runs = [record(spec), record(replace(spec, repetition=1), flops_per_item=6.7e9)]
-    found = utilisation(runs, SPEED, machine(H100, H100))
-    assert found is not None
+    found = utilisation(6.7e9, spec, SPEED, machine(H100, H100))
     assert (found.achieved.value, found.achieved.unit) == (6.7e12, "FLOP/s")
     assert found.mfu is not None
     assert (found.mfu.value, found.mfu.low, found.mfu.high) == pytest.approx((0.05, 0.045, 0.055))
@@ -50,15 +50,13 @@ def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
 
 def test_replicas_that_share_a_device_share_its_peak() -> None:
     spec = trial(group_size=2, devices=("cuda:0", "cuda:0"))
-    found = utilisation([record(spec, flops_per_item=6.7e9)], SPEED, machine(H100))
-    assert found is not None
+    found = utilisation(6.7e9, spec, SPEED, machine(H100))
     assert found.mfu is not None
     assert found.mfu.value == pytest.approx(0.1)
 
 
 def test_a_device_that_is_not_in_the_table_has_no_mfu_and_a_reason() -> None:
-    found = utilisation([record(trial(), flops_per_item=1e9)], SPEED, machine())
-    assert found is not None
+    found = utilisation(1e9, trial(), SPEED, machine())
     assert found.achieved.value == 1e12
     assert found.mfu is None
     assert re.fullmatch(
@@ -66,8 +64,24 @@ def test_a_device_that_is_not_in_the_table_has_no_mfu_and_a_reason() -> None:
     )
 
 
-def test_uncounted_operations_give_nothing() -> None:
-    assert utilisation([record(trial())], SPEED, machine()) is None
+def test_a_count_holds_for_all_trials_of_its_workload() -> None:
+    """One repetition of one configuration counted; the failed one beside it did not."""
+    timed = [rank(0, window([0.1], 32))]
+    counted = record(replace(trial(), repetition=1), timed, flops_per_item=6.7e9)
+    assert counted_flops([record(trial()), counted]) == {trial().workload: 6.7e9}
+    rows = summarize(
+        [record(trial(), status=Status.FAILED), counted, record(trial("torch-ddp"), timed)],
+        environments={counted.environment_id: machine(H100)},
+    )
+    speeds = [row.flops_per_second for row in rows]
+    assert [speed is not None for speed in speeds] == [True, True]
+
+
+def test_uncounted_operations_are_a_note_where_there_is_a_gpu() -> None:
+    run = record(trial(), [rank(0, window([0.1], 32))])
+    (row,) = summarize([run], environments={run.environment_id: machine(H100)})
+    assert row.mfu is None
+    assert "no FLOP/s and MFU: no trial of this workload counted its operations" in row.notes
 
 
 @pytest.mark.parametrize(

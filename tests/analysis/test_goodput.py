@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.goodput import (
-    goodput,
-    seconds_to_loss,
-    statistical_efficiency,
-    steps_to_loss,
-)
+from dpbench.analysis.goodput import goodput, statistical_efficiency
 
 
 def scale(value: float, low: float | None = None, high: float | None = None) -> Estimate:
@@ -48,22 +41,3 @@ def test_goodput_is_throughput_times_efficiency() -> None:
     assert found.value == 500.0
     assert found.half_width == pytest.approx((15**2 + 40**2) ** 0.5)
     assert (found.unit, found.sample_size, found.basis) == ("images/s", 5, "step batches")
-
-
-@given(
-    fewest=st.floats(1, 1e6),
-    noise=st.floats(1, 1e6),
-    batch=st.floats(1, 1e6),
-)
-def test_steps_and_samples_trade_along_a_hyperbola(
-    fewest: float, noise: float, batch: float
-) -> None:
-    steps = steps_to_loss(fewest, noise, batch)
-    fewest_samples = fewest * noise
-    more_steps, more_samples = steps / fewest - 1, steps * batch / fewest_samples - 1
-    assert more_steps * more_samples == pytest.approx(1.0, rel=1e-3)
-
-
-def test_the_critical_batch_takes_twice_the_fewest_steps() -> None:
-    assert steps_to_loss(100.0, 512.0, 512.0) == 200.0
-    assert seconds_to_loss(100.0, 512.0, 512.0, 0.25) == 50.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ from scipy.stats import theilslopes
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.loss_rate import (
-    loss_slope,
     loss_slope_per_second,
     loss_slopes,
     slopes_over_repetitions,
 )
+
+
+def loss_slope(per_step: Sequence[float]) -> Estimate:
+    return loss_slopes([per_step])[0]
 
 
 @given(

@@ -63,9 +63,13 @@ def estimate(value: float, reach: float) -> Estimate:
 
 
 def test_the_note_says_what_was_reached() -> None:
-    rows = [("a", estimate(100.0, 0.5)), ("b", estimate(100.0, 0.8)), ("c", None)]
+    rows = [("a", estimate(100.0, 0.5)), ("b", estimate(100.0, 0.8))]
     assert precision_note(rows, 0.01) == (
         "--precision 1 % is reached in every row; the widest interval is ± 0.8 %"
+    )
+    assert precision_note([*rows, ("c", None)], 0.01) == (
+        "--precision 1 % is reached in the other rows; the widest interval is ± 0.8 %; not known, "
+        "for want of two repetitions, in c"
     )
 
 

@@ -346,3 +346,18 @@ def test_summaries_hold_no_nan(some_records: list) -> None:
     for row in summarize(some_records):
         for value in to_row(row).values():
             assert not isinstance(value, float) or math.isfinite(value)
+
+
+def test_a_final_loss_over_windows_of_different_length_is_none_and_told() -> None:
+    spec = trial(timed_steps=10_000, precision=0.01)
+    curve = [2.0 - 0.01 * step for step in range(150)]
+    runs = [
+        record(
+            replace(spec, repetition=n), [rank(0, window([0.1] * steps, 32 * steps, curve[:steps]))]
+        )
+        for n, steps in enumerate((100, 150))
+    ]
+    (row,) = summarize(runs)
+    assert (row.final_loss, row.loss_delta_per_step) == (None, None)
+    assert row.loss_slope_per_step is not None
+    assert any("its windows hold 100 to 150 steps" in note for note in row.notes)

@@ -64,3 +64,15 @@ def test_one_run_that_does_not_arrive_leaves_no_mean() -> None:
 
 def test_runs_without_losses_have_no_time() -> None:
     assert time_to_loss([loss_run([math.nan] * 5)], 2.0) is None
+
+
+def test_a_diverged_repetition_never_reaches_it() -> None:
+    """Leaving it out would flatter the configuration."""
+    runs = [loss_run([2.0, *[1.0] * 19]) for _ in range(2)]
+    found = time_to_loss(runs, 1.5, diverged=1)
+    assert found is not None
+    assert (found.censored, found.repetitions, found.seconds) == (1, 3, None)
+    infinite = loss_run([2.0, *[1.0] * 18, math.inf])
+    found = time_to_loss([*runs, infinite], 1.5)
+    assert found is not None
+    assert (found.censored, found.repetitions, found.seconds) == (1, 3, None)

@@ -98,3 +98,18 @@ def test_compact_time(estimate: Estimate, expected: str) -> None:
 )
 def test_memory(value: float, expected: str) -> None:
     assert memory(value) == expected
+
+
+def test_narrow_columns_write_the_ends_of_a_lopsided_interval() -> None:
+    far = interval(0.006, 0.00004, 0.872)
+    assert compact_time(far) == "6 (0–872) ms"
+    assert compact(interval(2.0, 1.5, 40.0)) == "2.0 (1.5–40.0)"
+    assert compact_time(interval(0.0072, 0.0061, 17.0)) == "7 (6–17,000) ms"
+
+
+def test_a_zero_has_no_sign() -> None:
+    assert compact_time(interval(-0.0004, -0.05, 0.05)) == "0(50) ms"
+
+
+def interval(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value=value, low=low, high=high, unit="s", sample_size=3, basis="repetitions")
