@@ -115,8 +115,11 @@ class SweepStore:
 def load(folder: Path) -> StoredSweep:
     """Reads a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
     if not (folder / SWEEP_FILE).is_file():
-        what = f"is not one: no {SWEEP_FILE} in it" if folder.exists() else "does not exist"
-        raise StoreError(f"expected a results folder of dpbench sweep, but {folder} {what}")
+        if not folder.exists():
+            raise StoreError(f"{folder} does not exist; expected a results folder of dpbench sweep")
+        raise StoreError(
+            f"{folder} is not a results folder: no {SWEEP_FILE} in it; dpbench sweep makes one"
+        )
     header = _parse(folder / SWEEP_FILE, (folder / SWEEP_FILE).read_bytes())
     _check_schema(header, folder / SWEEP_FILE)
     for key in ("sweep", "command"):

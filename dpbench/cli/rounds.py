@@ -29,11 +29,14 @@ class UntilSettled:
         *,
         budget_seconds: float,
         say: Callable[[str], None],
+        most_looks: int | None = None,
     ) -> None:
         self._spec = spec
         self._unsettled = unsettled
         self._budget_seconds = budget_seconds
+        self._most_looks = most_looks
         self._say = say
+        self._looks = 0
         self._started = monotonic()
         self._goals: dict[TrialSpec, int] = {}
 
@@ -41,7 +44,7 @@ class UntilSettled:
         if waiting := missing(plan(self._spec), records):
             return waiting
         waiting, plans = self._towards_goals(records), ""
-        if not waiting and (unsettled := self._unsettled(records)):
+        if not waiting and (unsettled := self._look(records)):
             plans = self._set_goals(unsettled, records)
             waiting = self._towards_goals(records)
         if not self._affordable(waiting, records):
@@ -49,6 +52,18 @@ class UntilSettled:
         if plans:
             self._say(plans)
         return waiting
+
+    def _look(self, records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
+        """What wants more repetitions; nothing after the last look."""
+        self._looks += 1
+        unsettled = self._unsettled(records)
+        if not unsettled or self._looks != self._most_looks:
+            return unsettled
+        self._say(
+            f"{units.counted(len(unsettled), 'row')} of {len(_repetitions(records))} not settled "
+            f"after {self._looks} looks, and every further one would be a chance to err"
+        )
+        return frozenset()
 
     def _set_goals(self, unsettled: frozenset[TrialSpec], records: Sequence[TrialRecord]) -> str:
         """Returns what there is to say of them."""

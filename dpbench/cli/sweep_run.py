@@ -155,8 +155,10 @@ def _report(job: Job, stored: StoredSweep) -> int:
 def exit_status(records: Sequence[TrialRecord]) -> int:
     """6 for wrong gradients before 1 for a failure; 1 as well if nothing completed."""
     from dpbench.analysis.outcome import effective_status
+    from dpbench.analysis.repetitions import by_configuration
 
-    statuses = Counter(effective_status(record) for record in records)
+    counted = (record for group in by_configuration(records).values() for record in group)
+    statuses = Counter(effective_status(record) for record in counted)
     if statuses[Status.WRONG_GRADIENTS]:
         return 6
     if any(statuses[status] for status in FAILURES) or not statuses[Status.COMPLETED]:

@@ -97,15 +97,21 @@ def resolve(
 
 def read_section(path: Path) -> dict[str, Any]:
     """The keys of [tool.dpbench.check]; none where there is no file or no section."""
-    if not path.is_file():
-        return {}
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        section: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}; correct it") from None
-    section = content.get("tool", {}).get("dpbench", {}).get("check", {})
-    if not isinstance(section, dict):
-        raise UsageError(f"{path}: {SECTION} is {section!r}; expected a table of keys")
+    names = SECTION.strip("[]").split(".")
+    for depth, name in enumerate(names, start=1):
+        section = section.get(name, {})
+        if not isinstance(section, dict):
+            raise UsageError(
+                f"{path}: {'.'.join(names[:depth])} is {section!r}; expected a table, {SECTION}"
+            )
     for key, value in section.items():
         if key not in DEFAULTS:
             raise UnknownName(f"key in {SECTION} of {path}:", key, DEFAULTS)

@@ -44,6 +44,8 @@ class Outputs:
         for path in (self.junit, self.benchmark_action, self.markdown):
             if path is not None and not path.parent.is_dir():
                 raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
+            if path is not None and path.is_dir():
+                raise UsageError(f"{path} is a folder; expected a file, e.g. {path / 'check.out'}")
 
     def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None:
         """Prints the table, or JSON, and writes the files."""

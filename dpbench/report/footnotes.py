@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary, distinct_notes
@@ -11,18 +11,32 @@ from dpbench.records import Status
 from dpbench.report.cells import one_line
 from dpbench.report.steadiness import steadiness
 
+Rows = Sequence[ConfigurationSummary]
+
 LISTED = 8
 """Configurations that a line names; the rest are counted and stand in the table."""
 
 
-def footnotes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
-    """How to read the table, which speedups are none, what did not complete, all notes."""
+SCALING = frozenset({"speedup", "efficiency"})
+MEMORY = frozenset({"peak_memory_bytes"})
+LOSSES = frozenset({"final_loss", "loss_delta_per_step"})
+TIME_TO_LOSS = frozenset({"time_to_loss_seconds"})
+NOISE = frozenset({"noise_scale_samples", "goodput", "statistical_efficiency"})
+
+
+def footnotes(rows: Sequence[ConfigurationSummary], columns: Collection[str]) -> tuple[str, ...]:
+    """How to read the columns, by their keys; what did not complete, all notes."""
+    explained: tuple[tuple[frozenset[str], Callable[[Rows], Iterable[str]]], ...] = (
+        (SCALING, _scaling),
+        (MEMORY, _memory),
+        (LOSSES, _losses),
+        (TIME_TO_LOSS, _time_to_loss),
+        (NOISE, _noise),
+    )
     return (
         *_intervals(rows),
-        *_scaling(rows),
-        *_memory(rows),
+        *(line for keys, lines in explained if keys & set(columns) for line in lines(rows)),
         *_local_steps(rows),
-        *_learning(rows),
         *_outliers(rows),
         *steadiness(rows, _some),
         *reasons(rows),
@@ -118,9 +132,12 @@ def _local_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
             )
 
 
-def _learning(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+def _losses(rows: Rows) -> Iterable[str]:
     if any(row.repetitions > 1 and _is_single(row.final_loss) for row in rows):
         yield "losses that repeat, as those of equal seeds do, are one value without an interval"
+
+
+def _time_to_loss(rows: Rows) -> Iterable[str]:
     timed = [(row, row.time_to_loss) for row in rows if row.time_to_loss]
     if timed:
         yield (
@@ -133,6 +150,9 @@ def _learning(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
                 f"{row.label}: the loss {found.target_loss:g} was not reached in {found.censored} "
                 f"of {units.counted(found.repetitions, 'repetition')}"
             )
+
+
+def _noise(rows: Rows) -> Iterable[str]:
     if any(row.noise_scale for row in rows):
         yield (
             "noise scale is the batch, of all replicas, from which more samples a step stop "

@@ -56,13 +56,14 @@ def render(
     if name in formats.DATA_FORMATS:
         keys = ROW_KEYS if chosen is None else tuple(column.key for column in chosen)
         return RenderedTable(text=_data(rows, name, keys), notes_aside=tuple(notes))
-    below = [*footnotes(rows), *notes]
+    empty: list[str] = []
     if chosen is None:
         chosen, empty = _without_empty(
             rows, (*DEFAULT_COLUMNS[:-1], *claim_columns(rows), DEFAULT_COLUMNS[-1])
         )
-        if empty:
-            below.append(f"not measured, column left out: {', '.join(empty)}")
+    below = [*footnotes(rows, [column.key for column in chosen]), *notes]
+    if empty:
+        below.append(f"not measured, column left out: {', '.join(empty)}")
     table = _fitting(rows, chosen, name, width)
     if not formats.has_room_for_notes(name):
         return RenderedTable(text=table, notes_aside=tuple(below))
