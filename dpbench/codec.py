@@ -27,6 +27,8 @@ T = TypeVar("T")
 Decoder = Callable[[Any], Any]
 
 NOT_FINITE = ("nan", "inf", "-inf")
+LARGEST_INT = 2**64
+"""More than any count, and less than what floats overflow from."""
 PLAIN = (str, int, bool, type(None))
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -106,7 +108,7 @@ def _decoder(kind: Any) -> Decoder:
         return _one_of({member.value: member for member in kind}, f"a {kind.__name__}")
     if dataclasses.is_dataclass(kind):
         return _dataclass(kind)
-    return _float if kind is float else _exactly(kind)
+    return {float: _float, int: _int, str: _text}.get(kind) or _exactly(kind)
 
 
 def _optional(kind: Any) -> Decoder:
@@ -191,6 +193,21 @@ def _float(value: Any) -> float:
         except OverflowError:
             raise _Misfit(": expected a number that a float can hold") from None
     return value
+
+
+def _int(value: Any) -> int:
+    _expect(type(value) is int, "int", value)
+    if abs(value) > LARGEST_INT:
+        raise _Misfit(f": expected a whole number within ± {LARGEST_INT}")
+    return value  # type: ignore[no-any-return]
+
+
+def _text(value: Any) -> str:
+    """Bytes of a name that were no UTF-8 become escapes, so that they can be printed."""
+    _expect(type(value) is str, "str", value)
+    if value.isascii():
+        return value  # type: ignore[no-any-return]
+    return value.encode("utf-8", "backslashreplace").decode()  # type: ignore[no-any-return]
 
 
 def _exactly(kind: type) -> Decoder:

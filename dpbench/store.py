@@ -17,17 +17,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
+from dpbench import units
 from dpbench.codec import decode, encode
 from dpbench.environment import Environment
 from dpbench.errors import NewerSchema, StoreError, UsageError
-from dpbench.records import SCHEMA_VERSION, TrialRecord
-from dpbench.specs import SweepSpec
+from dpbench.records import SCHEMA_VERSION, Phases, RankMeasurement, TrialRecord, Window
+from dpbench.specs import IMPLEMENTATIONS, SweepSpec
 
 SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.jsonl"
 LONGEST_NAME = 200
+LONGEST_SECONDS = 1e9
+"""Thirty years."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +134,10 @@ def load(folder: Path) -> StoredSweep:
         records, warnings = _read_trials(folder / TRIALS_FILE)
     return StoredSweep(
         folder=folder,
-        spec=decode(SweepSpec, header["sweep"]),
-        command=tuple(header["command"]),
+        spec=_decode(folder / SWEEP_FILE, SweepSpec, header["sweep"]),
+        command=_decode(folder / SWEEP_FILE, tuple[str, ...], header["command"]),
         environments={
-            path.stem: decode(Environment, _parse(path, path.read_bytes()))
+            path.stem: _decode(path, Environment, _parse(path, path.read_bytes()))
             for path in sorted((folder / "environments").glob("*.json"))
         },
         records=records,
@@ -144,6 +149,8 @@ def check_name(name: str) -> None:
     """Raises UsageError unless `name` is a plain folder name."""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         raise UsageError(f"--name {name!r}: expected a plain folder name, without '/'")
+    if name.startswith("-"):
+        raise UsageError(f"--name {name}: that is an option; expected the name of a folder")
     if len(name.encode()) > LONGEST_NAME:
         raise UsageError(f"--name {name[:40]!r}…: expected at most {LONGEST_NAME} bytes")
 
@@ -184,13 +191,54 @@ def _read_trial(path: Path, number: int, line: bytes) -> TrialRecord:
     content = _parse(where, line)
     _check_schema(content, where)
     identifier = content.pop("trial_id", None)
-    record = decode(TrialRecord, content)
+    record = _decode(where, TrialRecord, content)
     if record.trial.trial_id != identifier:
         raise StoreError(
             f"{where}: trial_id {identifier!r} does not match its specification "
             f"({record.trial.trial_id}); the line was changed by hand"
         )
+    if impossible := next(_impossible(record), None):
+        raise StoreError(f"{where}: {impossible}; the line was changed by hand")
     return record
+
+
+def _impossible(record: TrialRecord) -> Iterator[str]:
+    """What no trial can have come out with, so that nothing above must reckon with it."""
+    trial = record.trial
+    if trial.implementation not in IMPLEMENTATIONS:
+        yield f"no implementation is called {trial.implementation!r}"
+    if not trial.group_size == len(trial.devices) > 0:
+        yield f"group size {trial.group_size} on {units.counted(len(trial.devices), 'device')}"
+    counts = ("batch_size", "timed_steps", "accumulation_steps", "sync_every")
+    for name in (name for name in counts if getattr(trial, name) < 1):
+        yield f"{name} is {getattr(trial, name)}; expected at least 1"
+    for rank in record.ranks:
+        for name, seconds in _seconds(rank):
+            if seconds and not (min(seconds) >= 0 and sum(seconds) <= LONGEST_SECONDS):
+                yield f"rank {rank.rank} has impossible seconds in {name}"
+
+
+def _seconds(rank: RankMeasurement) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """All times of a rank by where they stand in its measurement."""
+    for name in ("timed", "without_sync"):
+        window: Window | None = getattr(rank, name)
+        if window is not None:
+            yield f"{name}.seconds", (window.seconds,)
+            yield f"{name}.step_seconds", window.step_seconds
+    for name in ("phases", "phases_without_sync"):
+        phases: Phases | None = getattr(rank, name)
+        if phases is not None:
+            yield f"{name}.data_seconds", phases.data_seconds
+            yield f"{name}.forward_seconds", phases.forward_seconds
+            yield f"{name}.backward_seconds", phases.backward_seconds
+            yield f"{name}.optimizer_seconds", phases.optimizer_seconds
+
+
+def _decode(where: Path | str, kind: type[T], value: Any) -> T:
+    try:
+        return decode(kind, value)
+    except StoreError as error:
+        raise StoreError(f"{where}: {error}") from None
 
 
 def _check_schema(content: dict[str, Any], where: Path | str) -> None:

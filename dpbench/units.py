@@ -29,6 +29,13 @@ def bytes_binary(value: float) -> str:
     raise AssertionError("unreachable")
 
 
+def percent(share: float, digits: int = 2) -> str:
+    """Writes a share to so many digits, a large one to whole percents: 1.7 %, 38 %, 1,230 %."""
+    value = 100 * share
+    large = abs(value) >= 10**digits - 0.5  # it would be written as 1e+02
+    return f"{value:,.0f} %" if large else f"{value:.{digits}g} %"
+
+
 def counted(count: int, noun: str) -> str:
     """Writes "1 trial", "2 trials"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -132,7 +132,7 @@ def test_what_json_cannot_be_is_an_error_and_no_crash(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a results folder"):
         store.load(tmp_path)
-    with pytest.raises(StoreError, match="does not exist"):
+    with pytest.raises(StoreError, match="does not exist; expected a results folder of dpbench"):
         store.load(tmp_path / "absent")
 
 
@@ -147,6 +147,11 @@ def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
     with SweepStore.append_to(folder), pytest.raises(StoreError, match="is in use"):
         SweepStore.append_to(folder)
+
+
+def test_a_name_that_is_an_option_is_refused() -> None:
+    with pytest.raises(UsageError, match="--name --quiet: that is an option"):
+        store.check_name("--quiet")
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b"])

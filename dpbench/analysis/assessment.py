@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpbench import units
 from dpbench.analysis.comparability import check_environments
 from dpbench.analysis.comparison import Comparison, compare
 from dpbench.analysis.detectable import detectable_difference
 from dpbench.analysis.matching import Matched, NotComparable, Side, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.outcome import outcome
+from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.verdict import ALPHA, RowVerdict, Verdict, judge
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec
@@ -86,22 +88,22 @@ def assess(
 
 
 def _left_alone(matched: Sequence[Matched]) -> list[str]:
-    return [
-        f"only in {side.label}, not judged: {'; '.join(labels)}"
-        for both in matched
+    """What has no partner; of the baseline of several candidates, what none of them has."""
+    alone: dict[str, tuple[str, ...]] = {}
+    for both in matched:
         for side, labels in (
             (both.baseline, both.only_in_baseline),
             (both.candidate, both.only_in_candidate),
-        )
-        if labels
+        ):
+            before = alone.get(side.label, labels)
+            alone[side.label] = tuple(label for label in before if label in labels)
+    return [
+        f"only in {side}, not judged: {'; '.join(found)}" for side, found in alone.items() if found
     ]
 
 
 def _failures(records: Sequence[TrialRecord]) -> tuple[tuple[str, str], ...]:
-    groups: dict[TrialSpec, list[TrialRecord]] = {}
-    for record in records:
-        groups.setdefault(record.trial.configuration, []).append(record)
-    ends = ((spec.label, outcome(group)) for spec, group in groups.items())
+    ends = ((spec.label, outcome(group)) for spec, group in by_configuration(records).items())
     return tuple(
         (label, f"{end.status.words}: {end.reason}")
         for label, end in ends
@@ -111,44 +113,40 @@ def _failures(records: Sequence[TrialRecord]) -> tuple[tuple[str, str], ...]:
 
 def _beyond_reach(rows: Sequence[RowVerdict]) -> list[str]:
     """Of each metric whose tolerance is too small for the data, the row that is furthest off."""
-    notes = []
-    for metric in dict.fromkeys(row.comparison.metric for row in rows):
-        effects = [
-            (row.minimum_detectable_effect, row)
-            for row in rows
-            if row.comparison.metric == metric and row.minimum_detectable_effect is not None
-        ]
-        largest, row = max(effects, key=lambda pair: pair[0], default=(0.0, None))
-        if row is not None and largest > row.tolerance:
-            notes.append(_beyond_reach_note(row, largest))
-    return notes
+    furthest: dict[str, tuple[float, RowVerdict]] = {}
+    for row in rows:
+        metric, effect = row.comparison.metric, row.minimum_detectable_effect
+        if row.outcome != "inconclusive" or effect is None or effect <= row.tolerance:
+            continue
+        if metric not in furthest or effect > furthest[metric][0]:
+            furthest[metric] = (effect, row)
+    return [_beyond_reach_note(row, effect) for effect, row in furthest.values()]
 
 
 def _beyond_reach_note(row: RowVerdict, effect: float) -> str:
     comparison = row.comparison
-    size = comparison.slowdown.sample_size if comparison.slowdown else 0
-    needed = _repetitions_needed(row, size)
+    sizes = " and ".join(map(str, dict.fromkeys(comparison.repetitions)))
+    needed = _repetitions_needed(row)
     remedy = (
         "raise the tolerance, or find a quieter machine"
         if needed is None
         else f"raise --repetitions to {needed} or the tolerance"
     )
     return (
-        f"tolerance {100 * row.tolerance:.3g} % is below the smallest effect that {size} "
-        f"repetitions can show here, {_percent(effect)} ({comparison.metric} of "
+        f"tolerance {units.percent(row.tolerance, 3)} is below the smallest effect that {sizes} "
+        f"repetitions can show here, {units.percent(effect, 3)} ({comparison.metric} of "
         f"{comparison.label}): {remedy}"
     )
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
-
-
-def _repetitions_needed(row: RowVerdict, size: int) -> int | None:
-    """The fewest repetitions, more than `size`, that would detect the tolerance at this noise."""
+def _repetitions_needed(row: RowVerdict) -> int | None:
+    """The fewest repetitions a side that would detect the tolerance at this noise."""
     comparison = row.comparison
-    more = np.arange(size + 1, MOST_REPETITIONS + 1, dtype=np.float64)
-    error = (comparison.standard_error or 0.0) * np.sqrt(size / more)
+    first, second = comparison.repetitions
+    more = np.arange(min(first, second) + 1, MOST_REPETITIONS + 1, dtype=np.float64)
+    spread = (comparison.standard_error or 0.0) / np.sqrt(1 / first + 1 / second)
+    error = spread * np.sqrt(2 / more)
     freedom = (more - 1) * (1 if comparison.paired else 2)
-    enough = detectable_difference(error, freedom) <= comparison.limit(row.tolerance)
+    alpha = (1 - row.confidence) / 2
+    enough = detectable_difference(error, freedom, alpha) <= comparison.limit(row.tolerance)
     return int(more[enough][0]) if enough.any() else None

@@ -1,10 +1,13 @@
-"""How much whole runs of the same thing differ on this machine, and what that lets a check see."""
+"""How much whole runs of the same thing differ on this machine, and what that lets a check see.
+
+The check is one that measures: it may look at its data again, so each look is at ALPHA_OF_A_LOOK.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import chi2
@@ -14,13 +17,13 @@ from dpbench.analysis.detectable import minimum_detectable_effect, repetitions_f
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.matching import Side, match
 from dpbench.analysis.metrics import METRICS
-from dpbench.analysis.outcome import effective_status
-from dpbench.analysis.throughput import is_measured, throughput
-from dpbench.analysis.verdict import judge
+from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.throughput import throughput
+from dpbench.analysis.verdict import ALPHA_OF_A_LOOK, judge
 from dpbench.environment import Environment
 from dpbench.errors import UsageError
-from dpbench.records import Status, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.records import TrialRecord
 
 REPETITIONS = (3, 5, 10, 20)
 TOLERANCES = (0.01, 0.03, 0.05, 0.10)
@@ -28,7 +31,7 @@ SUPPORTED = (0.03, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50)
 FEWEST = 4
 """Two halves with a spread each."""
 BLOCK = (0, 1, 1, 0)
-"""Which half a repetition belongs to: ABBA, so that a steady drift favours neither."""
+"""Which half a completed repetition belongs to: ABBA, so that a steady drift favours neither."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,11 +44,11 @@ class Noise:
 
     def tolerance(self, repetitions: int) -> float:
         """The smallest tolerance that so many runs a side support."""
-        return minimum_detectable_effect(self.spread.value, repetitions)
+        return minimum_detectable_effect(self.spread.value, repetitions, ALPHA_OF_A_LOOK)
 
     def repetitions(self, tolerance: float) -> int | None:
         """Runs a side that a tolerance takes; None beyond a million."""
-        return repetitions_for(self.spread.value, tolerance)
+        return repetitions_for(self.spread.value, tolerance, ALPHA_OF_A_LOOK)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,13 +83,10 @@ def calibrate(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
 ) -> Calibration:
     """Raises UsageError if no configuration has completed at least four repetitions."""
-    runs = [r for r in records if effective_status(r) is Status.COMPLETED and is_measured(r)]
-    groups: dict[TrialSpec, list[TrialRecord]] = {}
-    for record in runs:
-        groups.setdefault(record.trial.configuration, []).append(record)
-    enough = {spec: group for spec, group in groups.items() if len(group) >= FEWEST}
+    usable = {spec: usable_repetitions(g) for spec, g in by_configuration(records).items()}
+    enough = {spec: group for spec, group in usable.items() if len(group) >= FEWEST}
     if not enough:
-        most = max(map(len, groups.values()), default=0)
+        most = max(map(len, usable.values()), default=0)
         raise UsageError(
             f"no configuration has completed {FEWEST} repetitions (the most is {most}); measure "
             "with --repetitions 10"
@@ -95,12 +95,12 @@ def calibrate(
         Noise(label=spec.label, spread=spread([throughput(record) for record in group]))
         for spec, group in enough.items()
     )
-    halves = _halves([record for group in enough.values() for record in group], environments)
+    first, second = (_half(number, [*enough.values()], environments) for number in (0, 1))
     supported = _supported(_noisiest(rows))
     return Calibration(
         rows=rows,
         supported=supported,
-        rehearsal=None if supported is None else _rehearse(*halves, supported[0]),
+        rehearsal=None if supported is None else _rehearse(first, second, supported[0]),
     )
 
 
@@ -135,25 +135,19 @@ def _supported(noisiest: Noise) -> tuple[float, int] | None:
     return None
 
 
-def _halves(
-    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
-) -> tuple[Side, Side]:
-    """Two sides of one sweep whose passes alternate, as a check with --against measures them."""
-    first, second = (
-        Side(
-            label=f"half {half + 1}",
-            records=tuple(
-                replace(record, trial=replace(record.trial, repetition=number // 2))
-                for record in records
-                for number in (record.trial.repetition,)
-                if BLOCK[number % 4] == half
-            ),
-            environments=environments,
-            source="rehearsal",
-        )
-        for half in (0, 1)
+def _half(
+    number: int, groups: Sequence[Sequence[TrialRecord]], environments: Mapping[str, Environment]
+) -> Side:
+    """Every other of the completed repetitions, as if it were a sweep of its own."""
+    chosen = (
+        [r for place, r in enumerate(group) if BLOCK[place % len(BLOCK)] == number]
+        for group in groups
     )
-    return first, second
+    return Side(
+        label=f"half {number + 1}",
+        records=tuple(record for group in chosen for record in group),
+        environments=environments,
+    )
 
 
 def _rehearse(first: Side, second: Side, tolerance: float) -> Rehearsal:
@@ -161,12 +155,11 @@ def _rehearse(first: Side, second: Side, tolerance: float) -> Rehearsal:
     rows = [
         row
         for sides in ((first, second), (second, first))
-        for row in judge(compare(match(*sides), metric), tolerance).rows
+        for row in judge(compare(match(*sides), metric), tolerance, alpha=ALPHA_OF_A_LOOK).rows
     ]
-    sizes = [row.comparison.slowdown.sample_size for row in rows if row.comparison.slowdown]
     return Rehearsal(
         tolerance=tolerance,
-        repetitions=min(sizes),
+        repetitions=min(min(row.comparison.repetitions) for row in rows),
         outcomes={
             outcome: sum(row.outcome == outcome for row in rows)
             for outcome in ("regressed", "pass", "inconclusive")

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dpbench.analysis.matching import Matched, NotComparable
-from dpbench.environment import comparable
+from dpbench.environment import SYNTHETIC, comparable
 from dpbench.records import TrialRecord
 
 
 def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, ...]:
-    """What has to be said of the environments of the two sides; () if they are alike.
+    """What has to be said of the environments of the two sides; () if all are alike.
 
     Raises NotComparable if they differ in a way that forbids a comparison, unless `force`.
     """
+    notes = (*_synthetic(matched), *_mixed(matched))
     differences = environment_differences(matched)
     if not differences:
-        return ()
+        return notes
     found = (
         f"{matched.baseline.label} and {matched.candidate.label} come from different environments: "
         f"{'; '.join(differences)}"
     )
     if not force:
         raise NotComparable(f"{found}. --force compares them nevertheless")
-    return (found,)
+    return (*notes, found)
 
 
 def environment_differences(matched: Matched) -> tuple[str, ...]:
@@ -31,8 +32,7 @@ def environment_differences(matched: Matched) -> tuple[str, ...]:
 
     The commit and the host may differ. An environment that is not stored may be any.
     """
-    first = _environments(record for pair in matched.pairs for record in pair.baseline.values())
-    second = _environments(record for pair in matched.pairs for record in pair.candidate.values())
+    first, second = _sides(matched)
     if not first or not second or first.keys() == second.keys():
         return ()
     return tuple(
@@ -43,6 +43,33 @@ def environment_differences(matched: Matched) -> tuple[str, ...]:
             if one != other
             for difference in _differences(matched, baseline_id, candidate_id)
         )
+    )
+
+
+def _synthetic(matched: Matched) -> list[str]:
+    environments = (
+        *matched.baseline.environments.values(),
+        *matched.candidate.environments.values(),
+    )
+    if any(environment.launcher == SYNTHETIC for environment in environments):
+        return ["synthetic numbers from a cost model: nothing was run"]
+    return []
+
+
+def _mixed(matched: Matched) -> list[str]:
+    """Of sides that are alike in being mixtures, which may be mixed in other proportions."""
+    first, second = _sides(matched)
+    if len(first) < 2 or first.keys() != second.keys():
+        return []
+    return [
+        f"both sides mix {len(first)} environments ({', '.join(first)}): a difference may be theirs"
+    ]
+
+
+def _sides(matched: Matched) -> tuple[dict[str, str], dict[str, str]]:
+    return (
+        _environments(record for pair in matched.pairs for record in pair.baseline.values()),
+        _environments(record for pair in matched.pairs for record in pair.candidate.values()),
     )
 
 

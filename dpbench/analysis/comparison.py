@@ -2,24 +2,26 @@
 
 The values are those of whole runs, never of steps. Runs of two sweeps are compared by Welch's t
 on logarithms; runs of one sweep by their differences within a repetition, because a repetition is
-one pass of the palindrome, and what disturbed the machine then disturbed both.
+one pass of the palindrome, and what disturbed the machine then disturbed both (from `FEWEST_PAIRS`
+repetitions on: fewer lose more degrees of freedom than that gives back).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from dpbench.analysis.comparison_values import ComparedValues, Values, compared_values
 from dpbench.analysis.detectable import detectable_difference
 from dpbench.analysis.differences import Array, Differences, choose, holm, paired, welch
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, LogMean, mean
-from dpbench.analysis.matching import Matched, Pair
-from dpbench.analysis.metrics import Metric, Reading
-from dpbench.records import TrialRecord
+from dpbench.analysis.loss_agreement import loss_mean
+from dpbench.analysis.matching import Matched
+from dpbench.analysis.metrics import Metric
 
 WITHIN = 0.03
 ALPHA = 0.05
@@ -36,6 +38,8 @@ class Comparison:
     label: str
     baseline_label: str
     candidate_label: str
+    candidate_configuration: str
+    """What the candidate calls it; `label` is what both have in common."""
     metric: str
     unit: str
     baseline: Estimate | None
@@ -47,6 +51,8 @@ class Comparison:
     p_value_corrected: float | None
     """For the number of rows (Holm)."""
     outcome: Outcome
+    repetitions: tuple[int, int]
+    """Of the baseline and of the candidate that were compared."""
     reason: str | None = None
     """Why it cannot be told."""
     paired: bool = False
@@ -74,17 +80,6 @@ class Comparison:
         return _as_slowdown(difference, self.additive)
 
 
-class _Row(NamedTuple):
-    """A pair's values by repetition; `obstacle` says why they have no ratio, if so."""
-
-    pair: Pair
-    baseline: Mapping[int, float]
-    candidate: Mapping[int, float]
-    paired: bool
-    reference: float
-    obstacle: str | None
-
-
 class _Test(NamedTuple):
     """What the runs of a row say together; NaN where they are too few."""
 
@@ -110,7 +105,8 @@ def compare(
     """
     first = metric.reader(matched.baseline.records)
     second = metric.reader(matched.candidate.records)
-    rows = [row for pair in matched.pairs if (row := _row(pair, matched, metric, first, second))]
+    found = (compared_values(pair, matched, metric, first, second) for pair in matched.pairs)
+    rows = [row for row in found if row is not None]
     if not rows:
         return ()
     tests = _tests(rows, metric, confidence)
@@ -133,51 +129,7 @@ def differences_of(comparisons: Sequence[Comparison]) -> Differences:
     )
 
 
-def _row(
-    pair: Pair, matched: Matched, metric: Metric, first: Reading, second: Reading
-) -> _Row | None:
-    baseline, candidate = _values(pair.baseline, first), _values(pair.candidate, second)
-    if (pair.baseline or pair.candidate) and not (baseline or candidate):
-        return None
-    reference = 1.0
-    if metric.reference is not None:
-        known = _values(pair.baseline, metric.reference).values()
-        reference = math.fsum(known) / len(known) if known else 0.0
-    return _Row(
-        pair=pair,
-        baseline=baseline,
-        candidate=candidate,
-        paired=matched.same_sweep and len(baseline.keys() & candidate.keys()) > 1,
-        reference=reference,
-        obstacle=_obstacle(pair, baseline, candidate, metric, reference),
-    )
-
-
-def _values(records: Mapping[int, TrialRecord], read: Reading) -> dict[int, float]:
-    values = {repetition: read(record) for repetition, record in records.items()}
-    return {repetition: value for repetition, value in values.items() if value is not None}
-
-
-def _obstacle(
-    pair: Pair,
-    baseline: Mapping[int, float],
-    candidate: Mapping[int, float],
-    metric: Metric,
-    reference: float,
-) -> str | None:
-    sides = (("baseline", pair.baseline, baseline), ("candidate", pair.candidate, candidate))
-    for name, records, values in sides:
-        if not records:
-            return f"no completed repetition of the {name}"
-        if not values:
-            return f"not measured in the {name}"
-    for name, _, values in sides:
-        if not metric.additive and min(values.values()) <= 0:
-            return f"values of the {name} that are not positive"
-    return None if reference > 0 else "nothing positive to relate the difference to"
-
-
-def _tests(rows: Sequence[_Row], metric: Metric, confidence: float) -> list[_Test]:
+def _tests(rows: Sequence[ComparedValues], metric: Metric, confidence: float) -> list[_Test]:
     baseline, candidate = _costs(rows, metric)
     side_by_side = np.array([row.paired for row in rows])
     found = choose(side_by_side, paired(baseline, candidate), welch(baseline, candidate))
@@ -194,7 +146,7 @@ def _tests(rows: Sequence[_Row], metric: Metric, confidence: float) -> list[_Tes
     return [_Test(*row) for row in np.column_stack(columns).tolist()]
 
 
-def _costs(rows: Sequence[_Row], metric: Metric) -> tuple[Array, Array]:
+def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Array, Array]:
     """What is better when lower, a row a pair: ± logarithms, or ± parts of the reference.
 
     Of paired rows, column i of both is the same repetition.
@@ -217,7 +169,12 @@ def _costs(rows: Sequence[_Row], metric: Metric) -> tuple[Array, Array]:
 
 
 def _comparison(
-    row: _Row, test: _Test, matched: Matched, metric: Metric, within: float, confidence: float
+    row: ComparedValues,
+    test: _Test,
+    matched: Matched,
+    metric: Metric,
+    within: float,
+    confidence: float,
 ) -> Comparison:
     unit = metric.unit.replace("items", row.pair.item)
     slowdown = _slowdown(row, test, metric.additive, confidence)
@@ -227,16 +184,18 @@ def _comparison(
         label=row.pair.label,
         baseline_label=matched.baseline.label,
         candidate_label=matched.candidate.label,
+        candidate_configuration=row.pair.candidate_configuration,
         metric=metric.key,
         unit=unit,
-        baseline=_estimate(row.baseline, unit),
-        candidate=_estimate(row.candidate, unit),
+        baseline=_estimate(row.baseline, metric, unit),
+        candidate=_estimate(row.candidate, metric, unit),
         slowdown=slowdown,
         p_value=test.p_value if measured else None,
         p_value_corrected=test.p_value_corrected if measured else None,
         outcome=_outcome(test, metric, within) if measured else "cannot tell",
         reason=None if measured else row.obstacle or _too_little(row),
         paired=row.paired,
+        repetitions=row.repetitions,
         minimum_detectable_effect=None if effect is None else effect - 1,
         additive=metric.additive,
         standard_error=test.standard_error if measured else None,
@@ -244,7 +203,7 @@ def _comparison(
     )
 
 
-def _too_little(row: _Row) -> str:
+def _too_little(row: ComparedValues) -> str:
     sides = (("baseline", row.baseline), ("candidate", row.candidate))
     few = [name for name, values in sides if len(values) == 1]
     return f"one repetition of the {' and the '.join(few)}" if few else "too wild a spread"
@@ -261,12 +220,13 @@ def _outcome(test: _Test, metric: Metric, within: float) -> Outcome:
     return "worse" if test.center > 0 else "better"
 
 
-def _slowdown(row: _Row, test: _Test, additive: bool, confidence: float) -> Estimate | None:
+def _slowdown(
+    row: ComparedValues, test: _Test, additive: bool, confidence: float
+) -> Estimate | None:
     value = _as_slowdown(test.center, additive)
     if value is None:
         return None
     low, high = _as_slowdown(test.low, additive), _as_slowdown(test.high, additive)
-    shared = len(row.baseline.keys() & row.candidate.keys())
     ends = low is not None and high is not None
     return Estimate(
         value=value,
@@ -274,7 +234,7 @@ def _slowdown(row: _Row, test: _Test, additive: bool, confidence: float) -> Esti
         high=high if ends else None,
         confidence=confidence,
         unit="×",
-        sample_size=shared if row.paired else min(len(row.baseline), len(row.candidate)),
+        sample_size=min(row.repetitions),
         basis="repetitions" if ends else "single value",
     )
 
@@ -285,11 +245,14 @@ def _as_slowdown(difference: float, additive: bool) -> float | None:
     return 1 + difference if additive else math.exp(difference)
 
 
-def _estimate(values: Mapping[int, float], unit: str) -> Estimate | None:
-    """A side's own mean: geometric, unless a value is not positive."""
+def _estimate(values: Values, metric: Metric, unit: str) -> Estimate | None:
+    """A side's own mean: geometric where sides are compared by their ratio, of losses arithmetic
+    as in a report."""
     numbers = list(values.values())
     if not numbers:
         return None
-    if min(numbers) <= 0:
+    if metric.of_losses:
+        return loss_mean(numbers, unit=unit)
+    if metric.additive or min(numbers) <= 0:
         return mean(numbers, unit=unit)
     return LogMean.of_runs(numbers).estimate(unit)

@@ -14,12 +14,14 @@ def to_row(row: Comparison) -> dict[str, Plain]:
         "configuration": row.label,
         "metric": row.metric,
         "unit": row.unit,
-        **_with_ends("baseline", row.baseline),
-        **_with_ends("candidate", row.candidate),
-        **_with_ends("slowdown", row.slowdown),
+        **with_ends("baseline", row.baseline),
+        **with_ends("candidate", row.candidate),
+        **with_ends("slowdown", row.slowdown),
         "p_value": row.p_value,
         "p_value_corrected": row.p_value_corrected,
         "repetitions": row.slowdown.sample_size if row.slowdown else None,
+        "baseline_repetitions": row.repetitions[0],
+        "candidate_repetitions": row.repetitions[1],
         "paired": row.paired,
         "minimum_detectable_effect": row.minimum_detectable_effect,
         "outcome": row.outcome,
@@ -27,7 +29,8 @@ def to_row(row: Comparison) -> dict[str, Plain]:
     }
 
 
-def _with_ends(key: str, estimate: Estimate | None) -> dict[str, Plain]:
+def with_ends(key: str, estimate: Estimate | None) -> dict[str, Plain]:
+    """A value and its interval under three keys."""
     if estimate is None:
         return {key: None, f"{key}_low": None, f"{key}_high": None}
     return {key: estimate.value, f"{key}_low": estimate.low, f"{key}_high": estimate.high}

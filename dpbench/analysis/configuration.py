@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dpbench.analysis.estimate import Estimate
@@ -104,8 +104,3 @@ def in_order(rows: Iterable[ConfigurationSummary]) -> tuple[ConfigurationSummary
         return (place, name, row.backend or "", row.group_size, row.batch_size or 0)
 
     return tuple(sorted(rows, key=key))
-
-
-def distinct_notes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
-    """All notes of all rows, each once, in order of first appearance."""
-    return tuple(dict.fromkeys(note for row in rows for note in row.notes))

@@ -98,6 +98,9 @@ class Pair:
     """A configuration that ran on both sides, by repetition: those whose numbers count."""
 
     label: str
+    """What it is called on both sides; where the sides differ, what they have in common."""
+    candidate_configuration: str
+    """What it is called on the candidate's side."""
     baseline: Mapping[int, TrialRecord]
     candidate: Mapping[int, TrialRecord]
     item: str
@@ -171,13 +174,23 @@ def _groups(
         group = groups.setdefault(tuple(value(record.trial) for value in read), {})
         other = group.get(record.trial.repetition)
         if other is not None and other.trial != record.trial:
-            raise UsageError(
-                f"{side.label} has more than one configuration {record.trial.label} that could be "
-                f"meant; they differ in {'; '.join(differing_fields(record.trial, other.trial))}. "
-                "Select one, e.g. DIR:backend=gloo"
-            )
+            raise UsageError(_ambiguous(side, other.trial, record.trial))
         group[record.trial.repetition] = record
     return groups
+
+
+def _ambiguous(side: Side, first: TrialSpec, second: TrialSpec) -> str:
+    labels = " and ".join(dict.fromkeys((first.label, second.label)))
+    different = "; ".join(differing_fields(second, first))
+    key = next((name for name, value in IDENTITY.items() if value(first) != value(second)), None)
+    remedy = "No selection tells them apart"
+    if key is not None:
+        comma = "," if side.where else ":"
+        remedy = f"Select one, e.g. {side.label}{comma}{key}={IDENTITY[key](first)}"
+    return (
+        f"{side.label} has more than one configuration that could be meant ({labels}); they differ "
+        f"in {different}. {remedy}"
+    )
 
 
 def _nothing_in_common(
@@ -210,6 +223,7 @@ def _pair(baseline: Mapping[int, TrialRecord], candidate: Mapping[int, TrialReco
     first, second = next(iter(baseline.values())), next(iter(candidate.values()))
     return Pair(
         label=_common_label(first.trial, second.trial),
+        candidate_configuration=second.trial.label,
         baseline=_usable(baseline),
         candidate=_usable(candidate),
         item=second.item,

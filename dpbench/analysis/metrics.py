@@ -12,6 +12,8 @@ import numpy as np
 
 from dpbench.analysis import convergence, throughput
 from dpbench.analysis.memory import peak_memory
+from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.summary import usable_repetitions
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
@@ -39,6 +41,10 @@ class Metric:
     """True where `of` counts per replica against group size 1 of the same repetition."""
     is_speed: bool = True
     """Tells whether better means faster."""
+    of_losses: bool = False
+    """Tells whether runs with the same seed are one sample of it."""
+    counts_steps: bool = False
+    """Tells whether it is another number after more steps."""
 
     @property
     def additive(self) -> bool:
@@ -52,8 +58,9 @@ class Metric:
 def _against_one(of: Reading, records: Sequence[TrialRecord]) -> Reading:
     ones = {
         _run(record.trial): record
-        for record in records
-        if record.trial.group_size == 1 and throughput.is_measured(record)
+        for spec, group in by_configuration(records).items()
+        if spec.group_size == 1
+        for record in usable_repetitions(group)
     }
 
     def read(record: TrialRecord) -> float | None:
@@ -174,6 +181,8 @@ METRICS: dict[str, Metric] = {
             description="loss of the last timed step",
             of=_final_loss,
             is_speed=False,
+            of_losses=True,
+            counts_steps=True,
         ),
         Metric(
             key="loss_delta_per_step",
@@ -184,6 +193,8 @@ METRICS: dict[str, Metric] = {
             reference=_first_loss_per_step,
             reference_words="first loss per step",
             is_speed=False,
+            of_losses=True,
+            counts_steps=True,
         ),
         Metric(
             key="loss_delta_per_second",
@@ -194,6 +205,8 @@ METRICS: dict[str, Metric] = {
             reference=_first_loss_per_second,
             reference_words="first loss per second",
             is_speed=False,
+            of_losses=True,
+            counts_steps=True,
         ),
         Metric(
             key="setup_seconds",
@@ -208,6 +221,7 @@ METRICS: dict[str, Metric] = {
             higher_is_better=False,
             description="wall time of a whole trial, launch included",
             of=lambda record: record.duration_seconds,
+            counts_steps=True,
         ),
     )
 }

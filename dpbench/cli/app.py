@@ -73,6 +73,8 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             return _say(f"cannot write the output: {error.strerror}", 1)
+        if error.filename is not None:
+            return _say(f"cannot use {error.filename}: {error.strerror}", 2)
         if not isinstance(error, BrokenPipeError):
             raise
         # The reader (head, less) left; the interpreter must not flush into the pipe at exit.

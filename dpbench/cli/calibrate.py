@@ -9,7 +9,7 @@ import typer
 
 from dpbench.cli import sweep_grammar as grammar
 from dpbench.cli.check import AXES, is_typed
-from dpbench.cli.check_grammar import Steps
+from dpbench.cli.check_grammar import BatchSizes, Name, Steps
 from dpbench.cli.messages import say, warn
 from dpbench.errors import UsageError
 
@@ -30,7 +30,7 @@ def calibrate(
     ] = None,
     implementations: grammar.Implementations = "ddp",
     backends: grammar.Backends = None,
-    batch_sizes: grammar.BatchSizes = "64",
+    batch_sizes: BatchSizes = "64",
     group_sizes: grammar.GroupSizes = None,
     repetitions: Annotated[
         str, typer.Option(metavar="N", help="Fresh runs of every row, at least 4.")
@@ -43,7 +43,7 @@ def calibrate(
     gpus: grammar.Gpus = None,
     threads: grammar.Threads = None,
     oversubscribe: grammar.Oversubscribe = False,
-    name: grammar.Name = None,
+    name: Name = None,
     results_dir: grammar.ResultsDir = Path("results"),
     as_json: Annotated[
         bool, typer.Option("--json", rich_help_panel=grammar.OUTPUT, help="The same as JSON.")

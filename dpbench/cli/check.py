@@ -45,13 +45,13 @@ def check(
     force: options.Force = False,
     repetitions: options.Repetitions = None,
     budget: options.Budget = None,
-    name: grammar.Name = None,
+    name: options.Name = None,
     results_dir: grammar.ResultsDir = Path("results"),
     data_dir: grammar.DataDir = None,
     quiet: grammar.Quiet = False,
     implementations: grammar.Implementations = "ddp",
     backends: grammar.Backends = None,
-    batch_sizes: grammar.BatchSizes = "64",
+    batch_sizes: options.BatchSizes = "64",
     group_sizes: grammar.GroupSizes = None,
     arch: grammar.Arch = "mnist_cnn",
     data: grammar.Data = None,
@@ -72,7 +72,7 @@ def check(
     dpbench check --against torch-ddp --tolerance 5%
     """
     typed = locals()
-    given = {key for key in (*AXES, *EFFORT) if is_typed(context, key)}
+    given = {key for key in (*AXES, *EFFORT, "force") if is_typed(context, key)}
     _check_combination(candidate, baseline, against, given)
     return _execute(typed)
 
@@ -93,7 +93,7 @@ def _execute(typed: dict[str, Any]) -> int:
         return check_against(gate, typed["against"], {key: typed[key] for key in AXES}, target)
     if typed["candidate"] is not None:
         return check_stored(gate, typed["candidate"], typed["baseline"])
-    return check_again(gate, Path(typed["baseline"]), target)
+    return check_again(gate, typed["baseline"], target)
 
 
 def is_typed(context: typer.Context, key: str) -> bool:
@@ -118,6 +118,11 @@ def _check_combination(
                 f"{candidate} with --against {against}, which measures both now; to compare parts "
                 f"of what is stored: {candidate}:implementation=ddp --baseline "
                 f"{candidate}:implementation={against}"
+            )
+        if "force" in given:
+            raise UsageError(
+                f"--force has no effect with --against {against}, which measures both here; "
+                "leave it out"
             )
         return
     forbidden = (*AXES, *EFFORT) if candidate is not None else AXES

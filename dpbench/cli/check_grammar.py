@@ -1,4 +1,7 @@
-"""The options of `dpbench check` that are its own: how each is spelt and what its help says."""
+"""The options of `dpbench check` that are its own: how each is spelt and what its help says.
+
+Some are options of `dpbench sweep` that do less here.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cli.sweep_grammar import OUTPUT as RESULTS
 from dpbench.cli.sweep_grammar import SETTINGS
 
 VERDICT = "Verdict"
@@ -40,7 +44,10 @@ Against = Annotated[
 Tolerance = Annotated[
     str | None,
     typer.Option(
-        metavar="P%", rich_help_panel=VERDICT, help="How much worse is no regression [3%]."
+        metavar="P%",
+        rich_help_panel=VERDICT,
+        help="How much worse is no regression.",
+        show_default="pyproject.toml, else 3%",
     ),
 ]
 Metric = Annotated[
@@ -48,14 +55,18 @@ Metric = Annotated[
     typer.Option(
         metavar="NAME[=P%]",
         rich_help_panel=VERDICT,
-        help="images_per_second (default), efficiency, exposed_communication_seconds, "
-        "peak_memory_bytes, …; several, each with a tolerance of its own if it has one.",
+        help="images_per_second, efficiency, exposed_communication_seconds, peak_memory_bytes, "
+        "…; several, each with a tolerance of its own if it has one.",
+        show_default="pyproject.toml, else images_per_second",
     ),
 ]
 Strict = Annotated[
     bool | None,
     typer.Option(
-        "--strict/--not-strict", rich_help_panel=VERDICT, help="Inconclusive is a failure too."
+        "--strict/--not-strict",
+        rich_help_panel=VERDICT,
+        help="Inconclusive is a failure too.",
+        show_default="pyproject.toml, else not-strict",
     ),
 ]
 Force = Annotated[
@@ -69,12 +80,32 @@ Repetitions = Annotated[
     typer.Option(
         metavar="N",
         rich_help_panel=MEASURING,
-        help="Fresh runs of every row to begin with; more while it is inconclusive [5].",
+        help="Fresh runs of every row to begin with; more while it is inconclusive, which is "
+        "looked at up to 5 times.",
+        show_default="pyproject.toml, else 5",
     ),
 ]
 Budget = Annotated[
     str | None,
-    typer.Option(metavar="TIME", rich_help_panel=MEASURING, help="When to stop adding runs [5m]."),
+    typer.Option(
+        metavar="TIME",
+        rich_help_panel=MEASURING,
+        help="When to stop adding runs.",
+        show_default="pyproject.toml, else 5m",
+    ),
+]
+BatchSizes = Annotated[
+    str,
+    typer.Option("--batch-sizes", "--batch-size", metavar="N,N", help="Samples per replica."),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=RESULTS,
+        help="Folder of what is measured.",
+        show_default="the time and the command",
+    ),
 ]
 Steps = Annotated[
     str,

@@ -15,7 +15,7 @@ from dpbench.errors import StoreError, UsageError
 if TYPE_CHECKING:
     from dpbench.analysis.matching import Side
 
-_SELECTION = re.compile(r"(?P<folder>.*?):(?P<where>\w+=.*)", re.DOTALL)
+_SELECTION = re.compile(r"(?P<folder>.*?):(?P<where>\w*(=.*)?)", re.DOTALL)
 
 
 Baseline = Annotated[
@@ -49,7 +49,8 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="csv, json, markdown, or any layout of tabulate (default: simple).",
+        help="csv, json, markdown, or any layout of tabulate.",
+        show_default="simple",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
@@ -109,7 +110,7 @@ def load_sides(*texts: str) -> list[Side]:
     loaded: dict[Path, StoredSweep] = {}
     sides = []
     for text in texts:
-        folder, where = _split(text)
+        folder, where = split_selection(text)
         if folder.suffix.lower() == ".csv" and folder.is_file():
             raise UsageError(
                 f"{folder} holds published numbers, one of each: nothing tells their spread, so "
@@ -131,8 +132,11 @@ def load_sides(*texts: str) -> list[Side]:
     return sides
 
 
-def _split(text: str) -> tuple[Path, dict[str, str]]:
-    """The folder and the selection; a folder may have a colon in its name."""
+def split_selection(text: str) -> tuple[Path, dict[str, str]]:
+    """The folder and what of it is meant; a folder may have a colon in its name.
+
+    Raises UsageError if that is not written as key=value[,key=value].
+    """
     found = _SELECTION.fullmatch(text)
     if found is None or Path(text).is_dir():
         return Path(text), {}

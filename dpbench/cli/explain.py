@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from dpbench.cli.messages import warn
+from dpbench.cli.messages import say, warn
 from dpbench.cli.report import REPORT_FOLDER
 from dpbench.cli.values import comma_list, positive_int
 from dpbench.errors import UsageError
@@ -70,12 +70,15 @@ def explain(
 
     A sweep with independent in it tells contention from the wrapper.
     """
+    notes: list[str] = []
     wanted = _Filter(
-        implementations=_list("--implementations", implementations, _name),
-        backends=_list("--backends", backends, _name),
-        group_sizes=_list("--group-sizes", group_sizes, positive_int),
-        batch_sizes=_list("--batch-sizes", batch_sizes, positive_int),
+        implementations=_list("--implementations", implementations, _name, notes),
+        backends=_list("--backends", backends, _name, notes),
+        group_sizes=_list("--group-sizes", group_sizes, positive_int, notes),
+        batch_sizes=_list("--batch-sizes", batch_sizes, positive_int, notes),
     )
+    for note in notes:
+        say(note)
     if folder.is_file():
         raise UsageError(_not_a_folder(folder))
     from dpbench.store import load
@@ -83,8 +86,10 @@ def explain(
     _explain(load(folder), wanted, json=json, charts=charts)
 
 
-def _list(option: str, text: str | None, parse: Callable[[str, str], T]) -> tuple[T, ...] | None:
-    return None if text is None else comma_list(option, text, parse, [])
+def _list(
+    option: str, text: str | None, parse: Callable[[str, str], T], notes: list[str]
+) -> tuple[T, ...] | None:
+    return None if text is None else comma_list(option, text, parse, notes)
 
 
 def _family(row: ConfigurationSummary) -> str:

@@ -9,25 +9,35 @@ from typing import Any
 
 from dpbench import store
 from dpbench.analysis.assessment import Assessment, assess
-from dpbench.analysis.matching import NotComparable, Side
-from dpbench.analysis.metrics import METRICS
-from dpbench.analysis.verdict import ALPHA, ALPHA_OF_A_LOOK
-from dpbench.cli.compare import load_sides
+from dpbench.analysis.comparison import Comparison
+from dpbench.analysis.matching import NotComparable, Side, match
+from dpbench.analysis.outcome import effective_status
+from dpbench.analysis.verdict import ALPHA, ALPHA_OF_A_LOOK, Outcome
+from dpbench.cli.compare import load_sides, split_selection
+from dpbench.cli.gate_checks import (
+    candidates,
+    check_baselines_of_efficiency,
+    check_environment,
+    check_pairs,
+    unmeasured,
+)
 from dpbench.cli.gate_sweep import Target, parse_sweep
-from dpbench.cli.measuring import here, machine_for, measure, say
+from dpbench.cli.measuring import machine_for, measure
+from dpbench.cli.messages import say, warn
 from dpbench.cli.rounds import UntilSettled
 from dpbench.cli.sweep_options import build
 from dpbench.cli.sweep_run import exit_status
 from dpbench.cli.thresholds import Thresholds
-from dpbench.cli.values import comma_list, known_name
 from dpbench.cli.verdict_outputs import Outputs
 from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.records import TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, SweepSpec
+from dpbench.records import Status, TrialRecord
+from dpbench.specs import SweepSpec
 
-PASS, REGRESSED, INCONCLUSIVE = 0, 3, 4
+PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
+MOST_LOOKS = 5
+"""As many as ALPHA_OF_A_LOOK is for: with more of them, errors are more frequent than stated."""
 
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
@@ -54,12 +64,19 @@ def check_stored(gate: Gate, candidate: str, baseline: str) -> int:
     return _conclude(gate, [(before, now)], now.selected())
 
 
-def check_again(gate: Gate, baseline: Path, target: Target) -> int:
+def check_again(gate: Gate, baseline: str, target: Target) -> int:
     """Runs the sweep of the baseline again, here and now, and judges what comes of it."""
-    spec = store.load(baseline).spec
-    (before,) = load_sides(str(baseline))
+    source, part = split_selection(baseline)
+    if part:
+        raise UsageError(
+            f"--baseline {baseline}: a sweep is run again as a whole; give --baseline {source}, or "
+            "a CANDIDATE to compare with this part of it"
+        )
+    spec = store.load(source).spec
+    (before,) = load_sides(baseline)
     machine = machine_for(synthetic=target.synthetic)
-    _check_environment(before, machine, gate, target)
+    if not gate.force:
+        check_environment(before, machine, synthetic=target.synthetic)
     folder = target.folder("check")
 
     def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
@@ -67,19 +84,23 @@ def check_again(gate: Gate, baseline: Path, target: Target) -> int:
             (before, Side(label=str(folder), records=tuple(records), environments=environments))
         ]
 
+    for side, now in sides(unmeasured(spec), {}):
+        match(side, now, force=gate.force)
     return _measure_and_judge(gate, spec, machine, target, folder, sides)
 
 
 def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Target) -> int:
     """Measures candidates and baseline in turn, and judges them pass by pass."""
-    names = _candidates(axes["implementations"], against)
+    notes: list[str] = []
+    names = candidates(axes["implementations"], against, notes)
     parsed = parse_sweep({**axes, "implementations": ",".join((*names, against))})
     machine = machine_for(synthetic=target.synthetic)
-    spec, notes = build(parsed, machine)
-    for note in notes:
+    spec, more_notes = build(parsed, machine)
+    for note in (*notes, *more_notes):
         say(note)
     folder = target.folder("check")
     sides = _side_by_side(folder, names, against)
+    check_pairs(sides(unmeasured(spec), {}), spec)
     return _measure_and_judge(gate, spec, machine, target, folder, sides)
 
 
@@ -92,7 +113,7 @@ def _measure_and_judge(
     sides: MakeSides,
 ) -> int:
     """Adds repetitions to inconclusive rows while the budget lasts."""
-    _check_baselines_of_efficiency(gate, planned)
+    check_baselines_of_efficiency(gate.thresholds.tolerances, planned)
     gate.outputs.check(gate.thresholds.tolerances)
     spec = replace(planned, repetitions=gate.thresholds.repetitions)
     measurement = target.measurement(spec, folder)
@@ -101,6 +122,7 @@ def _measure_and_judge(
         lambda records: gate.assess(sides(records, {}), alpha=ALPHA_OF_A_LOOK).unsettled(),
         budget_seconds=gate.thresholds.budget_seconds,
         say=say,
+        most_looks=MOST_LOOKS,
     )
     say(gate.thresholds.describe_effort())
     stored = measure(measurement, machine, rounds)
@@ -112,20 +134,43 @@ def _measure_and_judge(
 def _conclude(
     gate: Gate, sides: Sides, measured: Sequence[TrialRecord], *, alpha: float = ALPHA
 ) -> int:
+    """Raises NotComparable if not a single row has a number on both sides, but nothing failed."""
     assessment = gate.assess(sides, alpha=alpha)
-    status = _exit_status(gate, assessment, measured)
+    rows = assessment.verdict.rows
+    status = _status_of_trials(
+        [record for side, _ in sides for record in side.selected()], measured
+    )
+    idle = all(record.status is Status.SKIPPED for record in measured)
+    if (idle or not status) and all(row.comparison.slowdown is None for row in rows):
+        raise NotComparable(_nothing_compared(rows[0].comparison, measured))
+    status = status or _status_of_outcome(gate, assessment.verdict.outcome)
     gate.outputs.write(assessment, gate.thresholds, status)
     return status
 
 
-def _exit_status(gate: Gate, assessment: Assessment, records: Sequence[TrialRecord]) -> int:
-    if status := exit_status(records):
-        return status
-    outcome = assessment.verdict.outcome
+def _status_of_trials(baseline: Sequence[TrialRecord], measured: Sequence[TrialRecord]) -> int:
+    """0 if they can be judged; wrong gradients void a baseline as well."""
+    if exit_status(baseline) != WRONG_GRADIENTS:
+        return exit_status(measured)
+    wrong = (r.trial.label for r in baseline if effective_status(r) is Status.WRONG_GRADIENTS)
+    say(f"wrong gradients in the baseline: {'; '.join(dict.fromkeys(wrong))}")
+    return WRONG_GRADIENTS
+
+
+def _status_of_outcome(gate: Gate, outcome: Outcome) -> int:
     if outcome == "inconclusive" and not gate.thresholds.strict:
-        say("warning: inconclusive, which is no failure without --strict")
+        warn("inconclusive, which is no failure without --strict")
         return PASS
     return {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE}[outcome]
+
+
+def _nothing_compared(row: Comparison, measured: Sequence[TrialRecord]) -> str:
+    """The first row's reason, and why trials were skipped if that was it."""
+    skipped = next((r.reason for r in measured if r.status is Status.SKIPPED and r.reason), None)
+    return (
+        f"nothing could be compared: {row.label}: {row.reason}"
+        f"{f' (skipped: {skipped})' if skipped else ''}"
+    )
 
 
 def _side_by_side(folder: Path, names: Sequence[str], against: str) -> MakeSides:
@@ -145,41 +190,3 @@ def _side_by_side(folder: Path, names: Sequence[str], against: str) -> MakeSides
         return [(base, candidate) for candidate in candidates]
 
     return sides
-
-
-def _check_environment(before: Side, machine: Machine, gate: Gate, target: Target) -> None:
-    """Raises NotComparable for results of another environment, before anything is measured."""
-    now = here(machine, synthetic=target.synthetic)
-    different = [d for there in before.environments.values() for d in now.differences_from(there)]
-    if different and not gate.force:
-        raise NotComparable(
-            f"{before.label} comes from another environment than this one: "
-            f"{'; '.join(dict.fromkeys(different))}. --force compares nevertheless, --against "
-            "measures a baseline here"
-        )
-
-
-def _candidates(implementations: str, against: str) -> tuple[str, ...]:
-    known_name("--against", against, IMPLEMENTATIONS)
-    names = comma_list(
-        "--implementations",
-        implementations,
-        lambda option, token: known_name(option, token, IMPLEMENTATIONS),
-        [],
-    )
-    if against in names:
-        raise UsageError(
-            f"--against {against} is among --implementations {implementations}; it would be "
-            "compared with itself"
-        )
-    return names
-
-
-def _check_baselines_of_efficiency(gate: Gate, spec: SweepSpec) -> None:
-    relative = [metric for metric in gate.thresholds.tolerances if METRICS[metric].relative]
-    if relative and (1 not in spec.group_sizes or max(spec.group_sizes) == 1):
-        sizes = ",".join(map(str, spec.group_sizes))
-        raise UsageError(
-            f"--metric {relative[0]} needs group size 1 and a larger one, but --group-sizes are "
-            f"{sizes}; measure both"
-        )

@@ -15,6 +15,7 @@ from dpbench import store
 from dpbench.cli.measuring import Measurement
 from dpbench.cli.sweep import make_importable, sweep
 from dpbench.cli.sweep_options import ParsedOptions, SweepOptions, parse
+from dpbench.cli.values import positive_int
 from dpbench.errors import StoreError
 from dpbench.specs import SweepSpec
 
@@ -58,5 +59,6 @@ def parse_sweep(typed: Mapping[str, Any]) -> ParsedOptions:
     """Checks the options that were typed, under the names that `dpbench sweep` has for them."""
     defaults = {name: p.default for name, p in inspect.signature(sweep).parameters.items()}
     make_importable(typed["arch"])
+    positive_int("--steps", typed["steps"])  # not auto: for that there is no --precision here
     values = {**defaults, "phases": WITHOUT_PHASES, **typed}
     return parse(SweepOptions(**{field.name: values[field.name] for field in fields(SweepOptions)}))

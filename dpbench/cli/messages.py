@@ -6,7 +6,9 @@ import sys
 
 
 def say(message: str) -> None:
-    print(f"dpbench: {message}", file=sys.stderr)
+    """What a terminal would act upon, in a file's name or a record, is written as an escape."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
+    print(f"dpbench: {line}", file=sys.stderr)
 
 
 def warn(*messages: str) -> None:

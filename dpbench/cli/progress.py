@@ -98,7 +98,7 @@ class Lines(Silent):
         self._done += 1
         self._time_left.finished(record)
         left = self._time_left.seconds()
-        rest = f", {units.seconds(left)} left" if left and self._done < self._total else ""
+        rest = f", {_left(left)}" if left and self._done < self._total else ""
         line = f"[{self._done}/{self._total}] {describe(record)}{rest}"
         self._console.print(line, markup=False, soft_wrap=True)
 
@@ -137,11 +137,15 @@ class Live(Silent):
         self._progress.update(
             self._task,
             advance=1,
-            left="" if left is None else f"{units.seconds(left)} left",
+            left="" if left is None else _left(left),
             last=escape(f"last: {_result(record)}"),
         )
         if record.status not in (Status.COMPLETED, Status.SKIPPED):
             self._progress.console.print(describe(record), markup=False, soft_wrap=True)
+
+
+def _left(seconds: float) -> str:
+    return f"{units.seconds(seconds)} left" if seconds >= 1 else "under 1 s left"
 
 
 def describe(record: TrialRecord) -> str:

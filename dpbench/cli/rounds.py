@@ -19,7 +19,8 @@ class UntilSettled:
     """Rounds of one pass each: the plan first, then more passes over what is unsettled.
 
     Whether a configuration is settled is only looked at when its repetitions have grown by half,
-    since the interval that stops at the first lucky look is too short (see `next_repetitions`).
+    since the interval that stops at the first lucky look is too short (see `next_repetitions`);
+    and no more often than `most_looks`.
     """
 
     def __init__(

@@ -27,7 +27,8 @@ Backends = Annotated[
         "--backends",
         "--backend",
         metavar="A,B",
-        help="gloo, nccl, shm. Default: nccl with CUDA, else gloo.",
+        help="gloo, nccl, shm.",
+        show_default="nccl with CUDA, else gloo",
     ),
 ]
 SyncBackend = Annotated[
@@ -49,7 +50,8 @@ GroupSizes = Annotated[
         "--group-sizes",
         "--group-size",
         metavar="N,N",
-        help="Numbers of replicas. Default: 1 to --gpus.",
+        help="Numbers of replicas.",
+        show_default="1 to --gpus",
     ),
 ]
 Scaling = Annotated[
@@ -71,7 +73,8 @@ Data = Annotated[
     typer.Option(
         metavar="NAME",
         rich_help_panel=SETTINGS,
-        help="digits, mnist or synthetic. Default: the architecture's own.",
+        help="digits, mnist or synthetic.",
+        show_default="the architecture's own",
     ),
 ]
 DataDir = Annotated[
@@ -86,8 +89,8 @@ Steps = Annotated[
     typer.Option(
         metavar="N|auto",
         rich_help_panel=SETTINGS,
-        help="Timed steps, exactly; auto: as many as --precision takes. Default: 50, or auto "
-        "with --precision.",
+        help="Timed steps, exactly; auto: as many as --precision takes.",
+        show_default="50, or auto with --precision",
     ),
 ]
 Repetitions = Annotated[
@@ -95,7 +98,8 @@ Repetitions = Annotated[
     typer.Option(
         metavar="N",
         rich_help_panel=SETTINGS,
-        help="Fresh runs of every row. Default: 3, or from 5 on with --precision.",
+        help="Fresh runs of every row.",
+        show_default="3, or from 5 on with --precision",
     ),
 ]
 Precision = Annotated[
@@ -111,7 +115,8 @@ Budget = Annotated[
     typer.Option(
         metavar="TIME",
         rich_help_panel=SETTINGS,
-        help="When --precision stops adding repetitions. Default: 10m.",
+        help="When --precision stops adding repetitions.",
+        show_default="10m with --precision",
     ),
 ]
 TargetLoss = Annotated[
@@ -161,7 +166,8 @@ SyncEvery = Annotated[
     typer.Option(
         metavar="N",
         rich_help_panel=SETTINGS,
-        help="Of local-sgd: optimizer steps between two averages of parameters. Default: 1.",
+        help="Of local-sgd: optimizer steps between two averages of parameters.",
+        show_default="1",
     ),
 ]
 Optimizer = Annotated[
@@ -190,7 +196,8 @@ Threads = Annotated[
     typer.Option(
         metavar="N",
         rich_help_panel=MACHINE,
-        help="Threads per replica. Default: cores ÷ largest group, at every group size.",
+        help="Threads per replica, at every group size.",
+        show_default="cores ÷ largest group",
     ),
 ]
 Oversubscribe = Annotated[
@@ -210,7 +217,8 @@ Name = Annotated[
     typer.Option(
         metavar="NAME",
         rich_help_panel=OUTPUT,
-        help="Folder of this sweep. Default: the time and the architecture.",
+        help="Folder of this sweep.",
+        show_default="the time and the architecture",
     ),
 ]
 ResultsDir = Annotated[

@@ -98,25 +98,30 @@ def resolve(
 def read_section(path: Path) -> dict[str, Any]:
     """The keys of [tool.dpbench.check]; none where there is no file or no section."""
     try:
-        section: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}; correct it") from None
-    names = SECTION.strip("[]").split(".")
-    for depth, name in enumerate(names, start=1):
-        section = section.get(name, {})
-        if not isinstance(section, dict):
-            raise UsageError(
-                f"{path}: {'.'.join(names[:depth])} is {section!r}; expected a table, {SECTION}"
-            )
+    section = _section(content, path)
     for key, value in section.items():
         if key not in DEFAULTS:
             raise UnknownName(f"key in {SECTION} of {path}:", key, DEFAULTS)
         _check_kind(f"{path}, {SECTION} {key}", key, value)
     return section
+
+
+def _section(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    names = SECTION.strip("[]").split(".")
+    for depth, name in enumerate(names, start=1):
+        inner = content.get(name, {})
+        if not isinstance(inner, dict):
+            where = ".".join(names[:depth])
+            raise UsageError(f"{path}: {where} is {inner!r}; expected a table, as in {SECTION}")
+        content = inner
+    return content
 
 
 def _check_kind(where: str, key: str, value: Any) -> None:

@@ -43,7 +43,9 @@ def positive_float(option: str, token: str) -> float:
     """A finite number above zero, in plain or scientific notation."""
     value = _number(token)
     if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{option}: {shorten(token)} is not a positive number; write one above 0, e.g. 0.5 or 1e-3")
+        raise UsageError(
+            f"{option}: {shorten(token)} is not a positive number; write e.g. 0.5, 2 or 1e-3"
+        )
     return value
 
 

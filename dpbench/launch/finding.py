@@ -45,11 +45,6 @@ def judged(
     )
 
 
-def percent(value: float) -> str:
-    """Writes two digits: "0.61 %", "38 %"."""
-    return f"{value:.2g} %" if value < 99.5 else f"{value:.0f} %"
-
-
 def usable_cores(count: int) -> str:
     """Writes "2 usable cores"."""
     return units.counted(count, "usable core")

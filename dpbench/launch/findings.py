@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpbench import units
 from dpbench.launch import processor_findings as processors
-from dpbench.launch.finding import Finding, judged, percent, usable_cores
+from dpbench.launch.finding import Finding, judged, usable_cores
 from dpbench.launch.quiet import Readings
 
 LOAD_PERCENT = 5.0
@@ -40,11 +40,11 @@ def _load(readings: Readings) -> Finding:
     text = "not readable"
     if load is not None:
         text = (
-            f"others keep {percent(100 * load.busy_share)} of {usable_cores(readings.cores)} busy "
+            f"others keep {units.percent(load.busy_share)} of {usable_cores(readings.cores)} busy "
             f"over {units.seconds(load.seconds)} (limit {LOAD_PERCENT:g} %)"
         )
         if load.busiest_process is not None:
-            text += f", most: {load.busiest_process} {percent(100 * load.busiest_share)}"
+            text += f", most: {load.busiest_process} {units.percent(load.busiest_share)}"
     if average is not None:
         text += f"; load average of the last minute {average:.2g}"
     return judged(
@@ -58,15 +58,15 @@ def _load(readings: Readings) -> Finding:
 
 
 def _stolen(readings: Readings) -> Finding:
-    share = None if readings.load is None else 100 * readings.load.stolen_share
+    share = None if readings.load is None else readings.load.stolen_share
     return judged(
         "stolen",
-        share,
+        None if share is None else 100 * share,
         "% of the usable cores",
         STOLEN_PERCENT,
         "not readable"
         if share is None
-        else f"{percent(share)} taken by the hypervisor for other guests "
+        else f"{units.percent(share)} taken by the hypervisor for other guests "
         f"(limit {STOLEN_PERCENT:g} %)",
         "take a dedicated host, or more repetitions: nothing in this guest can end it",
     )
@@ -87,17 +87,18 @@ def _loop(readings: Readings) -> Finding:
 
 def _harness(readings: Readings) -> Finding:
     harness = readings.harness
-    share = None if harness.cpu_share is None else 100 * harness.cpu_share
+    share = harness.cpu_share
     ranks = units.counted(harness.replicas, "rank")
     return judged(
         "harness",
-        share,
+        None if share is None else 100 * share,
         "% of a core",
         HARNESS_PERCENT,
         f"not measured, the trial failed: {harness.reason}"
         if share is None
-        else f"the launching process takes {percent(share)} of a core in a trial of {ranks} and "
-        f"{units.seconds(harness.trial_seconds)}, its start included (limit {HARNESS_PERCENT:g} %)",
+        else f"the launching process takes {units.percent(share)} of a core in a trial of {ranks} "
+        f"and {units.seconds(harness.trial_seconds)}, its start included "
+        f"(limit {HARNESS_PERCENT:g} %)",
         f"leave a core to it: at most {units.counted(max(1, readings.cores - 1), 'CPU replica')}",
     )
 

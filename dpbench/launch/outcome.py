@@ -32,6 +32,12 @@ def judge(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
 def _verdict(
     trial: TrialSpec, verification: Verification, ranks: Sequence[RankMeasurement]
 ) -> tuple[Status, str | None]:
+    if not math.isfinite(verification.max_relative_error):
+        return Status.WRONG_GRADIENTS, (
+            "in float64 a gradient is no finite number, or missing on one side, first that of "
+            f"{verification.worst_parameter}; look at the loss, at the samples, and for "
+            "parameters that the loss does not use"
+        )
     if not verification.passed:
         return Status.WRONG_GRADIENTS, (
             f"gradients differ from one process by {verification.max_relative_error:.2g} relative "

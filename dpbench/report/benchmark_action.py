@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
+from dpbench import units
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.errors import UsageError
@@ -45,8 +46,8 @@ def _entry(name: str, row: RowVerdict) -> dict[str, str | float] | None:
         "value": measured.value,
         "extra": (
             f"{row.outcome}: worse by {change(row)} than {row.comparison.baseline_label} "
-            f"({confidence(row)} interval {interval(row)}), tolerance {100 * row.tolerance:.3g} %, "
-            f"n = {measured.sample_size}"
+            f"({confidence(row)} interval {interval(row)}), "
+            f"tolerance {units.percent(row.tolerance, 3)}, n = {row.comparison.repetitions[1]}"
         ),
     }
     if measured.half_width is not None:

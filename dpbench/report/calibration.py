@@ -18,7 +18,6 @@ from dpbench.analysis.calibration import (
 )
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import decimals
-from dpbench.report.verdict_table import percent
 
 MOST_SHOWN = 1000
 """Repetitions; more than these nobody runs."""
@@ -93,7 +92,7 @@ def _cells(row: Noise) -> list[str]:
     low, high = row.spread.interval or (row.spread.value, row.spread.value)
     places = decimals(50 * (high - low), 100 * row.spread.value)
     numbers = (f"{100 * number:.{places}f}" for number in (row.spread.value, low, high))
-    tolerances = (percent(row.tolerance(n)) for n in REPETITIONS)
+    tolerances = (units.percent(row.tolerance(n)) for n in REPETITIONS)
     return [
         row.label,
         "{} % ({}–{})".format(*numbers),

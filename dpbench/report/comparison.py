@@ -13,12 +13,13 @@ from tabulate import tabulate
 from dpbench import units
 from dpbench.analysis.comparison import Comparison
 from dpbench.analysis.comparison_rows import to_row
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.matching import Matched
 from dpbench.analysis.metrics import Metric
 from dpbench.report import formats
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING, compact, compact_time, memory, plus_minus
+from dpbench.report.numbers import MISSING, plus_minus
+from dpbench.report.quantity import quantity, sample_sizes
 from dpbench.report.tables import RenderedTable
 
 
@@ -36,9 +37,10 @@ def render(
     Raises UnknownName for an unknown format; JSON and CSV are those of `to_json` and `to_csv`.
     """
     name = formats.check_format(format or formats.DEFAULT)
+    sides = _sides(comparisons)
     table: str = tabulate(
-        [_cells(row, metric, within) for row in comparisons],
-        headers=("Configuration", *_sides(comparisons), _ratio_words(metric), "p", "n", "B is"),
+        [_cells(row, sides, within) for row in comparisons],
+        headers=("Configuration", *sides, _ratio_words(metric), "p", "n", "B is"),
         tablefmt=formats.ALIASES.get(name, name),
         disable_numparse=True,
         colalign=("left", "right", "right", "right", "right", "right", "left"),
@@ -85,7 +87,7 @@ def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) ->
     counts = Counter[str](row.outcome for row in comparisons)
     words = ("faster", "slower") if metric.is_speed else ("better", "worse")
     parts = [f"{word} in {counts[word] or 'none'}" for word in words]
-    parts.append(f"the same within {_percent(within)} in {counts['same'] or 'none'}")
+    parts.append(f"the same within {units.percent(within, 3)} in {counts['same'] or 'none'}")
     rest = f"; {counts['cannot tell']} cannot be told" if counts["cannot tell"] else ""
     total = units.counted(len(comparisons), "configuration")
     return f"Of {total}, B is {', '.join(parts)}{rest}."
@@ -103,41 +105,27 @@ def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric
         yield f"forced: compared although they differ in {', '.join(matched.put_aside)}"
 
 
-def _cells(row: Comparison, metric: Metric, within: float) -> tuple[str, ...]:
+def _cells(row: Comparison, sides: tuple[str, str], within: float) -> tuple[str, ...]:
     corrected = row.p_value_corrected
     return (
         row.label,
-        _value(row.baseline, metric),
-        _value(row.candidate, metric),
+        quantity(row.baseline, header=sides[0]),
+        quantity(row.candidate, header=sides[1]),
         MISSING if row.slowdown is None else plus_minus(row.slowdown),
         MISSING if corrected is None else "<0.001" if corrected < 0.001 else f"{corrected:.3f}",
-        MISSING if row.slowdown is None else str(row.slowdown.sample_size),
+        MISSING if row.slowdown is None else sample_sizes(row.repetitions),
         _outcome(row, within),
     )
 
 
 def _outcome(row: Comparison, within: float) -> str:
     if row.outcome == "same":
-        return f"the same within {_percent(within)}"
+        return f"the same within {units.percent(within, 3)}"
     if row.reason is not None:
         return f"{row.outcome}: {row.reason}"
     if row.outcome == "cannot tell" and row.minimum_detectable_effect is not None:
-        return f"cannot tell (detects {_percent(row.minimum_detectable_effect)})"
+        return f"cannot tell (detects {units.percent(row.minimum_detectable_effect)})"
     return row.outcome
-
-
-def _value(estimate: Estimate | None, metric: Metric) -> str:
-    if estimate is None:
-        return MISSING
-    if metric.unit == "s":
-        return compact_time(estimate)
-    if metric.unit == "B":
-        return memory(estimate.value)
-    if metric.unit == "items/s":
-        return plus_minus(estimate, plain_decimals=1)
-    if metric.relative:
-        return f"{plus_minus(estimate, scale=100, plain_decimals=1)} %"
-    return compact(estimate)
 
 
 def _sides(comparisons: Sequence[Comparison]) -> tuple[str, str]:
@@ -163,10 +151,11 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
         paired = [row.paired for row in measured]
         how = "t within each repetition" if all(paired) else "Welch's t"
         if any(paired) and not all(paired):
-            how = "t, within each repetition where both have it"
+            how = f"t, within each repetition where {FEWEST_PAIRS} or more are on both sides"
+        both = " (A, B)" if any(len({*row.repetitions}) > 1 for row in measured) else ""
         scale = "" if metric.additive else ", on logarithms"
         yield (
-            f"± is the 95 % interval over whole runs ({how}{scale}); n runs a side; "
+            f"± is the 95 % interval over whole runs ({how}{scale}); n runs a side{both}; "
             "p is corrected for the number of rows (Holm)"
         )
     if any(row.outcome == "cannot tell" and row.standard_error is not None for row in measured):
@@ -174,7 +163,3 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
             "cannot tell: neither a difference nor that there is none; more --repetitions tell. "
             "These runs detect the named slow-down in 4 of 5 cases, smaller ones less often"
         )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.995 else "over 100 %"

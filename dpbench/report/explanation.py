@@ -15,6 +15,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation
 from dpbench.analysis.factors import PARTS, Factor, Part
 from dpbench.analysis.phases import PHASES, PhaseName, StepPhases
+from dpbench.report.cells import percentage
 from dpbench.report.footnotes import reasons
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING, compact_time, plus_minus
@@ -65,10 +66,6 @@ def to_json(
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def percent(estimate: Estimate) -> str:
-    return f"{plus_minus(estimate, scale=100, plain_decimals=1)} %"
-
-
 def _part(part: Part) -> Callable[[Explanation], str]:
     def cell(explanation: Explanation) -> str:
         factor = explanation.factors.of(part)
@@ -83,10 +80,6 @@ def _part(part: Part) -> Callable[[Explanation], str]:
 
 def _label(explanation: Explanation) -> str:
     return explanation.row.label
-
-
-def _percent_or_missing(estimate: Estimate | None) -> str:
-    return MISSING if estimate is None else percent(estimate)
 
 
 def _exposed(explanation: Explanation) -> str:
@@ -128,8 +121,8 @@ def _phase(name: PhaseName) -> Callable[[Explanation], str]:
 _CONFIGURATION = _Column("Configuration", _label)
 _EFFICIENCY = (
     _CONFIGURATION,
-    _Column("Efficiency", lambda e: _percent_or_missing(e.row.efficiency)),
-    _Column("Absolute\nefficiency", lambda e: _percent_or_missing(e.factors.efficiency)),
+    _Column("Efficiency", lambda e: percentage(e.row.efficiency)),
+    _Column("Absolute\nefficiency", lambda e: percentage(e.factors.efficiency)),
     *(_Column(part.capitalize(), _part(part)) for part in PARTS),
 )
 _STEP = (
@@ -138,7 +131,7 @@ _STEP = (
     _Column("Exposed\ncomm", _exposed),
     _Column("Reduced\n/step", _reduced),
     _Column("Collectives\n/step", _collectives),
-    _Column("Rank\nskew", lambda e: _percent_or_missing(e.row.rank_skew)),
+    _Column("Rank\nskew", lambda e: percentage(e.row.rank_skew)),
     _Column("Slowest rank", _slowest),
 )
 _PHASES = (
@@ -184,7 +177,7 @@ def _advice_lines(
 def _shares(factors: Sequence[Factor]) -> str:
     """Of one row with its interval; of several, from the least to the most."""
     if len(factors) == 1:
-        return percent(factors[0].share)
+        return percentage(factors[0].share)
     shares = sorted(100 * factor.share.value for factor in factors)
     least, most = f"{shares[0]:.0f}", f"{shares[-1]:.0f}"
     return f"{most} %" if least == most else f"{least} to {most} %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from dpbench import units
-from dpbench.analysis.configuration import ConfigurationSummary, distinct_notes
+from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.records import Status
 from dpbench.report.cells import one_line
@@ -40,8 +40,21 @@ def footnotes(rows: Sequence[ConfigurationSummary], columns: Collection[str]) ->
         *_outliers(rows),
         *steadiness(rows, _some),
         *reasons(rows),
-        *map(one_line, distinct_notes(rows)),
+        *_notes(rows),
     )
+
+
+def _notes(rows: Rows) -> Iterable[str]:
+    """The notes of all rows; rows with the same one share it."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        for note in row.notes:
+            about, text = row.label, note.removeprefix(f"{row.label}: ")
+            labels = groups.setdefault(one_line(text), [])
+            if text != note and about not in labels:
+                labels.append(about)
+    for text, labels in groups.items():
+        yield f"{_some(labels)}: {text}" if labels else text
 
 
 def reasons(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
@@ -144,12 +157,13 @@ def _time_to_loss(rows: Rows) -> Iterable[str]:
             f"time to loss is from the opening of the timed window, warmup left out, until the "
             f"smoothed loss stays at {timed[0][1].target_loss:g} or below"
         )
-    for row, found in timed:
-        if found.censored:
-            yield (
-                f"{row.label}: the loss {found.target_loss:g} was not reached in {found.censored} "
-                f"of {units.counted(found.repetitions, 'repetition')}"
-            )
+    missed = [
+        f"{row.label} ({found.censored} of {found.repetitions})"
+        for row, found in timed
+        if found.censored
+    ]
+    if missed:
+        yield f"the loss {timed[0][1].target_loss:g} was not reached by: {_some(missed)}"
 
 
 def _noise(rows: Rows) -> Iterable[str]:

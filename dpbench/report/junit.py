@@ -5,10 +5,12 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
+from dpbench import units
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict
 from dpbench.report.cells import one_line
-from dpbench.report.verdict_table import change, confidence, headline, interval, labels, quantity
+from dpbench.report.quantity import quantity
+from dpbench.report.verdict_table import change, confidence, headline, interval, labels
 
 SUITE = "dpbench check"
 
@@ -71,7 +73,7 @@ def _message(row: RowVerdict) -> str:
     reason = f", {row.comparison.reason}" if row.comparison.reason else ""
     return one_line(
         f"{row.outcome}: worse by {change(row)} ({confidence(row)} interval {interval(row)}), "
-        f"tolerance {100 * row.tolerance:.3g} %{reason}"
+        f"tolerance {units.percent(row.tolerance, 3)}{reason}"
     )
 
 

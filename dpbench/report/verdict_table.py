@@ -10,10 +10,11 @@ from tabulate import tabulate
 
 from dpbench import units
 from dpbench.analysis.assessment import Assessment
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.comparison_rows import with_ends
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING, compact, compact_time, decimals, memory, plus_minus
+from dpbench.report.numbers import MISSING, decimals
+from dpbench.report.quantity import quantity, sample_sizes
 
 Write = Callable[[str], str]
 COLUMNS = {
@@ -78,7 +79,7 @@ def headline(verdict: Verdict) -> str:
     total = units.counted(len(rows), "row")
     if verdict.outcome == "pass":
         return f"pass: {total}, none worse by more than its tolerance"
-    named = zip(labels(rows), rows, strict=True)
+    named = zip(_names(rows), rows, strict=True)
     guilty = [name for name, row in named if row.outcome == verdict.outcome]
     more = f" and {len(guilty) - LISTED} more" if len(guilty) > LISTED else ""
     listed = f"{'; '.join(guilty[:LISTED])}{more}"
@@ -99,7 +100,7 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
         "rows), and passes if it lies below; detectable: the change that as many runs of this "
         "noise show in 4 of 5 cases"
     ]
-    named = zip(labels(rows), rows, strict=True)
+    named = zip(_names(rows), rows, strict=True)
     if changed := [name for name, row in named if row.any_change and row.outcome == "pass"]:
         lines.append(f"changed within the tolerance: {'; '.join(changed)}")
     return lines
@@ -115,37 +116,27 @@ def _cells(name: str, row: RowVerdict) -> dict[str, str]:
         "Candidate": quantity(comparison.candidate),
         "Worse by": change(row),
         "Interval": interval(row),
-        "Tolerance": f"{100 * row.tolerance:.3g} %",
-        "Detectable": MISSING if detectable is None else percent(detectable),
-        "n": str(comparison.slowdown.sample_size) if comparison.slowdown else MISSING,
+        "Tolerance": units.percent(row.tolerance, 3),
+        "Detectable": MISSING if detectable is None else units.percent(detectable),
+        "n": sample_sizes(comparison.repetitions) if comparison.slowdown else MISSING,
         "Verdict": f"{row.outcome}{why}",
     }
 
 
 def labels(rows: Sequence[RowVerdict]) -> list[str]:
-    """The configurations; where there are several candidates, with the candidate's name."""
+    """The configurations; where there are several candidates, as each of them calls it."""
     several = len({row.comparison.candidate_label for row in rows}) > 1
     return [
-        f"{row.comparison.candidate_label} {row.comparison.label}"
-        if several
-        else row.comparison.label
-        for row in rows
+        row.comparison.candidate_configuration if several else row.comparison.label for row in rows
     ]
 
 
-def quantity(estimate: Estimate | None) -> str:
-    """A number of one side in the unit that people read it in."""
-    if estimate is None:
-        return MISSING
-    if estimate.unit == "s":
-        return compact_time(estimate)
-    if estimate.unit == "B":
-        return memory(estimate.value)
-    if estimate.unit == "of linear":
-        return f"{plus_minus(estimate, scale=100, plain_decimals=1)} %"
-    if estimate.unit.endswith("/s"):
-        return f"{plus_minus(estimate, plain_decimals=1)} {estimate.unit}"
-    return compact(estimate)
+def _names(rows: Sequence[RowVerdict]) -> list[str]:
+    """The same for sentences: with the metric where there are several."""
+    if len({row.comparison.metric for row in rows}) == 1:
+        return labels(rows)
+    named = zip(labels(rows), rows, strict=True)
+    return [f"{row.comparison.metric} of {name}" for name, row in named]
 
 
 def change(row: RowVerdict) -> str:
@@ -165,12 +156,6 @@ def confidence(row: RowVerdict) -> str:
     return f"{100 * row.confidence:.0f} %"
 
 
-def percent(share: float) -> str:
-    """Two digits of a share, or all whole percents of a large one: "1.7 %", "230 %"."""
-    value = 100 * share
-    return f"{value:.2g} %" if value < 99.5 else f"{value:,.0f} %"
-
-
 def as_data(assessment: Assessment, notes: Sequence[str]) -> dict[str, Any]:
     """The same for programs; ratios above 1 are worse, None is not measured."""
     return {
@@ -188,8 +173,8 @@ def _row_data(row: RowVerdict) -> dict[str, Any]:
         "candidate": comparison.candidate_label,
         "metric": comparison.metric,
         "unit": comparison.unit,
-        "baseline_value": comparison.baseline and comparison.baseline.value,
-        "candidate_value": comparison.candidate and comparison.candidate.value,
+        **with_ends("baseline_value", comparison.baseline),
+        **with_ends("candidate_value", comparison.candidate),
         "slowdown": comparison.slowdown and comparison.slowdown.value,
         "slowdown_low": row.low,
         "slowdown_high": row.high,
@@ -197,6 +182,8 @@ def _row_data(row: RowVerdict) -> dict[str, Any]:
         "tolerance": row.tolerance,
         "minimum_detectable_effect": row.minimum_detectable_effect,
         "repetitions": comparison.slowdown and comparison.slowdown.sample_size,
+        "baseline_repetitions": comparison.repetitions[0],
+        "candidate_repetitions": comparison.repetitions[1],
         "paired": comparison.paired,
         "p_regressed": row.p_regressed,
         "any_change": row.any_change,

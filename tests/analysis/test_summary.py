@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.analysis.configuration import distinct_notes
 from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.frame import to_frame
 from dpbench.analysis.rows import ROW_KEYS, to_row
@@ -200,7 +199,7 @@ def test_different_environments_are_noted() -> None:
             run(trial(group_size=2), 180.0, environment_id="e2"),
         ]
     )
-    notes = distinct_notes(rows)
+    notes = tuple(dict.fromkeys(note for row in rows for note in row.notes))
     assert any("its repetitions come from 2 environments (e0, e1)" in note for note in notes)
     assert any("from another environment (e0, e1)" in note for note in notes)
 

@@ -64,6 +64,12 @@ CASES = [
     ("--resume", "--resume needs the --name"),
     ("--resume --name absent", "does not exist"),
     ("--stepss 5", "No such option: --stepss"),
+    ("-1", "No such option: -1. See dpbench sweep --help."),
+    ("--name --quiet", "--name --quiet: that is an option"),
+    (
+        "--steps autoo",
+        "--steps: 'autoo' is not a positive integer; write a whole number from 1 on, or",
+    ),
 ]
 
 
@@ -98,7 +104,7 @@ def test_a_value_that_is_listed_twice_is_told(
 ) -> None:
     arguments = ["sweep", "--batch-sizes", "8,8", "--dry-run", "--synthetic-launcher"]
     assert run(arguments) == 0
-    assert "--batch-sizes: 8 is listed twice; it is measured once" in capsys.readouterr().err
+    assert "--batch-sizes: 8 is listed twice; it counts once" in capsys.readouterr().err
 
 
 def test_cpu_is_another_name_for_shm_and_is_told(
@@ -151,6 +157,21 @@ def test_a_file_cut_off_in_its_last_line_is_read_with_a_warning(
     path.write_bytes(path.read_bytes()[:-30])
     assert run(["report", "results/one", "--no-charts"]) == 0
     assert "the last line is cut off" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", ["explain {} --no-charts", "compare {} {}-2", "check {} --baseline {}-2"]
+)
+def test_what_could_not_be_read_is_told_alike_by_every_command(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert sweep_named("one") == sweep_named("one-2") == 0
+    path = here / "results/one/trials.jsonl"
+    path.write_bytes(path.read_bytes()[:-30])
+    capsys.readouterr()
+    run(command.replace("{}", "results/one").split())
+    warning = "dpbench: warning: results/one/trials.jsonl: the last line is cut off"
+    assert capsys.readouterr().err.startswith(warning)
 
 
 def test_a_newer_schema_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

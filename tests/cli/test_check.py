@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,9 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.environment import Environment, capture
+from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status, TrialRecord
+from dpbench.specs import TrialSpec
 from dpbench.store import SweepStore
 from tests.analysis.assessments import NOISY, QUIET, slower
 from tests.analysis.builders import WRONG, record, trial
@@ -82,6 +85,55 @@ def test_wrong_gradients_come_before_failures_and_both_before_speed(sweep: Sweep
     both = sweep("both", slow, failed, wrong)
     assert run(["check", str(one), "--baseline", str(old)]) == 1
     assert run(["check", str(both), "--baseline", str(old)]) == 6
+
+
+def test_wrong_gradients_of_the_baseline_void_it_too(
+    sweep: Sweeps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = record(trial(batch_size=4), status=Status.WRONG_GRADIENTS, verification=WRONG)
+    old = sweep("old", QUIET, wrong)
+    assert run(["check", str(sweep("new", QUIET)), "--baseline", str(old)]) == 6
+    assert "wrong gradients in the baseline: ddp/gloo ×1, batch 4" in capsys.readouterr().err
+
+
+def test_a_failure_that_was_made_good_is_none(sweep: Sweeps) -> None:
+    failed = replace(runs(trial(), QUIET)[0], status=Status.FAILED, reason="killed", ranks=())
+    with SweepStore.create(Path("new"), sweep_spec(), ["sweep"]) as results:
+        results.add_environment(HERE)
+        for one in (failed, *runs(trial(), QUIET)):
+            results.append(replace(one, environment_id=HERE.environment_id))
+    assert run(["check", "new", "--baseline", str(sweep("old", QUIET))]) == 0
+
+
+def test_one_repetition_is_inconclusive_but_none_cannot_be_compared(
+    sweep: Sweeps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = sweep("old", QUIET)
+    one = sweep("one", QUIET[:1])
+    none = sweep("none", [], record(trial(), status=Status.SKIPPED, reason="no CUDA device"))
+    assert run(["check", str(one), "--baseline", str(old), "--strict"]) == 4
+    capsys.readouterr()
+    assert run(["check", str(none), "--baseline", str(old)]) == 5
+    assert capsys.readouterr().err == (
+        "dpbench: nothing could be compared: ddp/gloo ×1, batch 32: no completed repetition of the "
+        "candidate (skipped: no CUDA device)\n"
+    )
+    assert run(["check", str(sweep("two", QUIET)), "--baseline", str(none)]) == 5
+
+
+def test_a_sweep_whose_rows_are_all_skipped_cannot_be_compared(
+    tmp_path: Path,
+    signals: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def unusable(self: SyntheticLauncher, spec: TrialSpec) -> str | None:
+        return "nccl needs CUDA" if spec.backend == "nccl" else None
+
+    monkeypatch.setattr(SyntheticLauncher, "unusable_reason", unusable)
+    options = ("--backends", "nccl", "--results-dir", tmp_path)
+    assert dpbench("check", "--against", "torch-ddp", *SIZES, *options) == 5
+    assert "(skipped: nccl needs CUDA)" in capsys.readouterr().err
 
 
 def test_another_environment_is_refused_unless_forced(
@@ -166,6 +218,19 @@ def test_repetitions_grow_while_it_is_inconclusive(
     assert sum(r.trial.implementation == "single" for r in done) == 5
 
 
+def test_five_looks_are_the_most(
+    tmp_path: Path,
+    signals: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_noisy(monkeypatch, 0.4)
+    target = ("--results-dir", tmp_path, "--name", "now", "--strict", "--repetitions", "2")
+    assert dpbench("check", "--against", "torch-ddp", *SIZES, *target) == 4
+    assert max(r.trial.repetition for r in store.load(tmp_path / "now").records) == 11  # 2 3 5 8 12
+    assert "2 rows of 3 not settled after 5 looks" in capsys.readouterr().err
+
+
 def test_the_budget_ends_it(tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch) -> None:
     make_noisy(monkeypatch, 0.2)
     target = ("--results-dir", tmp_path, "--name", "now", "--budget", "0.001s", "--strict")
@@ -184,6 +249,44 @@ def test_a_stored_baseline_is_run_again(
     assert dpbench(*again, "--name", "same") == 0
     make_noisy(monkeypatch, 0.005, lambda _: 1.10)
     assert dpbench(*again, "--name", "slower") == 3
+
+
+def test_a_baseline_without_trials_is_refused_before_anything_is_measured(
+    sweep: Sweeps, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    old = sweep("old", [])
+    assert dpbench("check", "--baseline", old, "--force") == 2
+    assert "old holds no trial that could be compared" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+def test_an_implementation_that_is_listed_twice_is_told(
+    tmp_path: Path, signals: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--implementations", "ddp,ddp", "--results-dir", tmp_path)
+    assert dpbench("check", "--against", "torch-ddp", *SIZES, *options) == 0
+    assert "--implementations: ddp is listed twice; it counts once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["check", "calibrate"])
+def test_the_help_has_no_word_of_options_of_other_commands(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--batch-sizes" in text
+    assert "strong" not in text
+    assert "and the architecture" not in text
+
+
+def test_every_default_is_written_in_one_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("sweep", "check", "calibrate", "compare"):
+        assert run([command, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert text.count("[default: ") == text.lower().count("default") > 0
+        assert not re.search(r"\[[0-9]", text)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +308,19 @@ def test_a_stored_baseline_is_run_again(
             ["--against", "torch-ddp", "--metric", "efficiency", *SIZES],
             "--metric efficiency needs group size 1 and a larger one",
         ),
+        (["new", "--baseline", "old", "--junit", "old"], "old is a folder; expected a file"),
         (["new", "--baseline", "old"], "new does not exist"),
+        (["--baseline", "old:backend=gloo"], "run again as a whole; give --baseline old, or"),
+        (["--against", "dp", "--force"], "--force has no effect with --against dp"),
+        (["--against", "dp", "--steps", "auto"], "--steps: 'auto' is not a positive integer"),
+        (
+            ["--against", "dp", "--backends", "gloo,shm"],
+            "--backends gloo,shm: only one of ddp and dp has a choice of backend",
+        ),
+        (
+            ["--against", "single", *SIZES],
+            "--group-sizes 2: ddp runs at 2, but single at 1; add 1",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(

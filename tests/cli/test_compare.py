@@ -148,6 +148,7 @@ def test_a_cut_off_last_line_is_said_once(sweep: Sweeps) -> None:
         (":backend=gloo,shm", UsageError, "'shm' is not key=value"),
         (":backend=", UsageError, "'backend=' is not key=value"),
         (":backend=gloo,backend=shm", UsageError, "backend is given twice"),
+        (":backend", UsageError, "'backend' is not key=value"),
         ("", UsageError, "trials in common"),
     ],
 )

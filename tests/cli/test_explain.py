@@ -109,3 +109,11 @@ def test_a_chart_that_cannot_be_written_is_an_error(
     (folder / "report").touch()
     assert run(["explain", str(folder)]) == 2
     assert "cannot write the chart" in capsys.readouterr().err
+
+
+def test_a_filter_that_is_listed_twice_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["explain", str(folder), "--no-charts", "--group-sizes", "2,2"]) == 0
+    note = "dpbench: --group-sizes: 2 is listed twice; it counts once"
+    assert note in capsys.readouterr().err.splitlines()

@@ -42,10 +42,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def passes(
-    clock: Clock, unsettled: rounds.Unsettled, budget: float
+    clock: Clock, unsettled: rounds.Unsettled, budget: float, most_looks: int | None = None
 ) -> tuple[list[list[TrialSpec]], list[str]]:
     said: list[str] = []
-    next_round = UntilSettled(SPEC, unsettled, budget_seconds=budget, say=said.append)
+    next_round = UntilSettled(
+        SPEC, unsettled, budget_seconds=budget, say=said.append, most_looks=most_looks
+    )
     records: list[TrialRecord] = []
     done: list[list[TrialSpec]] = []
     while waiting := next_round(tuple(records)):
@@ -90,3 +92,16 @@ def test_the_budget_ends_it_before_a_pass_that_would_not_fit(clock: Clock) -> No
     assert said[-1] == (
         "the budget of 7 s does not hold another pass over 2 rows; it would take 2 s"
     )
+
+
+def test_after_the_last_look_nothing_is_added(clock: Clock) -> None:
+    looked_at: list[int] = []
+
+    def never(records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
+        looked_at.append(len(records))
+        return frozenset({SINGLE, DDP})
+
+    done, said = passes(clock, never, budget=100.0, most_looks=3)
+    assert looked_at == [4, 6, 10]
+    assert sum(map(len, done)) == 10
+    assert said[-1].startswith("2 rows of 2 not settled after 3 looks")

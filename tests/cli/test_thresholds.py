@@ -99,6 +99,25 @@ def test_a_bad_value_in_the_file_is_named_with_its_place(
         resolved(tmp_path, f"[tool.dpbench.check]\n{line}\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tool = 1", "tool is 1; expected a table"),
+        ('[tool]\ndpbench = "x"', "tool.dpbench is 'x'; expected a table"),
+        ("[tool.dpbench]\ncheck = []", r"tool.dpbench.check is \[\]; expected a table"),
+    ],
+)
+def test_a_value_in_place_of_a_table_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolved(tmp_path, text)
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").mkdir()
+    with pytest.raises(UsageError, match=r"cannot read .*pyproject.toml: Is a directory"):
+        resolved(tmp_path)
+
+
 def test_a_metric_has_one_tolerance(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="efficiency is listed twice"):
         resolved(tmp_path, None, metric=["efficiency", "efficiency=2%"])

@@ -120,7 +120,7 @@ def test_every_list_of_numbers_is_read(numbers: list[int]) -> None:
 def test_what_was_dropped_is_told() -> None:
     notes: list[str] = []
     assert comma_list(OPTION, "8, 4,8", positive_int, notes) == (8, 4)
-    assert notes == ["--some-option: 8 is listed twice; it is measured once"]
+    assert notes == ["--some-option: 8 is listed twice; it counts once"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_what_was_dropped_is_told() -> None:
         ),
         (
             lambda: positive_float(OPTION, "inf"),
-            "--some-option: 'inf' is not a positive number; write e.g. 0.01",
+            "--some-option: 'inf' is not a positive number; write e.g. 0.5, 2 or 1e-3",
         ),
         (
             lambda: duration_seconds(OPTION, "5d"),

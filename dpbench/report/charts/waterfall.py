@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,11 @@ class _Bar:
         return self.factor.value.interval is not None and self.factor.value.interval[0] > 1
 
 
+def _efficiency(explanation: Explanation) -> float:
+    reached = explanation.factors.efficiency
+    return math.inf if reached is None else reached.value
+
+
 def efficiency_waterfall(source: ChartSource) -> Figure:
     """One panel a configuration of more than one replica, the largest groups first."""
     found = [
@@ -54,10 +60,14 @@ def efficiency_waterfall(source: ChartSource) -> Figure:
     ]
     if not found:
         raise NothingToDraw("no configuration of several replicas has `single` to compare with")
-    found.sort(key=lambda explanation: -explanation.row.group_size)
-    shown, remarks = found[:MOST_PANELS], []
-    if len(shown) < len(found):
-        remarks.append(f"{len(shown)} of {len(found)} configurations, the largest groups")
+    shown, remarks = found, []
+    if len(found) > MOST_PANELS:
+        lowest = sorted(found, key=_efficiency)[:MOST_PANELS]
+        shown = [explanation for explanation in found if explanation in lowest]
+        remarks.append(
+            f"of {len(found)} configurations the {MOST_PANELS} with the lowest efficiency"
+        )
+    shown.sort(key=lambda explanation: -explanation.row.group_size)
     rows = _rows(shown)
     widest = max(_furthest(explanation) for explanation in shown)
     if widest > WIDEST:

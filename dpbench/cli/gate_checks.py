@@ -1,0 +1,99 @@
+"""What `dpbench check` refuses before it measures anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from dpbench.analysis.matching import NotComparable, Side, match
+from dpbench.analysis.metrics import METRICS
+from dpbench.cli.measuring import here
+from dpbench.cli.values import comma_list, known_name
+from dpbench.errors import UsageError
+from dpbench.launch.machine import Machine
+from dpbench.records import Status, TrialRecord
+from dpbench.specs import IMPLEMENTATIONS, SweepSpec
+from dpbench.sweep import plan
+
+
+def candidates(implementations: str, against: str, notes: list[str]) -> tuple[str, ...]:
+    """The names in --implementations; raises UsageError if --against is one of them."""
+    known_name("--against", against, IMPLEMENTATIONS)
+    names = comma_list(
+        "--implementations",
+        implementations,
+        lambda option, token: known_name(option, token, IMPLEMENTATIONS),
+        notes,
+    )
+    if against in names:
+        raise UsageError(
+            f"--against {against} is among --implementations {implementations}; it would be "
+            "compared with itself"
+        )
+    return names
+
+
+def unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
+    """What is planned, as records without numbers: they tell what can be compared with what."""
+    return tuple(
+        TrialRecord(
+            trial=trial,
+            environment_id="",
+            started_utc="",
+            duration_seconds=0.0,
+            status=Status.SKIPPED,
+        )
+        for trial in plan(spec, 1)
+    )
+
+
+def check_pairs(sides: Iterable[tuple[Side, Side]], spec: SweepSpec) -> None:
+    """Raises UsageError for a candidate with nothing to be compared with, or with several things.
+
+    All of them are of the sweep `spec`, so they can differ in group sizes and backends only.
+    """
+    for before, now in sides:
+        try:
+            match(before, now)
+        except NotComparable:
+            raise UsageError(_no_common_size(before, now, spec)) from None
+        except UsageError:
+            raise UsageError(
+                f"--backends {_listed(spec.backends)}: only one of {now.label} and {before.label} "
+                "has a choice of backend, so there are several to compare with one; give one "
+                "backend"
+            ) from None
+
+
+def _no_common_size(before: Side, now: Side, spec: SweepSpec) -> str:
+    first, second = (
+        sorted({record.trial.group_size for record in side.selected()}) for side in (before, now)
+    )
+    return (
+        f"--group-sizes {_listed(spec.group_sizes)}: {now.label} runs at {_listed(second)}, but "
+        f"{before.label} at {_listed(first)}; add {min(*first, *second)}"
+    )
+
+
+def check_environment(before: Side, machine: Machine, *, synthetic: bool) -> None:
+    """Raises NotComparable for results of another environment than this one."""
+    now = here(machine, synthetic=synthetic)
+    different = [d for there in before.environments.values() for d in now.differences_from(there)]
+    if different:
+        raise NotComparable(
+            f"{before.label} comes from another environment than this one: "
+            f"{'; '.join(dict.fromkeys(different))}. --force compares nevertheless, --against "
+            "measures a baseline here"
+        )
+
+
+def check_baselines_of_efficiency(metrics: Collection[str], spec: SweepSpec) -> None:
+    relative = [metric for metric in metrics if METRICS[metric].relative]
+    if relative and (1 not in spec.group_sizes or max(spec.group_sizes) == 1):
+        raise UsageError(
+            f"--metric {relative[0]} needs group size 1 and a larger one, but --group-sizes are "
+            f"{_listed(spec.group_sizes)}; measure both"
+        )
+
+
+def _listed(values: Sequence[object]) -> str:
+    return ",".join(map(str, values))

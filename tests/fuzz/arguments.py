@@ -1,0 +1,108 @@
+"""Command lines that nobody would type: every option of every command, with hostile values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from hypothesis import strategies as st
+
+from dpbench.analysis.metrics import METRICS
+from dpbench.cli.app import app
+from dpbench.report.columns import COLUMNS
+from dpbench.report.formats import FORMATS
+from dpbench.specs import IMPLEMENTATIONS
+
+NUMBERS = (
+    *("0", "1", "2", "3", "-1", "-0", "+1", "1.5", "1e3", "1_0", "٣", "0x10", "nan", "inf", "-inf"),
+    *("1e309", "1e-400", "9" * 30, "9" * 5000, "1,2", "2,1", "1,", ",", "1,,2", " 1 ", "1\n"),
+)
+SHARES = ("3%", "1%", "0.5%", "99%", "50 %", "0%", "100%", "-1%", "nan%", "1e-300%", "1e309%", "%", "3 %", "3%%", "0.03")
+TIMES = ("0.01", "0.02s", "0.0005m", "1e-9s", "0s", "-1m", "nans", "infh", "1e308h", "m", "0.0001m")
+NAMES = ("single", "gloo", "shm", "nccl", "cpu", "auto", "weak", "strong", "adamw", "digits", "seed")
+WORDS = ("", " ", "-", "--", "---", "'\"`$()", "\x1b[31m", "\r\n", "\t", "ß∞", "\ud800", "[bold]", "{}")
+FOLDERS = ("good", "other", "damaged", "empty", "absent", "file", "published.csv", ".", "a/b/c")
+SIDES = ("good:implementation=ddp", "good:backend=shm", "good:x=y", "good:", ":", "good:commit=")
+LONG = ("x" * 300, "x" * 5000, "empty/" + "x" * 300, "file/below", "\x01", "a\nb", "~")
+ARCHITECTURES = ("mnist_cnn", "mnist_cnn", "mlp", "json:loads", "nowhere:a", ":", "a:", ":b", "..:x", "json.:x", "json")
+COLUMN_LISTS = (",".join(COLUMNS), "loss_at_equal_samples", "mfu,mfu", "speedup,")
+METRIC_LISTS = (",".join(METRICS), "efficiency=1%", "efficiency,efficiency", "efficiency=", "=")
+LISTED = (*FORMATS, *IMPLEMENTATIONS)
+
+VALUES = st.one_of(
+    *map(
+        st.sampled_from,
+        (NUMBERS, SHARES, TIMES, NAMES, WORDS, FOLDERS, SIDES, LONG, COLUMN_LISTS, METRIC_LISTS,
+         LISTED),
+    ),
+    st.text(max_size=8).map(lambda text: text.replace("/", "").replace("\0", "").replace("..", "")),
+)
+"""Nothing among them is a path that leads out of the folder, and no number is so large that it
+is right but takes hours."""
+
+COMMAND = typer.main.get_command(app)
+COMMANDS: dict[str, Any] = COMMAND.commands  # type: ignore[attr-defined]
+FIRST = {
+    "sweep": ["--synthetic-launcher", "--batch-sizes", "8"],
+    "report": ["--no-charts"],
+    "explain": ["--no-charts"],
+    "check": ["--synthetic-launcher"],
+    "calibrate": ["--synthetic-launcher"],
+    "doctor": ["--nonsense"],
+}
+"""What keeps a command from starting processes, drawing charts or taking long."""
+LEFT_OUT = {"--charts"}
+LIKELY = {
+    "--backends": ("gloo", "shm", "gloo,shm", "cpu"),
+    "--sync-backend": ("gloo", "shm", "gloo,shm", "cpu"),
+    "--scaling": ("weak", "strong"),
+    "--optimizer": ("sgd", "adamw"),
+    "--data": ("digits", "mnist", "synthetic"),
+    "--steps": ("auto", "1", "2", "4", "30"),
+    "--repetitions": ("1", "2", "4", "5"),
+    "--data-dir": ("empty", "absent", "file"),
+    "--implementation": ("ddp,single", "ddp"),
+    "--arch": ARCHITECTURES,
+    "--budget": TIMES,
+    "--precision": SHARES,
+    "--tolerance": SHARES,
+    "--within": SHARES,
+    "--time-limit": TIMES,
+    "--format": FORMATS,
+    "--columns": COLUMN_LISTS,
+    "--metric": METRIC_LISTS,
+    "--baseline": (*FOLDERS, *SIDES),
+    "--against": tuple(IMPLEMENTATIONS),
+    "--implementations": ("ddp,single", "dp", "ddp,torch-ddp", "local-sgd", "ddp,local-sgd", "independent"),
+    "--results-dir": FOLDERS,
+    "--output": FOLDERS,
+    "--junit": FOLDERS,
+    "--name": ("good", "new", "a\nb", ".", ".."),
+}
+"""Values that get past the first checks."""
+
+
+def command_lines(name: str) -> st.SearchStrategy[list[str]]:
+    options = [p for p in COMMANDS[name].params if p.param_type_name == "option"]
+    arguments = [p for p in COMMANDS[name].params if p.param_type_name == "argument"]
+    given = [_given(option) for option in options if not LEFT_OUT & set(option.opts)]
+    places = st.tuples(*(_folder() for _ in arguments)).map(list)
+    rest = st.lists(st.one_of(given), max_size=5).map(lambda groups: sum(groups, []))
+    stray = st.one_of(st.just([]), st.just([]), st.just([]), VALUES.map(lambda value: [value]))
+    return st.tuples(places, rest, stray).map(
+        lambda parts: [name, *FIRST.get(name, []), *sum(parts, [])]
+    )
+
+
+def _folder() -> st.SearchStrategy[str]:
+    good = st.sampled_from(("good", "other", "damaged", "good:implementation=ddp"))
+    return st.one_of(good, good, st.sampled_from((*FOLDERS, *SIDES)), VALUES)
+
+
+def _given(option: Any) -> st.SearchStrategy[list[str]]:
+    names = st.sampled_from([*option.opts, *option.secondary_opts])
+    if option.is_flag:
+        return names.map(lambda name: [name])
+    likely = st.sampled_from(LIKELY.get(option.opts[0], ("1", "2", "4", "1,2")))
+    values = st.one_of(likely, likely, likely, VALUES)
+    return st.tuples(names, values).map(list)
