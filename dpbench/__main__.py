@@ -12,8 +12,10 @@ import sys
 def main() -> int:
     _open_missing_streams()
     from dpbench.cli.interrupts import end_at_once
+    from dpbench.cli.streams import forgive_readers_that_leave
 
     end_at_once()
+    forgive_readers_that_leave()
     from dpbench.cli.app import run
 
     return run(sys.argv[1:])

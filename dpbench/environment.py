@@ -19,6 +19,8 @@ from dpbench.codec import content_hash
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
 ELASTIC, SYNTHETIC = "elastic", "synthetic"
 COMPARABLE_ANYWAY = ("git_commit", "hostname", "affinity")
+PAIRS = ("versions", "variables")
+"""Fields that hold (name, value) pairs."""
 RECORDED_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -77,13 +79,28 @@ class Environment:
         return f"{content_hash(essence)}-{content_hash(self, length=4)}"
 
     def differences_from(self, other: Environment) -> list[str]:
-        """Lists what forbids a comparison: "cpu: A -> B". The git commit does not."""
-        return [
-            f"{field.name}: {getattr(other, field.name)!r} -> {getattr(self, field.name)!r}"
-            for field in fields(self)
-            if field.name not in COMPARABLE_ANYWAY
-            and getattr(self, field.name) != getattr(other, field.name)
-        ]
+        """Lists what forbids a comparison: "cpu: A -> B". The git commit does not.
+
+        Of versions and variables only those that differ: "versions: torch 2.6.0 -> 2.13.0".
+        """
+        differences = []
+        for field in fields(self):
+            ours, theirs = getattr(self, field.name), getattr(other, field.name)
+            if field.name in COMPARABLE_ANYWAY or ours == theirs:
+                continue
+            if field.name in PAIRS:
+                differences += _different_pairs(field.name, dict(theirs), dict(ours))
+            else:
+                differences.append(f"{field.name}: {theirs!r} -> {ours!r}")
+        return differences
+
+
+def _different_pairs(field: str, before: dict[str, str], after: dict[str, str]) -> list[str]:
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return [
+        f"{field}: {name} {before.get(name, 'not there')} -> {after.get(name, 'not there')}"
+        for name in names
+    ]
 
 
 def comparable(environment_id: str) -> str:

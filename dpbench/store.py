@@ -12,10 +12,11 @@ from __future__ import annotations
 import fcntl
 import gc
 import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -23,7 +24,7 @@ from dpbench import units
 from dpbench.codec import decode, encode
 from dpbench.environment import Environment
 from dpbench.errors import NewerSchema, StoreError, UsageError
-from dpbench.records import SCHEMA_VERSION, Phases, RankMeasurement, TrialRecord, Window
+from dpbench.records import SCHEMA_VERSION, Phases, RankMeasurement, TrialRecord
 from dpbench.specs import IMPLEMENTATIONS, SweepSpec
 
 SWEEP_FILE = "sweep.json"
@@ -134,7 +135,7 @@ def load(folder: Path) -> StoredSweep:
         records, warnings = _read_trials(folder / TRIALS_FILE)
     return StoredSweep(
         folder=folder,
-        spec=_decode(folder / SWEEP_FILE, SweepSpec, header["sweep"]),
+        spec=_read_spec(folder / SWEEP_FILE, header["sweep"]),
         command=_decode(folder / SWEEP_FILE, tuple[str, ...], header["command"]),
         environments={
             path.stem: _decode(path, Environment, _parse(path, path.read_bytes()))
@@ -147,12 +148,19 @@ def load(folder: Path) -> StoredSweep:
 
 def check_name(name: str) -> None:
     """Raises UsageError unless `name` is a plain folder name."""
-    if not name or name in (".", "..") or "/" in name or "\0" in name:
-        raise UsageError(f"--name {name!r}: expected a plain folder name, without '/'")
+    if not name or name in (".", "..") or {*name} & {"/", ":", "\0"}:
+        raise UsageError(f"--name {name!r}: expected a plain folder name, without '/' or ':'")
     if name.startswith("-"):
         raise UsageError(f"--name {name}: that is an option; expected the name of a folder")
     if len(name.encode()) > LONGEST_NAME:
         raise UsageError(f"--name {name[:40]!r}…: expected at most {LONGEST_NAME} bytes")
+
+
+def _read_spec(path: Path, content: Any) -> SweepSpec:
+    spec = _decode(path, SweepSpec, content)
+    if impossible := next(_impossible_spec(spec), None):
+        raise StoreError(f"{path}: {impossible}; the file was changed by hand")
+    return spec
 
 
 def _read_trials(path: Path) -> tuple[tuple[TrialRecord, ...], tuple[str, ...]]:
@@ -202,36 +210,72 @@ def _read_trial(path: Path, number: int, line: bytes) -> TrialRecord:
     return record
 
 
+def _impossible_spec(spec: SweepSpec) -> Iterator[str]:
+    """What no sweep can have been started with."""
+    for name in spec.implementations:
+        if name not in IMPLEMENTATIONS:
+            yield f"no implementation is called {name!r}"
+    if not all(1 <= size <= len(spec.devices) for size in spec.group_sizes):
+        yield f"group sizes {spec.group_sizes} on {units.counted(len(spec.devices), 'device')}"
+    for name in ("time_limit_seconds", "precision", "budget_seconds", "target_loss"):
+        value = getattr(spec, name)
+        if value is not None and not 0 < value < math.inf:
+            yield f"{name} is {value}; expected a number above 0"
+
+
 def _impossible(record: TrialRecord) -> Iterator[str]:
-    """What no trial can have come out with, so that nothing above must reckon with it."""
+    """What no trial can have come out with, so that nothing that reads it must reckon with it."""
     trial = record.trial
     if trial.implementation not in IMPLEMENTATIONS:
         yield f"no implementation is called {trial.implementation!r}"
     if not trial.group_size == len(trial.devices) > 0:
         yield f"group size {trial.group_size} on {units.counted(len(trial.devices), 'device')}"
-    counts = ("batch_size", "timed_steps", "accumulation_steps", "sync_every")
-    for name in (name for name in counts if getattr(trial, name) < 1):
-        yield f"{name} is {getattr(trial, name)}; expected at least 1"
+    for name in ("batch_size", "timed_steps", "accumulation_steps", "sync_every"):
+        if getattr(trial, name) < 1:
+            yield f"{name} is {getattr(trial, name)}; expected at least 1"
+    if not 0 <= record.duration_seconds <= LONGEST_SECONDS:
+        yield f"duration_seconds is {record.duration_seconds}"
     for rank in record.ranks:
         for name, seconds in _seconds(rank):
             if seconds and not (min(seconds) >= 0 and sum(seconds) <= LONGEST_SECONDS):
                 yield f"rank {rank.rank} has impossible seconds in {name}"
+        for phases in (rank.phases, rank.phases_without_sync):
+            if phases is not None and not _are_whole(_columns(phases)):
+                yield f"rank {rank.rank} has phases of no step, of no time, or of unequal steps"
+    norms = [rank.gradient_norms for rank in record.ranks if rank.gradient_norms is not None]
+    if not _one_length(c for n in norms for c in (n.local_squared, n.global_squared)):
+        yield "gradient norms of batches that lack others"
+    if any(not 1 <= n.local_samples <= n.global_samples for n in norms):
+        yield "gradient norms of impossible numbers of samples"
 
 
 def _seconds(rank: RankMeasurement) -> Iterator[tuple[str, tuple[float, ...]]]:
     """All times of a rank by where they stand in its measurement."""
-    for name in ("timed", "without_sync"):
-        window: Window | None = getattr(rank, name)
+    yield "setup_seconds", (rank.setup_seconds,)
+    for name, window in (("timed", rank.timed), ("without_sync", rank.without_sync)):
         if window is not None:
             yield f"{name}.seconds", (window.seconds,)
             yield f"{name}.step_seconds", window.step_seconds
-    for name in ("phases", "phases_without_sync"):
-        phases: Phases | None = getattr(rank, name)
+    for name, phases in (
+        ("phases", rank.phases),
+        ("phases_without_sync", rank.phases_without_sync),
+    ):
         if phases is not None:
-            yield f"{name}.data_seconds", phases.data_seconds
-            yield f"{name}.forward_seconds", phases.forward_seconds
-            yield f"{name}.backward_seconds", phases.backward_seconds
-            yield f"{name}.optimizer_seconds", phases.optimizer_seconds
+            for column, seconds in _columns(phases).items():
+                yield f"{name}.{column}", seconds
+
+
+def _columns(phases: Phases) -> dict[str, tuple[float, ...]]:
+    return {field.name: getattr(phases, field.name) for field in fields(phases)}
+
+
+def _are_whole(columns: dict[str, tuple[float, ...]]) -> bool:
+    return _one_length(columns.values()) and sum(map(sum, columns.values())) > 0
+
+
+def _one_length(columns: Iterable[tuple[float, ...]]) -> bool:
+    lengths = {len(column) for column in columns}
+    return len(lengths) <= 1 and 0 not in lengths
 
 
 def _decode(where: Path | str, kind: type[T], value: Any) -> T:

@@ -56,6 +56,7 @@ CHANGES: dict[str, object] = {
     "gpu_driver": "550.54.15",
 }
 COMPARABLE_ANYWAY = ["git_commit", "hostname", "affinity"]
+PAIRS = ["versions", "variables"]
 
 
 @linux
@@ -124,12 +125,25 @@ def test_every_field_changes_the_id(name: str) -> None:
     assert replace(HERE, **{name: CHANGES[name]}).environment_id != HERE.environment_id
 
 
-@pytest.mark.parametrize("name", sorted(set(CHANGES) - set(COMPARABLE_ANYWAY)))
+@pytest.mark.parametrize("name", sorted(set(CHANGES) - {*COMPARABLE_ANYWAY, *PAIRS}))
 def test_a_field_that_forbids_a_comparison_is_named_with_both_values(name: str) -> None:
     other = replace(HERE, **{name: CHANGES[name]})
     old, new = getattr(HERE, name), CHANGES[name]
     assert other.differences_from(HERE) == [f"{name}: {old!r} -> {new!r}"]
     assert HERE.differences_from(other) == [f"{name}: {new!r} -> {old!r}"]
+
+
+def test_of_versions_and_variables_only_those_that_differ_are_named() -> None:
+    before = replace(HERE, versions=(("torch", "2.6.0"), ("numpy", "2.0")), variables=())
+    after = replace(
+        HERE,
+        versions=(("torch", "2.13.0"), ("numpy", "2.0")),
+        variables=(("OMP_NUM_THREADS", "4"),),
+    )
+    assert after.differences_from(before) == [
+        "versions: torch 2.6.0 -> 2.13.0",
+        "variables: OMP_NUM_THREADS not there -> 4",
+    ]
 
 
 @pytest.mark.parametrize("name", COMPARABLE_ANYWAY)

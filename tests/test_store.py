@@ -154,7 +154,7 @@ def test_a_name_that_is_an_option_is_refused() -> None:
         store.check_name("--quiet")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b"])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a:b=c", "a\0b"])
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="expected a plain folder name"):
         store.check_name(name)

@@ -34,3 +34,20 @@ def test_a_size_gets_the_binary_unit_that_fits(value: float, text: str) -> None:
 
 def test_a_count_agrees_with_its_noun() -> None:
     assert (units.counted(1, "trial"), units.counted(1200, "trial")) == ("1 trial", "1,200 trials")
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "text"),
+    [
+        (0.00613, 2, "0.61 %"),
+        (0.125, 2, "12 %"),
+        (0.125, 3, "12.5 %"),
+        (0.994, 2, "99 %"),
+        (0.996, 2, "100 %"),
+        (1.0, 3, "100 %"),
+        (12.34, 2, "1,234 %"),
+        (-0.02, 2, "-2 %"),
+    ],
+)
+def test_a_share_is_written_in_percent(share: float, digits: int, text: str) -> None:
+    assert units.percent(share, digits) == text

@@ -16,7 +16,7 @@ from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.outcome import outcome
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.verdict import ALPHA, RowVerdict, Verdict, judge
-from dpbench.records import Status, TrialRecord
+from dpbench.records import Status
 from dpbench.specs import TrialSpec
 
 MOST_REPETITIONS = 50
@@ -79,12 +79,17 @@ def assess(
         verdict=verdict,
         matched=matched,
         notes=(
-            *different,
+            *dict.fromkeys(different),
+            *dict.fromkeys(_forced(both) for both in matched if both.put_aside),
             *_left_alone(matched),
             *_beyond_reach(verdict.rows),
         ),
-        failures=_failures([r for both in matched for r in both.candidate.selected()]),
+        failures=_failures(matched),
     )
+
+
+def _forced(matched: Matched) -> str:
+    return f"forced: compared although they differ in {', '.join(matched.put_aside)}"
 
 
 def _left_alone(matched: Sequence[Matched]) -> list[str]:
@@ -102,11 +107,18 @@ def _left_alone(matched: Sequence[Matched]) -> list[str]:
     ]
 
 
-def _failures(records: Sequence[TrialRecord]) -> tuple[tuple[str, str], ...]:
-    ends = ((spec.label, outcome(group)) for spec, group in by_configuration(records).items())
+def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str], ...]:
+    """Of candidates, then of baselines; a baseline of several candidates counts once."""
+    candidates = [(both.candidate, "") for both in matched]
+    baselines = [(both.baseline, " (baseline)") for both in matched]
+    found = {
+        f"{spec.label}{role}": outcome(group)
+        for side, role in (*candidates, *baselines)
+        for spec, group in by_configuration(side.selected()).items()
+    }
     return tuple(
         (label, f"{end.status.words}: {end.reason}")
-        for label, end in ends
+        for label, end in found.items()
         if end.status not in (Status.COMPLETED, Status.SKIPPED)
     )
 

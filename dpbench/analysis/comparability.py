@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from dpbench.analysis.matching import Matched, NotComparable
-from dpbench.environment import SYNTHETIC, comparable
-from dpbench.records import TrialRecord
+from dpbench.environment import SYNTHETIC, Environment, comparable
 
 
 def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, ...]:
@@ -14,7 +11,7 @@ def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, .
 
     Raises NotComparable if they differ in a way that forbids a comparison, unless `force`.
     """
-    notes = (*_synthetic(matched), *_mixed(matched))
+    notes = (*_synthetic(matched), *_changed(matched), *_mixed(matched))
     differences = environment_differences(matched)
     if not differences:
         return notes
@@ -32,7 +29,7 @@ def environment_differences(matched: Matched) -> tuple[str, ...]:
 
     The commit and the host may differ. An environment that is not stored may be any.
     """
-    first, second = _sides(matched)
+    first, second = _identifiers(matched)
     if not first or not second or first.keys() == second.keys():
         return ()
     return tuple(
@@ -47,18 +44,28 @@ def environment_differences(matched: Matched) -> tuple[str, ...]:
 
 
 def _synthetic(matched: Matched) -> list[str]:
-    environments = (
-        *matched.baseline.environments.values(),
-        *matched.candidate.environments.values(),
-    )
-    if any(environment.launcher == SYNTHETIC for environment in environments):
+    if any(there.launcher == SYNTHETIC for side in _environments(matched) for there in side):
         return ["synthetic numbers from a cost model: nothing was run"]
     return []
 
 
+def _changed(matched: Matched) -> list[str]:
+    """What may differ: another commit is what most comparisons are made for."""
+    before, after = _environments(matched)
+    notes = []
+    for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
+        first, second = (
+            dict.fromkeys(getattr(environment, name) or "not known" for environment in side)
+            for side in (before, after)
+        )
+        if first and second and first.keys() != second.keys():
+            notes.append(f"{words} differ: {', '.join(first)} -> {', '.join(second)}")
+    return notes
+
+
 def _mixed(matched: Matched) -> list[str]:
     """Of sides that are alike in being mixtures, which may be mixed in other proportions."""
-    first, second = _sides(matched)
+    first, second = _identifiers(matched)
     if len(first) < 2 or first.keys() != second.keys():
         return []
     return [
@@ -66,16 +73,31 @@ def _mixed(matched: Matched) -> list[str]:
     ]
 
 
-def _sides(matched: Matched) -> tuple[dict[str, str], dict[str, str]]:
-    return (
-        _environments(record for pair in matched.pairs for record in pair.baseline.values()),
-        _environments(record for pair in matched.pairs for record in pair.candidate.values()),
+def _environments(matched: Matched) -> tuple[list[Environment], list[Environment]]:
+    """Those of the pairs that are stored, of either side."""
+    first, second = (
+        [side.environments[i] for i in identifiers.values() if i in side.environments]
+        for side, identifiers in zip(
+            (matched.baseline, matched.candidate), _identifiers(matched), strict=True
+        )
     )
+    return first, second
 
 
-def _environments(records: Iterable[TrialRecord]) -> dict[str, str]:
+def _identifiers(matched: Matched) -> tuple[dict[str, str], dict[str, str]]:
     """The comparable part of every environment's id, with one whole id that has it."""
-    return {comparable(record.environment_id): record.environment_id for record in records}
+    first, second = (
+        {
+            comparable(record.environment_id): record.environment_id
+            for records in side
+            for record in records.values()
+        }
+        for side in (
+            [pair.baseline for pair in matched.pairs],
+            [pair.candidate for pair in matched.pairs],
+        )
+    )
+    return first, second
 
 
 def _differences(matched: Matched, baseline_id: str, candidate_id: str) -> list[str]:

@@ -221,12 +221,13 @@ def _described(
 
 def _pair(baseline: Mapping[int, TrialRecord], candidate: Mapping[int, TrialRecord]) -> Pair:
     first, second = next(iter(baseline.values())), next(iter(candidate.values()))
+    measured = [r for r in (*candidate.values(), *baseline.values()) if r.ranks]
     return Pair(
         label=_common_label(first.trial, second.trial),
         candidate_configuration=second.trial.label,
         baseline=_usable(baseline),
         candidate=_usable(candidate),
-        item=second.item,
+        item=(measured[0] if measured else second).item,
     )
 
 

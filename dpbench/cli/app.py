@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -75,11 +74,7 @@ def run(arguments: Sequence[str]) -> int:
             return _say(f"cannot write the output: {error.strerror}", 1)
         if error.filename is not None:
             return _say(f"cannot use {error.filename}: {error.strerror}", 2)
-        if not isinstance(error, BrokenPipeError):
-            raise
-        # The reader (head, less) left; the interpreter must not flush into the pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except Exception as error:
         if isinstance(error, typer.Abort):
             return _say("interrupted", 130)
@@ -89,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str]) -> Any:
-    """Not by `main`, which ends the process with status 1 when the reader of stdout has left."""
+    """Not by typer's `main`, which prints errors in its own way and ends the process."""
     command = typer.main.get_command(app)
     try:
         with command.make_context("dpbench", list(arguments) or ["--help"]) as context:
@@ -107,7 +102,7 @@ def _usage_message(error: Any) -> str:
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "dpbench"
-    return f"{message.rstrip('.')}. See {command} --help."
+    return f"{message}{'' if message.endswith(('.', '?')) else '.'} See {command} --help."
 
 
 def _say(message: str, status: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +13,6 @@ from dpbench.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from dpbench.analysis.matching import Side
-
-_SELECTION = re.compile(r"(?P<folder>.*?):(?P<where>\w*(=.*)?)", re.DOTALL)
-
 
 Baseline = Annotated[
     str,
@@ -137,18 +133,27 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
 
     Raises UsageError if that is not written as key=value[,key=value].
     """
-    found = _SELECTION.fullmatch(text)
-    if found is None or Path(text).is_dir():
+    cut = _cut(text)
+    if cut is None:
         return Path(text), {}
     where: dict[str, str] = {}
-    for part in found["where"].split(","):
+    for part in text[cut + 1 :].split(","):
         key, equals, value = part.partition("=")
         if not (key and equals and value):
             raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
         if key in where:
             raise UsageError(f"{text}: {key} is given twice; give it one value")
         where[key] = value
-    return Path(found["folder"]), where
+    return Path(text[:cut]), where
+
+
+def _cut(text: str) -> int | None:
+    """Where the folder ends: at the last colon after one that exists, else before the first key."""
+    colons = [place for place, sign in enumerate(text) if sign == ":"]
+    if not colons or Path(text).is_dir():
+        return None
+    selects = colons[:1] if "=" in text[colons[0] :] else []
+    return ([place for place in colons if Path(text[:place]).is_dir()] or selects or [None])[-1]
 
 
 def _compared(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpbench.cli.values import duration_seconds, percentage, positive_int
+from dpbench.cli.values import duration_seconds, integer, percentage, positive_int
 from dpbench.errors import UsageError
 
 AUTO = "auto"
@@ -67,6 +67,19 @@ def _steps(token: str) -> int:
         return positive_int("--steps", token)
     except UsageError as error:
         raise UsageError(f"{error}, or {AUTO}") from None
+
+
+def noise_steps(token: str) -> int:
+    """Global batches to estimate the gradient noise scale from; raises UsageError."""
+    from dpbench.analysis.noise_scale import FEWEST_BATCHES
+
+    count = integer("--noise-scale", token, least=0)
+    if 0 < count < FEWEST_BATCHES:
+        raise UsageError(
+            f"--noise-scale {count}: an estimate takes at least {FEWEST_BATCHES} global batches, "
+            "better 50; or 0 for none"
+        )
+    return count
 
 
 def _repetitions(token: str | None, default: int) -> int:

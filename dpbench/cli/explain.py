@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -146,11 +147,10 @@ def _nothing(
         return f"{folder}: {what}; there are {_axes(explained)}"
     if not rows:
         return f"{folder}: no trial has ended yet; dpbench sweep --resume goes on with it"
-    first = rows[0]
-    why = f": {first.reason}" if first.reason else ""
+    ends = (f"{r.label} {r.status.words}: {r.reason}" for r in rows if r.reason)
     return (
-        f"{folder}: nothing to explain, because no row has a speed to compare with `single` "
-        f"({first.label} {first.status.words}{why}); run the sweep again with --resume"
+        f"{folder}: nothing to explain, because no row has a speed to compare with `single`"
+        f"{''.join(f' ({end})' for end in islice(ends, 1))}"
     )
 
 

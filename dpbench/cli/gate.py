@@ -16,9 +16,11 @@ from dpbench.analysis.verdict import ALPHA, ALPHA_OF_A_LOOK, Outcome
 from dpbench.cli.compare import load_sides, split_selection
 from dpbench.cli.gate_checks import (
     candidates,
+    check_baseline,
     check_baselines_of_efficiency,
     check_environment,
     check_pairs,
+    check_usable,
     unmeasured,
 )
 from dpbench.cli.gate_sweep import Target, parse_sweep
@@ -75,6 +77,7 @@ def check_again(gate: Gate, baseline: str, target: Target) -> int:
     spec = store.load(source).spec
     (before,) = load_sides(baseline)
     machine = machine_for(synthetic=target.synthetic)
+    check_baseline(before)
     if not gate.force:
         check_environment(before, machine, synthetic=target.synthetic)
     folder = target.folder("check")
@@ -100,7 +103,10 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Tar
         say(note)
     folder = target.folder("check")
     sides = _side_by_side(folder, names, against)
-    check_pairs(sides(unmeasured(spec), {}), spec)
+    pairs = sides(unmeasured(spec), {})
+    check_pairs(pairs, spec)
+    if not target.synthetic:
+        check_usable(pairs, machine)
     return _measure_and_judge(gate, spec, machine, target, folder, sides)
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from dpbench import units
 from dpbench.analysis.matching import NotComparable, Side, match
 from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.summary import usable_repetitions
 from dpbench.cli.measuring import here
+from dpbench.cli.thresholds import FEWEST_REPETITIONS
 from dpbench.cli.values import comma_list, known_name
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
@@ -72,6 +76,29 @@ def _no_common_size(before: Side, now: Side, spec: SweepSpec) -> str:
         f"--group-sizes {_listed(spec.group_sizes)}: {now.label} runs at {_listed(second)}, but "
         f"{before.label} at {_listed(first)}; add {min(*first, *second)}"
     )
+
+
+def check_usable(sides: Iterable[tuple[Side, Side]], machine: Machine) -> None:
+    """Raises NotComparable if each pair has a side of which this machine can run nothing."""
+    reasons = [_unusable(before, machine) or _unusable(now, machine) for before, now in sides]
+    if all(reasons):
+        raise NotComparable(f"nothing could be compared: {reasons[0]}")
+
+
+def _unusable(side: Side, machine: Machine) -> str | None:
+    reasons = [machine.unusable_reason(record.trial) for record in side.selected()]
+    return f"{side.label}: {reasons[0]}" if all(reasons) else None
+
+
+def check_baseline(before: Side) -> None:
+    """Raises UsageError for results with less than a spread in every configuration."""
+    groups = by_configuration(before.selected()).values()
+    most = max(len(usable_repetitions(group)) for group in groups)
+    if most < FEWEST_REPETITIONS:
+        raise UsageError(
+            f"{before.label} has at most {units.counted(most, 'completed repetition')} of a "
+            f"configuration, but a spread takes {FEWEST_REPETITIONS}, better 5; measure it again"
+        )
 
 
 def check_environment(before: Side, machine: Machine, *, synthetic: bool) -> None:

@@ -20,7 +20,8 @@ class UntilSettled:
 
     Whether a configuration is settled is only looked at when its repetitions have grown by half,
     since the interval that stops at the first lucky look is too short (see `next_repetitions`);
-    and no more often than `most_looks`.
+    and no more often than `most_looks`. What comes next depends on the records alone, so that a
+    sweep that was interrupted goes on, pass by pass, as if it had not been.
     """
 
     def __init__(
@@ -31,80 +32,78 @@ class UntilSettled:
         budget_seconds: float,
         say: Callable[[str], None],
         most_looks: int | None = None,
+        spent_seconds: float = 0.0,
     ) -> None:
+        """`spent_seconds` is what earlier runs of the sweep took of the budget."""
         self._spec = spec
         self._unsettled = unsettled
         self._budget_seconds = budget_seconds
-        self._most_looks = most_looks
         self._say = say
-        self._looks = 0
-        self._started = monotonic()
-        self._goals: dict[TrialSpec, int] = {}
+        self._most_looks = most_looks
+        self._started = monotonic() - spent_seconds
+        self._looks: dict[int, frozenset[TrialSpec]] = {}
+        self._announced = 0
 
     def __call__(self, records: Sequence[TrialRecord]) -> Sequence[TrialSpec]:
         if waiting := missing(plan(self._spec), records):
             return waiting
-        waiting, plans = self._towards_goals(records), ""
-        if not waiting and (unsettled := self._look(records)):
-            plans = self._set_goals(unsettled, records)
-            waiting = self._towards_goals(records)
-        if not self._affordable(waiting, records):
-            return ()
-        if plans:
-            self._say(plans)
-        return waiting
+        size, looks = self._spec.repetitions, 1
+        unsettled = self._look(size, records)
+        while unsettled and looks != self._most_looks:
+            goal = next_repetitions(size)
+            if waiting := self._next_pass(unsettled, range(size, goal), records):
+                return self._started_if_affordable(waiting, unsettled, goal, records)
+            size, looks = goal, looks + 1
+            unsettled &= self._look(size, records)
+        if unsettled:
+            self._say(
+                f"{self._counted(unsettled, records)} not settled after {looks} looks, and every "
+                "further one would be a chance to err"
+            )
+        return ()
 
-    def _look(self, records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
-        """What wants more repetitions; nothing after the last look."""
-        self._looks += 1
-        unsettled = self._unsettled(records)
-        if not unsettled or self._looks != self._most_looks:
-            return unsettled
-        self._say(
-            f"{units.counted(len(unsettled), 'row')} of {len(_repetitions(records))} not settled "
-            f"after {self._looks} looks, and every further one would be a chance to err"
-        )
-        return frozenset()
+    def _look(self, size: int, records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
+        """What wants more than `size` repetitions, judged by these alone."""
+        if size not in self._looks:
+            self._looks[size] = self._unsettled([r for r in records if r.trial.repetition < size])
+        return self._looks[size]
 
-    def _set_goals(self, unsettled: frozenset[TrialSpec], records: Sequence[TrialRecord]) -> str:
-        """Returns what there is to say of them."""
-        done = _repetitions(records)
-        self._goals = {spec: next_repetitions(done[spec]) for spec in unsettled}
-        most = max(self._goals.values())
-        return (
-            f"{units.counted(len(unsettled), 'row')} of {len(done)} not settled yet: up to "
-            f"{units.counted(most, 'repetition')}; {units.seconds(self._spent())} of "
-            f"{units.seconds(self._budget_seconds)} spent"
-        )
-
-    def _towards_goals(self, records: Sequence[TrialRecord]) -> list[TrialSpec]:
-        """The next pass over the configurations that have not reached their goals."""
-        if not self._goals:
-            return []
-        planned = plan(self._spec, max(self._goals.values()))
-        wanted = [t for t in planned if t.repetition < self._goals.get(t.configuration, 0)]
+    def _next_pass(
+        self, unsettled: frozenset[TrialSpec], repetitions: range, records: Sequence[TrialRecord]
+    ) -> list[TrialSpec]:
+        planned = plan(self._spec, repetitions.stop)
+        wanted = [
+            t for t in planned if t.repetition in repetitions and t.configuration in unsettled
+        ]
         waiting = missing(wanted, records)
         first = min((trial.repetition for trial in waiting), default=0)
         return [trial for trial in waiting if trial.repetition == first]
 
-    def _affordable(self, waiting: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> bool:
+    def _started_if_affordable(
+        self,
+        waiting: Sequence[TrialSpec],
+        unsettled: frozenset[TrialSpec],
+        goal: int,
+        records: Sequence[TrialRecord],
+    ) -> Sequence[TrialSpec]:
+        """The pass, or none if the budget does not hold it; says so, or what it is for."""
         lasted = {record.trial.configuration: record.duration_seconds for record in records}
-        next_pass = sum(lasted.get(trial.configuration, 0.0) for trial in waiting)
-        if not waiting or self._spent() + next_pass <= self._budget_seconds:
-            return True
-        self._say(
-            f"the budget of {units.seconds(self._budget_seconds)} does not hold another pass over "
-            f"{units.counted(len(waiting), 'row')}; it would take {units.seconds(next_pass)}"
-        )
-        return False
+        takes = sum(lasted.get(trial.configuration, 0.0) for trial in waiting)
+        spent, budget = monotonic() - self._started, units.seconds(self._budget_seconds)
+        if spent + takes > self._budget_seconds:
+            self._say(
+                f"the budget of {budget} does not hold another pass over "
+                f"{units.counted(len(waiting), 'row')}; it would take {units.seconds(takes)}"
+            )
+            return ()
+        if goal > self._announced:
+            self._announced = goal
+            self._say(
+                f"{self._counted(unsettled, records)} not settled yet: up to "
+                f"{units.counted(goal, 'repetition')}; {units.seconds(spent)} of {budget} spent"
+            )
+        return waiting
 
-    def _spent(self) -> float:
-        return monotonic() - self._started
-
-
-def _repetitions(records: Sequence[TrialRecord]) -> dict[TrialSpec, int]:
-    done: dict[TrialSpec, int] = {}
-    for record in records:
-        spec = record.trial.configuration
-        done[spec] = max(done.get(spec, 0), record.trial.repetition + 1)
-    return done
+    def _counted(self, unsettled: frozenset[TrialSpec], records: Sequence[TrialRecord]) -> str:
+        rows = {record.trial.configuration for record in records}
+        return f"{units.counted(len(unsettled), 'row')} of {len(rows)}"

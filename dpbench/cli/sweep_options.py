@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dpbench import architecture
-from dpbench.cli.effort import Effort, parse_effort
+from dpbench.cli.effort import Effort, noise_steps, parse_effort
 from dpbench.cli.values import (
     comma_list,
     duration_seconds,
@@ -29,6 +29,7 @@ from dpbench.specs import (
 
 STAGED_BACKEND = "cpu"
 """How other tools call gradients that are staged through the host."""
+MOST_REPLICAS = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,7 +240,7 @@ def _parse_settings(options: SweepOptions, notes: list[str]) -> Settings:
         ),
         target_loss=None if target is None else positive_float("--target-loss", target),
         phase_steps=integer("--phases", options.phases, least=0),
-        noise_steps=integer("--noise-scale", options.noise_scale, least=0),
+        noise_steps=noise_steps(options.noise_scale),
         trace_steps=integer("--trace", options.trace, least=0),
         accumulation_steps=positive_int("--accumulate", options.accumulate),
         sync_every=None if every is None else positive_int("--sync-every", every),
@@ -256,6 +257,11 @@ def _parse_settings(options: SweepOptions, notes: list[str]) -> Settings:
 def _devices(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
     """A device for each replica of the largest group."""
     oversubscribe = parsed.options.oversubscribe
+    if max(parsed.gpu_count or 0, *(parsed.group_sizes or (0,))) > MOST_REPLICAS:
+        raise UsageError(
+            f"{_asked(parsed)}: more replicas than one machine runs; "
+            f"expected at most {MOST_REPLICAS:,}"
+        )
     if machine.has_cuda:
         return _cuda_devices(parsed, machine, oversubscribe)
     count = parsed.gpu_count or max(parsed.group_sizes or (machine.cores,))

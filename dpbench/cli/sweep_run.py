@@ -19,7 +19,6 @@ from dpbench.cli.measuring import (
     launcher_for,
     machine_for,
     measure,
-    missing,
 )
 from dpbench.cli.messages import say, warn
 from dpbench.cli.plan import show_plan
@@ -76,7 +75,7 @@ def execute(job: Job) -> int:
         return _dry_run(job, measurement, machine)
     if earlier is not None:
         _tell_what_is_stored(spec, earlier)
-    return _report(job, measure(measurement, machine, _rounds(spec)))
+    return _report(job, measure(measurement, machine, _rounds(spec, earlier)))
 
 
 def _dry_run(job: Job, measurement: Measurement, machine: Machine) -> int:
@@ -88,7 +87,7 @@ def _dry_run(job: Job, measurement: Measurement, machine: Machine) -> int:
         return show_plan(plan(spec), spec, launcher, as_json=job.json_rows)
 
 
-def _rounds(spec: SweepSpec) -> Rounds:
+def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
     if spec.precision is None or spec.budget_seconds is None:
         return all_trials(spec)
     from dpbench.analysis.precision import too_wide
@@ -99,6 +98,7 @@ def _rounds(spec: SweepSpec) -> Rounds:
         lambda records: too_wide(records, precision),
         budget_seconds=spec.budget_seconds,
         say=say,
+        spent_seconds=sum(record.duration_seconds for record in earlier.records) if earlier else 0,
     )
 
 
@@ -130,9 +130,13 @@ def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
 
 
 def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep) -> None:
-    trials = plan(spec)
-    if stored := len(trials) - len(missing(trials, earlier.records)):
-        say(f"resuming: {stored} of {units.counted(len(trials), 'trial')} are stored")
+    stored = len({record.trial.trial_id for record in earlier.records})
+    if not stored:
+        return
+    if spec.precision is not None:  # nothing tells how many trials there will be
+        say(f"resuming with {units.counted(stored, 'stored trial')}")
+    else:
+        say(f"resuming: {stored} of {units.counted(len(plan(spec)), 'trial')} are stored")
 
 
 def _resume_command(command: Sequence[str], folder: Path) -> str:

@@ -38,6 +38,8 @@ class Thresholds:
 
     tolerances: dict[str, float]
     """Per metric, how much worse it may be: 0.03 for 3 %."""
+    own: frozenset[str]
+    """The metrics that were given together with a tolerance, as efficiency=2%."""
     strict: bool
     repetitions: int
     budget_seconds: float
@@ -46,13 +48,13 @@ class Thresholds:
 
     def describe(self) -> str:
         """The tolerances and where they come from, for whoever reads the log of a failed check."""
-        held = ", ".join(
-            f"{metric} {100 * share:.3g} %" for metric, share in self.tolerances.items()
-        )
-        metric, tolerance = self.sources["metric"], self.sources["tolerance"]
-        origin = tolerance if metric == tolerance else f"metric: {metric}; tolerance: {tolerance}"
+        by_origin: dict[str, list[str]] = {}
+        for metric, share in self.tolerances.items():
+            origin = self.sources["metric" if metric in self.own else "tolerance"]
+            by_origin.setdefault(origin, []).append(f"{metric} {100 * share:.3g} %")
+        held = ", ".join(f"{', '.join(texts)} ({origin})" for origin, texts in by_origin.items())
         strict = "strict" if self.strict else "not strict"
-        return f"tolerance: {held} ({origin}); {strict} ({self.sources['strict']})"
+        return f"tolerance: {held}; {strict} ({self.sources['strict']})"
 
     def describe_effort(self) -> str:
         """How much is measured, likewise."""
@@ -86,8 +88,10 @@ def resolve(
             f"{name['repetitions']}: {repetitions} has no spread to judge by; expected at least "
             f"{FEWEST_REPETITIONS}, better 5"
         )
+    entries = [part.partition("=") for text in values["metric"] for part in text.split(",")]
     return Thresholds(
-        tolerances=_tolerances(name, values["metric"], values["tolerance"], known_metrics),
+        tolerances=_tolerances(name, entries, values["tolerance"], known_metrics),
+        own=frozenset(metric.strip() for metric, has_own, _ in entries if has_own),
         strict=values["strict"],
         repetitions=repetitions,
         budget_seconds=duration_seconds(name["budget"], str(values["budget"])),
@@ -103,7 +107,7 @@ def read_section(path: Path) -> dict[str, Any]:
         return {}
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of which TOMLDecodeError is one
         raise UsageError(f"{path} is not TOML: {error}; correct it") from None
     section = _section(content, path)
     for key, value in section.items():
@@ -114,13 +118,12 @@ def read_section(path: Path) -> dict[str, Any]:
 
 
 def _section(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    names = SECTION.strip("[]").split(".")
-    for depth, name in enumerate(names, start=1):
-        inner = content.get(name, {})
-        if not isinstance(inner, dict):
-            where = ".".join(names[:depth])
-            raise UsageError(f"{path}: {where} is {inner!r}; expected a table, as in {SECTION}")
-        content = inner
+    for where in ("tool", "tool.dpbench", "tool.dpbench.check"):
+        content = content.get(where.rpartition(".")[2], {})
+        if not isinstance(content, dict):
+            raise UsageError(f"{path}: {where} is {content!r}; expected a table, as in {SECTION}")
+        if where == "tool.dpbench" and (unknown := [key for key in content if key != "check"]):
+            raise UnknownName(f"key in [tool.dpbench] of {path}:", unknown[0], ["check"])
     return content
 
 
@@ -138,20 +141,19 @@ def _check_kind(where: str, key: str, value: Any) -> None:
 
 def _spelling(key: str, source: str) -> str:
     """How errors name the value: as it was written there."""
-    return f"{SECTION} {key}" if source == PROJECT_FILE else f"--{key}"
+    return f"{PROJECT_FILE}, {SECTION} {key}" if source == PROJECT_FILE else f"--{key}"
 
 
 def _tolerances(
     name: Mapping[str, str],
-    metrics: Sequence[str],
+    entries: Sequence[tuple[str, str, str]],
     tolerance: str,
     known: Collection[str],
 ) -> dict[str, float]:
     default = percentage(name["tolerance"], tolerance)
     held: dict[str, float] = {}
-    for entry in (part for text in metrics for part in text.split(",")):
-        metric, has_own, own = entry.partition("=")
-        metric = known_name(name["metric"], metric, known)
+    for token, has_own, own in entries:
+        metric = known_name(name["metric"], token, known)
         if metric in held:
             raise UsageError(f"{name['metric']}: {metric} is listed twice; give it one tolerance")
         held[metric] = percentage(f"{name['metric']} {metric}", own) if has_own else default

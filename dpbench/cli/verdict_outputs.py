@@ -41,7 +41,8 @@ class Outputs:
                 f"--github: {STEP_SUMMARY} is not set, so this is no GitHub workflow; "
                 "use --markdown FILE"
             )
-        for path in (self.junit, self.benchmark_action, self.markdown):
+        summary = Path(os.environ[STEP_SUMMARY]) if self.github else None
+        for path in (self.junit, self.benchmark_action, self.markdown, summary):
             if path is not None and not path.parent.is_dir():
                 raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
             if path is not None and path.is_dir():

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from dpbench import units
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.errors import UsageError
 from dpbench.report.numbers import decimals
-from dpbench.report.verdict_table import change, confidence, interval, labels
+from dpbench.report.verdict_table import labels, sentence
 
 
 def tool(metrics: Collection[str]) -> str:
@@ -45,9 +44,8 @@ def _entry(name: str, row: RowVerdict) -> dict[str, str | float] | None:
         "unit": measured.unit,
         "value": measured.value,
         "extra": (
-            f"{row.outcome}: worse by {change(row)} than {row.comparison.baseline_label} "
-            f"({confidence(row)} interval {interval(row)}), "
-            f"tolerance {units.percent(row.tolerance, 3)}, n = {row.comparison.repetitions[1]}"
+            f"{row.outcome} against {row.comparison.baseline_label}: {sentence(row)}, "
+            f"n = {row.comparison.repetitions[1]}"
         ),
     }
     if measured.half_width is not None:

@@ -152,7 +152,9 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
         how = "t within each repetition" if all(paired) else "Welch's t"
         if any(paired) and not all(paired):
             how = f"t, within each repetition where {FEWEST_PAIRS} or more are on both sides"
-        both = " (A, B)" if any(len({*row.repetitions}) > 1 for row in measured) else ""
+        both = (
+            " (A, B)" if any(len({*r.repetitions}) > 1 for r in comparisons if r.slowdown) else ""
+        )
         scale = "" if metric.additive else ", on logarithms"
         yield (
             f"± is the 95 % interval over whole runs ({how}{scale}); n runs a side{both}; "

@@ -5,12 +5,11 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
-from dpbench import units
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict
 from dpbench.report.cells import one_line
 from dpbench.report.quantity import quantity
-from dpbench.report.verdict_table import change, confidence, headline, interval, labels
+from dpbench.report.verdict_table import headline, labels, sentence
 
 SUITE = "dpbench check"
 
@@ -70,11 +69,7 @@ def _error(label: str, how: str) -> ElementTree.Element:
 
 
 def _message(row: RowVerdict) -> str:
-    reason = f", {row.comparison.reason}" if row.comparison.reason else ""
-    return one_line(
-        f"{row.outcome}: worse by {change(row)} ({confidence(row)} interval {interval(row)}), "
-        f"tolerance {units.percent(row.tolerance, 3)}{reason}"
-    )
+    return one_line(f"{row.outcome}: {sentence(row)}")
 
 
 def _without_skipped(counts: dict[str, str]) -> dict[str, str]:

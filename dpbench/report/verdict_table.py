@@ -100,6 +100,8 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
         "rows), and passes if it lies below; detectable: the change that as many runs of this "
         "noise show in 4 of 5 cases"
     ]
+    if any(len({*row.comparison.repetitions}) > 1 for row in rows if row.comparison.slowdown):
+        lines.append("n: runs of the baseline, of the candidate")
     named = zip(_names(rows), rows, strict=True)
     if changed := [name for name, row in named if row.any_change and row.outcome == "pass"]:
         lines.append(f"changed within the tolerance: {'; '.join(changed)}")
@@ -143,6 +145,22 @@ def change(row: RowVerdict) -> str:
     """The slow-down in percent, to the digits that its interval supports: "+1.2 %"."""
     slowdown = row.comparison.slowdown
     return MISSING if slowdown is None else f"{_signed(slowdown.value, row)} %"
+
+
+def sentence(row: RowVerdict) -> str:
+    """Writes "worse by +1.2 % (90 % interval -0.4 to +2.8 %), tolerance 3 %"; "better by …" where
+    it is; or why there is no number."""
+    slowdown, reason = row.comparison.slowdown, row.comparison.reason
+    if slowdown is None:
+        return reason or "not measured"
+    better = slowdown.value < 1
+    text = f"{'better' if better else 'worse'} by {_signed(slowdown.value, row, better)} %"
+    if row.low is not None and row.high is not None:
+        low, high = (row.high, row.low) if better else (row.low, row.high)
+        ends = f"{_signed(low, row, better)} to {_signed(high, row, better)} %"
+        text += f" ({confidence(row)} interval {ends})"
+    text += f", tolerance {units.percent(row.tolerance, 3)}"
+    return f"{text}, {reason}" if reason else text
 
 
 def interval(row: RowVerdict) -> str:
@@ -192,7 +210,7 @@ def _row_data(row: RowVerdict) -> dict[str, Any]:
     }
 
 
-def _signed(slowdown: float, row: RowVerdict) -> str:
-    percent = 100 * (slowdown - 1)
+def _signed(slowdown: float, row: RowVerdict, flipped: bool = False) -> str:
+    percent = 100 * (1 - slowdown if flipped else slowdown - 1)
     spread = 0.0 if row.low is None or row.high is None else 50 * (row.high - row.low)
     return f"{percent:+z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"

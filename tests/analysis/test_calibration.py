@@ -9,7 +9,8 @@ import pytest
 
 from dpbench.analysis.calibration import calibrate, spread
 from dpbench.errors import UsageError
-from tests.analysis.builders import run, trial
+from dpbench.records import Status
+from tests.analysis.builders import WRONG, record, run, trial
 from tests.analysis.sides import runs
 
 
@@ -35,8 +36,8 @@ def test_the_interval_covers_the_true_spread() -> None:
 
 def test_it_says_which_tolerance_so_many_runs_support() -> None:
     (row,) = calibrate(runs(trial(), steady(0.01, 10)), {}).rows
-    assert [round(100 * row.tolerance(n), 1) for n in (3, 5, 10, 20)] == [2.5, 1.7, 1.2, 0.8]
-    assert [row.repetitions(t) for t in (0.01, 0.03, 0.10)] == [14, 3, 2]
+    assert [round(100 * row.tolerance(n), 1) for n in (3, 5, 10, 20)] == [3.3, 2.1, 1.4, 0.9]
+    assert [row.repetitions(t) for t in (0.01, 0.03, 0.10)] == [19, 4, 2]
 
 
 def test_the_noisiest_row_decides() -> None:
@@ -46,7 +47,7 @@ def test_the_noisiest_row_decides() -> None:
     ]
     found = calibrate(records, {})
     assert found.noisiest.label == "ddp/gloo ×1, batch 32"
-    # At 5 %: 13 runs; the usual numbers are 5, 10, 20.
+    # At 5 %: 19 runs; the usual numbers are 5, 10, 20.
     assert found.supported == (0.05, 20)
 
 
@@ -73,3 +74,34 @@ def test_hopeless_noise_supports_nothing() -> None:
 def test_too_few_repetitions_are_refused() -> None:
     with pytest.raises(UsageError, match=r"completed 4 repetitions \(the most is 1\)"):
         calibrate([run(trial(), 100.0)], {})
+
+
+def test_repetitions_that_failed_leave_two_halves_of_the_others() -> None:
+    records = runs(trial(), steady(0.01, 8))
+    for number in (1, 2, 5, 6):  # all of them of one half, were they counted
+        records[number] = record(trial(repetition=number), status=Status.FAILED)
+    found = calibrate(records, {})
+    assert found.rows[0].spread.sample_size == 4
+    assert found.rehearsal is not None
+    assert found.rehearsal.repetitions == 2
+
+
+def test_a_trial_that_was_run_again_counts_once() -> None:
+    records = runs(trial(), steady(0.01, 4))
+    found = calibrate([run(trial(repetition=3), 1.0), *records], {})
+    assert found.rows[0].spread.sample_size == 4
+    assert found.rows[0].spread.value == pytest.approx(0.01)
+
+
+def test_wrong_gradients_void_all_repetitions() -> None:
+    wrong = run(trial(repetition=9), 100.0, verification=WRONG)
+    with pytest.raises(UsageError, match="the most is 0"):
+        calibrate([*runs(trial(), steady(0.01, 8)), wrong], {})
+
+
+def test_the_rehearsal_is_the_check_that_is_recommended_not_one_of_pairs() -> None:
+    shared = [100.0, 100.0, 110.0, 110.0] * 3
+    found = calibrate(runs(trial(), shared), {})
+    assert found.rehearsal is not None
+    # Neighbours are equal, but --baseline compares two sweeps of such runs, which spread by 5 %.
+    assert found.rehearsal.outcomes == {"regressed": 0, "pass": 0, "inconclusive": 2}

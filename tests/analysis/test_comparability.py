@@ -8,7 +8,7 @@ import pytest
 
 from dpbench.analysis.comparability import check_environments, environment_differences
 from dpbench.analysis.matching import Matched, NotComparable, match
-from dpbench.environment import Environment, capture
+from dpbench.environment import SYNTHETIC, Environment, capture
 from tests.analysis.builders import trial
 from tests.analysis.sides import runs, side
 
@@ -27,8 +27,15 @@ def sides(*environments: Environment, stored: bool = True) -> Matched:
     return match(first, second)
 
 
-def test_the_same_machine_with_another_commit_may_be_compared() -> None:
-    assert check_environments(sides(HERE, replace(HERE, git_commit="def", hostname="x"))) == ()
+def test_the_same_machine_with_another_commit_may_be_compared_and_it_is_said() -> None:
+    assert check_environments(sides(HERE, HERE)) == ()
+    assert check_environments(sides(HERE, replace(HERE, git_commit="def", hostname="x"))) == (
+        "git commits differ: abc -> def",
+        "hosts differ: here -> x",
+    )
+    assert check_environments(sides(replace(HERE, git_commit=None), HERE)) == (
+        "git commits differ: not known -> abc",
+    )
 
 
 def test_another_machine_is_refused_and_the_difference_named() -> None:
@@ -53,3 +60,24 @@ def test_a_side_without_measurements_has_no_environment() -> None:
     (pair,) = matched.pairs
     empty = replace(matched, pairs=(replace(pair, candidate={}),))
     assert check_environments(empty) == ()
+
+
+def test_sides_that_are_mixtures_alike_are_compared_with_a_note() -> None:
+    other = replace(HERE, cpu="Z80")
+    first, second = (
+        side(
+            label,
+            runs(trial(), (100.0, 101.0), environment_id=HERE.environment_id),
+            runs(trial(batch_size=8), (100.0, 101.0), environment_id=other.environment_id),
+            environments={e.environment_id: e for e in (HERE, other)},
+        )
+        for label in "ab"
+    )
+    (note,) = check_environments(match(first, second))
+    assert note.startswith("both sides mix 2 environments (")
+
+
+def test_synthetic_numbers_are_named() -> None:
+    made_up = replace(HERE, launcher=SYNTHETIC)
+    (note,) = check_environments(sides(made_up, made_up))
+    assert note == "synthetic numbers from a cost model: nothing was run"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.metrics import METRICS
-from dpbench.records import TrialRecord
-from tests.analysis.builders import rank, record, run, trial, window
+from dpbench.records import Status, TrialRecord
+from tests.analysis.builders import WRONG, rank, record, run, trial, window
 
 
 def measured() -> TrialRecord:
@@ -72,6 +72,15 @@ def test_efficiency_is_against_one_replica_of_the_same_repetition() -> None:
     read = METRICS["efficiency"].reader(records)
     assert [read(r) for r in records] == [None, None, pytest.approx(0.9), pytest.approx(0.75)]
     assert METRICS["efficiency"].reader(records[1:])(records[2]) is None
+
+
+def test_efficiency_has_no_baseline_in_what_failed_diverged_or_was_wrong() -> None:
+    two = run(trial(group_size=2), 180.0)
+    for changes in ({"status": Status.DIVERGED}, {"verification": WRONG}):
+        records = [run(trial(), 100.0, **changes), two]
+        assert METRICS["efficiency"].reader(records)(two) is None
+    void = [run(trial(), 100.0), run(trial(repetition=1), 100.0, verification=WRONG), two]
+    assert METRICS["efficiency"].reader(void)(two) is None
 
 
 def test_a_trace_in_the_first_repetition_does_not_hide_its_baseline() -> None:

@@ -52,8 +52,8 @@ def test_a_ratio_is_that_of_geometric_means_with_welch_on_logarithms() -> None:
 
 
 def test_one_sweep_is_compared_within_its_repetitions() -> None:
-    drifting = (100.0, 150.0, 80.0, 130.0)
-    ours = [x * f for x, f in zip(drifting, (1.10, 1.11, 1.09, 1.10), strict=True)]
+    drifting = (100.0, 150.0, 80.0, 130.0, 90.0)
+    ours = [x * f for x, f in zip(drifting, (1.10, 1.11, 1.09, 1.10, 1.10), strict=True)]
     sweep = side(
         "x", runs(trial("torch-ddp"), drifting), runs(trial("ddp"), ours), source="results/x"
     )
@@ -65,7 +65,7 @@ def test_one_sweep_is_compared_within_its_repetitions() -> None:
     )
     assert row.paired
     assert row.outcome == "faster"
-    assert row.degrees_of_freedom == 3
+    assert row.degrees_of_freedom == 4
     assert row.slowdown is not None
     assert row.slowdown.value == pytest.approx(1 / 1.1, rel=1e-3)
     apart = match(
@@ -77,8 +77,9 @@ def test_one_sweep_is_compared_within_its_repetitions() -> None:
 
 def test_a_repetition_that_failed_on_one_side_leaves_the_pairs_of_the_others() -> None:
     failed = record(trial("torch-ddp", repetition=1), status=Status.FAILED)
-    theirs = runs(trial("torch-ddp"), QUIET)
-    sweep = side("x", runs(trial(), QUIET), [theirs[0], failed, *theirs[2:]], source="x")
+    speeds = (*QUIET, 98.5)
+    theirs = runs(trial("torch-ddp"), speeds)
+    sweep = side("x", runs(trial(), speeds), [theirs[0], failed, *theirs[2:]], source="x")
     row = only(
         match(
             replace(sweep, where={"implementation": "ddp"}),
@@ -87,10 +88,20 @@ def test_a_repetition_that_failed_on_one_side_leaves_the_pairs_of_the_others() -
     )
     assert row.paired
     assert row.slowdown is not None
-    assert row.slowdown.sample_size == 4
+    assert row.slowdown.sample_size == 5
+    assert row.repetitions == (5, 5)
     assert row.slowdown.value == pytest.approx(1.0)
     assert row.baseline is not None
-    assert row.baseline.sample_size == 5
+    assert row.baseline.sample_size == 6
+
+
+def test_fewer_than_five_pairs_are_compared_as_independent_runs() -> None:
+    for count, paired in ((4, False), (5, True)):
+        sweep = side(
+            "x", runs(trial("torch-ddp"), QUIET[:count]), runs(trial(), QUIET[:count]), source="x"
+        )
+        halves = (replace(sweep, where={"implementation": name}) for name in ("torch-ddp", "ddp"))
+        assert only(match(*halves)).paired is paired
 
 
 def test_the_same_is_an_interval_inside_the_limits() -> None:
@@ -224,3 +235,95 @@ def test_a_thing_against_itself_is_rarely_called_different() -> None:
     assert sum(row.outcome in ("faster", "slower") for row in rows) <= 1
     covered = sum(row.slowdown is not None and row.slowdown.contains(1.0) for row in rows)
     assert 0.93 <= covered / 500 <= 0.98
+
+
+def test_sides_of_different_sizes_are_both_counted() -> None:
+    row = only(throughputs({16: QUIET}, {16: QUIET[:2]}))
+    assert row.repetitions == (5, 2)
+    assert row.slowdown is not None
+    assert row.slowdown.sample_size == 2
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        ("final_loss", "timed steps differ: 4 -> 8"),
+        ("loss_delta_per_step", "timed steps differ: 4 -> 8"),
+        ("loss_delta_per_second", "timed steps differ: 4 -> 8"),
+        ("duration_seconds", "timed steps differ: 4 -> 8"),
+        ("images_per_second", None),
+        ("setup_seconds", None),
+    ],
+)
+def test_what_depends_on_the_number_of_steps_has_no_ratio_where_they_differ(
+    metric: str, reason: str | None
+) -> None:
+    longer = runs(trial(timed_steps=8), QUIET, losses=np.linspace(2.0, 1.0, 8).tolist())
+    row = only(match(side("a", runs(trial(), QUIET)), side("b", longer)), metric)
+    assert row.reason == reason
+    assert row.baseline is not None
+    assert row.candidate is not None
+
+
+def test_losses_after_different_warmups_have_no_ratio() -> None:
+    later = runs(trial(warmup_steps=20), QUIET)
+    row = only(match(side("a", runs(trial(), QUIET)), side("b", later)), "final_loss")
+    assert row.reason == "warmup steps differ: 2 -> 20"
+
+
+def test_windows_that_ended_when_they_were_precise_enough_are_of_no_one_length() -> None:
+    windows = (runs(trial(timed_steps=steps), (100.0,)) for steps in (4, 6))
+    mixed = [
+        replace(one, trial=replace(trial(), repetition=number))
+        for number, (one,) in enumerate(windows)
+    ]
+    row = only(match(side("a", mixed), side("b", mixed)), "duration_seconds")
+    assert row.reason == "timed steps differ: 4–6 -> 4–6"
+
+
+def curves(*final: float) -> list:
+    """Repetitions that end at these losses."""
+    return [
+        run(trial(repetition=i), 100.0 + i, losses=(2.0, 1.0, loss)) for i, loss in enumerate(final)
+    ]
+
+
+def test_repetitions_of_one_seed_are_one_sample_of_the_loss() -> None:
+    row = only(
+        match(side("a", curves(0.5, 0.5, 0.5)), side("b", curves(0.52, 0.52, 0.52))), "final_loss"
+    )
+    assert row.outcome == "cannot tell"
+    assert row.reason == "repetitions of the baseline follow one loss curve: only other seeds tell"
+    assert (row.p_value, row.standard_error) == (None, None)
+    assert row.baseline is not None
+    assert row.candidate is not None
+    assert (row.baseline.value, row.baseline.interval) == (0.5, None)
+    assert (row.candidate.value, row.candidate.interval) == (0.52, None)
+    one_side = match(side("a", curves(0.5, 0.6, 0.4)), side("b", curves(0.52, 0.52)))
+    reason = only(one_side, "loss_delta_per_second").reason
+    assert reason is not None
+    assert reason.startswith("repetitions of the candidate follow one loss curve")
+
+
+def test_sides_that_follow_the_same_curve_have_the_same_loss() -> None:
+    row = only(match(side("a", curves(0.5, 0.5)), side("b", curves(0.5, 0.5001))), "final_loss")
+    assert row.outcome == "same"
+
+
+def test_losses_that_differ_between_repetitions_are_compared() -> None:
+    matched = match(side("a", curves(0.5, 0.52, 0.48)), side("b", curves(0.7, 0.72, 0.68)))
+    assert only(matched, "final_loss").outcome == "worse"
+
+
+def test_sides_whose_difference_is_compared_have_arithmetic_means() -> None:
+    matched = match(
+        side("a", exposed("a", (0.10, 0.14), 0.09)), side("b", exposed("b", (0.12, 0.16), 0.09))
+    )
+    row = only(matched, "exposed_communication_seconds")
+    assert row.baseline is not None
+    assert row.candidate is not None
+    assert row.slowdown is not None
+    # 0.01 and 0.05 s, then 0.03 and 0.07 s: 0.02 s more of a step of 0.12 s.
+    assert row.baseline.value == pytest.approx(0.03)
+    assert row.candidate.value == pytest.approx(0.05)
+    assert row.slowdown.value == pytest.approx(1 + 0.02 / 0.12)

@@ -151,8 +151,19 @@ def test_sides_that_share_trials_are_refused() -> None:
 
 def test_configurations_that_cannot_be_told_apart_are_refused() -> None:
     whole = grid("x")
-    with pytest.raises(UsageError, match=r"more than one configuration .* differ in backend"):
+    with pytest.raises(UsageError, match=r"more than one configuration .* differ in backend") as it:
         match(replace(whole, where={"backend": "gloo"}), side("y", whole.records))
+    assert str(it.value).endswith("Select one, e.g. y:backend=gloo")
+
+
+def test_the_selection_that_is_proposed_is_of_what_differs() -> None:
+    both = side("x", runs(trial("single", "none"), SPEEDS), runs(trial("independent"), SPEEDS))
+    theirs = side("y", runs(trial(), SPEEDS), where={"implementation": "ddp", "backend": "gloo"})
+    with pytest.raises(UsageError, match=r"x:implementation=single$") as error:
+        match(both, theirs)
+    assert "(single ×1, batch 32 and independent/gloo ×1, batch 32)" in str(error.value)
+    with pytest.raises(UsageError, match=r"y:batch_size=32,implementation=single$"):
+        match(theirs, replace(both, label="y:batch_size=32", where={"batch_size": "32"}))
 
 
 def test_a_trial_that_ran_again_counts_as_it_ended_last() -> None:
@@ -197,3 +208,9 @@ def test_the_same_settings_in_other_combinations_are_not_comparable_even_by_forc
     other = side("b", runs(trial("ddp", "shm"), SPEEDS), runs(trial("torch-ddp", "gloo"), SPEEDS))
     with pytest.raises(NotComparable, match="never in the same combination"):
         match(crossed, other, force=True)
+
+
+def test_what_is_counted_is_known_from_the_side_that_ran() -> None:
+    skipped = record(trial(), status=Status.SKIPPED, item="samples")
+    (pair,) = match(side("a", runs(trial(), SPEEDS)), side("b", [skipped])).pairs
+    assert pair.item == "images"

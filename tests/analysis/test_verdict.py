@@ -10,7 +10,7 @@ import pytest
 from dpbench.analysis.comparison import compare
 from dpbench.analysis.differences import paired, welch
 from dpbench.analysis.metrics import METRICS
-from dpbench.analysis.verdict import decide, judge
+from dpbench.analysis.verdict import ALPHA_OF_A_LOOK, decide, judge
 from tests.analysis.sides import throughputs
 
 SPEED = METRICS["images_per_second"]
@@ -111,3 +111,16 @@ def test_what_cannot_be_judged_is_refused() -> None:
     rows = compare(throughputs({16: QUIET}, {16: QUIET}), SPEED)
     with pytest.raises(ValueError, match="> 0"):
         judge(rows, 0.0)
+
+
+@pytest.mark.parametrize("alpha", [0.05, ALPHA_OF_A_LOOK])
+def test_the_detectable_effect_is_found_in_four_of_five_checks(alpha: float) -> None:
+    spread = (0.0, 0.01, -0.01, 0.005, -0.005)
+    matched = throughputs({16: np.exp(spread)}, {16: np.exp(spread)})
+    (row,) = judge(compare(matched, SPEED), 0.03, alpha=alpha).rows
+    assert row.minimum_detectable_effect is not None
+    shift = math.log1p(row.minimum_detectable_effect)
+    rng = np.random.default_rng(7)
+    before, after = rng.normal(scale=np.std(spread, ddof=1), size=(2, 8000, 1, 5))
+    regressed, _, _ = decide(welch(before, after + shift), np.array([0.0]), alpha)
+    assert 0.77 <= regressed.mean() <= 0.83

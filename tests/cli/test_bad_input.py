@@ -64,6 +64,7 @@ CASES = [
     ("--resume", "--resume needs the --name"),
     ("--resume --name absent", "does not exist"),
     ("--stepss 5", "No such option: --stepss"),
+    ("--noise-scale 4", "--noise-scale 4: an estimate takes at least 5 global batches"),
     ("-1", "No such option: -1. See dpbench sweep --help."),
     ("--name --quiet", "--name --quiet: that is an option"),
     (
@@ -189,3 +190,9 @@ def test_a_results_folder_that_cannot_be_made_is_one_line(
     (here / "empty").write_text("a file")
     assert run(["sweep", *SMALL, "--results-dir", "empty"]) == 2
     assert "cannot make" in capsys.readouterr().err
+
+
+def test_a_question_ends_without_a_full_stop(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["swep"]) == 2
+    end = "Did you mean 'sweep'? See dpbench --help.\n"
+    assert capsys.readouterr().err.endswith(end)

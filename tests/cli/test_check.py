@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
+from dpbench.cli import gate
 from dpbench.cli.app import run
 from dpbench.environment import Environment, capture
+from dpbench.launch.machine import Machine
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec
@@ -231,6 +233,17 @@ def test_five_looks_are_the_most(
     assert "2 rows of 3 not settled after 5 looks" in capsys.readouterr().err
 
 
+def test_what_this_machine_cannot_run_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+    monkeypatch.setattr(gate, "machine_for", lambda synthetic: machine)
+    assert run(["check", "--against", "torch-dp", *SIZES]) == 5
+    assert "nothing could be compared: torch-dp: torch.nn.DataP" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
 def test_the_budget_ends_it(tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch) -> None:
     make_noisy(monkeypatch, 0.2)
     target = ("--results-dir", tmp_path, "--name", "now", "--budget", "0.001s", "--strict")
@@ -260,6 +273,40 @@ def test_a_baseline_without_trials_is_refused_before_anything_is_measured(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(
+    ("throughputs", "more", "words"),
+    [
+        (QUIET[:1], [], "at most 1 completed repetition of"),
+        ([], [record(trial(), status=Status.FAILED)], "at most 0 completed repetitions of"),
+    ],
+)
+def test_a_baseline_without_a_spread_is_refused_before_anything_is_measured(
+    sweep: Sweeps,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    throughputs: Sequence[float],
+    more: list[TrialRecord],
+    words: str,
+) -> None:
+    old = sweep("old", throughputs, *more)
+    assert dpbench("check", "--baseline", old, "--force") == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_job_summary_that_cannot_be_written_is_refused_first(
+    sweep: Sweeps,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "absent" / "summary.md"))
+    new, old = sweep("new", QUIET), sweep("old", QUIET)
+    assert run(["check", str(new), "--baseline", str(old), "--github"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, "absent does not exist" in err) == ("", True)
+
+
 def test_an_implementation_that_is_listed_twice_is_told(
     tmp_path: Path, signals: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -270,8 +317,9 @@ def test_an_implementation_that_is_listed_twice_is_told(
 
 @pytest.mark.parametrize("command", ["check", "calibrate"])
 def test_the_help_has_no_word_of_options_of_other_commands(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert run([command, "--help"]) == 0
     text = capsys.readouterr().out
     assert "--batch-sizes" in text
@@ -282,6 +330,7 @@ def test_the_help_has_no_word_of_options_of_other_commands(
 def test_every_default_is_written_in_one_way(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     for command in ("sweep", "check", "calibrate", "compare"):
         assert run([command, "--help"]) == 0
         text = capsys.readouterr().out

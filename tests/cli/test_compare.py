@@ -82,7 +82,21 @@ def test_two_selections_of_one_sweep_are_paired(sweep: Sweeps) -> None:
 
 
 def test_a_folder_may_have_a_colon_in_its_name(sweep: Sweeps) -> None:
-    assert invoke(sweep("a:b=c"), sweep("plain")).exit_code == 0
+    folder = sweep("a:b=c")
+    assert invoke(folder, sweep("plain")).exit_code == 0
+    assert invoke(f"{folder}:backend=gloo", f"{folder}:backend=shm").exit_code == 0
+
+
+def test_a_value_may_have_a_colon_in_it(sweep: Sweeps) -> None:
+    with pytest.raises(UsageError, match="no trial has architecture 'planted:Architecture'"):
+        invoke(sweep("a"), f"{sweep('b')}:architecture=planted:Architecture")
+
+
+def test_a_selection_of_a_folder_that_does_not_exist(sweep: Sweeps, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="absent does not exist"):
+        invoke(sweep("a"), f"{tmp_path / 'absent'}:backend=gloo")
+    with pytest.raises(StoreError, match="ab:sent does not exist"):
+        invoke(tmp_path / "a", tmp_path / "ab:sent")
 
 
 def test_json_is_one_object_and_nothing_else(sweep: Sweeps) -> None:
@@ -146,6 +160,7 @@ def test_a_cut_off_last_line_is_said_once(sweep: Sweeps) -> None:
         (":backends=gloo", UnknownName, "Did you mean 'backend'"),
         (":backend=nccl", UsageError, "no trial has backend 'nccl'; there is gloo, shm"),
         (":backend=gloo,shm", UsageError, "'shm' is not key=value"),
+        (":backend", UsageError, "'backend' is not key=value"),
         (":backend=", UsageError, "'backend=' is not key=value"),
         (":backend=gloo,backend=shm", UsageError, "backend is given twice"),
         (":backend", UsageError, "'backend' is not key=value"),

@@ -13,6 +13,7 @@ from dpbench.environment import capture
 from dpbench.records import Status, TrialRecord
 from dpbench.store import SweepStore
 from tests.analysis.builders import record, trial
+from tests.analysis.builders import run as throughput
 from tests.analysis.sweeps import weak_sweep
 from tests.builders import sweep_spec
 
@@ -84,7 +85,11 @@ def test_only_failed_rows_cannot_be_explained(
 ) -> None:
     failed = record(trial(), status=Status.FAILED, reason="rank 1 ended with signal 9")
     assert run(["explain", str(stored(tmp_path / "failed", [failed]))]) == 2
-    assert "(ddp/gloo ×1, batch 32 failed: rank 1 ended with signal 9)" in capsys.readouterr().err
+    end = "(ddp/gloo ×1, batch 32 failed: rank 1 ended with signal 9)\n"  # --resume repeats nothing
+    assert capsys.readouterr().err.endswith(end)
+    alone = throughput(trial("single", "none"), 100.0)
+    assert run(["explain", str(stored(tmp_path / "one", [alone]))]) == 2
+    assert capsys.readouterr().err.endswith("no row has a speed to compare with `single`\n")
     assert run(["explain", str(stored(tmp_path / "empty", []))]) == 2
     assert "no trial has ended yet" in capsys.readouterr().err
 

@@ -42,13 +42,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def passes(
-    clock: Clock, unsettled: rounds.Unsettled, budget: float, most_looks: int | None = None
+    clock: Clock,
+    unsettled: rounds.Unsettled,
+    budget: float,
+    most_looks: int | None = None,
+    earlier: Sequence[TrialRecord] = (),
 ) -> tuple[list[list[TrialSpec]], list[str]]:
     said: list[str] = []
     next_round = UntilSettled(
-        SPEC, unsettled, budget_seconds=budget, say=said.append, most_looks=most_looks
+        SPEC,
+        unsettled,
+        budget_seconds=budget,
+        say=said.append,
+        most_looks=most_looks,
+        spent_seconds=sum(record.duration_seconds for record in earlier),
     )
-    records: list[TrialRecord] = []
+    records = list(earlier)
     done: list[list[TrialSpec]] = []
     while waiting := next_round(tuple(records)):
         done.append(list(waiting))
@@ -105,3 +114,29 @@ def test_after_the_last_look_nothing_is_added(clock: Clock) -> None:
     assert looked_at == [4, 6, 10]
     assert sum(map(len, done)) == 10
     assert said[-1].startswith("2 rows of 2 not settled after 3 looks")
+
+
+@pytest.mark.parametrize("stored", range(1, 13))
+def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(clock: Clock, stored: int) -> None:
+    """Of 13 trials: a plan of 4, then 3 passes over both, then 3 over ddp."""
+    looked_at: list[int] = []
+
+    def unsettled(records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
+        counts = Counter(record.trial.configuration for record in records)
+        looked_at.append(counts[DDP])
+        return frozenset({SINGLE, DDP} if counts[DDP] < 5 else {DDP} if counts[DDP] < 8 else {})
+
+    whole, _ = passes(clock, unsettled, budget=100.0)
+    order = [trial for one in whole for trial in one]
+    assert len(order) == 13
+    looked_at.clear()
+    done, _ = passes(clock, unsettled, budget=100.0, earlier=clock.records(order[:stored]))
+    assert [trial for one in done for trial in one] == order[stored:]
+    assert looked_at == [2, 3, 5, 8]
+
+
+def test_the_budget_is_that_of_all_runs_of_a_sweep(clock: Clock) -> None:
+    earlier = clock.records(plan(SPEC))
+    done, said = passes(clock, lambda _: frozenset({DDP}), budget=4.5, earlier=earlier)
+    assert done == []
+    assert said == ["the budget of 4.5 s does not hold another pass over 1 row; it would take 1 s"]

@@ -67,6 +67,19 @@ def test_a_typed_metric_without_its_own_takes_the_common_tolerance(tmp_path: Pat
     }
 
 
+def test_a_tolerance_of_its_own_comes_from_where_the_metric_does(tmp_path: Path) -> None:
+    found = resolved(tmp_path, FILE)
+    assert found.describe() == (
+        "tolerance: images_per_second 5 %, peak_memory_bytes 10 % (pyproject.toml); "
+        "strict (pyproject.toml)"
+    )
+    found = resolved(tmp_path, "", metric=["efficiency,peak_memory_bytes=9%"])
+    assert found.describe() == (
+        "tolerance: efficiency 3 % (default), peak_memory_bytes 9 % (command line); "
+        "not strict (default)"
+    )
+
+
 def test_other_sections_of_the_file_are_nobodys_business(tmp_path: Path) -> None:
     assert resolved(tmp_path, "[tool.ruff]\nline-length = 100\n") == resolved(tmp_path)
 
@@ -104,10 +117,16 @@ def test_a_bad_value_in_the_file_is_named_with_its_place(
     [
         ("tool = 1", "tool is 1; expected a table"),
         ('[tool]\ndpbench = "x"', "tool.dpbench is 'x'; expected a table"),
+        (
+            '[tool.dpbench.chek]\ntolerance = "3%"',
+            r"key in \[tool.dpbench\] .*Did you mean 'check'",
+        ),
+        ('[tool.dpbench]\ntolerance = "3%"', r"key in \[tool.dpbench\] .* 'tolerance'"),
+        ("[tool.dpbench.check]\nrepetitions = 1", r"^pyproject.toml, \[tool.dpbench.check\] repet"),
         ("[tool.dpbench]\ncheck = []", r"tool.dpbench.check is \[\]; expected a table"),
     ],
 )
-def test_a_value_in_place_of_a_table_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_not_of_the_table_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         resolved(tmp_path, text)
 

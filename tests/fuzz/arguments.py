@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import typer
 from hypothesis import strategies as st
@@ -17,23 +18,90 @@ NUMBERS = (
     *("0", "1", "2", "3", "-1", "-0", "+1", "1.5", "1e3", "1_0", "٣", "0x10", "nan", "inf", "-inf"),
     *("1e309", "1e-400", "9" * 30, "9" * 5000, "1,2", "2,1", "1,", ",", "1,,2", " 1 ", "1\n"),
 )
-SHARES = ("3%", "1%", "0.5%", "99%", "50 %", "0%", "100%", "-1%", "nan%", "1e-300%", "1e309%", "%", "3 %", "3%%", "0.03")
+SHARES = (
+    "3%",
+    "1%",
+    "0.5%",
+    "99%",
+    "50 %",
+    "0%",
+    "100%",
+    "-1%",
+    "nan%",
+    "1e-300%",
+    "1e309%",
+    "%",
+    "3 %",
+    "3%%",
+    "0.03",
+)
 TIMES = ("0.01", "0.02s", "0.0005m", "1e-9s", "0s", "-1m", "nans", "infh", "1e308h", "m", "0.0001m")
-NAMES = ("single", "gloo", "shm", "nccl", "cpu", "auto", "weak", "strong", "adamw", "digits", "seed")
-WORDS = ("", " ", "-", "--", "---", "'\"`$()", "\x1b[31m", "\r\n", "\t", "ß∞", "\ud800", "[bold]", "{}")
+NAMES = (
+    "single",
+    "gloo",
+    "shm",
+    "nccl",
+    "cpu",
+    "auto",
+    "weak",
+    "strong",
+    "adamw",
+    "digits",
+    "seed",
+)
+WORDS = (
+    "",
+    " ",
+    "-",
+    "--",
+    "---",
+    "'\"`$()",
+    "\x1b[31m",
+    "\r\n",
+    "\t",
+    "ß∞",
+    "\ud800",
+    "[bold]",
+    "{}",
+)
 FOLDERS = ("good", "other", "damaged", "empty", "absent", "file", "published.csv", ".", "a/b/c")
 SIDES = ("good:implementation=ddp", "good:backend=shm", "good:x=y", "good:", ":", "good:commit=")
 LONG = ("x" * 300, "x" * 5000, "empty/" + "x" * 300, "file/below", "\x01", "a\nb", "~")
-ARCHITECTURES = ("mnist_cnn", "mnist_cnn", "mlp", "json:loads", "nowhere:a", ":", "a:", ":b", "..:x", "json.:x", "json")
+ARCHITECTURES = (
+    "mnist_cnn",
+    "mnist_cnn",
+    "mlp",
+    "json:loads",
+    "nowhere:a",
+    ":",
+    "a:",
+    ":b",
+    "..:x",
+    "json.:x",
+    "json",
+)
 COLUMN_LISTS = (",".join(COLUMNS), "loss_at_equal_samples", "mfu,mfu", "speedup,")
 METRIC_LISTS = (",".join(METRICS), "efficiency=1%", "efficiency,efficiency", "efficiency=", "=")
+T = TypeVar("T")
+
 LISTED = (*FORMATS, *IMPLEMENTATIONS)
 
 VALUES = st.one_of(
     *map(
         st.sampled_from,
-        (NUMBERS, SHARES, TIMES, NAMES, WORDS, FOLDERS, SIDES, LONG, COLUMN_LISTS, METRIC_LISTS,
-         LISTED),
+        (
+            NUMBERS,
+            SHARES,
+            TIMES,
+            NAMES,
+            WORDS,
+            FOLDERS,
+            SIDES,
+            LONG,
+            COLUMN_LISTS,
+            METRIC_LISTS,
+            LISTED,
+        ),
     ),
     st.text(max_size=8).map(lambda text: text.replace("/", "").replace("\0", "").replace("..", "")),
 )
@@ -42,13 +110,17 @@ is right but takes hours."""
 
 COMMAND = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = COMMAND.commands  # type: ignore[attr-defined]
-FIRST = {
-    "sweep": ["--synthetic-launcher", "--batch-sizes", "8"],
-    "report": ["--no-charts"],
-    "explain": ["--no-charts"],
-    "check": ["--synthetic-launcher"],
-    "calibrate": ["--synthetic-launcher"],
-    "doctor": ["--nonsense"],
+FIRST: dict[str, tuple[list[str], ...]] = {
+    "sweep": (["--synthetic-launcher", "--batch-sizes", "8"],),
+    "report": (["--no-charts"],),
+    "explain": (["--no-charts"],),
+    "check": (
+        ["--synthetic-launcher"],
+        ["--synthetic-launcher", "--baseline", "good"],
+        ["--synthetic-launcher", "--against", "torch-ddp"],
+    ),
+    "calibrate": (["--synthetic-launcher"],),
+    "doctor": (["--nonsense"],),
 }
 """What keeps a command from starting processes, drawing charts or taking long."""
 LEFT_OUT = {"--charts"}
@@ -73,7 +145,14 @@ LIKELY = {
     "--metric": METRIC_LISTS,
     "--baseline": (*FOLDERS, *SIDES),
     "--against": tuple(IMPLEMENTATIONS),
-    "--implementations": ("ddp,single", "dp", "ddp,torch-ddp", "local-sgd", "ddp,local-sgd", "independent"),
+    "--implementations": (
+        "ddp,single",
+        "dp",
+        "ddp,torch-ddp",
+        "local-sgd",
+        "ddp,local-sgd",
+        "independent",
+    ),
     "--results-dir": FOLDERS,
     "--output": FOLDERS,
     "--junit": FOLDERS,
@@ -83,20 +162,30 @@ LIKELY = {
 
 
 def command_lines(name: str) -> st.SearchStrategy[list[str]]:
+    """Mostly right in all places but one or two."""
     options = [p for p in COMMANDS[name].params if p.param_type_name == "option"]
-    arguments = [p for p in COMMANDS[name].params if p.param_type_name == "argument"]
+    places = [p for p in COMMANDS[name].params if p.param_type_name == "argument"]
     given = [_given(option) for option in options if not LEFT_OUT & set(option.opts)]
-    places = st.tuples(*(_folder() for _ in arguments)).map(list)
-    rest = st.lists(st.one_of(given), max_size=5).map(lambda groups: sum(groups, []))
-    stray = st.one_of(st.just([]), st.just([]), st.just([]), VALUES.map(lambda value: [value]))
-    return st.tuples(places, rest, stray).map(
-        lambda parts: [name, *FIRST.get(name, []), *sum(parts, [])]
-    )
+    first = st.sampled_from(FIRST.get(name, ([],)))
+    folders = st.tuples(*map(_folder, places)).map(_joined)
+    rest = st.lists(st.one_of(given), max_size=4).map(_joined)
+    stray = _mostly(st.just([]), VALUES.map(lambda value: [value]))
+    return st.tuples(st.just([name]), first, folders, rest, stray).map(_joined)
 
 
-def _folder() -> st.SearchStrategy[str]:
-    good = st.sampled_from(("good", "other", "damaged", "good:implementation=ddp"))
-    return st.one_of(good, good, st.sampled_from((*FOLDERS, *SIDES)), VALUES)
+def _joined(parts: Iterable[list[str]]) -> list[str]:
+    return [word for part in parts for word in part]
+
+
+def _mostly(likely: st.SearchStrategy[T], otherwise: st.SearchStrategy[T]) -> st.SearchStrategy[T]:
+    return st.integers(0, 15).flatmap(lambda number: likely if number < 14 else otherwise)
+
+
+def _folder(argument: Any) -> st.SearchStrategy[list[str]]:
+    good = st.sampled_from(("good", "other", "damaged"))
+    one = _mostly(good, st.one_of(st.sampled_from((*FOLDERS, *SIDES)), VALUES))
+    given = one.map(lambda folder: [folder])
+    return given if argument.required else st.one_of(st.just([]), given)
 
 
 def _given(option: Any) -> st.SearchStrategy[list[str]]:
@@ -104,5 +193,4 @@ def _given(option: Any) -> st.SearchStrategy[list[str]]:
     if option.is_flag:
         return names.map(lambda name: [name])
     likely = st.sampled_from(LIKELY.get(option.opts[0], ("1", "2", "4", "1,2")))
-    values = st.one_of(likely, likely, likely, VALUES)
-    return st.tuples(names, values).map(list)
+    return st.tuples(names, _mostly(likely, VALUES)).map(list)

@@ -41,9 +41,7 @@ def dpbench(arguments: Sequence[str], folder: Path) -> Ended:
     stdout encodes strictly and stderr does not, as in a process of its own.
     """
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n")
-    err = io.TextIOWrapper(
-        io.BytesIO(), encoding="utf-8", errors="backslashreplace", newline="\n"
-    )
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", newline="\n")
     with (
         contextlib.chdir(folder),
         contextlib.redirect_stdout(out),

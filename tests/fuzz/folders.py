@@ -5,19 +5,44 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.fuzz.commands import dpbench
+from dpbench import environment
+from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.store import SweepStore
+from dpbench.sweep import plan, run
+from tests.builders import sweep_spec
 
-SWEEP = ["sweep", "--implementations", "dp,ddp,local-sgd", "--gpus", "2", "--batch-sizes", "8", "--repetitions", "4", "--steps", "12", "--sync-every", "2", "--phases", "2", "--noise-scale", "2", "--target-loss", "2.25", "--quiet", "--json", "--synthetic-launcher", "--name"]
-"""Small, but with everything in it that a record can hold."""
+SPEC = sweep_spec(
+    implementations=("dp", "ddp", "local-sgd"),
+    batch_sizes=(8,),
+    timed_steps=12,
+    repetitions=4,
+    sync_every=2,
+    phase_steps=2,
+    noise_steps=5,
+    target_loss=2.25,
+)
+"""Small, but with everything in it that a synthetic record can hold."""
+COMMAND = ["sweep", "--synthetic-launcher"]
 PUBLISHED = "group_size,images_per_second,backend,batch_size\n1,100,gloo,32\n2,190,gloo,32\n"
 
 
 def make(folder: Path) -> None:
     """A good sweep twice, a damaged one, an empty folder, a file, and published numbers."""
-    for name in ("good", "other"):
-        assert dpbench([*SWEEP, name, "--results-dir", "."], folder).status == 0
-        shutil.rmtree(folder / name / "report")
-    shutil.copytree(folder / "good", folder / "damaged")
+    here = environment.capture(launcher=environment.SYNTHETIC)
+    records = list(
+        run(
+            plan(SPEC),
+            SyntheticLauncher(),
+            environment_id=here.environment_id,
+            time_limit_seconds=1.0,
+        )
+    )
+    with SweepStore.create(folder / "good", SPEC, COMMAND) as results:
+        results.add_environment(here)
+        for record in records:
+            results.append(record)
+    for name in ("other", "damaged"):
+        shutil.copytree(folder / "good", folder / name)
     trials = folder / "damaged" / "trials.jsonl"
     trials.write_bytes(trials.read_bytes()[:-30])
     (folder / "empty").mkdir()

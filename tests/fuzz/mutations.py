@@ -6,6 +6,7 @@ behind it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -132,10 +133,8 @@ def _changes_at(place: Place, value: Any) -> st.SearchStrategy[Change]:
 
 def sealed(record: dict[str, Any]) -> str:
     """The line of a record, under the identifier of its trial, so that it is read at all."""
-    try:
+    with contextlib.suppress(StoreError):
         record = {**record, "trial_id": decode(TrialSpec, record.get("trial")).trial_id}
-    except (StoreError, UnicodeEncodeError):
-        pass
     return json.dumps(record)
 
 

@@ -1,106 +1,175 @@
-"""Results folders that were damaged or changed: read or refused, never a traceback."""
+"""Results folders that were damaged or changed by hand: read or refused, never a traceback."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench import store
 from dpbench.analysis.metrics import METRICS
-from dpbench.cli.app import run  # noqa: F401
 from dpbench.errors import StoreError
 from dpbench.report.columns import COLUMNS
 from tests.fuzz import folders
 from tests.fuzz.commands import assert_ends_well
-from tests.fuzz.mutations import Change, changes, damaged, sealed
+from tests.fuzz.mutations import FLOATS, Change, changes, damaged, sealed
 
-import os
-EXAMPLES = int(os.environ.get("FUZZ", "60"))
-quick = settings(
-    max_examples=EXAMPLES, derandomize="FUZZ" not in os.environ, deadline=None, database=None,
-    suppress_health_check=list(HealthCheck),
-)
-METRIC_NAMES = ",".join(METRICS)
+EVERY_METRIC = ",".join(METRICS)
 COMMANDS = [
-    f"report changed --no-charts --columns {','.join(c.key for c in COLUMNS)}",
+    f"report changed --no-charts --columns {','.join(COLUMNS)}",
     "report changed --no-charts --json",
     "explain changed --no-charts",
     "explain changed --no-charts --json",
-    f"compare good changed --metric {METRIC_NAMES}",
-    f"compare changed good --force --json --metric {METRIC_NAMES}",
-    "compare changed changed:implementation=ddp --format html",
-    f"check changed --baseline good --metric {METRIC_NAMES} --force --junit j --markdown m",
+    f"compare good changed --metric {EVERY_METRIC}",
+    f"compare changed good --force --json --metric {EVERY_METRIC}",
+    "compare changed:implementation=ddp changed:implementation=dp --format html",
+    f"check changed --baseline good --metric {EVERY_METRIC} --force --junit j --markdown m",
     "check good --baseline changed --json --strict --benchmark-action a --metric efficiency",
     "calibrate changed",
     "calibrate changed --json",
 ]
+READING = st.lists(st.sampled_from(COMMANDS), min_size=2, max_size=2, unique=True)
+
+
+class Folder:
+    """A folder of folders, in which the sweep `changed` is `good` with other files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        folders.make(path)
+        (environment,) = (path / "good" / "environments").iterdir()
+        self.headers = (store.SWEEP_FILE, f"environments/{environment.name}")
+        self.files = {
+            name: (path / "good" / name).read_bytes() for name in (store.TRIALS_FILE, *self.headers)
+        }
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.files[store.TRIALS_FILE].splitlines()]
+
+    def assert_readable_or_refused(self, files: Mapping[str, bytes], *commands: str) -> None:
+        changed = self.path / "changed"
+        shutil.rmtree(changed, ignore_errors=True)
+        shutil.copytree(self.path / "good", changed)
+        for name, content in files.items():
+            (changed / name).write_bytes(content)
+        try:
+            store.load(changed)
+        except StoreError:
+            commands = commands[:1]  # the rest would read no further
+        for command in commands:
+            assert_ends_well(command.split(), self.path)
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("records")
-    folders.make(folder)
-    return folder
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    return Folder(tmp_path_factory.mktemp("records"))
 
 
-RECORD = None
-LINES = None
-
-
-def prepared(here: Path) -> list[dict[str, Any]]:
-    return [json.loads(l) for l in (here / "good" / "trials.jsonl").read_text().splitlines()]
-
-
-def reads(here: Path, write: Callable[[Path], None], commands: list[str]) -> None:
-    changed = here / "changed"
-    shutil.rmtree(changed, ignore_errors=True)
-    shutil.copytree(here / "good", changed)
-    write(changed)
-    try:
-        store.load(changed)
-    except StoreError:
-        commands = commands[:1]
-    for c in commands:
-        assert_ends_well(c.split(), here)
-
-
-@quick
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(data=st.data())
-def test_values(here: Path, data: st.DataObject) -> None:
-    records = prepared(here)
-    n = data.draw(st.integers(1, 3))
-    for _ in range(n):
-        which = data.draw(st.one_of(st.just(range(len(records))), st.integers(0, len(records)-1).map(lambda i: [i])))
-        change = data.draw(changes(records[which[0]]))
-        for i in which:
-            change.of(records[i])
-    commands = COMMANDS if "FUZZ" in os.environ else [data.draw(st.sampled_from(COMMANDS))]
-    text = "".join(sealed(r) + "\n" for r in records)
-    reads(here, lambda f: (f / "trials.jsonl").write_text(text), commands)
+def test_values_of_records_that_nobody_measured(folder: Folder, data: st.DataObject) -> None:
+    records = folder.records()
+    everywhere = data.draw(st.booleans())
+    drawn = data.draw(st.integers(0, len(records) - 1))
+    for change in data.draw(st.lists(changes(records[drawn]), min_size=1, max_size=3)):
+        for record in records if everywhere else records[drawn : drawn + 1]:
+            change.of(record)
+    folder.assert_readable_or_refused(lines(records), *data.draw(READING))
 
 
-@quick
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data())
-def test_bytes(here: Path, data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(["trials.jsonl", "sweep.json", "env"]))
-    def path(f): return next((f / "environments").iterdir()) if name == "env" else f / name
-    content = data.draw(damaged(path(here / "good").read_bytes()))
-    reads(here, lambda f: path(f).write_bytes(content), COMMANDS)
+def test_bytes_that_were_lost_or_written_twice(folder: Folder, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(folder.files)))
+    content = data.draw(damaged(folder.files[name]))
+    folder.assert_readable_or_refused({name: content}, *data.draw(READING))
 
 
-@quick
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data())
-def test_headers(here: Path, data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(["sweep.json", "env"]))
-    def path(f): return next((f / "environments").iterdir()) if name == "env" else f / name
-    document = json.loads(path(here / "good").read_text())
-    for c in data.draw(st.lists(changes(document), min_size=1, max_size=2)):
-        c.of(document)
-    reads(here, lambda f: path(f).write_text(json.dumps(document)), COMMANDS)
+def test_other_values_in_sweep_and_environment(folder: Folder, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(folder.headers))
+    document = json.loads(folder.files[name])
+    for change in data.draw(st.lists(changes(document), min_size=1, max_size=2)):
+        change.of(document)
+    content = json.dumps(document).encode()
+    folder.assert_readable_or_refused({name: content}, *data.draw(READING))
+
+
+CRASHED = [
+    (("trial", "devices"), []),
+    (("trial", "group_size"), 2**63),
+    (("trial", "implementation"), "nobody's"),
+    (("trial", "batch_size"), 0),
+    (("ranks", 0, "setup_seconds"), "nan"),
+    (("ranks", 0, "timed", "step_seconds", 0), -1.0),
+    (("ranks", 0, "phases", "forward_seconds", 0), "-inf"),
+    (("ranks", 0, "phases", "optimizer_seconds"), [0.1]),
+    (("ranks", 0, "phases", "data_seconds"), []),
+    (("ranks", 0, "gradient_norms", "local_squared"), [1.0]),
+    (("ranks", 0, "peak_host_memory_bytes"), 10**400),
+    (("duration_seconds",), "inf"),
+]
+"""What commands ended with a traceback of, or took for a number, before records were looked at."""
+
+
+@pytest.mark.parametrize(("place", "value"), CRASHED)
+def test_an_impossible_record_is_refused_with_its_line(
+    folder: Folder, place: tuple[str | int, ...], value: Any
+) -> None:
+    records = folder.records()
+    one = next(i for i, r in enumerate(records) if len(r["ranks"]) == 2)
+    Change(place, "replace", value).of(records[one])
+    folder.assert_readable_or_refused(lines(records), COMMANDS[0])
+    with pytest.raises(StoreError, match=rf"trials.jsonl:{one + 1}: "):
+        store.load(folder.path / "changed")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("command",), True),
+        (("sweep", "target_loss"), "nan"),
+        (("sweep", "implementations"), ["nobody's"]),
+        (("sweep", "group_sizes"), [1, 3]),
+    ],
+)
+def test_an_impossible_sweep_is_refused(
+    folder: Folder, place: tuple[str | int, ...], value: Any
+) -> None:
+    document = json.loads(folder.files[store.SWEEP_FILE])
+    Change(place, "replace", value).of(document)
+    folder.assert_readable_or_refused(
+        {store.SWEEP_FILE: json.dumps(document).encode()}, COMMANDS[0]
+    )
+    with pytest.raises(StoreError, match=r"sweep\.json: "):
+        store.load(folder.path / "changed")
+
+
+@pytest.mark.parametrize("loss", FLOATS)
+def test_losses_may_be_anything(folder: Folder, loss: float | str) -> None:
+    """A loss on its way to infinity is measured, stored and read."""
+    records = folder.records()
+    for record in records:
+        for rank in range(len(record["ranks"])):
+            Change(("ranks", rank, "timed", "losses"), "flood", loss).of(record)
+    folder.assert_readable_or_refused(lines(records), *COMMANDS[:3])
+    assert len(store.load(folder.path / "changed").records) == len(records)
+
+
+def test_a_reason_that_is_no_text_is_shown_in_escapes(folder: Folder) -> None:
+    """Names of files may hold any bytes, and a message may hold such a name."""
+    records = folder.records()
+    records[0] |= {"status": "failed", "reason": "no file \udcff\n\x1b[31m"}
+    folder.assert_readable_or_refused(lines(records), *COMMANDS)
+    assert store.load(folder.path / "changed").records[0].reason == "no file \\udcff\n\x1b[31m"
+
+
+def lines(records: list[dict[str, Any]]) -> dict[str, bytes]:
+    return {store.TRIALS_FILE: "".join(f"{sealed(record)}\n" for record in records).encode()}

@@ -18,7 +18,10 @@ def test_an_entry_has_the_candidates_value_with_its_spread() -> None:
     assert entry["unit"] == "images/s"
     assert entry["value"] == pytest.approx(909.08, abs=0.02)
     assert entry["range"] == "± 9"
-    assert entry["extra"].startswith("regressed: worse by +10.0 % than before")
+    assert entry["extra"] == (
+        "regressed against before: worse by +10.0 % (90 % interval +9.0 to +11.0 %), "
+        "tolerance 3 %, n = 5"
+    )
 
 
 def test_a_file_has_one_direction() -> None:

@@ -99,7 +99,7 @@ def test_an_unknown_format_is_an_error() -> None:
     [
         ("peak_memory_bytes", ("300 MiB", "worsening is B ÷ A", "better in none")),
         ("duration_seconds", ("1.0000(0) s", "slow-down is B ÷ A", "faster in none")),
-        ("final_loss", ("1.5000(0)", "worsening is B ÷ A")),
+        ("final_loss", (" 1.5 ", "the same within 3 %", "worsening is B ÷ A")),
         ("loss_delta_per_second", ("worsening is 1 + (A - B) ÷ A's first loss per second",)),
     ],
 )
@@ -140,3 +140,17 @@ def test_pairs_and_what_was_forced_are_said() -> None:
     other = side("y", runs(trial(batch_size=8), STEADY))
     forced = match(side("x", runs(trial(), STEADY)), other, force=True)
     assert "forced: compared although they differ in batch_size" in text(forced)
+
+
+def test_sides_of_different_sizes_are_both_counted() -> None:
+    matched = match(side("a", runs(trial(), STEADY)), side("b", runs(trial(), STEADY[:2])))
+    table = text(matched)
+    assert "  5, 2  " in table
+    assert "n runs a side (A, B)" in table
+
+
+def test_what_counts_as_the_same_is_written_as_it_was_given() -> None:
+    matched = match(side("a", runs(trial(), STEADY)), side("b", runs(trial(), STEADY)))
+    rows = compare(matched, SPEED, within=0.125)
+    shown = render(rows, matched, SPEED, within=0.125).text
+    assert shown.count("the same within 12.5 %") == 2

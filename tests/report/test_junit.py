@@ -7,9 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.assessment import Assessment
+from dpbench.analysis.assessment import Assessment, assess
+from dpbench.records import Status
 from dpbench.report.junit import junit
-from tests.analysis.assessments import INCONCLUSIVE, PASSED, REGRESSED
+from dpbench.report.verdict_table import sentence
+from tests.analysis.assessments import INCONCLUSIVE, PASSED, QUIET, REGRESSED, assessment, slower
+from tests.analysis.builders import record, trial
+from tests.analysis.sides import runs, side
 
 ATTRIBUTES = {
     "testsuites": {"name", "tests", "failures", "errors", "time"},
@@ -62,6 +66,15 @@ def test_a_regression_is_a_failure_with_its_numbers() -> None:
     assert failure.get("message") == (
         "regressed: worse by +10.0 % (90 % interval +9.0 to +11.0 %), tolerance 3 %"
     )
+
+
+def test_a_row_without_numbers_has_its_reason_and_an_improvement_is_called_one() -> None:
+    failed = side("after", [record(trial(), status=Status.FAILED, reason="killed")])
+    found = assess([(side("before", runs(trial(), QUIET)), failed)], {"images_per_second": 0.03})
+    (skipped,) = suite(found).findall("testcase")[0]
+    assert skipped.get("message") == "inconclusive: no completed repetition of the candidate"
+    (better,) = assessment({16: slower(QUIET, -0.2)}).verdict.rows
+    assert sentence(better) == ("better by +20.0 % (90 % interval +19.2 to +20.7 %), tolerance 3 %")
 
 
 @pytest.mark.parametrize(("strict", "tag"), [(False, "skipped"), (True, "failure")])

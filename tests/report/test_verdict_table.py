@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dpbench.report.verdict_table import as_data, headline, render
+from dpbench.analysis.assessment import assess
+from dpbench.report.verdict_table import as_data, headline, labels, reading, render
 from tests.analysis.assessments import INCONCLUSIVE, PASSED, QUIET, REGRESSED, assessment, slower
+from tests.analysis.builders import trial
+from tests.analysis.sides import runs, side
 
 
 def test_a_row_shows_how_much_worse_with_interval_tolerance_and_sample_size() -> None:
@@ -56,3 +59,35 @@ def test_data_hold_ratios_bounds_and_what_was_decided() -> None:
     assert row["outcome"] == "regressed"
     assert row["repetitions"] == 5
     assert 1.08 < row["slowdown_low"] < row["slowdown"] < row["slowdown_high"] < 1.12
+
+
+def test_sentences_name_the_metric_where_there_are_several() -> None:
+    both = assessment(
+        {16: slower(QUIET, 0.015), 32: slower(QUIET, 0.2)},
+        tolerances={"images_per_second": 0.05, "step_seconds_p95": 0.3},
+    )
+    assert headline(both.verdict) == (
+        "regressed: 1 of 4 rows, worse by more than tolerated: "
+        "images_per_second of ddp/gloo ×1, batch 32"
+    )
+    (changed,) = [line for line in reading(both.verdict.rows) if line.startswith("changed")]
+    assert "step_seconds_p95 of ddp/gloo ×1, batch 32" in changed
+
+
+def test_several_candidates_have_their_own_names() -> None:
+    base = side("torch-ddp", runs(trial("torch-ddp"), QUIET), where={"implementation": "torch-ddp"})
+    candidates = [
+        side(name, runs(trial(name, backend), QUIET), where={"implementation": name})
+        for name, backend in (("ddp", "gloo"), ("dp", "threads"))
+    ]
+    found = assess([(base, candidate) for candidate in candidates], {"images_per_second": 0.03})
+    assert labels(found.verdict.rows) == ["ddp/gloo ×1, batch 32", "dp ×1, batch 32"]
+
+
+def test_sides_of_different_sizes_are_both_counted() -> None:
+    text = render(assessment({16: QUIET[:3]}), ())
+    assert "  5, 3  " in text
+    assert "n: runs of the baseline, of the candidate" in text
+    row = as_data(assessment({16: QUIET[:3]}), ())["rows"][0]
+    assert (row["baseline_repetitions"], row["candidate_repetitions"]) == (5, 3)
+    assert row["baseline_value_low"] < row["baseline_value"] < row["baseline_value_high"]

@@ -57,7 +57,10 @@ def test_configurations_that_are_left_out_are_said() -> None:
     ]
     figure = efficiency_waterfall(source(records))
     assert len(figure.axes) == 12
-    assert "of 14 configurations the 12 with the lowest efficiency" in figure.get_supxlabel().replace("\n", " ")
+    assert (
+        "of 14 configurations the 12 with the lowest efficiency"
+        in figure.get_supxlabel().replace("\n", " ")
+    )
 
 
 def test_without_single_there_is_nothing_to_draw(tmp_path: Path) -> None:
