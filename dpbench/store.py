@@ -25,12 +25,13 @@ from dpbench.codec import decode, encode
 from dpbench.environment import Environment
 from dpbench.errors import NewerSchema, StoreError, UsageError
 from dpbench.records import SCHEMA_VERSION, Phases, RankMeasurement, TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, SweepSpec
+from dpbench.specs import BACKENDS, IMPLEMENTATIONS, SweepSpec
 
 SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.jsonl"
 LONGEST_NAME = 200
 LONGEST_SECONDS = 1e9
+MOST_FLOPS = 1e30
 """Thirty years."""
 
 T = TypeVar("T")
@@ -138,7 +139,7 @@ def load(folder: Path) -> StoredSweep:
         spec=_read_spec(folder / SWEEP_FILE, header["sweep"]),
         command=_decode(folder / SWEEP_FILE, tuple[str, ...], header["command"]),
         environments={
-            path.stem: _decode(path, Environment, _parse(path, path.read_bytes()))
+            path.stem: _read_environment(path)
             for path in sorted((folder / "environments").glob("*.json"))
         },
         records=records,
@@ -161,6 +162,14 @@ def _read_spec(path: Path, content: Any) -> SweepSpec:
     if impossible := next(_impossible_spec(spec), None):
         raise StoreError(f"{path}: {impossible}; the file was changed by hand")
     return spec
+
+
+def _read_environment(path: Path) -> Environment:
+    environment = _decode(path, Environment, _parse(path, path.read_bytes()))
+    for entry in (*environment.versions, *environment.variables):
+        if len(entry) != 2:
+            raise StoreError(f"{path}: {entry} is no name with its value; it was changed by hand")
+    return environment
 
 
 def _read_trials(path: Path) -> tuple[tuple[TrialRecord, ...], tuple[str, ...]]:
@@ -215,6 +224,9 @@ def _impossible_spec(spec: SweepSpec) -> Iterator[str]:
     for name in spec.implementations:
         if name not in IMPLEMENTATIONS:
             yield f"no implementation is called {name!r}"
+    for name in spec.backends:
+        if name not in BACKENDS:
+            yield f"no backend is called {name!r}"
     if not all(1 <= size <= len(spec.devices) for size in spec.group_sizes):
         yield f"group sizes {spec.group_sizes} on {units.counted(len(spec.devices), 'device')}"
     for name in ("time_limit_seconds", "precision", "budget_seconds", "target_loss"):
@@ -235,7 +247,14 @@ def _impossible(record: TrialRecord) -> Iterator[str]:
             yield f"{name} is {getattr(trial, name)}; expected at least 1"
     if not 0 <= record.duration_seconds <= LONGEST_SECONDS:
         yield f"duration_seconds is {record.duration_seconds}"
+    if record.flops_per_item is not None and not 0 < record.flops_per_item < MOST_FLOPS:
+        yield f"flops_per_item is {record.flops_per_item}"
+    if record.ranks and len(record.ranks) != trial.process_count:
+        yield f"it holds {len(record.ranks)} of {trial.process_count} ranks"
     for rank in record.ranks:
+        peaks = (rank.peak_host_memory_bytes, rank.peak_device_memory_bytes)
+        if any(peak is not None and peak < 0 for peak in peaks) or peaks[0] == 0:
+            yield f"rank {rank.rank} has a peak memory of {peaks}"
         for name, seconds in _seconds(rank):
             if seconds and not (min(seconds) >= 0 and sum(seconds) <= LONGEST_SECONDS):
                 yield f"rank {rank.rank} has impossible seconds in {name}"

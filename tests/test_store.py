@@ -107,7 +107,8 @@ VERSION_1 = (
     '"environment_id":"e","started_utc":"2025-01-01T00:00:00.000+00:00","duration_seconds":1.0,'
     '"status":"completed","item":"images","ranks":[{"rank":0,"pid":7,"device":"cpu","timed":'
     '{"start_seconds":0.5,"seconds":0.3,"step_seconds":[0.1,0.2],"samples":8,"losses":[2.3,"nan"]},'
-    '"setup_seconds":0.1,"peak_host_memory_bytes":1048576}]}'
+    '"setup_seconds":0.1,"peak_host_memory_bytes":1048576},{"rank":1,"pid":8,"device":"cpu","timed":'
+    '{"start_seconds":0.5,"seconds":0.3,"step_seconds":[0.1,0.2],"samples":8},"setup_seconds":0.1}]}'
 )
 
 
@@ -115,7 +116,7 @@ def test_a_file_of_the_first_schema_still_loads(tmp_path: Path) -> None:
     folder = written(tmp_path / "s", ())
     (folder / store.TRIALS_FILE).write_text(VERSION_1 + "\n")
     (record,) = store.load(folder).records
-    (measured,) = record.ranks
+    measured, _ = record.ranks
     assert record.trial == trial_spec(timed_steps=2)
     assert measured.timed.step_seconds == (0.1, 0.2)
     assert measured.peak_host_memory_bytes == 2**20
@@ -158,3 +159,25 @@ def test_a_name_that_is_an_option_is_refused() -> None:
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="expected a plain folder name"):
         store.check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('"peak_host_memory_bytes":1048576', '"peak_host_memory_bytes":0', "peak memory of"),
+        ('"item":"images"', '"item":"images","flops_per_item":1e300', "flops_per_item is 1e"),
+        ('"rank":1,"pid":8', '"rank":1,"pid":8', None),
+        (VERSION_1[VERSION_1.index(',{"rank":1') : -2], "", "it holds 1 of 2 ranks"),
+    ],
+)
+def test_numbers_that_no_trial_can_have_are_refused(
+    tmp_path: Path, before: str, after: str, words: str | None
+) -> None:
+    folder = written(tmp_path / "s", ())
+    assert before in VERSION_1
+    (folder / store.TRIALS_FILE).write_text(VERSION_1.replace(before, after) + "\n")
+    if words is None:
+        assert store.load(folder).records
+    else:
+        with pytest.raises(StoreError, match=words):
+            store.load(folder)

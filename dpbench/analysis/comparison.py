@@ -15,11 +15,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dpbench.analysis.comparison_values import ComparedValues, Values, compared_values
+from dpbench.analysis.comparison_values import ComparedValues, compared_values
 from dpbench.analysis.detectable import detectable_difference
 from dpbench.analysis.differences import Array, Differences, choose, holm, paired, welch
-from dpbench.analysis.estimate import CONFIDENCE, Estimate, LogMean, mean
-from dpbench.analysis.loss_agreement import loss_mean
+from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.matching import Matched
 from dpbench.analysis.metrics import Metric
 
@@ -187,8 +186,8 @@ def _comparison(
         candidate_configuration=row.pair.candidate_configuration,
         metric=metric.key,
         unit=unit,
-        baseline=_estimate(row.baseline, metric, unit),
-        candidate=_estimate(row.candidate, metric, unit),
+        baseline=metric.average([*row.baseline.values()], unit) if row.baseline else None,
+        candidate=metric.average([*row.candidate.values()], unit) if row.candidate else None,
         slowdown=slowdown,
         p_value=test.p_value if measured else None,
         p_value_corrected=test.p_value_corrected if measured else None,
@@ -243,16 +242,3 @@ def _as_slowdown(difference: float, additive: bool) -> float | None:
     if not math.isfinite(difference) or abs(difference) > LARGEST_REACH:
         return None
     return 1 + difference if additive else math.exp(difference)
-
-
-def _estimate(values: Values, metric: Metric, unit: str) -> Estimate | None:
-    """A side's own mean: geometric where sides are compared by their ratio, of losses arithmetic
-    as in a report."""
-    numbers = list(values.values())
-    if not numbers:
-        return None
-    if metric.of_losses:
-        return loss_mean(numbers, unit=unit)
-    if metric.additive or min(numbers) <= 0:
-        return mean(numbers, unit=unit)
-    return LogMean.of_runs(numbers).estimate(unit)

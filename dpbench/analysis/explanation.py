@@ -117,7 +117,7 @@ def _unresolved(row: ConfigurationSummary, trial: TrialSpec, factors: Factors) -
     if IDEAL in factors.missing:
         notes.append(
             f"{row.label}: no absolute efficiency, because `single` at batch {trial.batch_size} "
-            "has no completed repetition in common with it; run the sweep again with --resume"
+            "has no completed repetition in common with it"
         )
     for merged in (found.parts for found in factors.factors if len(found.parts) > 1):
         places = [PARTS.index(part) for part in merged[1:]]

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpbench.analysis import convergence, throughput
+from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.loss_agreement import loss_mean
 from dpbench.analysis.memory import peak_memory
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.summary import usable_repetitions
@@ -18,6 +20,23 @@ from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
 Reading = Callable[[TrialRecord], float | None]
+Average = Callable[[Sequence[float], str], Estimate]
+"""From the values of runs and their unit."""
+
+
+def _geometric(values: Sequence[float], unit: str) -> Estimate:
+    """Of what is compared by its ratio, unless a value has no logarithm."""
+    if min(values) <= 0:
+        return mean(values, unit=unit)
+    return LogMean.of_runs(values).estimate(unit)
+
+
+def _arithmetic(values: Sequence[float], unit: str) -> Estimate:
+    return mean(values, unit=unit)
+
+
+def _of_losses(values: Sequence[float], unit: str) -> Estimate:
+    return loss_mean(values, unit=unit)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +60,8 @@ class Metric:
     """True where `of` counts per replica against group size 1 of the same repetition."""
     is_speed: bool = True
     """Tells whether better means faster."""
+    average: Average = _geometric
+    """Of the runs of one side."""
     of_losses: bool = False
     """Tells whether runs with the same seed are one sample of it."""
     counts_steps: bool = False
@@ -153,6 +174,7 @@ METRICS: dict[str, Metric] = {
             higher_is_better=False,
             description="step time with synchronization - without it",
             of=throughput.exposed_communication_seconds,
+            average=_arithmetic,
             reference=_mean_step_seconds,
             reference_words="mean step",
         ),
@@ -180,6 +202,7 @@ METRICS: dict[str, Metric] = {
             higher_is_better=False,
             description="loss of the last timed step",
             of=_final_loss,
+            average=_of_losses,
             is_speed=False,
             of_losses=True,
             counts_steps=True,
@@ -190,6 +213,7 @@ METRICS: dict[str, Metric] = {
             higher_is_better=True,
             description="(first - last timed loss) ÷ steps",
             of=_loss_delta_per_step,
+            average=_of_losses,
             reference=_first_loss_per_step,
             reference_words="first loss per step",
             is_speed=False,
@@ -202,6 +226,7 @@ METRICS: dict[str, Metric] = {
             higher_is_better=True,
             description="(first - last timed loss) ÷ seconds",
             of=_loss_delta_per_second,
+            average=_arithmetic,
             reference=_first_loss_per_second,
             reference_words="first loss per second",
             is_speed=False,

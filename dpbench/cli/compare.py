@@ -148,12 +148,14 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
 
 
 def _cut(text: str) -> int | None:
-    """Where the folder ends: at the last colon after one that exists, else before the first key."""
+    """Where the folder ends: at the last colon after one that exists, else before a key."""
     colons = [place for place, sign in enumerate(text) if sign == ":"]
     if not colons or Path(text).is_dir():
         return None
-    selects = colons[:1] if "=" in text[colons[0] :] else []
-    return ([place for place in colons if Path(text[:place]).is_dir()] or selects or [None])[-1]
+    of_folders = [place for place in colons if Path(text[:place]).is_dir()]
+    if of_folders:
+        return of_folders[-1]
+    return colons[0] if "=" in text[colons[0] :] else None
 
 
 def _compared(

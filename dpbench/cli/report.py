@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpbench.cli.messages import warn
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def report(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="csv, json, markdown, or any layout of tabulate (default: simple).",
+            show_default="simple",
+            help="csv, json, markdown, or any layout of tabulate.",
         ),
     ] = None,
     columns: Annotated[
@@ -50,7 +52,8 @@ def report(
         typer.Option(
             "--output",
             metavar="DIR",
-            help="Where table and charts go (default: PATH/report; of a CSV file, nowhere).",
+            show_default="PATH/report; of a CSV file, nowhere",
+            help="Where table and charts go.",
         ),
     ] = None,
 ) -> None:
@@ -98,8 +101,7 @@ def show_sweep(
         *_precision_notes(sweep.spec.precision, rows),
     )
     _print_table(rows, format, columns, notes)
-    for warning in sweep.warnings:
-        typer.echo(warning, err=True)
+    warn(*sweep.warnings)
 
     from dpbench.report.document import write_report
 

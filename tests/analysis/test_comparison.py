@@ -284,7 +284,8 @@ def test_windows_that_ended_when_they_were_precise_enough_are_of_no_one_length()
 def curves(*final: float) -> list:
     """Repetitions that end at these losses."""
     return [
-        run(trial(repetition=i), 100.0 + i, losses=(2.0, 1.0, loss)) for i, loss in enumerate(final)
+        run(trial(repetition=i), 100.0 + i / 100, losses=(2.0, 1.0, loss))
+        for i, loss in enumerate(final)
     ]
 
 
@@ -327,3 +328,13 @@ def test_sides_whose_difference_is_compared_have_arithmetic_means() -> None:
     assert row.baseline.value == pytest.approx(0.03)
     assert row.candidate.value == pytest.approx(0.05)
     assert row.slowdown.value == pytest.approx(1 + 0.02 / 0.12)
+
+
+def test_loss_per_second_keeps_the_spread_of_its_seconds() -> None:
+    row = only(match(side("a", curves(0.5, 0.5)), side("b", curves(0.5, 0.5))), "final_loss")
+    assert row.baseline is not None
+    assert row.baseline.interval is None
+    matched = match(side("a", curves(0.5, 0.5)), side("b", curves(0.5, 0.5)))
+    timed = only(matched, "loss_delta_per_second").baseline
+    assert timed is not None
+    assert timed.interval is not None

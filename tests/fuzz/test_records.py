@@ -34,6 +34,7 @@ COMMANDS = [
     "calibrate changed",
     "calibrate changed --json",
 ]
+PHASES = ("data", "forward", "backward", "optimizer")
 READING = st.lists(st.sampled_from(COMMANDS), min_size=2, max_size=2, unique=True)
 
 
@@ -112,6 +113,7 @@ CRASHED = [
     (("ranks", 0, "phases", "forward_seconds", 0), "-inf"),
     (("ranks", 0, "phases", "optimizer_seconds"), [0.1]),
     (("ranks", 0, "phases", "data_seconds"), []),
+    (("ranks", 0, "phases"), {f"{name}_seconds": [0.0] for name in PHASES}),
     (("ranks", 0, "gradient_norms", "local_squared"), [1.0]),
     (("ranks", 0, "peak_host_memory_bytes"), 10**400),
     (("duration_seconds",), "inf"),
@@ -137,6 +139,7 @@ def test_an_impossible_record_is_refused_with_its_line(
         (("command",), True),
         (("sweep", "target_loss"), "nan"),
         (("sweep", "implementations"), ["nobody's"]),
+        (("sweep", "backends"), ["nobody's"]),
         (("sweep", "group_sizes"), [1, 3]),
     ],
 )
@@ -149,6 +152,16 @@ def test_an_impossible_sweep_is_refused(
         {store.SWEEP_FILE: json.dumps(document).encode()}, COMMANDS[0]
     )
     with pytest.raises(StoreError, match=r"sweep\.json: "):
+        store.load(folder.path / "changed")
+
+
+def test_an_impossible_environment_is_refused(folder: Folder) -> None:
+    name = folder.headers[1]
+    document = json.loads(folder.files[name])
+    Change(("versions", 0), "repeat").of(document)
+    files = {name: json.dumps(document).encode()}
+    folder.assert_readable_or_refused(files, *COMMANDS)
+    with pytest.raises(StoreError, match=r"is no name with its value"):
         store.load(folder.path / "changed")
 
 

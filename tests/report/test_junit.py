@@ -74,7 +74,7 @@ def test_a_row_without_numbers_has_its_reason_and_an_improvement_is_called_one()
     (skipped,) = suite(found).findall("testcase")[0]
     assert skipped.get("message") == "inconclusive: no completed repetition of the candidate"
     (better,) = assessment({16: slower(QUIET, -0.2)}).verdict.rows
-    assert sentence(better) == ("better by +20.0 % (90 % interval +19.2 to +20.7 %), tolerance 3 %")
+    assert sentence(better) == ("better by +20.0 % (90 % interval +19.3 to +20.7 %), tolerance 3 %")
 
 
 @pytest.mark.parametrize(("strict", "tag"), [(False, "skipped"), (True, "failure")])
