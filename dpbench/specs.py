@@ -14,6 +14,8 @@ from dpbench.codec import content_hash, encode
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
 OPTIMIZERS = ("sgd", "adamw")
+MOST_REPETITIONS = 10_000
+"""More would plan until memory ends, and tell nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ LAYERS = (
     ("codec",),
     ("specs",),
     ("records", "environment"),
+    ("plausibility",),
     ("store", "architecture"),
     ("parallel", "data"),
     ("measure",),

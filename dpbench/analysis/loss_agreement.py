@@ -121,8 +121,8 @@ def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
         ),
         *(
             f"the losses of {_named(one.labels)} differ by up to "
-            f"{_percent(one.max_relative_difference)} {_extent([one])} (tolerance "
-            f"{_percent(one.tolerance)}) although they split it alike: a reduction is wrong"
+            f"{units.percent(one.max_relative_difference)} {_extent([one])} (tolerance "
+            f"{units.percent(one.tolerance)}) although they split it alike: a reduction is wrong"
             for one in agreements
             if not one.agrees and one.among == "implementations"
         ),
@@ -145,8 +145,8 @@ def _between_group_sizes(agreements: Sequence[LossAgreement]) -> list[str]:
         return []
     worst = max(agreements, key=lambda one: one.max_relative_difference)
     return [
-        f"losses differ by up to {_percent(worst.max_relative_difference)} {_extent(agreements)} "
-        f"between group sizes or processes (tolerance {_percent(worst.tolerance)}): expected of "
+        f"losses differ by up to {units.percent(worst.max_relative_difference)} {_extent(agreements)} "
+        f"between group sizes or processes (tolerance {units.percent(worst.tolerance)}): expected of "
         "dropout and batch normalisation, which see one replica's samples; an error in models "
         "without them"
     ]
@@ -157,11 +157,6 @@ def _extent(agreements: Sequence[LossAgreement]) -> str:
     batches = sorted({one.global_batch_size for one in agreements})
     listed = ", ".join(f"{batch:,}" for batch in batches)
     return f"over their first {units.counted(steps, 'timed step')} at global batch {listed}"
-
-
-def _percent(part: float) -> str:
-    percent = 100 * part
-    return f"{percent:.2g} %" if percent < 10 else f"{percent:.0f} %"
 
 
 def _named(labels: Sequence[str]) -> str:

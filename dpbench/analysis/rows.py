@@ -114,14 +114,14 @@ def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
         "group_size": row.group_size,
         "batch_size": row.batch_size,
         "global_batch_size": row.global_batch_size,
-        **_with_ends("images_per_second", row.throughput),
-        **_with_ends("speedup", row.speedup),
-        **_with_ends("absolute_speedup", row.absolute_speedup),
-        **_with_ends("efficiency", row.efficiency),
-        **_with_ends("exposed_communication_seconds", row.exposed_communication_seconds),
-        **_with_ends("loss_delta_per_step", row.loss_delta_per_step),
-        **_with_ends("loss_delta_per_second", row.loss_delta_per_second),
-        **_with_ends("final_loss", row.final_loss),
+        **with_ends("images_per_second", row.throughput),
+        **with_ends("speedup", row.speedup),
+        **with_ends("absolute_speedup", row.absolute_speedup),
+        **with_ends("efficiency", row.efficiency),
+        **with_ends("exposed_communication_seconds", row.exposed_communication_seconds),
+        **with_ends("loss_delta_per_step", row.loss_delta_per_step),
+        **with_ends("loss_delta_per_second", row.loss_delta_per_second),
+        **with_ends("final_loss", row.final_loss),
         "peak_memory_bytes": row.peak_memory_bytes,
         **_steps(row.steps),
         "repetitions": row.repetitions,
@@ -131,23 +131,23 @@ def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
         "verified": row.verified,
         "item": row.item,
         "unit": f"{row.item}/s",
-        **_with_ends("duration_seconds", row.duration),
-        **_with_ends("rank_skew", row.rank_skew),
+        **with_ends("duration_seconds", row.duration),
+        **with_ends("rank_skew", row.rank_skew),
         "slowest_rank": row.slowest_rank,
         "reduced_bytes_per_step": row.reduced_bytes_per_step,
         "collectives_per_step": row.collectives_per_step,
-        **_with_ends("loss_slope_per_step", row.loss_slope_per_step),
-        **_with_ends("loss_slope_per_second", row.loss_slope_per_second),
+        **with_ends("loss_slope_per_step", row.loss_slope_per_step),
+        **with_ends("loss_slope_per_second", row.loss_slope_per_second),
         **_time_to_loss(row.time_to_loss),
-        **_with_ends("loss_at_equal_samples", row.loss_at_equal_samples),
-        **_with_ends("loss_at_equal_seconds", row.loss_at_equal_seconds),
-        **_with_ends("noise_scale_samples", row.noise_scale),
-        **_with_ends("statistical_efficiency", row.statistical_efficiency),
-        **_with_ends("goodput", row.goodput),
-        **_with_ends("flops_per_second", row.flops_per_second),
-        **_with_ends("mfu", row.mfu),
+        **with_ends("loss_at_equal_samples", row.loss_at_equal_samples),
+        **with_ends("loss_at_equal_seconds", row.loss_at_equal_seconds),
+        **with_ends("noise_scale_samples", row.noise_scale),
+        **with_ends("statistical_efficiency", row.statistical_efficiency),
+        **with_ends("goodput", row.goodput),
+        **with_ends("flops_per_second", row.flops_per_second),
+        **with_ends("mfu", row.mfu),
         "peak_reserved_memory_bytes": row.peak_reserved_memory_bytes,
-        **_with_ends("joules_per_item", row.joules_per_item),
+        **with_ends("joules_per_item", row.joules_per_item),
     }
     return {key: values[key] for key in ROW_KEYS}
 
@@ -167,7 +167,7 @@ def _steps(steps: StepSummary | None) -> dict[str, Plain]:
 def _time_to_loss(found: TimeToLoss | None) -> dict[str, Plain]:
     return {
         "target_loss": None if found is None else found.target_loss,
-        **_with_ends("time_to_loss_seconds", None if found is None else found.seconds),
+        **with_ends("time_to_loss_seconds", None if found is None else found.seconds),
         "time_to_loss_samples": None if found is None else _value(found.samples),
         "time_to_loss_censored": None if found is None else found.censored,
     }
@@ -177,7 +177,8 @@ def _value(estimate: Estimate | None) -> float | None:
     return None if estimate is None else estimate.value
 
 
-def _with_ends(key: str, estimate: Estimate | None) -> dict[str, Plain]:
+def with_ends(key: str, estimate: Estimate | None) -> dict[str, Plain]:
+    """The value under `key`, its interval under `key`_low and `key`_high."""
     if estimate is None:
         return {key: None, f"{key}_low": None, f"{key}_high": None}
     return {key: estimate.value, f"{key}_low": estimate.low, f"{key}_high": estimate.high}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dpbench.cli.values import duration_seconds, integer, percentage, positive_int
 from dpbench.errors import UsageError
+from dpbench.specs import MOST_REPETITIONS
 
 AUTO = "auto"
 STEPS, MOST_STEPS = 50, 10_000
@@ -83,7 +84,15 @@ def noise_steps(token: str) -> int:
 
 
 def _repetitions(token: str | None, default: int) -> int:
-    return default if token is None else positive_int("--repetitions", token)
+    return default if token is None else repetition_count("--repetitions", token)
+
+
+def repetition_count(name: str, token: str) -> int:
+    """A number of repetitions that can be planned; raises UsageError."""
+    count = positive_int(name, token)
+    if count > MOST_REPETITIONS:
+        raise UsageError(f"{name} {count:,}: expected at most {MOST_REPETITIONS:,}")
+    return count
 
 
 def _precise_repetitions(token: str | None) -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import units
-from dpbench.cli.values import duration_seconds, known_name, percentage, positive_int
+from dpbench.cli.effort import repetition_count
+from dpbench.cli.values import duration_seconds, known_name, percentage
 from dpbench.errors import UnknownName, UsageError
 
 PROJECT_FILE = "pyproject.toml"
@@ -82,7 +83,7 @@ def resolve(
     values.update(given)
     sources.update(dict.fromkeys(given, "command line"))
     name = {key: _spelling(key, sources[key]) for key in DEFAULTS}
-    repetitions = positive_int(name["repetitions"], str(values["repetitions"]))
+    repetitions = repetition_count(name["repetitions"], str(values["repetitions"]))
     if repetitions < FEWEST_REPETITIONS:
         raise UsageError(
             f"{name['repetitions']}: {repetitions} has no spread to judge by; expected at least "

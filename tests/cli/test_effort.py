@@ -53,6 +53,7 @@ def test_steps_that_grow_alone_have_a_precision_that_is_told() -> None:
         ({"precision": "100%"}, "is not a percentage"),
         ({"precision": "1%", "repetitions": "1"}, "at least 2 repetitions"),
         ({"precision": "1%", "budget": "soon"}, "is not a duration"),
+        ({"repetitions": "100000"}, "expected at most 10,000"),
         ({"steps": "many"}, "--steps: 'many'"),
         ({"steps": "many", "precision": "1%"}, "--steps: 'many'"),
     ],
