@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpbench.analysis.comparison import Comparison
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.rows import with_ends
 
 Plain = str | int | float | bool | None
 
@@ -27,10 +27,3 @@ def to_row(row: Comparison) -> dict[str, Plain]:
         "outcome": row.outcome,
         "reason": row.reason,
     }
-
-
-def with_ends(key: str, estimate: Estimate | None) -> dict[str, Plain]:
-    """A value and its interval under three keys."""
-    if estimate is None:
-        return {key: None, f"{key}_low": None, f"{key}_high": None}
-    return {key: estimate.value, f"{key}_low": estimate.low, f"{key}_high": estimate.high}

@@ -145,10 +145,10 @@ def _between_group_sizes(agreements: Sequence[LossAgreement]) -> list[str]:
         return []
     worst = max(agreements, key=lambda one: one.max_relative_difference)
     return [
-        f"losses differ by up to {units.percent(worst.max_relative_difference)} {_extent(agreements)} "
-        f"between group sizes or processes (tolerance {units.percent(worst.tolerance)}): expected of "
-        "dropout and batch normalisation, which see one replica's samples; an error in models "
-        "without them"
+        f"losses differ by up to {units.percent(worst.max_relative_difference)} "
+        f"{_extent(agreements)} between group sizes or processes (tolerance "
+        f"{units.percent(worst.tolerance)}): expected of dropout and batch normalisation, which "
+        "see one replica's samples; an error in models without them"
     ]
 
 

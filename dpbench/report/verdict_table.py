@@ -10,7 +10,7 @@ from tabulate import tabulate
 
 from dpbench import units
 from dpbench.analysis.assessment import Assessment
-from dpbench.analysis.comparison_rows import with_ends
+from dpbench.analysis.rows import with_ends
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING, decimals
