@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench import units
+from dpbench.analysis import throughput
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.factors import (
     CONTENDED,
@@ -17,11 +18,11 @@ from dpbench.analysis.factors import (
     Part,
     References,
     factor,
-    seconds_without_sync,
 )
 from dpbench.analysis.phases import StepPhases, step_phases
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.throughput import steps_without_sync
 from dpbench.records import TrialRecord
 from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
@@ -94,20 +95,18 @@ def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:
 
     With synchronization all ranks take equally long, as the fast ones wait.
     """
-    slowest = []
-    for record in records:
-        seconds = seconds_without_sync(record)
-        if record.trial.implementation == "independent":
-            seconds = [rank.timed.seconds for rank in record.ranks]
-        if seconds is None or len(seconds) < 2:
-            return None
-        slowest.append(record.ranks[seconds.index(max(seconds))])
-    (rank, count), *_ = Counter(measured.rank for measured in slowest).most_common(1)
+    traits = IMPLEMENTATIONS[records[0].trial.implementation]
+    if traits.communicates and any(steps_without_sync(record) is None for record in records):
+        return None
+    ranks = [rank for record in records if (rank := throughput.slowest_rank(record)) is not None]
+    if not ranks:
+        return None
+    (rank, count), *_ = Counter(ranks).most_common(1)
     return SlowestRank(
         rank=rank,
-        device=next(measured.device for measured in slowest if measured.rank == rank),
+        device=next(one.device for one in records[0].ranks if one.rank == rank),
         slowest_in=count,
-        repetitions=len(slowest),
+        repetitions=len(ranks),
     )
 
 

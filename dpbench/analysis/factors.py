@@ -23,12 +23,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import fmean
 from typing import Literal
 
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.scaling import BASELINE
-from dpbench.analysis.throughput import SHORTEST_SECONDS
-from dpbench.records import TrialRecord, Window
+from dpbench.analysis.throughput import mean_step_seconds, steps_without_sync
+from dpbench.records import TrialRecord
 from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
 Part = Literal["granularity", "contention", "wrapper", "balance", "communication"]
@@ -130,7 +131,7 @@ def way(record: TrialRecord, references: References) -> Way:
     """Seconds of a step from ideal to reached, in one repetition."""
     trial = record.trial
     ideal, sharded = _alone(trial, references)
-    reached = max(seconds_per_step(rank.timed) or 0.0 for rank in record.ranks)
+    reached = max(mean_step_seconds(rank.timed) for rank in record.ranks)
     if trial.group_size == 1:
         # Nothing is shared out or contended; what the step costs more is the wrapper.
         return (ideal, ideal, ideal, reached, reached, reached)
@@ -138,10 +139,10 @@ def way(record: TrialRecord, references: References) -> Way:
         copies = mean_seconds(record)
         return (ideal, sharded, copies, copies, reached, reached)
     contended = mean_seconds(references.independent(trial))
-    if (without := seconds_without_sync(record)) is None:
+    if (without := steps_without_sync(record)) is None:
         return (ideal, sharded, contended, None, None, reached)
     # One process that drives all replicas has one clock, which sees the slowest of them.
-    wrapped = None if trial.process_count == 1 else math.fsum(without) / len(without)
+    wrapped = None if trial.process_count == 1 else fmean(without)
     return (ideal, sharded, contended, wrapped, max(without), reached)
 
 
@@ -156,24 +157,8 @@ def parts_of_one(trial: TrialSpec) -> frozenset[Part]:
 
 
 def mean_seconds(record: TrialRecord | None) -> float | None:
-    """Seconds of a step of the timed window, the mean over ranks; None if it was not measured."""
-    ranks = [seconds_per_step(rank.timed) for rank in record.ranks] if record else []
-    seconds = [value for value in ranks if value is not None]
-    return math.fsum(seconds) / len(seconds) if ranks and len(seconds) == len(ranks) else None
-
-
-def seconds_without_sync(record: TrialRecord) -> list[float] | None:
-    """Seconds of a step without synchronization, of every rank; None unless all measured it."""
-    ranks = [seconds_per_step(rank.without_sync) for rank in record.ranks]
-    seconds = [value for value in ranks if value is not None]
-    return seconds if len(seconds) == len(ranks) else None
-
-
-def seconds_per_step(window: Window | None) -> float | None:
-    """The mean of a window; None where it has no steps or no length."""
-    if window is None or not window.step_seconds or window.seconds < SHORTEST_SECONDS:
-        return None
-    return window.seconds / len(window.step_seconds)
+    """Seconds of a step of the timed window, the mean over ranks; None without a record."""
+    return None if record is None else fmean(mean_step_seconds(rank.timed) for rank in record.ranks)
 
 
 def _alone(trial: TrialSpec, references: References) -> tuple[float | None, float | None]:

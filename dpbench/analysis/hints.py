@@ -11,7 +11,7 @@ import numpy as np
 
 from dpbench import units
 from dpbench.analysis.repetitions import by_configuration
-from dpbench.analysis.throughput import is_measured
+from dpbench.analysis.throughput import is_measured, rank_step_seconds, steps_without_sync
 from dpbench.environment import Environment
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
@@ -113,16 +113,15 @@ def _gpu_names(record: TrialRecord, environments: Mapping[str, Environment]) -> 
 
 
 def _slowest_rank(group: Sequence[TrialRecord]) -> tuple[int, float]:
-    """The rank with the longest mean step, and that step ÷ the mean over ranks (median over
-    repetitions). Without synchronization where that was timed: with it, all wait for each other."""
-    windows = [[rank.without_sync or rank.timed for rank in record.ranks] for record in group]
-    steps = np.array([[w.seconds / len(w.step_seconds) for w in row] for row in windows])
+    """The rank with the longest mean step, and that step ÷ the mean over ranks, both as medians
+    over repetitions."""
+    steps = np.array([rank_step_seconds(record) for record in group])
     ratios = np.median(steps / steps.mean(axis=1, keepdims=True), axis=0)
     return int(ratios.argmax()), float(ratios.max())
 
 
 def _which_steps(group: Sequence[TrialRecord]) -> str:
-    timed = all(rank.without_sync is not None for record in group for rank in record.ranks)
+    timed = all(steps_without_sync(record) is not None for record in group)
     return "without synchronization" if timed else "with synchronization, which hides most of it"
 
 

@@ -61,9 +61,29 @@ def exposed_communication_seconds(record: TrialRecord) -> float | None:
 
     What overlap does not hide. Noise can make it negative; it is not clipped.
     """
-    if (without := _without_sync(record)) is None:
+    if (without := steps_without_sync(record)) is None:
         return None
-    return _mean_step(_slowest(rank.timed for rank in record.ranks)) - _mean_step(_slowest(without))
+    return mean_step_seconds(_slowest(rank.timed for rank in record.ranks)) - max(without)
+
+
+def mean_step_seconds(window: Window) -> float:
+    """Length of a window ÷ its steps."""
+    return window.seconds / len(window.step_seconds)
+
+
+def steps_without_sync(record: TrialRecord) -> list[float] | None:
+    """Mean step seconds without synchronization, of every rank; None unless all measured it."""
+    windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
+    if len(windows) < len(record.ranks):
+        return None
+    if not all(window.step_seconds and window.seconds >= SHORTEST_SECONDS for window in windows):
+        return None
+    return [mean_step_seconds(window) for window in windows]
+
+
+def rank_step_seconds(record: TrialRecord) -> list[float]:
+    """Of every rank, the mean step in which it waits least for others."""
+    return steps_without_sync(record) or [mean_step_seconds(rank.timed) for rank in record.ranks]
 
 
 def rank_skew(record: TrialRecord) -> float | None:
@@ -72,7 +92,7 @@ def rank_skew(record: TrialRecord) -> float | None:
     Without that window, of the mean step with it, which hides most of the skew: the fast ranks
     wait for the slow ones. None for a single rank.
     """
-    steps = _own_steps(record)
+    steps = rank_step_seconds(record)
     if len(steps) < 2 or not (middle := median(steps)):
         return None
     return (max(steps) - min(steps)) / middle
@@ -80,7 +100,7 @@ def rank_skew(record: TrialRecord) -> float | None:
 
 def slowest_rank(record: TrialRecord) -> int | None:
     """The rank with the longest of the steps that `rank_skew` compares."""
-    steps = _own_steps(record)
+    steps = rank_step_seconds(record)
     return record.ranks[steps.index(max(steps))].rank if len(steps) > 1 else None
 
 
@@ -109,23 +129,6 @@ def batch_means(steps: Seconds) -> Seconds:
 
 def _slowest(windows: Iterable[Window]) -> Window:
     return max(windows, key=lambda window: window.seconds)
-
-
-def _mean_step(window: Window) -> float:
-    return window.seconds / len(window.step_seconds)
-
-
-def _without_sync(record: TrialRecord) -> list[Window] | None:
-    """The windows without synchronization, if every rank has one with steps."""
-    windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
-    whole = len(windows) == len(record.ranks) and all(window.step_seconds for window in windows)
-    return windows if whole else None
-
-
-def _own_steps(record: TrialRecord) -> list[float]:
-    """Per rank, the mean step in which it waits least for others."""
-    windows = _without_sync(record) or [rank.timed for rank in record.ranks]
-    return [_mean_step(window) for window in windows]
 
 
 def _longest_steps(windows: Sequence[Window]) -> Seconds:
