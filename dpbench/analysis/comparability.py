@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpbench.analysis.environments import SYNTHETIC_NOTE
 from dpbench.analysis.matching import Matched, NotComparable
 from dpbench.environment import SYNTHETIC, Environment, comparable
 
@@ -45,7 +46,7 @@ def environment_differences(matched: Matched) -> tuple[str, ...]:
 
 def _synthetic(matched: Matched) -> list[str]:
     if any(there.launcher == SYNTHETIC for side in _environments(matched) for there in side):
-        return ["synthetic numbers from a cost model: nothing was run"]
+        return [SYNTHETIC_NOTE]
     return []
 
 

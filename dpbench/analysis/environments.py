@@ -10,6 +10,8 @@ from dpbench.environment import SYNTHETIC, Environment, comparable
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
+SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
+
 
 def environment_notes(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
@@ -26,7 +28,7 @@ def environment_notes(
         if identifier not in environments
     ]
     if any(environment.launcher == SYNTHETIC for environment in environments.values()):
-        notes.append("synthetic numbers from a cost model: nothing was run")
+        notes.append(SYNTHETIC_NOTE)
     notes += _oversubscribed(records, environments)
     groups = Counter(comparable(record.environment_id) for record in records)
     if len(groups) > 1:

@@ -7,12 +7,10 @@ import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dpbench import store
-from dpbench.cli.measuring import Measurement
+from dpbench.cli.measuring import Measurement, results_folder
 from dpbench.cli.sweep import make_importable, sweep
 from dpbench.cli.sweep_options import ParsedOptions, SweepOptions, parse
 from dpbench.cli.values import positive_int
@@ -35,11 +33,7 @@ class Target:
 
     def folder(self, command: str) -> Path:
         """A folder that does not exist yet; raises StoreError if it does."""
-        if self.name is None:
-            time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-            return self.results_dir / f"{time}-{command}"
-        store.check_name(self.name)
-        folder = self.results_dir / self.name
+        folder = results_folder(self.results_dir, self.name, otherwise=command)
         if folder.exists():
             raise StoreError(f"{folder} exists already; choose another --name")
         return folder

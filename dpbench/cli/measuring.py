@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dpbench import environment, store, units
@@ -48,6 +49,15 @@ class Measurement:
     stop_after_failure: bool = False
     to_finish: str | None = None
     """The command that finishes it after an interrupt."""
+
+
+def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
+    """`name` in the folder of all sweeps, or the time and what else tells it apart."""
+    if name is not None:
+        store.check_name(name)
+        return results_dir / name
+    time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return results_dir / f"{time}-{otherwise}"
 
 
 def machine_for(*, synthetic: bool) -> Machine:

@@ -8,7 +8,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from dpbench import store, units
@@ -19,6 +18,7 @@ from dpbench.cli.measuring import (
     launcher_for,
     machine_for,
     measure,
+    results_folder,
 )
 from dpbench.cli.messages import say, warn
 from dpbench.cli.plan import show_plan
@@ -103,18 +103,15 @@ def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
 
 
 def _folder(job: Job) -> Path:
-    if job.name is not None:
-        store.check_name(job.name)
-        folder = job.results_dir / job.name
-        if folder.exists() and not (job.resume or job.dry_run):
-            raise StoreError(
-                f"{folder} exists already; choose another --name, or finish it with --resume"
-            )
-        return folder
-    if job.resume:
+    if job.resume and job.name is None:
         raise UsageError("--resume needs the --name of the sweep to finish")
-    time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return job.results_dir / f"{time}-{job.options.options.arch.replace(':', '-')}"
+    arch = job.options.options.arch.replace(":", "-")
+    folder = results_folder(job.results_dir, job.name, otherwise=arch)
+    if folder.exists() and not (job.resume or job.dry_run):
+        raise StoreError(
+            f"{folder} exists already; choose another --name, or finish it with --resume"
+        )
+    return folder
 
 
 def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:

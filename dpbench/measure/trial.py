@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -60,11 +61,25 @@ def measure(
         # After the windows, so that its float64 tensors neither count into their peak memory nor
         # warm anything up for them. No speed leaves this function before the proof.
         verification = verify(trial, architecture, dataset, rank, ranks)
-    flops = None
-    if (rank, trial.repetition) == (0, 0):
-        flops = count_flops_per_item(architecture, dataset, device)
     proved = measurement if verification.passed else None
+    flops = _flops_per_item(trial, rank, architecture, dataset, device)
     return RankReport(architecture.item, verification, proved, flops)
+
+
+def _flops_per_item(
+    trial: TrialSpec, rank: int, architecture: Architecture, dataset: Dataset, device: torch.device
+) -> float | None:
+    """None where another trial counts, or the model does not run as the count needs it to.
+
+    What was measured and proved must not be lost for that; reports say that there is no count.
+    """
+    if (rank, trial.repetition) != (0, 0):
+        return None
+    try:
+        return count_flops_per_item(architecture, dataset, device)
+    except Exception as error:
+        print(f"floating-point operations were not counted: {error}", file=sys.stderr)
+        return None
 
 
 def _settle_on_device(trial: TrialSpec, rank: int) -> torch.device:

@@ -343,3 +343,25 @@ def test_no_speed_leaves_a_rank_whose_gradients_are_wrong(monkeypatch: pytest.Mo
     assert isinstance(report, RankReport)
     assert not report.verification.passed
     assert report.measurement is None
+
+
+class TrainsOnly(Healthy):
+    """Has no forward for evaluation, in which operations are counted."""
+
+    def build_model(self) -> torch.nn.Module:
+        class Strict(torch.nn.Linear):
+            def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+                if not self.training:
+                    raise RuntimeError("only for training")
+                return super().forward(inputs)
+
+        return Strict(4, 2)
+
+
+def test_what_was_measured_is_kept_where_operations_cannot_be_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = measure(single("TrainsOnly", repetition=0), None, 0)
+    assert report.measurement is not None
+    assert report.flops_per_item is None
+    assert "were not counted: only for training" in capsys.readouterr().err
