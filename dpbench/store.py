@@ -1,36 +1,66 @@
-"""The results of one sweep on disk: append-only, complete up to the last line that was written.
+"""Results on disk: append-only, complete up to the last line that was written.
 
 results/<name>/
   sweep.json          the specification, the command that was typed, the schema version
-  environments/       one file per environment that trials ran in
   trials.jsonl        one TrialRecord a line, flushed to disk after each trial
+  comm.json           the command that first added collectives, the schema version
+  collectives.jsonl   one CollectiveRecord a line, flushed as well
+  environments/       one file per environment that records were measured in
   report/             tables and charts, made again from the above at any time
+
+A folder holds a sweep, collectives, or both.
 """
 
 from __future__ import annotations
 
-import fcntl
-import gc
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from dpbench.codec import decode, encode
+from dpbench.codec import encode
+from dpbench.collectives import CollectiveRecord
 from dpbench.environment import Environment
-from dpbench.errors import NewerSchema, StoreError, UsageError
-from dpbench.plausibility import impossible_in_record, impossible_in_spec
+from dpbench.errors import StoreError, UsageError
+from dpbench.plausibility import (
+    impossible_in_collective_record,
+    impossible_in_record,
+    impossible_in_spec,
+)
+from dpbench.record_log import LogFormat, RecordLog, check_schema, decode_at, parse, read_log
 from dpbench.records import SCHEMA_VERSION, TrialRecord
 from dpbench.specs import SweepSpec
 
 SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.jsonl"
+COMM_FILE = "comm.json"
+COLLECTIVES_FILE = "collectives.jsonl"
 LONGEST_NAME = 200
 
-T = TypeVar("T")
+R = TypeVar("R")
+
+_TRIALS = LogFormat(
+    kind=TrialRecord,
+    identifier_key="trial_id",
+    identifier=lambda record: record.trial.trial_id,
+    impossible=impossible_in_record,
+    noun="trials",
+    writer="another sweep",
+    if_unwritable="start a new sweep instead",
+    if_full="what was written before is kept, and --resume goes on from there",
+)
+_COLLECTIVES = LogFormat(
+    kind=CollectiveRecord,
+    identifier_key="collective_id",
+    identifier=lambda record: record.collective.collective_id,
+    impossible=impossible_in_collective_record,
+    noun="collectives",
+    writer="another dpbench comm",
+    if_unwritable="choose another --name instead",
+    if_full="what was written before is kept, and the same --name goes on from there",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,99 +75,130 @@ class StoredSweep:
     warnings: tuple[str, ...]
 
 
-class SweepStore:
-    """The open results folder of a running sweep; one writer at a time."""
+@dataclass(frozen=True, slots=True)
+class StoredCollectives:
+    """What a results folder holds of collectives; `warnings` tells what could not be read."""
 
-    def __init__(self, folder: Path, lines: IO[bytes]) -> None:
+    folder: Path
+    environments: dict[str, Environment]
+    records: tuple[CollectiveRecord, ...]
+    warnings: tuple[str, ...]
+
+
+class OpenStore(Generic[R]):
+    """A results folder that is open for more records of one kind; one writer at a time."""
+
+    def __init__(self, folder: Path, log: RecordLog[R]) -> None:
         self.folder = folder
-        self._lines = lines
+        self._log = log
 
-    @classmethod
-    def create(cls, folder: Path, spec: SweepSpec, command: Sequence[str]) -> SweepStore:
-        """Makes the folder; raises StoreError if it exists."""
-        try:
-            (folder / "environments").mkdir(parents=True)
-        except FileExistsError:
-            raise StoreError(
-                f"{folder} exists already; choose another --name, or finish it with --resume"
-            ) from None
-        except OSError as error:
-            raise StoreError(f"cannot make {folder}: {error.strerror}") from None
-        header = {"schema_version": SCHEMA_VERSION, "command": command, "sweep": encode(spec)}
-        _write_atomically(folder / SWEEP_FILE, json.dumps(header, indent=1) + "\n")
-        (folder / TRIALS_FILE).touch()
-        return cls.append_to(folder)
-
-    @classmethod
-    def append_to(cls, folder: Path) -> SweepStore:
-        """Opens an existing folder for more trials; cuts off a half-written last line."""
-        try:
-            lines = (folder / TRIALS_FILE).open("r+b", buffering=0)
-        except OSError as error:
-            raise StoreError(
-                f"cannot write {folder / TRIALS_FILE}: {error.strerror}; start a new sweep instead"
-            ) from None
-        try:
-            fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lines.close()
-            raise StoreError(f"{folder} is in use: another sweep is writing to it") from None
-        _end_at_a_line(lines)
-        return cls(folder, lines)
-
-    def append(self, record: TrialRecord) -> None:
+    def append(self, record: R) -> None:
         """Adds one record and returns when it is on disk."""
-        envelope = {"schema_version": SCHEMA_VERSION, "trial_id": record.trial.trial_id}
-        line = json.dumps({**envelope, **encode(record)}, separators=(",", ":"), allow_nan=False)
-        try:
-            rest = line.encode() + b"\n"
-            while rest:  # unbuffered: what does not fit must not be written later, at close
-                rest = rest[self._lines.write(rest) :]
-            os.fsync(self._lines.fileno())
-        except OSError as error:
-            raise StoreError(
-                f"cannot write to {self.folder / TRIALS_FILE}: {error.strerror}; "
-                "what was written before is kept, and --resume goes on from there"
-            ) from None
+        self._log.append(record)
 
     def add_environment(self, environment: Environment) -> None:
         path = self.folder / "environments" / f"{environment.environment_id}.json"
         path.parent.mkdir(exist_ok=True)
-        _write_atomically(path, json.dumps(encode(environment), indent=1) + "\n")
+        _write_json(path, encode(environment))
 
     def close(self) -> None:
-        self._lines.close()
+        self._log.close()
 
-    def __enter__(self) -> SweepStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
+class SweepStore(OpenStore[TrialRecord]):
+    """The open results folder of a running sweep."""
+
+    @classmethod
+    def create(cls, folder: Path, spec: SweepSpec, command: Sequence[str]) -> SweepStore:
+        """Makes the folder; raises StoreError if it exists."""
+        try:
+            _make(folder)
+        except FileExistsError:
+            raise StoreError(
+                f"{folder} exists already; choose another --name, or finish it with --resume"
+            ) from None
+        header = {"schema_version": SCHEMA_VERSION, "command": command, "sweep": encode(spec)}
+        _write_json(folder / SWEEP_FILE, header)
+        (folder / TRIALS_FILE).touch()
+        return cls.append_to(folder)
+
+    @classmethod
+    def append_to(cls, folder: Path) -> SweepStore:
+        """Opens an existing folder for more trials; cuts off a half-written last line."""
+        return cls(folder, RecordLog.append_to(folder / TRIALS_FILE, _TRIALS))
+
+
+class CollectiveStore(OpenStore[CollectiveRecord]):
+    """The results folder of a running `dpbench comm`, which may be that of a sweep."""
+
+    @classmethod
+    def append_to(cls, folder: Path, command: Sequence[str]) -> CollectiveStore:
+        """Opens a results folder for more collectives, or makes it.
+
+        Raises StoreError if something else lies there.
+        """
+        if not folder.exists():
+            _make(folder)
+        elif not (holds_sweep(folder) or holds_collectives(folder)):
+            raise StoreError(
+                f"{folder} exists and is no results folder; expected one to add to, or another "
+                "--name"
+            )
+        (folder / COLLECTIVES_FILE).touch()
+        if not holds_collectives(folder):
+            header = {"schema_version": SCHEMA_VERSION, "command": command}
+            _write_json(folder / COMM_FILE, header)
+        return cls(folder, RecordLog.append_to(folder / COLLECTIVES_FILE, _COLLECTIVES))
+
+
+def holds_sweep(folder: Path) -> bool:
+    return (folder / SWEEP_FILE).is_file()
+
+
+def holds_collectives(folder: Path) -> bool:
+    return (folder / COMM_FILE).is_file()
+
+
 def load(folder: Path) -> StoredSweep:
     """Reads a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
-    if not (folder / SWEEP_FILE).is_file():
-        if not folder.exists():
-            raise StoreError(f"{folder} does not exist; expected a results folder of dpbench sweep")
-        raise StoreError(
-            f"{folder} is not a results folder: no {SWEEP_FILE} in it; dpbench sweep makes one"
-        )
-    header = _parse(folder / SWEEP_FILE, (folder / SWEEP_FILE).read_bytes())
-    _check_schema(header, folder / SWEEP_FILE)
-    for key in ("sweep", "command"):
-        if key not in header:
-            raise StoreError(f"{folder / SWEEP_FILE} lacks {key!r}; it was not written by dpbench")
-    with _no_garbage_collection():
-        records, warnings = _read_trials(folder / TRIALS_FILE)
+    if not folder.exists():
+        raise StoreError(f"{folder} does not exist; expected a results folder of dpbench sweep")
+    if not holds_sweep(folder):
+        held = "holds collectives only" if holds_collectives(folder) else "is not a results folder"
+        raise StoreError(f"{folder} {held}: no {SWEEP_FILE} in it; dpbench sweep makes one")
+    header = _read_header(folder / SWEEP_FILE, ("sweep", "command"))
+    records, warnings = read_log(folder / TRIALS_FILE, _TRIALS)
     return StoredSweep(
         folder=folder,
         spec=_read_spec(folder / SWEEP_FILE, header["sweep"]),
-        command=_decode(folder / SWEEP_FILE, tuple[str, ...], header["command"]),
-        environments={
-            path.stem: _read_environment(path)
-            for path in sorted((folder / "environments").glob("*.json"))
-        },
+        command=decode_at(folder / SWEEP_FILE, tuple[str, ...], header["command"]),
+        environments=_read_environments(folder),
+        records=records,
+        warnings=warnings,
+    )
+
+
+def load_collectives(folder: Path) -> StoredCollectives:
+    """Reads the collectives of a results folder; raises StoreError if it holds none, NewerSchema
+    if it is too new."""
+    if not folder.exists():
+        raise StoreError(f"{folder} does not exist; expected a results folder of dpbench comm")
+    if not holds_collectives(folder):
+        raise StoreError(
+            f"{folder} holds no collectives: no {COMM_FILE} in it; "
+            f"dpbench comm --name {folder.resolve().name} adds them"
+        )
+    _read_header(folder / COMM_FILE, ("command",))
+    records, warnings = read_log(folder / COLLECTIVES_FILE, _COLLECTIVES)
+    return StoredCollectives(
+        folder=folder,
+        environments=_read_environments(folder),
         records=records,
         warnings=warnings,
     )
@@ -153,115 +214,47 @@ def check_name(name: str) -> None:
         raise UsageError(f"--name {name[:40]!r}…: expected at most {LONGEST_NAME} bytes")
 
 
+def _make(folder: Path) -> None:
+    """Raises FileExistsError if it is a results folder already."""
+    try:
+        (folder / "environments").mkdir(parents=True)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise StoreError(f"cannot make {folder}: {error.strerror}") from None
+
+
+def _read_header(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    header = parse(path, path.read_bytes())
+    check_schema(header, path)
+    for key in keys:
+        if key not in header:
+            raise StoreError(f"{path} lacks {key!r}; it was not written by dpbench")
+    return header
+
+
 def _read_spec(path: Path, content: Any) -> SweepSpec:
-    spec = _decode(path, SweepSpec, content)
+    spec = decode_at(path, SweepSpec, content)
     if impossible := next(impossible_in_spec(spec), None):
         raise StoreError(f"{path}: {impossible}; the file was changed by hand")
     return spec
 
 
+def _read_environments(folder: Path) -> dict[str, Environment]:
+    paths = sorted((folder / "environments").glob("*.json"))
+    return {path.stem: _read_environment(path) for path in paths}
+
+
 def _read_environment(path: Path) -> Environment:
-    environment = _decode(path, Environment, _parse(path, path.read_bytes()))
+    environment = decode_at(path, Environment, parse(path, path.read_bytes()))
     for entry in (*environment.versions, *environment.variables):
         if len(entry) != 2:
             raise StoreError(f"{path}: {entry} is no name with its value; it was changed by hand")
     return environment
 
 
-def _read_trials(path: Path) -> tuple[tuple[TrialRecord, ...], tuple[str, ...]]:
-    records: list[TrialRecord] = []
-    warnings: list[str] = []
-    try:
-        lines = path.open("rb")
-    except FileNotFoundError:
-        return (), (f"{path} is missing; no trials read",)
-    with lines:  # line by line: a file may be larger than memory has room for twice
-        for number, line in enumerate(lines, start=1):
-            if line.endswith(b"\n") or _complete(line):
-                records.append(_read_trial(path, number, line))
-            else:
-                warnings.append(
-                    f"{path}: the last line is cut off ({len(line)} bytes); "
-                    f"read the {len(records)} before"
-                )
-    return tuple(records), tuple(warnings)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Records are kept, every one: looking for garbage among them costs a third of the reading."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _read_trial(path: Path, number: int, line: bytes) -> TrialRecord:
-    where = f"{path}:{number}"
-    content = _parse(where, line)
-    _check_schema(content, where)
-    identifier = content.pop("trial_id", None)
-    record = _decode(where, TrialRecord, content)
-    if record.trial.trial_id != identifier:
-        raise StoreError(
-            f"{where}: trial_id {identifier!r} does not match its specification "
-            f"({record.trial.trial_id}); the line was changed by hand"
-        )
-    if impossible := next(impossible_in_record(record), None):
-        raise StoreError(f"{where}: {impossible}; the line was changed by hand")
-    return record
-
-
-def _decode(where: Path | str, kind: type[T], value: Any) -> T:
-    try:
-        return decode(kind, value)
-    except StoreError as error:
-        raise StoreError(f"{where}: {error}") from None
-
-
-def _check_schema(content: dict[str, Any], where: Path | str) -> None:
-    version = content.pop("schema_version", None)
-    if not isinstance(version, int):
-        raise StoreError(f"{where} has no schema_version; it was not written by dpbench")
-    if version > SCHEMA_VERSION:
-        raise NewerSchema(
-            f"{where} has schema version {version}; this dpbench reads up to {SCHEMA_VERSION}. "
-            "Upgrade dpbench to read it."
-        )
-
-
-def _parse(where: Path | str, text: str | bytes) -> dict[str, Any]:
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{where} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise StoreError(f"{where}: expected an object, got {type(content).__name__}")
-    return content
-
-
-def _complete(line: bytes) -> bool:
-    """Tells whether a line without its newline is nevertheless whole."""
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _end_at_a_line(lines: IO[bytes]) -> None:
-    content = lines.read()
-    rest = content[content.rfind(b"\n") + 1 :]
-    if _complete(rest):
-        lines.write(b"\n")
-    elif rest:
-        lines.truncate(len(content) - len(rest))
-    lines.seek(0, os.SEEK_END)
-
-
-def _write_atomically(path: Path, text: str) -> None:
+def _write_json(path: Path, content: Any) -> None:
+    """The whole file or none of it."""
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(text)
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
     temporary.replace(path)

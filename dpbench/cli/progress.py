@@ -7,6 +7,7 @@ percent of a core while a timed window runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -15,14 +16,18 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from dpbench import units
+from dpbench.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec
 
 REDRAWS_PER_SECOND = 2
 
+Spec = TrialSpec | CollectiveSpec
+Record = TrialRecord | CollectiveRecord
+
 
 class Reporter(Protocol):
-    """Hears of every trial of a sweep."""
+    """Hears of every trial of a sweep, or measurement of a collective."""
 
     def __enter__(self) -> Self: ...
 
@@ -33,22 +38,23 @@ class Reporter(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
 
-    def started(self, trial: TrialSpec) -> None: ...
+    def started(self, spec: Spec) -> None: ...
 
-    def finished(self, record: TrialRecord) -> None: ...
+    def finished(self, record: Record) -> None: ...
 
 
 class TimeLeft:
     """Estimates what remains from what the same configurations took so far."""
 
-    def __init__(self, trials: Sequence[TrialSpec]) -> None:
-        self._waiting = list(trials)
-        self._seconds: dict[TrialSpec, float] = {}
+    def __init__(self, specs: Sequence[Spec]) -> None:
+        self._waiting = list(specs)
+        self._seconds: dict[Spec, float] = {}
         self._measured: list[float] = []
 
-    def finished(self, record: TrialRecord) -> None:
-        self._waiting.remove(record.trial)
-        self._seconds[record.trial.configuration] = record.duration_seconds
+    def finished(self, record: Record) -> None:
+        spec = _spec_of(record)
+        self._waiting.remove(spec)
+        self._seconds[spec.configuration] = record.duration_seconds
         if record.status is not Status.SKIPPED:
             self._measured.append(record.duration_seconds)
 
@@ -57,16 +63,16 @@ class TimeLeft:
         if not self._measured:
             return None
         typical = sum(self._measured) / len(self._measured)
-        return sum(self._seconds.get(trial.configuration, typical) for trial in self._waiting)
+        return sum(self._seconds.get(spec.configuration, typical) for spec in self._waiting)
 
 
-def reporter(trials: Sequence[TrialSpec], *, quiet: bool) -> Reporter:
+def reporter(specs: Sequence[Spec], *, quiet: bool) -> Reporter:
     """The reporter that fits stderr."""
     console = Console(stderr=True, highlight=False)
     if quiet:
         return Silent()
     lives = console.is_terminal and not console.is_dumb_terminal
-    return Live(console, trials) if lives else Lines(console, trials)
+    return Live(console, specs) if lives else Lines(console, specs)
 
 
 class Silent:
@@ -78,23 +84,23 @@ class Silent:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def started(self, trial: TrialSpec) -> None:
+    def started(self, spec: Spec) -> None:
         pass
 
-    def finished(self, record: TrialRecord) -> None:
+    def finished(self, record: Record) -> None:
         pass
 
 
 class Lines(Silent):
     """A line per trial, when it is over."""
 
-    def __init__(self, console: Console, trials: Sequence[TrialSpec]) -> None:
+    def __init__(self, console: Console, specs: Sequence[Spec]) -> None:
         self._console = console
-        self._total = len(trials)
+        self._total = len(specs)
         self._done = 0
-        self._time_left = TimeLeft(trials)
+        self._time_left = TimeLeft(specs)
 
-    def finished(self, record: TrialRecord) -> None:
+    def finished(self, record: Record) -> None:
         self._done += 1
         self._time_left.finished(record)
         left = self._time_left.seconds()
@@ -106,8 +112,8 @@ class Lines(Silent):
 class Live(Silent):
     """One line that changes: the trial under way, done and left, the last throughput."""
 
-    def __init__(self, console: Console, trials: Sequence[TrialSpec]) -> None:
-        self._time_left = TimeLeft(trials)
+    def __init__(self, console: Console, specs: Sequence[Spec]) -> None:
+        self._time_left = TimeLeft(specs)
         self._progress = Progress(
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
@@ -118,7 +124,7 @@ class Live(Silent):
             refresh_per_second=REDRAWS_PER_SECOND,
             transient=True,
         )
-        self._task = self._progress.add_task("", total=len(trials), left="", last="")
+        self._task = self._progress.add_task("", total=len(specs), left="", last="")
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -127,11 +133,10 @@ class Live(Silent):
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def started(self, trial: TrialSpec) -> None:
-        name = f"{trial.label}, repetition {trial.repetition + 1}"
-        self._progress.update(self._task, description=escape(name))
+    def started(self, spec: Spec) -> None:
+        self._progress.update(self._task, description=escape(_name(spec)))
 
-    def finished(self, record: TrialRecord) -> None:
+    def finished(self, record: Record) -> None:
         self._time_left.finished(record)
         left = self._time_left.seconds()
         self._progress.update(
@@ -148,16 +153,35 @@ def _left(seconds: float) -> str:
     return f"{units.seconds(seconds)} left" if seconds >= 1 else "under 1 s left"
 
 
-def describe(record: TrialRecord) -> str:
+def describe(record: Record) -> str:
     """Writes "ddp/gloo ×2, batch 32, repetition 1: 3,936 images/s (1.2 s)"."""
-    trial = record.trial
     took = "" if record.status is Status.SKIPPED else f" ({units.seconds(record.duration_seconds)})"
-    return f"{trial.label}, repetition {trial.repetition + 1}: {_result(record)}{took}"
+    return f"{_name(_spec_of(record))}: {_result(record)}{took}"
 
 
-def _result(record: TrialRecord) -> str:
+def _spec_of(record: Record) -> Spec:
+    return record.trial if isinstance(record, TrialRecord) else record.collective
+
+
+def _name(spec: Spec) -> str:
+    return f"{spec.label}, repetition {spec.repetition + 1}"
+
+
+def _result(record: Record) -> str:
     if record.status is not Status.COMPLETED:
         return f"{record.status.words}: {record.reason}"
+    if isinstance(record, CollectiveRecord):
+        return _slowest_ranks_median(record)
     from dpbench.analysis.throughput import throughput
 
     return f"{throughput(record):,.0f} {record.item}/s"
+
+
+def _slowest_ranks_median(record: CollectiveRecord) -> str:
+    """Of the smallest and of the largest message: "4 B in 265 µs, 244.1 MiB in 98 ms"."""
+    ends = {0, len(record.collective.sizes_bytes) - 1}
+    return ", ".join(
+        f"{units.bytes_binary(record.collective.sizes_bytes[end])} in "
+        f"{units.seconds(max(median(rank.timings[end].seconds) for rank in record.ranks))}"
+        for end in sorted(ends)
+    )

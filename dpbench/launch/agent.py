@@ -111,9 +111,9 @@ class ElasticLauncher:
         except RanksFailed as failed:
             return failed.outcome
         except BaseException:
-            _remove(scratch)
+            remove_scratch(scratch)
             raise
-        _remove(scratch)
+        remove_scratch(scratch)
         return judge(trial, reports)
 
 
@@ -121,8 +121,8 @@ def _nothing() -> None:
     """What a process does that is only started."""
 
 
-def _remove(scratch: Path) -> None:
-    """Deletes the folder of a completed trial, and that of all logs if it was the only one."""
+def remove_scratch(scratch: Path) -> None:
+    """Deletes the folder of completed ranks, and that of all logs if it was the only one."""
     shutil.rmtree(scratch)
     with suppress(OSError):
         scratch.parent.rmdir()

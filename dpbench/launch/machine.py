@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -42,20 +42,30 @@ class Machine:
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         """Why the trial cannot run here; None if it can."""
-        reason = self.missing_reason(trial.backend)
+        reason = self.unusable_backend_reason(trial.backend, trial.devices)
         if reason:
             return reason
         on_cpu = trial.devices[0] == "cpu"
         if trial.implementation == "torch-dp" and on_cpu:
             return "torch.nn.DataParallel has no CPU replicas: it would time the plain module"
-        if trial.backend == "nccl" and on_cpu:
-            return "nccl reduces CUDA tensors only"
-        shared = len(set(trial.devices)) < len(trial.devices)
-        if shared and trial.backend == "nccl":
-            return "nccl needs a GPU of its own for every rank"
-        if shared and not on_cpu and trial.implementation in ("dp", "torch-dp"):
+        if _shared(trial.devices) and not on_cpu and trial.implementation in ("dp", "torch-dp"):
             return "DataParallel needs a GPU of its own for every replica"
         return None
+
+    def unusable_backend_reason(self, backend: str, devices: Sequence[str]) -> str | None:
+        """Why ranks on these devices cannot use the backend; None if they can."""
+        reason = self.missing_reason(backend)
+        if reason:
+            return reason
+        if backend == "nccl" and devices[0] == "cpu":
+            return "nccl reduces CUDA tensors only"
+        if backend == "nccl" and _shared(devices):
+            return "nccl needs a GPU of its own for every rank"
+        return None
+
+
+def _shared(devices: Sequence[str]) -> bool:
+    return len(set(devices)) < len(devices)
 
 
 def inspect_machine() -> Machine:

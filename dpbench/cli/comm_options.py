@@ -1,0 +1,232 @@
+"""From the typed options of `dpbench comm` to what to measure, with every check on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dpbench.cli.devices import DeviceRequest, devices_for, parse_gpus, threads_for
+from dpbench.cli.messages import say
+from dpbench.cli.sizes import parse_sizes
+from dpbench.cli.values import comma_list, duration_seconds, integer, known_name, positive_int
+from dpbench.collectives import COLLECTIVES, Collective, CollectiveSpec
+from dpbench.errors import UsageError
+from dpbench.launch.machine import Machine
+from dpbench.specs import MOST_REPETITIONS, PROCESS_GROUP_BACKENDS
+
+ELEMENT_BYTES = 4
+"""Of float32."""
+OVERLAP_SIZES = (64 * 2**10, 2**20, 25 * 2**20)
+"""A small message, the first bucket of DistributedDataParallel, and its others."""
+BUCKET_SIZES = range(4 * 10**3, 10**8 + 1)
+"""Buckets of gradients are hardly ever smaller or larger."""
+OF_GRADIENTS: Collective = "all_reduce"
+IN_PARTS = ("all_gather", "reduce_scatter")
+"""Of which each rank holds an equal part."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommOptions:
+    """The option values as they were typed; None where the option was left out."""
+
+    collectives: str
+    backends: str | None
+    group_sizes: str | None
+    sizes: str
+    overlap_sizes: str | None
+    bucket_sizes: str | None
+    samples: str
+    repetitions: str
+    time_limit: str
+    gpus: str | None
+    threads: str | None
+    oversubscribe: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParsedComm:
+    """Options that are right in themselves; only the machine may still object."""
+
+    collectives: tuple[Collective, ...]
+    backends: tuple[str, ...] | None
+    sizes_bytes: tuple[int, ...]
+    overlap_sizes_bytes: tuple[int, ...]
+    bucket_sizes_bytes: tuple[int, ...]
+    samples: int
+    repetitions: int
+    time_limit_seconds: float
+    devices: DeviceRequest
+    notes: tuple[str, ...]
+
+
+def parse(options: CommOptions) -> ParsedComm:
+    """Checks every token; raises UsageError. Looks at nothing but the text."""
+    notes: list[str] = []
+    sizes = parse_sizes("--sizes", options.sizes, multiple_of=ELEMENT_BYTES, notes=notes)
+    collectives = _parse_collectives(options.collectives, notes)
+    return ParsedComm(
+        collectives=collectives,
+        backends=None
+        if options.backends is None
+        else comma_list("--backends", options.backends, _backend, notes),
+        sizes_bytes=sizes,
+        overlap_sizes_bytes=_parse_special_sizes(
+            "--overlap-sizes",
+            options.overlap_sizes,
+            otherwise=[size for size in OVERLAP_SIZES if sizes[0] <= size <= sizes[-1]],
+            collectives=collectives,
+            notes=notes,
+        ),
+        bucket_sizes_bytes=_parse_special_sizes(
+            "--bucket-sizes",
+            options.bucket_sizes,
+            otherwise=[size for size in sizes if size in BUCKET_SIZES],
+            collectives=collectives,
+            notes=notes,
+        ),
+        samples=positive_int("--samples", options.samples),
+        repetitions=_parse_repetitions(options.repetitions),
+        time_limit_seconds=duration_seconds("--time-limit", options.time_limit),
+        devices=_parse_devices(options, notes),
+        notes=tuple(notes),
+    )
+
+
+def build(parsed: ParsedComm, machine: Machine) -> tuple[CollectiveSpec, ...]:
+    """What to measure on this machine, in this order: a palindrome over repetitions.
+
+    A drift of the machine then falls on all alike, and the backends of one collective, which are
+    compared most often, lie closest together. Says the notes that the user must see.
+    """
+    notes = list(parsed.notes)
+    devices = devices_for(parsed.devices, machine, notes)
+    group_sizes = parsed.devices.sizes or _doubling(len(devices))
+    if not group_sizes:
+        raise UsageError(
+            f"a collective takes at least 2 ranks, and {_asked(parsed)} means 1; expected more, "
+            "with --oversubscribe where there is one core or GPU"
+        )
+    for note in notes:
+        say(note)
+    threads = threads_for(parsed.devices, machine, max(group_sizes))
+    first_pass = list(_configurations(parsed, machine, devices, group_sizes, threads))
+    return tuple(
+        replace(spec, repetition=repetition)
+        for repetition in range(parsed.repetitions)
+        for spec in (first_pass if repetition % 2 == 0 else reversed(first_pass))
+    )
+
+
+def _configurations(
+    parsed: ParsedComm,
+    machine: Machine,
+    devices: tuple[str, ...],
+    group_sizes: tuple[int, ...],
+    threads: int,
+) -> Iterator[CollectiveSpec]:
+    for group_size in group_sizes:
+        for collective in parsed.collectives:
+            for backend in parsed.backends or _usable_backends(machine, devices[:group_size]):
+                whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
+                spec = CollectiveSpec(
+                    collective=collective,
+                    backend=backend,
+                    group_size=group_size,
+                    devices=devices[:group_size],
+                    sizes_bytes=_rounded_up(parsed.sizes_bytes, whole),
+                    threads_per_replica=threads,
+                    samples=parsed.samples,
+                )
+                yield _with_special_sizes(spec, parsed) if collective == OF_GRADIENTS else spec
+
+
+def _with_special_sizes(spec: CollectiveSpec, parsed: ParsedComm) -> CollectiveSpec:
+    return replace(
+        spec,
+        overlap_sizes_bytes=parsed.overlap_sizes_bytes,
+        exchange_sizes_bytes=parsed.bucket_sizes_bytes,
+    )
+
+
+def _usable_backends(machine: Machine, devices: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(
+        backend
+        for backend in PROCESS_GROUP_BACKENDS
+        if machine.unusable_backend_reason(backend, devices) is None
+    )
+
+
+def _doubling(largest: int) -> tuple[int, ...]:
+    """2, 4, 8, …, and the largest; nothing below 2."""
+    sizes = (2**power for power in range(1, largest.bit_length()))
+    return tuple(dict.fromkeys((*sizes, largest))) if largest > 1 else ()
+
+
+def _rounded_up(sizes: tuple[int, ...], multiple: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(-(-size // multiple) * multiple for size in sizes))
+
+
+def _asked(parsed: ParsedComm) -> str:
+    return parsed.devices.asked if parsed.devices.gpus else "this machine"
+
+
+def _parse_collectives(text: str, notes: list[str]) -> tuple[Collective, ...]:
+    if text.strip() == "all":
+        return COLLECTIVES
+
+    def collective(option: str, token: str) -> Collective:
+        name = known_name(option, token, COLLECTIVES)
+        return next(known for known in COLLECTIVES if known == name)
+
+    return comma_list("--collectives", text, collective, notes)
+
+
+def _backend(option: str, token: str) -> str:
+    return known_name(option, token, PROCESS_GROUP_BACKENDS)
+
+
+def _parse_special_sizes(
+    option: str,
+    text: str | None,
+    *,
+    otherwise: Sequence[int],
+    collectives: tuple[Collective, ...],
+    notes: list[str],
+) -> tuple[int, ...]:
+    """Sizes at which more is measured of the collective that reduces gradients."""
+    if text is None:
+        return tuple(otherwise)
+    if text.strip() == "none":
+        return ()
+    if OF_GRADIENTS not in collectives:
+        raise UsageError(
+            f"{option} {text}: it is measured of {OF_GRADIENTS} only; add it to --collectives, or "
+            f"leave {option} out"
+        )
+    return parse_sizes(option, text, multiple_of=ELEMENT_BYTES, notes=notes)
+
+
+def _parse_repetitions(text: str) -> int:
+    repetitions = positive_int("--repetitions", text)
+    if repetitions > MOST_REPETITIONS:
+        raise UsageError(f"--repetitions {text}: expected at most {MOST_REPETITIONS:,}")
+    return repetitions
+
+
+def _parse_devices(options: CommOptions, notes: list[str]) -> DeviceRequest:
+    count, ids = parse_gpus(options.gpus)
+    return DeviceRequest(
+        gpus=options.gpus,
+        group_sizes=options.group_sizes,
+        gpu_count=count,
+        gpu_ids=ids,
+        sizes=None
+        if options.group_sizes is None
+        else comma_list("--group-sizes", options.group_sizes, _ranks, notes),
+        threads=None if options.threads is None else positive_int("--threads", options.threads),
+        oversubscribe=options.oversubscribe,
+    )
+
+
+def _ranks(option: str, token: str) -> int:
+    return integer(option, token, least=2)

@@ -1,0 +1,170 @@
+"""What `dpbench comm` does once its options are right: run, store, report."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpbench import store, units
+from dpbench.cli.interrupts import as_exceptions, end_at_once
+from dpbench.cli.measuring import LOGS_FOLDER, here
+from dpbench.cli.messages import say
+from dpbench.cli.progress import reporter
+from dpbench.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.errors import Interrupted
+from dpbench.launch.machine import Machine
+from dpbench.records import Status
+from dpbench.store import CollectiveStore
+
+if TYPE_CHECKING:
+    from dpbench.launch.collectives import CollectiveLauncher
+
+PLAN_HEADERS = ("Collective", "Backend", "Group", "Sizes", "Devices", "Runs")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One invocation of `dpbench comm`."""
+
+    specs: tuple[CollectiveSpec, ...]
+    folder: Path
+    time_limit_seconds: float
+    charts: bool
+    dry_run: bool
+    as_json: bool
+    quiet: bool
+    synthetic: bool
+
+
+def execute(job: Job, machine: Machine) -> int:
+    """Runs the job and returns its exit status.
+
+    Raises Interrupted, with what was stored, when a signal ends it.
+    """
+    waiting = _missing(job.specs, _stored_records(job.folder))
+    if len(waiting) < len(job.specs):
+        stored = len(job.specs) - len(waiting)
+        say(f"{stored} of {units.counted(len(job.specs), 'measurement')} are stored already")
+    with _launcher_for(job, machine) as launcher:
+        if job.dry_run:
+            return _show_plan(job, waiting, launcher)
+        with CollectiveStore.append_to(job.folder, sys.argv[1:]) as results, as_exceptions():
+            _measure(job, waiting, launcher, results, machine)
+    return _report(job)
+
+
+def _measure(
+    job: Job,
+    waiting: Sequence[CollectiveSpec],
+    launcher: CollectiveLauncher,
+    results: CollectiveStore,
+    machine: Machine,
+) -> None:
+    from dpbench.launch.collectives import run
+
+    environment = here(machine, synthetic=job.synthetic)
+    results.add_environment(environment)
+    try:
+        with reporter(waiting, quiet=job.quiet) as progress:
+            for record in run(
+                waiting,
+                launcher,
+                environment_id=environment.environment_id,
+                time_limit_seconds=job.time_limit_seconds,
+                on_start=progress.started,
+            ):
+                results.append(record)
+                progress.finished(record)
+    except (KeyboardInterrupt, Interrupted) as error:
+        number = getattr(error, "signal_number", signal.SIGINT)
+        left = len(_missing(job.specs, _stored_records(job.folder)))
+        raise Interrupted(
+            number,
+            f"interrupted: {len(job.specs) - left} of "
+            f"{units.counted(len(job.specs), 'measurement')} are stored in {job.folder}; "
+            f"to finish: the same command with --name {job.folder.name}",
+        ) from None
+
+
+@contextmanager
+def _launcher_for(job: Job, machine: Machine) -> Iterator[CollectiveLauncher]:
+    end_at_once()
+    if job.synthetic:
+        from dpbench.launch.synthetic_collectives import SyntheticCollectives
+
+        yield SyntheticCollectives()
+        return
+    from dpbench.launch.collectives import ElasticCollectives
+
+    yield ElasticCollectives(machine, job.folder / LOGS_FOLDER)
+
+
+def _stored_records(folder: Path) -> Sequence[CollectiveRecord]:
+    return store.load_collectives(folder).records if store.holds_collectives(folder) else ()
+
+
+def _missing(
+    specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]
+) -> list[CollectiveSpec]:
+    done = {record.collective.collective_id for record in records}
+    return [spec for spec in specs if spec.collective_id not in done]
+
+
+def _show_plan(job: Job, waiting: Sequence[CollectiveSpec], launcher: CollectiveLauncher) -> int:
+    """Prints what would be measured in the order of its first run, and what will be skipped."""
+    configurations = list(dict.fromkeys(spec.configuration for spec in waiting))
+    rows = [
+        {
+            "collective": spec.collective,
+            "backend": spec.backend,
+            "group_size": spec.group_size,
+            "sizes_bytes": list(spec.sizes_bytes),
+            "devices": list(spec.devices),
+            "runs": sum(one.configuration == spec for one in waiting),
+            "reason": launcher.unusable_reason(spec),
+        }
+        for spec in configurations
+    ]
+    if job.as_json:
+        print(json.dumps(rows, indent=1))
+    elif rows:
+        print(_table(rows))
+    say(f"{units.counted(len(waiting), 'measurement')} in {job.folder}; nothing was stored")
+    return 0
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    from tabulate import tabulate
+
+    cells = []
+    for row in rows:
+        sizes = (
+            f"{len(row['sizes_bytes'])}: {row['sizes_bytes'][0]:,} to {row['sizes_bytes'][-1]:,} B"
+        )
+        runs = f"skip: {row['reason']}" if row["reason"] else row["runs"]
+        devices = ", ".join(row["devices"])
+        cells.append([row["collective"], row["backend"], row["group_size"], sizes, devices, runs])
+    return str(tabulate(cells, headers=PLAN_HEADERS))
+
+
+def _report(job: Job) -> int:
+    from dpbench.cli.collectives_report import show_collectives
+
+    stored = store.load_collectives(job.folder)
+    show_collectives(stored, as_json=job.as_json, charts=job.charts)
+    say(f"records are in {job.folder}")
+    wanted = {spec.collective_id for spec in job.specs}
+    return exit_status([r for r in stored.records if r.collective.collective_id in wanted])
+
+
+def exit_status(records: Sequence[CollectiveRecord]) -> int:
+    """1 if something failed or nothing completed, else 0."""
+    statuses = {record.status for record in records}
+    failed = statuses - {Status.COMPLETED, Status.SKIPPED}
+    return 1 if failed or Status.COMPLETED not in statuses else 0

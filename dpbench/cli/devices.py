@@ -1,0 +1,130 @@
+"""Which devices a command measures on: --gpus, --group-sizes, --threads, --oversubscribe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dpbench.cli.values import integer, positive_int
+from dpbench.errors import UsageError
+
+MOST_REPLICAS = 4096
+
+
+class Resources(Protocol):
+    """What the checks must know of the machine."""
+
+    @property
+    def cores(self) -> int: ...
+
+    @property
+    def has_cuda(self) -> bool: ...
+
+    @property
+    def gpu_count(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceRequest:
+    """What was asked for; None where the option was left out."""
+
+    gpus: str | None
+    group_sizes: str | None
+    """Both as they were typed."""
+    gpu_count: int | None
+    gpu_ids: tuple[int, ...] | None
+    sizes: tuple[int, ...] | None
+    """The group sizes."""
+    threads: int | None
+    oversubscribe: bool
+
+    @property
+    def asked(self) -> str:
+        """The option that asks for the largest number of replicas, as it was typed."""
+        return f"--group-sizes {self.group_sizes}" if self.gpus is None else f"--gpus {self.gpus}"
+
+
+def parse_gpus(text: str | None) -> tuple[int | None, tuple[int, ...] | None]:
+    """A count ("2"), or device ids ("0,1"; a single id is written "0,")."""
+    if text is None:
+        return None, None
+    if "," not in text:
+        return positive_int("--gpus", text), None
+    tokens = text.removesuffix(",").split(",")
+    if not all(token.strip() for token in tokens):
+        raise UsageError(f"--gpus {text!r} has an empty entry; expected a number or ids as in 0,1")
+    ids = [integer("--gpus", token, least=0) for token in tokens]
+    for number in ids:
+        if ids.count(number) > 1:
+            raise UsageError(f"--gpus {text}: device {number} is listed twice; name each once")
+    return len(ids), tuple(ids)
+
+
+def devices_for(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+    """A device for each replica of the largest group; raises UsageError if there are too few."""
+    if max(request.gpu_count or 0, *(request.sizes or (0,))) > MOST_REPLICAS:
+        raise UsageError(
+            f"{request.asked}: more replicas than one machine runs; "
+            f"expected at most {MOST_REPLICAS:,}"
+        )
+    devices = (_cuda_devices if machine.has_cuda else _cpu_devices)(request, machine, notes)
+    for size in request.sizes or ():
+        if size > len(devices):
+            raise UsageError(
+                f"--group-sizes: {size} is above --gpus {request.gpus}; "
+                f"expected at most {len(devices)}"
+            )
+    return devices
+
+
+def threads_for(request: DeviceRequest, machine: Resources, largest_group: int) -> int:
+    """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription."""
+    share = max(1, machine.cores // largest_group)
+    threads = request.threads
+    if threads is None:
+        return share
+    if threads * largest_group > machine.cores and not request.oversubscribe:
+        raise UsageError(
+            f"--threads {threads}: {threads} × {largest_group} replicas are more than the "
+            f"{machine.cores} cores; expected at most {share}, or add --oversubscribe"
+        )
+    return threads
+
+
+def _cpu_devices(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+    count = request.gpu_count or max(request.sizes or (machine.cores,))
+    if count > machine.cores and not request.oversubscribe:
+        raise UsageError(
+            f"{request.asked}: {count} replicas, but this machine has no CUDA device and "
+            f"{machine.cores} cores, and on the CPU a replica is a core; "
+            f"expected at most {machine.cores}, or add --oversubscribe"
+        )
+    if request.gpu_ids and max(request.gpu_ids) >= machine.cores and not request.oversubscribe:
+        raise UsageError(
+            f"--gpus: no device {max(request.gpu_ids)}; this machine has no CUDA device and "
+            f"{machine.cores} cores (0 to {machine.cores - 1})"
+        )
+    if request.gpu_count is not None:
+        noun = "replica" if count == 1 else "replicas"
+        notes.append(f"no CUDA device here: --gpus {request.gpus} means {count} CPU {noun}")
+    if count > machine.cores:
+        notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
+    return ("cpu",) * count
+
+
+def _cuda_devices(request: DeviceRequest, machine: Resources, _: list[str]) -> tuple[str, ...]:
+    if request.gpu_ids is not None:
+        absent = [number for number in request.gpu_ids if number >= machine.gpu_count]
+        if absent:
+            raise UsageError(
+                f"--gpus: no GPU {absent[0]}; this machine has {machine.gpu_count} "
+                f"(0 to {machine.gpu_count - 1})"
+            )
+        return tuple(f"cuda:{number}" for number in request.gpu_ids)
+    count = request.gpu_count or max(request.sizes or (machine.gpu_count,))
+    if count > machine.gpu_count and not request.oversubscribe:
+        raise UsageError(
+            f"{request.asked}: this machine has {machine.gpu_count} GPUs; expected at most "
+            f"{machine.gpu_count}, or share them with --oversubscribe (not with nccl)"
+        )
+    return tuple(f"cuda:{number % machine.gpu_count}" for number in range(count))

@@ -1,0 +1,133 @@
+"""One collective at one message size: its tensors, its call, and the proof of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dpbench.collectives import Collective
+from dpbench.parallel.shm import arena_of
+
+PERIOD = 8191
+"""Values repeat after so many elements: a prime, so that hardly a misplaced part looks right, and
+small enough for exact float32 sums over a thousand ranks."""
+ROOT = 0
+
+
+class CollectiveOperation:
+    """A collective of the default group, on tensors of this rank.
+
+    `all_reduce` is in place and, with shm on the CPU, in the group's shared memory, where our
+    DistributedDataParallel holds its buckets. All other tensors lie where torch puts them.
+
+    Attributes:
+        whole: the flat tensor of the whole message.
+    """
+
+    def __init__(
+        self, collective: Collective, nbytes: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        """A collective itself where memory is shared.
+
+        Args:
+            nbytes: the size as nccl-tests counts it, see dpbench.collectives.
+
+        Raises:
+            ValueError: `nbytes` is not a whole number of elements for every rank.
+        """
+        self.collective = collective
+        self.nbytes = nbytes
+        self._rank, self._size = dist.get_rank(), dist.get_world_size()
+        parts = self._size if collective in ("all_gather", "reduce_scatter") else 1
+        share, rest = divmod(nbytes, dtype.itemsize * parts)
+        if rest:
+            raise ValueError(f"{collective} of {nbytes} bytes: not whole elements for every rank")
+        group = dist.group.WORLD
+        assert group is not None  # a process group is there
+        arena = arena_of(group) if collective == "all_reduce" and device.type == "cpu" else None
+        self.whole = (
+            torch.zeros(share * parts, dtype=dtype, device=device)
+            if arena is None
+            else arena.allocate(nbytes).view(dtype)
+        )
+        self._share = torch.zeros(share if parts > 1 else 0, dtype=dtype, device=device)
+        self._ramp = (torch.arange(2 * PERIOD, device=device) % PERIOD).to(dtype)
+
+    def __call__(self) -> None:
+        """Runs it; on CUDA it is queued when this returns."""
+        self._issue(asynchronous=False)
+
+    def start(self) -> dist.Work:
+        work = self._issue(asynchronous=True)
+        assert work is not None  # this rank is in the group
+        return work
+
+    def clear(self) -> None:
+        """Zeros stay what they are, however often they are summed."""
+        self.whole.zero_()
+        self._share.zero_()
+
+    def wrong_result(self) -> str | None:
+        """Runs it on values that differ between ranks and elements.
+
+        Returns:
+            What is wrong with this rank's result; None if it is exact.
+        """
+        self.clear()  # of an earlier result
+        given = self._share if self.collective == "all_gather" else self.whole
+        for first, values in _periods(given):
+            values.copy_(self._values(first, len(values)) + (self._rank + 1))
+        self()
+        for result, first_value, factor, added in self._expected():
+            for first, values in _periods(result):
+                expected = self._values(first_value + first, len(values)) * factor + added
+                if not torch.equal(values, expected):
+                    return self._difference(values, expected, first)
+        return None
+
+    def _issue(self, *, asynchronous: bool) -> dist.Work | None:
+        work: dist.Work | None
+        match self.collective:
+            case "all_reduce":
+                work = dist.all_reduce(self.whole, async_op=asynchronous)
+            case "broadcast":
+                work = dist.broadcast(self.whole, ROOT, async_op=asynchronous)
+            case "all_gather":
+                work = dist.all_gather_into_tensor(self.whole, self._share, async_op=asynchronous)
+            case "reduce_scatter":
+                work = dist.reduce_scatter_tensor(self._share, self.whole, async_op=asynchronous)
+        return work
+
+    def _expected(self) -> Iterator[tuple[Tensor, int, int, int]]:
+        """Of parts of the result: where the ramp starts, what it is multiplied with and what is
+        added, given ramp + rank + 1 on each rank."""
+        summed = self._size * (self._size + 1) // 2
+        match self.collective:
+            case "all_reduce":
+                yield self.whole, 0, self._size, summed
+            case "broadcast":
+                yield self.whole, 0, 1, ROOT + 1
+            case "all_gather":
+                for rank, part in enumerate(self.whole.chunk(self._size)):
+                    yield part, 0, 1, rank + 1
+            case "reduce_scatter":
+                yield self._share, self._rank * len(self._share), self._size, summed
+
+    def _values(self, start: int, count: int) -> Tensor:
+        """start, start + 1, …, modulo PERIOD; at most PERIOD of them."""
+        return self._ramp[start % PERIOD :][:count]
+
+    def _difference(self, values: Tensor, expected: Tensor, first: int) -> str:
+        place = int((values != expected).nonzero()[0])
+        return (
+            f"{self.collective} of {self.nbytes:,} B gave {values[place].item():g} on rank "
+            f"{self._rank} at element {first + place}, expected {expected[place].item():g}"
+        )
+
+
+def _periods(tensor: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Views of a flat tensor, with the index of the first element of each."""
+    yield from zip(range(0, len(tensor), PERIOD), torch.split(tensor, PERIOD), strict=True)

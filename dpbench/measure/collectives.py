@@ -1,0 +1,110 @@
+"""One rank's part in measuring one collective: every size proved, then timed beside a copy.
+
+A sample is timed from a barrier until the device is idle. Calls that take less than a millisecond
+are timed several at once, so that neither the barrier's ragged end nor the clock counts.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from dpbench.collectives import CollectiveSpec, RankCollectives, SizeTiming
+from dpbench.measure.bucket_exchange import time_exchange
+from dpbench.measure.collective_operation import CollectiveOperation
+from dpbench.measure.overlap import time_overlap
+from dpbench.measure.rank_group import RankGroup, rank_group
+from dpbench.measure.window import between_barriers, synchronize
+
+SAMPLE_SECONDS = 1e-3
+"""What a sample takes at least."""
+SIZE_SECONDS = 0.6
+"""What the samples of one size take together at most, unless that leaves fewer than
+FEWEST_SAMPLES."""
+FEWEST_SAMPLES = 5
+MOST_CALLS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class WrongResult:
+    """What was wrong with this rank's result, or None if only another rank's was wrong."""
+
+    text: str | None
+
+
+def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | WrongResult:
+    """Measures all sizes of `spec` as `rank`; ends at the first size whose result is wrong."""
+    device = torch.device(spec.devices[rank])
+    torch.set_num_threads(spec.threads_per_replica)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    timings, copies, overlaps, exchanges = [], [], [], []
+    sizes = {*spec.sizes_bytes, *spec.overlap_sizes_bytes, *spec.exchange_sizes_bytes}
+    with rank_group(spec.backend, spec.group_size) as ranks:
+        for nbytes in sorted(sizes):
+            operation = CollectiveOperation(spec.collective, nbytes, dtype, device)
+            wrong = operation.wrong_result()  # the first call of the size, too
+            if ranks.largest(wrong is not None):
+                return WrongResult(wrong)
+            operation.clear()
+            if nbytes in spec.sizes_bytes:
+                timings.append(_time(operation, nbytes, spec.samples, device, ranks))
+                copies.append(_time(_copy(nbytes, device), nbytes, spec.samples, device, ranks))
+            if nbytes in spec.overlap_sizes_bytes:
+                overlaps.append(time_overlap(operation, spec.samples, device, ranks))
+            if nbytes in spec.exchange_sizes_bytes:
+                exchanges.append(time_exchange(operation, spec.samples, device, ranks))
+            del operation  # before the next one takes memory
+    return RankCollectives(
+        rank=rank,
+        pid=os.getpid(),
+        device=str(device),
+        host=socket.gethostname(),
+        timings=tuple(timings),
+        copies=tuple(copies),
+        overlaps=tuple(overlaps),
+        exchanges=tuple(exchanges),
+    )
+
+
+def _copy(nbytes: int, device: torch.device) -> Callable[[], object]:
+    """Copies so many bytes from one tensor to another; both have been touched."""
+    source = torch.ones(nbytes, dtype=torch.uint8, device=device)
+    target = torch.ones_like(source)
+    return lambda: target.copy_(source)
+
+
+def _time(
+    call: Callable[[], object], nbytes: int, samples: int, device: torch.device, ranks: RankGroup
+) -> SizeTiming:
+    """Times `call`, which all ranks make at once; they agree on how often."""
+
+    def seconds_of(calls: int) -> float:
+        synchronize(device)
+        ranks.barrier()
+        start = perf_counter()
+        for _ in range(calls):
+            call()
+        synchronize(device)
+        return perf_counter() - start
+
+    def shorter_of_two(calls: int) -> float:
+        """Of the slowest rank: one disturbed sample shall not decide how many calls make one."""
+        return ranks.largest(min(seconds_of(calls), seconds_of(calls)))
+
+    calls, seconds = 1, shorter_of_two(1)  # also warms up
+    while seconds < SAMPLE_SECONDS and calls < MOST_CALLS:
+        growth = min(1.2 * SAMPLE_SECONDS / max(seconds, 1e-6), 100.0)
+        calls = min(math.ceil(growth * calls), MOST_CALLS)
+        seconds = shorter_of_two(calls)
+    count = min(samples, max(int(SIZE_SECONDS / seconds), FEWEST_SAMPLES))
+    with between_barriers(device, ranks):
+        taken = tuple(seconds_of(calls) / calls for _ in range(count))
+    return SizeTiming(nbytes=nbytes, calls_per_sample=calls, seconds=taken)

@@ -1,0 +1,132 @@
+"""What a collective and a computation cost each other when both are under way on a rank.
+
+The computation is a row of matrix products that outlasts the collective. On the CPU the rank looks
+between two products whether the collective has ended, and leaves it alone otherwise: waiting for
+its future would make shm hurry, as it does not for our DistributedDataParallel.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from dpbench.collectives import OverlapTiming
+from dpbench.measure.collective_operation import CollectiveOperation
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.window import between_barriers, synchronize
+
+ROWS = {"cpu": 128, "cuda": 1024}
+"""Of the square matrices: a product takes some tens of microseconds."""
+OUTLASTS = 1.3
+"""Computation ÷ collective, at least, when the computation is sized."""
+LOOKS = 3
+"""At both under way, before the computation is made longer; their median counts."""
+LONGEST_COMPUTATION_SECONDS = 30.0
+SIZE_SECONDS = 1.5
+"""What the samples of one size take together at most, unless that leaves fewer than
+FEWEST_SAMPLES."""
+FEWEST_SAMPLES = 5
+
+
+class Race:
+    """Runs a computation and a collective on one rank, each alone or both at once."""
+
+    def __init__(
+        self, operation: CollectiveOperation, device: torch.device, ranks: RankGroup
+    ) -> None:
+        self.products = 1
+        """How many make up the computation."""
+        self._operation = operation
+        self._device = device
+        self._ranks = ranks
+        rows = ROWS[device.type]
+        self._factor, self._product = torch.ones(2, rows, rows, device=device)
+
+    def run(self, *, compute: bool = True, collective: bool = True) -> tuple[float, float]:
+        """Seconds from a common start until the computation and the collective have ended; they
+        mean nothing of what was left out."""
+        synchronize(self._device)
+        self._ranks.barrier()
+        products = self.products if compute else 0
+        if self._device.type == "cuda":
+            return self._on_cuda(products, collective=collective)
+        return self._on_cpu(products, collective=collective)
+
+    def _on_cpu(self, products: int, *, collective: bool) -> tuple[float, float]:
+        ended = None
+        start = perf_counter()
+        work = self._operation.start() if collective else None
+        for _ in range(products):
+            torch.mm(self._factor, self._factor, out=self._product)
+            if work is not None and ended is None and work.is_completed():
+                ended = perf_counter()
+        computed = perf_counter()
+        if work is not None:
+            work.wait()
+        ended = ended or perf_counter()
+        return computed - start, ended - start
+
+    def _on_cuda(self, products: int, *, collective: bool) -> tuple[float, float]:
+        begun, computed, ended = (
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(3)
+        )
+        begun.record()
+        work = self._operation.start() if collective else None
+        for _ in range(products):
+            torch.mm(self._factor, self._factor, out=self._product)
+        computed.record()
+        with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]
+            if work is not None:
+                work.wait()
+            ended.record()
+        torch.cuda.synchronize(self._device)
+        return begun.elapsed_time(computed) / 1e3, begun.elapsed_time(ended) / 1e3
+
+
+def time_overlap(
+    operation: CollectiveOperation, samples: int, device: torch.device, ranks: RankGroup
+) -> OverlapTiming:
+    """Times collective and computation alone and together, in turns; all ranks at once."""
+    race = Race(operation, device, ranks)
+    seconds = _size_computation(race, ranks)
+    count = min(samples, max(int(SIZE_SECONDS / (3 * seconds)), FEWEST_SAMPLES))
+    alone, together = [], []
+    with between_barriers(device, ranks):
+        for _ in range(count):
+            compute, _ = race.run(collective=False)
+            _, collective = race.run(compute=False)
+            alone.append((compute, collective))
+            together.append(race.run())
+    computes, collectives = zip(*alone, strict=True)
+    computes_with, collectives_with = zip(*together, strict=True)
+    return OverlapTiming(
+        nbytes=operation.nbytes,
+        compute_seconds=computes,
+        compute_with_collective_seconds=computes_with,
+        collective_seconds=collectives,
+        collective_with_compute_seconds=collectives_with,
+    )
+
+
+def _size_computation(race: Race, ranks: RankGroup) -> float:
+    """Makes the computation long enough on every rank; returns the seconds it then takes.
+
+    Raises:
+        RuntimeError: the collective does not end, however long the rank computes.
+    """
+    race.run()  # warms up
+    while True:
+        races = [race.run() for _ in range(LOOKS)]
+        seconds = ranks.largest(median(compute for compute, _ in races))
+        longer = ranks.largest(
+            OUTLASTS * median(collective / compute for compute, collective in races)
+        )
+        if longer <= 1:
+            return seconds
+        if seconds > LONGEST_COMPUTATION_SECONDS:
+            raise RuntimeError(f"the collective had not ended after {seconds:.0f} s of computing")
+        race.products = math.ceil(longer * race.products)

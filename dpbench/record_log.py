@@ -1,0 +1,187 @@
+"""A file of records that only grows: a JSON object a line, on disk as soon as it is appended.
+
+Whatever ends the writing, no more than the last line is lost, and one that was cut off is told
+apart from one that was changed by hand.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar
+
+from dpbench.codec import decode, encode
+from dpbench.errors import NewerSchema, StoreError
+from dpbench.records import SCHEMA_VERSION
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogFormat(Generic[R]):
+    """What is particular to one kind of record, and what its errors say."""
+
+    kind: type[R]
+    identifier_key: str
+    """Under which each line holds the hash of what was asked for."""
+    identifier: Callable[[R], str]
+    impossible: Callable[[R], Iterator[str]]
+    """What nothing measured can have, in words."""
+    noun: str
+    """Of the records, in the plural."""
+    writer: str
+    """Who else may be writing."""
+    if_unwritable: str
+    if_full: str
+    """What to do then."""
+
+
+class RecordLog(Generic[R]):
+    """A file that is open for more records; one writer at a time."""
+
+    def __init__(self, path: Path, form: LogFormat[R], lines: IO[bytes]) -> None:
+        self._path = path
+        self._form = form
+        self._lines = lines
+
+    @classmethod
+    def append_to(cls, path: Path, form: LogFormat[R]) -> RecordLog[R]:
+        """Opens a file that exists; cuts off a half-written last line."""
+        try:
+            lines = path.open("r+b", buffering=0)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {path}: {error.strerror}; {form.if_unwritable}"
+            ) from None
+        try:
+            fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lines.close()
+            raise StoreError(f"{path.parent} is in use: {form.writer} is writing to it") from None
+        _end_at_a_line(lines)
+        return cls(path, form, lines)
+
+    def append(self, record: R) -> None:
+        """Adds one record and returns when it is on disk."""
+        form = self._form
+        envelope = {
+            "schema_version": SCHEMA_VERSION,
+            form.identifier_key: form.identifier(record),
+        }
+        line = json.dumps({**envelope, **encode(record)}, separators=(",", ":"), allow_nan=False)
+        try:
+            rest = line.encode() + b"\n"
+            while rest:  # unbuffered: what does not fit must not be written later, at close
+                rest = rest[self._lines.write(rest) :]
+            os.fsync(self._lines.fileno())
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to {self._path}: {error.strerror}; {form.if_full}"
+            ) from None
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, ...]]:
+    """All records, and warnings of what could not be read; raises StoreError, NewerSchema."""
+    records: list[R] = []
+    warnings: list[str] = []
+    try:
+        lines = path.open("rb")
+    except FileNotFoundError:
+        return (), (f"{path} is missing; no {form.noun} read",)
+    with lines, _no_garbage_collection():
+        for number, line in enumerate(lines, start=1):  # a file may be larger than memory twice
+            if line.endswith(b"\n") or _complete(line):
+                records.append(_read_record(f"{path}:{number}", line, form))
+            else:
+                warnings.append(
+                    f"{path}: the last line is cut off ({len(line)} bytes); "
+                    f"read the {len(records)} before"
+                )
+    return tuple(records), tuple(warnings)
+
+
+def parse(where: Path | str, text: str | bytes) -> dict[str, Any]:
+    """The JSON object in `text`; raises StoreError."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{where} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise StoreError(f"{where}: expected an object, got {type(content).__name__}")
+    return content
+
+
+def check_schema(content: dict[str, Any], where: Path | str) -> None:
+    """Takes the schema version out of `content`; raises StoreError, NewerSchema."""
+    version = content.pop("schema_version", None)
+    if not isinstance(version, int):
+        raise StoreError(f"{where} has no schema_version; it was not written by dpbench")
+    if version > SCHEMA_VERSION:
+        raise NewerSchema(
+            f"{where} has schema version {version}; this dpbench reads up to {SCHEMA_VERSION}. "
+            "Upgrade dpbench to read it."
+        )
+
+
+def decode_at(where: Path | str, kind: type[T], value: Any) -> T:
+    """As codec.decode, with the place in front of what the StoreError says."""
+    try:
+        return decode(kind, value)
+    except StoreError as error:
+        raise StoreError(f"{where}: {error}") from None
+
+
+def _read_record(where: str, line: bytes, form: LogFormat[R]) -> R:
+    content = parse(where, line)
+    check_schema(content, where)
+    stored = content.pop(form.identifier_key, None)
+    record = decode_at(where, form.kind, content)
+    identifier = form.identifier(record)
+    if identifier != stored:
+        raise StoreError(
+            f"{where}: {form.identifier_key} {stored!r} does not match its specification "
+            f"({identifier}); the line was changed by hand"
+        )
+    if impossible := next(form.impossible(record), None):
+        raise StoreError(f"{where}: {impossible}; the line was changed by hand")
+    return record
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Records are kept, every one: looking for garbage among them costs a third of the reading."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _complete(line: bytes) -> bool:
+    """Tells whether a line without its newline is nevertheless whole."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _end_at_a_line(lines: IO[bytes]) -> None:
+    content = lines.read()
+    rest = content[content.rfind(b"\n") + 1 :]
+    if _complete(rest):
+        lines.write(b"\n")
+    elif rest:
+        lines.truncate(len(content) - len(rest))
+    lines.seek(0, os.SEEK_END)

@@ -1,0 +1,188 @@
+"""dpbench comm as people call it, on a cost model; the ranks are tested in tests/launch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpbench import store
+from dpbench.cli.app import run
+from dpbench.collectives import CollectiveSpec
+from dpbench.launch.collectives import CollectiveOutcome
+from dpbench.launch.synthetic_collectives import SyntheticCollectives
+from dpbench.records import Status
+from tests.cli.synthetic import dpbench, signals
+
+__all__ = ["signals"]
+
+Captured = pytest.CaptureFixture[str]
+SMALL = ("--sizes", "4B-4KiB", "--samples", "3", "--no-charts", "--gpus", "2")
+
+pytestmark = pytest.mark.usefixtures("signals")
+
+
+def comm(folder: Path, *arguments: object) -> int:
+    return dpbench("comm", *SMALL, "--results-dir", folder, "--name", "c", *arguments)
+
+
+def ran(folder: Path) -> list[str]:
+    records = store.load_collectives(folder / "c").records
+    return [f"{r.collective.backend} {r.collective.repetition}" for r in records]
+
+
+def test_every_measurement_is_stored_told_and_shown(tmp_path: Path, capsys: Captured) -> None:
+    assert comm(tmp_path, "--backends", "gloo,shm") == 0
+    assert ran(tmp_path) == ["gloo 0", "shm 0", "shm 1", "gloo 1", "gloo 2", "shm 2"]
+    shown = capsys.readouterr()
+    assert "all_reduce on gloo ×2" in shown.out
+    assert "[1/6] all_reduce on gloo ×2, repetition 1: 4 B in 200 µs, 4 KiB in 20" in shown.err
+    assert shown.err.endswith(f"records are in {tmp_path / 'c'}\n")
+    assert (tmp_path / "c/report/collectives.txt").read_text() == shown.out
+    assert "synthetic numbers" in shown.out
+
+
+def test_the_chart_is_drawn(tmp_path: Path) -> None:
+    assert comm(tmp_path, "--charts", "--repetitions", "1") == 0
+    assert (tmp_path / "c/report/charts/bandwidth_by_size.png").stat().st_size > 0
+
+
+def test_json_is_all_there_is_on_stdout(tmp_path: Path, capsys: Captured) -> None:
+    assert comm(tmp_path, "--json", "--collectives", "all", "--backends", "shm", "--quiet") == 0
+    found = {block["collective"] for block in json.loads(capsys.readouterr().out)}
+    assert found == {"all_reduce", "broadcast", "all_gather", "reduce_scatter"}
+
+
+def test_parts_of_ranks_are_whole_elements(tmp_path: Path) -> None:
+    """Four bytes are no two floats: what is measured is the next size that is."""
+    assert comm(tmp_path, "--collectives", "all_gather,broadcast", "--repetitions", "1") == 0
+    for record in store.load_collectives(tmp_path / "c").records:
+        first = 8 if record.collective.collective == "all_gather" else 4
+        assert record.collective.sizes_bytes == (first, 16, 64, 256, 1024, 4096)
+        assert record.collective.overlap_sizes_bytes == ()
+
+
+def test_what_all_reduce_costs_a_step_is_measured_within_the_sizes(tmp_path: Path) -> None:
+    assert comm(tmp_path, "--sizes", "1KiB-1MiB", "--repetitions", "1", "--backends", "gloo") == 0
+    (record,) = store.load_collectives(tmp_path / "c").records
+    assert record.collective.overlap_sizes_bytes == (2**16, 2**20)
+    assert record.collective.exchange_sizes_bytes == tuple(1024 * 4**k for k in range(1, 6))
+
+
+def test_larger_groups_double(tmp_path: Path) -> None:
+    many = ("--gpus", "6", "--oversubscribe", "--repetitions", "1", "--backends", "gloo")
+    assert comm(tmp_path, *many) == 0
+    records = store.load_collectives(tmp_path / "c").records
+    assert [record.collective.group_size for record in records] == [2, 4, 6]
+
+
+def test_the_same_command_measures_only_what_is_missing(tmp_path: Path, capsys: Captured) -> None:
+    assert comm(tmp_path, "--backends", "gloo", "--repetitions", "1") == 0
+    capsys.readouterr()
+    assert comm(tmp_path, "--backends", "gloo,shm", "--repetitions", "2") == 0
+    assert "1 of 4 measurements are stored already" in capsys.readouterr().err
+    assert ran(tmp_path) == ["gloo 0", "shm 0", "shm 1", "gloo 1"]
+
+
+def test_collectives_join_a_sweep_and_are_reported_after_its_trials(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    where = ("--results-dir", tmp_path, "--name", "c")
+    sweep = ("--gpus", "2", "--batch-sizes", "8", "--quiet")
+    assert dpbench("sweep", *sweep, *where) == 0
+    assert comm(tmp_path, "--quiet") == 0
+    capsys.readouterr()
+    assert run(["report", str(tmp_path / "c"), "--no-charts"]) == 0
+    shown = capsys.readouterr().out
+    assert 0 < shown.index("Efficiency") < shown.index("all_reduce on gloo")
+    assert run(["report", str(tmp_path / "c"), "--no-charts", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert "efficiency" in json.dumps(rows)
+    assert "busbw" not in json.dumps(rows)
+
+
+def test_a_folder_of_collectives_is_reported(tmp_path: Path, capsys: Captured) -> None:
+    assert comm(tmp_path, "--quiet") == 0
+    first = capsys.readouterr().out
+    assert run(["report", str(tmp_path / "c"), "--no-charts"]) == 0
+    assert capsys.readouterr().out == first
+    for option, value in (("--format", "csv"), ("--columns", "speedup")):
+        assert run(["report", str(tmp_path / "c"), option, value]) == 2
+        assert f"{option} {value}: the folder holds collectives only" in capsys.readouterr().err
+
+
+def test_a_dry_run_stores_nothing(tmp_path: Path, capsys: Captured) -> None:
+    assert comm(tmp_path, "--dry-run") == 0
+    shown = capsys.readouterr()
+    assert "6: 4 to 4,096 B" in shown.out
+    assert "nothing was stored" in shown.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_is_a_row_and_the_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    works = SyntheticCollectives.run
+
+    def fails_on_shm(
+        self: SyntheticCollectives, spec: CollectiveSpec, limit: float
+    ) -> CollectiveOutcome:
+        if spec.backend == "shm":
+            return CollectiveOutcome(status=Status.FAILED, reason="rank 1 raised OSError: no room")
+        return works(self, spec, limit)
+
+    monkeypatch.setattr(SyntheticCollectives, "run", fails_on_shm)
+    assert comm(tmp_path, "--backends", "gloo,shm") == 1
+    assert "rank 1 raised OSError: no room" in capsys.readouterr().out
+
+
+def test_ctrl_c_keeps_what_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    works = SyntheticCollectives.run
+
+    def interrupted(
+        self: SyntheticCollectives, spec: CollectiveSpec, limit: float
+    ) -> CollectiveOutcome:
+        if spec.repetition == 1:
+            raise KeyboardInterrupt
+        return works(self, spec, limit)
+
+    monkeypatch.setattr(SyntheticCollectives, "run", interrupted)
+    assert comm(tmp_path, "--backends", "gloo,shm") == 130
+    assert "interrupted: 2 of 6 measurements are stored in" in capsys.readouterr().err
+    monkeypatch.setattr(SyntheticCollectives, "run", works)
+    assert comm(tmp_path, "--backends", "gloo,shm") == 0
+    assert ran(tmp_path) == ["gloo 0", "shm 0", "shm 1", "gloo 1", "gloo 2", "shm 2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--collectives", "all_reduc"], "Did you mean 'all_reduce'?"),
+        (["--backends", "threads"], "unknown value for --backends: 'threads'"),
+        (["--group-sizes", "1"], "'1' is not an integer of at least 2"),
+        (["--gpus", "1"], "a collective takes at least 2 ranks, and --gpus 1 means 1"),
+        (["--group-sizes", "3"], "--group-sizes: 3 is above --gpus 2"),
+        (["--repetitions", "0"], "--repetitions: '0' is not a positive integer"),
+        (["--repetitions", "99999"], "expected at most 10,000"),
+        (["--overlap-sizes", "5"], "5 B are not whole elements"),
+        (["--collectives", "broadcast", "--bucket-sizes", "4KiB"], "of all_reduce only"),
+        (["--time-limit", "0"], "--time-limit: '0' is not a duration"),
+        (["--name", "../x"], "expected a plain folder name"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_is_written(
+    tmp_path: Path, capsys: Captured, arguments: list[str], message: str
+) -> None:
+    assert comm(tmp_path, *arguments) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert message in lines[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "c").mkdir()
+    assert comm(tmp_path) == 2
+    assert "exists and is no results folder" in capsys.readouterr().err

@@ -1,0 +1,140 @@
+"""Collectives that real ranks measure, get wrong, or die in."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from dpbench.collectives import COLLECTIVES, CollectiveRecord, CollectiveSpec, RankCollectives
+from dpbench.launch import collectives
+from dpbench.launch.agent import run_ranks
+from dpbench.launch.collectives import ElasticCollectives, run
+from dpbench.launch.machine import Machine
+from dpbench.measure.collective_operation import CollectiveOperation
+from dpbench.measure.collectives import WrongResult, measure_collective
+from dpbench.plausibility import impossible_in_collective_record
+from dpbench.records import Status
+from tests.builders import collective_spec
+
+MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
+MANY = 8 * 9001
+"""Bytes: more values than repeat, and the same on every rank."""
+
+
+def measured(spec: CollectiveSpec, folder: Path) -> CollectiveRecord:
+    launcher = ElasticCollectives(MACHINE, folder / "logs")
+    (record,) = run([spec], launcher, environment_id="e", time_limit_seconds=20)
+    assert next(impossible_in_collective_record(record), None) is None
+    return record
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_ranks_measure_what_was_asked_for(backend: str, tmp_path: Path) -> None:
+    spec = collective_spec(
+        backend=backend,
+        sizes_bytes=(4, MANY),
+        overlap_sizes_bytes=(MANY,),
+        exchange_sizes_bytes=(4096,),
+        samples=3,
+    )
+    record = measured(spec, tmp_path)
+    assert (record.status, record.reason) == (Status.COMPLETED, None)
+    for rank in record.ranks:
+        assert [timing.nbytes for timing in rank.timings] == [4, MANY]
+        assert all(len(timing.seconds) == 3 for timing in (*rank.timings, *rank.copies))
+        assert [one.nbytes for one in rank.overlaps] == [MANY]
+        assert [one.nbytes for one in rank.exchanges] == [4096]
+    assert len({rank.pid for rank in record.ranks}) == 2
+    assert len({rank.host for rank in record.ranks}) == 1
+    assert not (tmp_path / "logs").exists()
+
+
+def all_proved(backend: str, rank: int) -> list[str | None]:
+    """What is wrong with each collective as it is, then with each that moves nothing."""
+    dist.init_process_group(backend)
+    operations = [
+        CollectiveOperation(collective, MANY, torch.float32, torch.device("cpu"))
+        for collective in COLLECTIVES
+    ]
+    found = [operation.wrong_result() for operation in operations]
+    for operation in operations:
+        operation.__class__ = Idle
+        found.append(operation.wrong_result())
+    dist.destroy_process_group()
+    return found
+
+
+class Idle(CollectiveOperation):
+    def __call__(self) -> None:
+        """Leaves every tensor as it is."""
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_every_collective_is_right_and_would_be_found_wrong(backend: str, tmp_path: Path) -> None:
+    ranks = run_ranks(partial(all_proved, backend), 2, tmp_path, 20)
+    for rank, found in enumerate(ranks):
+        assert found[:4] == [None] * 4
+        wrong = dict(zip(COLLECTIVES, found[4:], strict=True))
+        assert wrong["all_reduce"] is not None
+        assert wrong["all_reduce"].startswith(f"all_reduce of {MANY:,} B gave {rank + 1} on rank")
+        assert wrong["all_gather"] is not None
+        assert wrong["reduce_scatter"] is not None
+        assert (wrong["broadcast"] is None) == (rank == 0)  # the root has it already
+
+
+class WrongOnRank1(CollectiveOperation):
+    def __call__(self) -> None:
+        super().__call__()
+        if self.nbytes == MANY and dist.get_rank() == 1:
+            self.whole[-1] += 1
+
+
+def wrong_on_rank_1(spec: CollectiveSpec, rank: int) -> RankCollectives | WrongResult:
+    from dpbench.measure import collectives as module
+
+    module.CollectiveOperation = WrongOnRank1  # type: ignore[misc]
+    return measure_collective(spec, rank)
+
+
+def killed_on_rank_1(spec: CollectiveSpec, rank: int) -> RankCollectives | WrongResult:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return measure_collective(spec, rank)
+
+
+def test_one_wrong_element_is_found_and_no_time_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collectives, "measure_collective", wrong_on_rank_1)
+    record = measured(collective_spec(sizes_bytes=(4, MANY), samples=2), tmp_path)
+    last = MANY // 4 - 1
+    expected = 2 * (last % 8191) + 3
+    assert record.status is Status.FAILED
+    assert record.reason == (
+        f"wrong result: all_reduce of {MANY:,} B gave {expected + 1} on rank 1 at element {last}, "
+        f"expected {expected}"
+    )
+    assert record.ranks == ()
+
+
+def test_a_rank_that_dies_is_a_failed_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collectives, "measure_collective", killed_on_rank_1)
+    record = measured(collective_spec(sizes_bytes=(4,)), tmp_path)
+    assert record.status is Status.FAILED
+    assert record.reason is not None
+    assert record.reason.startswith("rank 1 was killed by SIGKILL")
+    assert record.ranks == ()
+
+
+def test_what_the_machine_cannot_run_is_skipped(tmp_path: Path) -> None:
+    record = measured(collective_spec(backend="nccl"), tmp_path)
+    assert record.status is Status.SKIPPED
+    assert record.reason == "nccl reduces CUDA tensors only"
