@@ -1,0 +1,1 @@
+"""What collectives cost: measured curves, cost models, networks."""

@@ -1,0 +1,311 @@
+"""What one all-reduce costs, for any size and group size, and how far that is known.
+
+Beyond a measured group size n₀ a model of the network scales the measured curve:
+
+t(s, n) = t(s, n₀) + (latency(n) - latency(n₀)) ρ + bandwidth term(s, n) - bandwidth term(s, n₀)
+
+ρ is the measured ÷ the modelled time of a message of next to nothing at n₀. With a ring of one
+bandwidth B the last two terms are s (f(n) - f(n₀)) / B, f(n) = 2 (n-1)/n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from dpbench import units
+from dpbench.analysis.communication.bandwidth import bus_factor
+from dpbench.analysis.communication.curve import CollectiveCurve
+from dpbench.analysis.communication.topology import Topology, all_reduce_seconds
+from dpbench.analysis.provenance import Kind
+from dpbench.errors import UsageError
+
+FURTHEST = 4
+"""Times the largest measured group size; beyond, the machine says nothing about its network."""
+DISAGREEMENT = 2
+"""A measured curve this many times faster or slower than its topology calls for a remark."""
+LARGE_BYTES = 25 * 2**20
+"""A bucket of torch's DistributedDataParallel."""
+
+Model = Callable[[float, int], float]
+"""Seconds of an all-reduce of so many bytes in a group of so many ranks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollectiveCost:
+    """What an all-reduce costs; made by `measured_cost` or `network_cost`."""
+
+    curves: tuple[CollectiveCurve, ...]
+    """Measured ones, by rising group size, each of another."""
+    model: Model | None
+    """Of the network; None: the ring that the curve at the largest group size suggests."""
+    name: str
+    """The network in words."""
+    assumptions: tuple[str, ...] = ()
+    """Plain sentences."""
+    largest: int | None = None
+    """The group size up to which the network is known; None: any."""
+    latency_factor: float = 1.0
+    bandwidth_factor: float = 1.0
+    in_step: bool = True
+    """Curves count as a step sees them where that was measured; else one call after the other."""
+
+    def seconds(self, nbytes: float, group_size: int) -> float:
+        """Of one all-reduce; 0 for one rank or no bytes.
+
+        Raises UsageError where `kind` is refused; `refusal` says why.
+        """
+        if (reason := self.refusal(group_size)) is not None:
+            raise UsageError(reason)
+        if group_size == 1 or nbytes <= 0:
+            return 0.0
+        took = self._seconds(nbytes, group_size)
+        if self.latency_factor == self.bandwidth_factor == 1:
+            return took
+        latency = min(took, self._seconds(1.0, group_size))
+        return latency * self.latency_factor + (took - latency) / self.bandwidth_factor
+
+    def kind(self, group_size: int) -> Kind:
+        """Where `seconds` comes from at a group size."""
+        sizes = [curve.group_size for curve in self.curves]
+        if group_size == 1 or group_size in sizes:
+            return "measured"
+        if self.refusal(group_size) is not None:
+            return "refused"
+        if sizes and sizes[0] < group_size < sizes[-1]:
+            return "interpolated"
+        return "extrapolated" if self.model is None else "projected"
+
+    def refusal(self, group_size: int) -> str | None:
+        """Why there is no number, with a remedy; None if there is one."""
+        if group_size < 1:
+            return f"group size {group_size}: expected 1 or more"
+        if self.largest is not None and group_size > self.largest:
+            return (
+                f"{self.name} is one node of {self.largest} ranks; give a network with a link "
+                "between nodes as --topology"
+            )
+        if group_size == 1 or self.model is not None:
+            return None
+        first, last = self.curves[0].group_size, self.curves[-1].group_size
+        if group_size < first:
+            return f"the smallest group measured is {first}; measure {group_size} too"
+        if group_size > FURTHEST * last:
+            return (
+                f"the largest group measured is {last}, and {group_size} is more than {FURTHEST} "
+                "times that; give the network as --topology"
+            )
+        return None
+
+    def lost_share(self, nbytes: float) -> float:
+        """Part of a rank's computing that is lost while a collective is under way."""
+        curve = self._overlapping
+        return 0.0 if curve is None else curve.lost_share_at(nbytes)
+
+    def fill_seconds(self, nbytes: float) -> float:
+        """What a rank computes to fill a bucket before it is sent; 0 if it was not measured."""
+        filled = [curve.in_step for curve in self.curves if curve.in_step is not None]
+        return filled[-1].fill_seconds_at(nbytes) if filled else 0.0
+
+    def stretch(self, nbytes: float) -> float:
+        """How many times as long a collective takes while the ranks compute."""
+        curve = self._overlapping
+        return 1.0 if curve is None else curve.stretch_at(nbytes)
+
+    def scaled(self, *, latency: float = 1.0, bandwidth: float = 1.0) -> CollectiveCost:
+        """The same with so many times the latency and the bandwidth.
+
+        The latency is what a message of one byte takes, the rest is bandwidth's.
+        """
+        if not (latency >= 0 and bandwidth > 0):
+            raise ValueError(f"expected positive factors, got {latency} and {bandwidth}")
+        return replace(
+            self,
+            latency_factor=self.latency_factor * latency,
+            bandwidth_factor=self.bandwidth_factor * bandwidth,
+        )
+
+    def _seconds(self, nbytes: float, n: int) -> float:
+        below = [curve for curve in self.curves if curve.group_size <= n]
+        above = [curve for curve in self.curves if curve.group_size >= n]
+        if below and above:
+            return self._interpolated(below[-1], above[0], nbytes, n)
+        if below:
+            return self._scaled(below[-1], nbytes, n)
+        assert self.model is not None, "refusal() lets no smaller group through"
+        return self.model(nbytes, n)
+
+    def _interpolated(
+        self, low: CollectiveCurve, high: CollectiveCurve, nbytes: float, n: int
+    ) -> float:
+        ends = [self._seen(curve).seconds_at(nbytes) for curve in (low, high)]
+        if low is high:
+            return ends[0]
+        first, last = math.log(low.group_size), math.log(high.group_size)
+        weight = (math.log(n) - first) / (last - first)
+        return math.exp((1 - weight) * math.log(ends[0]) + weight * math.log(ends[1]))
+
+    def _scaled(self, curve: CollectiveCurve, nbytes: float, n: int) -> float:
+        """ρ is of calls one after the other: threads that slept are awake from hop to hop."""
+        model, n0 = self.model or _ring_of(curve), curve.group_size
+        latency, was = model(0.0, n), model(0.0, n0)
+        rho = curve.latency_seconds / was if was > 0 else 1.0
+        bandwidth = (model(nbytes, n) - latency) - (model(nbytes, n0) - was)
+        return self._seen(curve).seconds_at(nbytes) + (latency - was) * rho + bandwidth
+
+    def _seen(self, curve: CollectiveCurve) -> CollectiveCurve:
+        return (curve.in_step or curve) if self.in_step else curve
+
+    @property
+    def _overlapping(self) -> CollectiveCurve | None:
+        curve = _with_overlaps(self.curves)
+        return None if curve is None else self._seen(curve)
+
+
+def measured_cost(
+    curves: Sequence[CollectiveCurve], backend: str, *, in_step: bool = True
+) -> CollectiveCost:
+    """From measured curves only: float32 all-reduces on one backend.
+
+    With `in_step`, as a step sees them where that was measured; else one after the other.
+
+    Between measured group sizes the logarithm of the time is interpolated along the logarithm of
+    the group size. Raises UsageError if there is no curve.
+    """
+    own = _own(curves, backend)
+    if not own:
+        have = sorted({f"{c.collective} on {c.backend}" for c in curves}) or ["nothing"]
+        raise UsageError(
+            f"no all_reduce of float32 on {backend} was measured at two sizes or more (there is "
+            f"{', '.join(have)}); measure it with dpbench comm --backends {backend}"
+        )
+    last = own[-1]
+    return CollectiveCost(
+        curves=own,
+        model=None,
+        name=f"{backend} as measured",
+        assumptions=(
+            f"beyond {last.group_size} ranks collectives are a ring over links like those that "
+            f"were measured: {units.seconds(_hop_seconds(last))} a message, "
+            f"{_link_bandwidth(last) / 1e9:.3g} GB/s; no slower link between nodes",
+            *_step_assumption(own, in_step=in_step),
+            *_overlap_assumption(own),
+        ),
+        in_step=in_step,
+    )
+
+
+def network_cost(
+    topology: Topology, curves: Sequence[CollectiveCurve] = (), *, in_step: bool = True
+) -> CollectiveCost:
+    """On a network that is given; measured curves of it are taken as they are and scaled.
+
+    A curve is taken to be of the network if its backend is the topology's and its ranks were
+    spread over as many nodes as the topology would spread them.
+    """
+    own = tuple(
+        curve
+        for curve in _own(curves, topology.backend)
+        if curve.nodes == topology.nodes(curve.group_size)
+    )
+    return CollectiveCost(
+        curves=own,
+        model=lambda nbytes, n: all_reduce_seconds(topology, nbytes, n),
+        name=topology.name,
+        largest=topology.ranks_per_node if topology.inter is None else None,
+        assumptions=(
+            _described(topology),
+            "links carry nothing else, and no part of the network is congested",
+            *_of_curves(topology, own, curves),
+            *_step_assumption(own, in_step=in_step),
+            *_overlap_assumption(own),
+        ),
+        in_step=in_step,
+    )
+
+
+def _own(curves: Sequence[CollectiveCurve], backend: str | None) -> tuple[CollectiveCurve, ...]:
+    """All-reduces of float32, by rising group size; of equal ones the last measured."""
+    found = {
+        curve.group_size: curve
+        for curve in curves
+        if curve.collective == "all_reduce"
+        and curve.dtype == "float32"
+        and backend in (None, curve.backend)
+        and curve.group_size > 1
+    }
+    return tuple(found[n] for n in sorted(found))
+
+
+def _hop_seconds(curve: CollectiveCurve) -> float:
+    """α of a ring: 2 (n-1) messages in a row."""
+    return curve.latency_seconds / (2 * (curve.group_size - 1))
+
+
+def _link_bandwidth(curve: CollectiveCurve) -> float:
+    """B of a ring."""
+    return curve.bytes_per_second * bus_factor("all_reduce", curve.group_size)
+
+
+def _ring_of(curve: CollectiveCurve) -> Model:
+    hop, bandwidth = _hop_seconds(curve), _link_bandwidth(curve)
+    return lambda nbytes, n: 2 * (n - 1) * hop + nbytes * bus_factor("all_reduce", n) / bandwidth
+
+
+def _with_overlaps(curves: Sequence[CollectiveCurve]) -> CollectiveCurve | None:
+    """That of the largest group that has them."""
+    return next((curve for curve in reversed(curves) if curve.overlaps), None)
+
+
+def _step_assumption(curves: Sequence[CollectiveCurve], *, in_step: bool) -> tuple[str, ...]:
+    """How the times that count differ from those of calls one after the other."""
+    ratios = [
+        seconds / curve.seconds_at(nbytes)
+        for curve in curves
+        if in_step and curve.in_step is not None
+        for nbytes, seconds in zip(curve.in_step.sizes_bytes, curve.in_step.seconds, strict=True)
+    ]
+    if not ratios:
+        return ()
+    return (
+        "collectives take what a bucket takes in a step, where caches are cold: "
+        f"{min(ratios):.2g} to {max(ratios):.2g} times as long as one after the other",
+    )
+
+
+def _overlap_assumption(curves: Sequence[CollectiveCurve]) -> tuple[str, ...]:
+    curve = _with_overlaps(curves)
+    if curve is None:
+        return ("computing and collectives do not slow each other down: that was not measured",)
+    return (
+        "what computing and collectives cost each other is that measured at "
+        f"{curve.group_size} ranks, at every group size",
+    )
+
+
+def _described(topology: Topology) -> str:
+    inside = f"{topology.intra.bytes_per_second / 1e9:g} GB/s between ranks"
+    if topology.ranks_per_node == 1 and topology.inter is not None:
+        inside = f"{topology.inter.bytes_per_second / 1e9:g} GB/s for each"
+    elif topology.inter is not None:
+        inside += f" of a node, {topology.inter.bytes_per_second / 1e9:g} GB/s for a whole node"
+    ranks = units.counted(topology.ranks_per_node, "rank")
+    return f"{topology.name}: nodes of {ranks}, {inside} ({topology.source}; {topology.date})"
+
+
+def _of_curves(
+    topology: Topology, own: Sequence[CollectiveCurve], every: Sequence[CollectiveCurve]
+) -> tuple[str, ...]:
+    if not own:
+        return ("the curves that were measured are of another network: not used",) if every else ()
+    last = own[-1]
+    took = last.seconds_at(LARGE_BYTES)
+    modelled = all_reduce_seconds(topology, LARGE_BYTES, last.group_size)
+    words = f"the curve measured with {last.backend} at {last.group_size} ranks is of this network"
+    if not 1 / DISAGREEMENT < took / modelled < DISAGREEMENT:
+        words += (
+            f", though {units.bytes_binary(LARGE_BYTES)} took {units.seconds(took)} where its "
+            f"figures say {units.seconds(modelled)}"
+        )
+    return (words,)

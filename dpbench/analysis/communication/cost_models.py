@@ -1,0 +1,108 @@
+"""Seconds that an all-reduce takes by the algorithm that carries it out.
+
+Every model has a latency per message, α in seconds, and a bandwidth per link and direction, B in
+bytes per second; S is the bytes that each of n ranks holds. Adding the numbers up is left out: it
+keeps pace with the links on all but the oldest machines.
+
+Sources: Hockney, "The communication challenge for MPP", 1994; Thakur, Rabenseifner and Gropp,
+"Optimization of collective communication operations in MPICH", 2005 (ring, halving and doubling,
+binomial); Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction
+and scan", 2009 (double tree). No algorithm of messages between ranks is faster than
+`lower_bound`: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", 2009.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """What carries messages: between two ranks, or between a node and the network."""
+
+    latency_seconds: float
+    bytes_per_second: float
+    """In each direction."""
+
+    def __post_init__(self) -> None:
+        if not (self.latency_seconds >= 0 and math.isfinite(self.latency_seconds)):
+            raise ValueError(f"a link's latency is not negative, got {self.latency_seconds} s")
+        if not self.bytes_per_second > 0:
+            raise ValueError(f"a link's bandwidth is positive, got {self.bytes_per_second} B/s")
+
+
+def point_to_point(nbytes: float, link: Link) -> float:
+    """Hockney: α + S/B, one message from one rank to another."""
+    return link.latency_seconds + nbytes / link.bytes_per_second
+
+
+def lower_bound(nbytes: float, n: int, bytes_per_second: float) -> float:
+    """2 (n-1)/n S/B: what no all-reduce of messages between ranks can beat."""
+    return 2 * (n - 1) / n * nbytes / bytes_per_second
+
+
+def ring(nbytes: float, n: int, link: Link) -> float:
+    """2 (n-1) α + 2 (n-1)/n S/B: reduce-scatter, then all-gather, both round a ring."""
+    steps = 2 * (n - 1)
+    return steps * link.latency_seconds + lower_bound(nbytes, n, link.bytes_per_second)
+
+
+def halving_doubling(nbytes: float, n: int, link: Link) -> float:
+    """2 log2(n) α + 2 (n-1)/n S/B: recursive halving, then recursive doubling (Rabenseifner).
+
+    Of a group that is no power of two a step more each way, in which S passes between pairs:
+    2 (floor(log2 n) + 1) α + (2 (p-1)/p + 2) S/B, p the largest power of two below n.
+    """
+    rounds = n.bit_length() - 1
+    power = 2**rounds
+    latency = 2 * rounds * link.latency_seconds
+    halves = latency + lower_bound(nbytes, power, link.bytes_per_second)
+    return halves if power == n else halves + 2 * point_to_point(nbytes, link)
+
+
+def binomial(nbytes: float, n: int, link: Link) -> float:
+    """2 log2(n) (α + S/B): a reduction to one rank and a broadcast, not pipelined."""
+    return 2 * tree_depth(n) * point_to_point(nbytes, link)
+
+
+def double_tree(nbytes: float, n: int, link: Link, chunk_bytes: float = 0.0) -> float:
+    """2 log2(n) (α + chunk/B) + 2 S/B: two binary trees, each pipelines half of the bytes."""
+    if n == 1:
+        return 0.0
+    filling = 2 * tree_depth(n) * point_to_point(chunk_bytes, link)
+    return filling + 2 * nbytes / link.bytes_per_second
+
+
+def in_network(nbytes: float, n: int, link: Link) -> float:
+    """α + S/B: a switch adds up, so that each byte crosses a rank's link once each way."""
+    return 0.0 if n == 1 else point_to_point(nbytes, link)
+
+
+def hierarchical(
+    nbytes: float, ranks_per_node: int, nodes: int, intra: Link, node: Link, *, tree: bool = False
+) -> float:
+    """Reduce-scatter in each node, all-reduce of the shards between nodes, all-gather.
+
+    2 (g-1) α_i + 2 (g-1)/g S/B_i + L α_e + 2 (m-1)/m (S/g) / (B_e/g), g ranks on each of m nodes.
+    L is 2 (m-1), or 2 log2(m) with `tree`. `node` is what a whole node has towards the network;
+    its g ranks send their shards at the same time.
+    """
+    g, m = ranks_per_node, nodes
+    share = Link(latency_seconds=node.latency_seconds, bytes_per_second=node.bytes_per_second / g)
+    outside = lower_bound(nbytes / g, m, share.bytes_per_second)
+    steps = 2 * tree_depth(m) if tree else 2 * (m - 1)
+    return ring(nbytes, g, intra) + steps * share.latency_seconds + outside
+
+
+def data_parallel(nbytes: float, n: int, link: Link) -> float:
+    """2 (n-1) (α + S/B): torch.nn.DataParallel's copies and sums, all over the first device's link.
+
+    Parameters go to every other replica, gradients come back from it; nothing overlaps.
+    """
+    return 2 * (n - 1) * point_to_point(nbytes, link)
+
+
+def tree_depth(n: int) -> int:
+    """Levels below the root of a binary tree over n: the rounded-up logarithm."""
+    return (n - 1).bit_length()

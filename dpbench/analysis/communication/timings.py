@@ -1,0 +1,201 @@
+"""What was measured of collectives, over ranks, samples and repetitions.
+
+The seconds of a call are, per sample, those of the slowest rank, because all ranks wait for it;
+of a repetition the median over its samples; of all, the geometric mean over repetitions. A median,
+because what now and then takes a core away for milliseconds strikes computing and communication
+alike: the stragglers of a step account for it, and a mean would let one such sample in twenty
+double the cost of every small message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+
+from dpbench.analysis import estimate
+from dpbench.analysis.communication.bandwidth import bus_factor
+from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.collectives import (
+    CollectiveRecord,
+    CollectiveSpec,
+    OverlapTiming,
+    SizeTiming,
+)
+from dpbench.records import Status
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SizeCost:
+    """One message size."""
+
+    nbytes: int
+    seconds: Estimate
+    algorithm_bandwidth: Estimate
+    """Bytes per second."""
+    bus_bandwidth: Estimate
+    copy_bandwidth: Estimate | None
+    """Bytes per second of copies by all ranks at once, of the slowest one."""
+    copy_share: Estimate | None
+    """algorithm_bandwidth ÷ copy_bandwidth."""
+    samples: int
+    """Timed samples behind it, all repetitions together."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OverlapCost:
+    """What a collective and a computation cost each other; see `overlap_of`."""
+
+    nbytes: int
+    seconds: Estimate
+    """Of the collective while the ranks compute."""
+    lost_share: Estimate
+    stretch: Estimate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExchangeCost:
+    """A bucket of gradients in a step: caches are cold, and ranks arrive one after the other.
+
+    Of each sample that of the rank which waited least: the last to arrive. What the others wait
+    for it is the stragglers' cost, not the collective's.
+    """
+
+    nbytes: int
+    seconds: Estimate
+    """Until the collective has ended, from when the last rank has filled its bucket."""
+    copy_seconds: Estimate
+    """Of filling the bucket, on the slowest rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredCollective:
+    """All repetitions of one collective on one backend and group size."""
+
+    spec: CollectiveSpec
+    """Without its repetition."""
+    repetitions: int
+    """Completed ones."""
+    nodes: int
+    """Hosts that its ranks ran on; 0 if none completed."""
+    sizes: tuple[SizeCost, ...]
+    """Rising; empty if no repetition completed."""
+    overlaps: tuple[OverlapCost, ...]
+    exchanges: tuple[ExchangeCost, ...]
+    failures: tuple[tuple[Status, str], ...]
+    """Status and reason of each repetition that did not complete."""
+    environment_ids: tuple[str, ...]
+
+
+def measured(records: Iterable[CollectiveRecord]) -> tuple[MeasuredCollective, ...]:
+    """One for each configuration, in the order they were first run; of runs again, the last."""
+    groups: dict[CollectiveSpec, dict[int, CollectiveRecord]] = {}
+    for record in records:
+        spec = record.collective
+        groups.setdefault(spec.configuration, {})[spec.repetition] = record
+    return tuple(_measured(spec, [*group.values()]) for spec, group in groups.items())
+
+
+def _measured(spec: CollectiveSpec, records: Sequence[CollectiveRecord]) -> MeasuredCollective:
+    done = [record for record in records if record.status is Status.COMPLETED and record.ranks]
+    return MeasuredCollective(
+        spec=spec,
+        repetitions=len(done),
+        nodes=max((len({rank.host for rank in record.ranks}) for record in done), default=0),
+        sizes=tuple(
+            size for nbytes in spec.sizes_bytes if (size := _size_cost(spec, nbytes, done))
+        ),
+        overlaps=tuple(
+            cost for nbytes in spec.overlap_sizes_bytes if (cost := _overlap_cost(nbytes, done))
+        ),
+        exchanges=tuple(
+            bucket
+            for nbytes in spec.exchange_sizes_bytes
+            if (bucket := _exchange_cost(nbytes, done))
+        ),
+        failures=tuple((r.status, r.reason or "") for r in records if r not in done),
+        environment_ids=tuple(dict.fromkeys(record.environment_id for record in records)),
+    )
+
+
+def _size_cost(
+    spec: CollectiveSpec, nbytes: int, records: Sequence[CollectiveRecord]
+) -> SizeCost | None:
+    """None if no repetition holds the size."""
+    calls = _slowest(([rank.timings for rank in record.ranks] for record in records), nbytes)
+    copies = _slowest(([rank.copies for rank in record.ranks] for record in records), nbytes)
+    if not calls:
+        return None
+    took = LogMean.of_runs([median(samples) for samples in calls])
+    copied = LogMean.of_runs([median(samples) for samples in copies]) if copies else None
+    algorithm = _bandwidth(nbytes, took)
+    return SizeCost(
+        nbytes=nbytes,
+        seconds=took.estimate("s"),
+        algorithm_bandwidth=algorithm,
+        bus_bandwidth=algorithm.scaled(bus_factor(spec.collective, spec.group_size), unit="B/s"),
+        copy_bandwidth=None if copied is None else _bandwidth(nbytes, copied),
+        copy_share=None if copied is None else estimate.ratio(copied, took),
+        samples=sum(map(len, calls)),
+    )
+
+
+def _bandwidth(nbytes: int, seconds: LogMean) -> Estimate:
+    """An inverse has the same squared error of its logarithm."""
+    return replace(seconds, value=nbytes / seconds.value).estimate("B/s")
+
+
+def _slowest(records: Iterable[Sequence[tuple[SizeTiming, ...]]], nbytes: int) -> list[list[float]]:
+    """Per record whose ranks all hold the size: the slowest rank's seconds of each sample."""
+    found = []
+    for ranks in records:
+        own = [t.seconds for timings in ranks for t in timings if t.nbytes == nbytes]
+        if len(own) == len(ranks):
+            found.append([max(sample) for sample in zip(*own, strict=True)])
+    return found
+
+
+def _exchange_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> ExchangeCost | None:
+    taken, copied = [], []
+    for record in records:
+        own = [e for rank in record.ranks for e in rank.exchanges if e.nbytes == nbytes]
+        if own:
+            taken.append(median(map(min, zip(*(e.collective_seconds for e in own), strict=True))))
+            copied.append(median(map(max, zip(*(e.copy_seconds for e in own), strict=True))))
+    if not taken:
+        return None
+    return ExchangeCost(
+        nbytes=nbytes,
+        seconds=LogMean.of_runs(taken).estimate("s"),
+        copy_seconds=LogMean.of_runs(copied).estimate("s"),
+    )
+
+
+def _overlap_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> OverlapCost | None:
+    runs = []
+    for record in records:
+        ranks = [o for rank in record.ranks for o in rank.overlaps if o.nbytes == nbytes]
+        if ranks:
+            runs.append(tuple(map(fmean, zip(*map(overlap_of, ranks), strict=True))))
+    if not runs:
+        return None
+    seconds, lost, stretch = zip(*runs, strict=True)
+    return OverlapCost(
+        nbytes=nbytes,
+        seconds=LogMean.of_runs(seconds).estimate("s"),
+        lost_share=estimate.mean(lost, unit="of the computing"),
+        stretch=LogMean.of_runs(stretch).estimate("×"),
+    )
+
+
+def overlap_of(timing: OverlapTiming) -> tuple[float, float, float]:
+    """(seconds, lost share, stretch) of one rank, from medians over samples.
+
+    seconds: of the collective while the rank computes; stretch: those ÷ the collective's alone.
+    lost share = (computation with the collective - alone) ÷ the time that both are under way: 0
+    where they do not disturb each other, 1 where the rank computes nothing meanwhile.
+    """
+    together = median(timing.compute_with_collective_seconds)
+    stretched = median(timing.collective_with_compute_seconds)
+    lost = (together - median(timing.compute_seconds)) / min(together, stretched)
+    return stretched, lost, stretched / median(timing.collective_seconds)

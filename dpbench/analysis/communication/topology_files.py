@@ -1,0 +1,150 @@
+"""Topologies as TOML: the presets that come with dpbench, and a user's own files.
+
+A file has the keys of a preset, without its name in the header:
+
+    ranks_per_node = 8
+    source = "data sheet of our cluster"
+    date = 2026-01-31
+    [intra]
+    latency_us = 2
+    gigabytes_per_second = 200
+    [inter]                      # of a whole node; left out, there is one node only
+    latency_us = 10
+    gigabytes_per_second = 25
+
+`algorithm`, `launch_us` and `backend` may be added. A gigabyte is 10⁹ bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from dpbench.analysis.communication.cost_models import Link
+from dpbench.analysis.communication.topology import ALGORITHMS, Topology
+from dpbench.errors import UnknownName, UsageError
+
+TABLE = "topologies.toml"
+THIS_MACHINE = "this-machine"
+"""No topology: only what was measured counts."""
+REQUIRED = ("ranks_per_node", "source", "date")
+OPTIONAL = ("intra", "inter", "algorithm", "launch_us", "backend")
+LINK = ("latency_us", "gigabytes_per_second")
+MICRO, GIGA = 1e-6, 1e9
+
+
+def load_topology(name_or_path: str) -> Topology:
+    """A preset by its name, or a file: what ends with .toml or holds a slash.
+
+    Raises UsageError for a name, file, key or value that cannot be used.
+    """
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        return _from_file(path)
+    if name_or_path == THIS_MACHINE:
+        raise UsageError(f"{THIS_MACHINE} is no network of its own; leave the topology out")
+    if name_or_path not in PRESETS:
+        raise UnknownName("topology", name_or_path, [*PRESETS, "or a path to a .toml file"])
+    return PRESETS[name_or_path]
+
+
+def _from_file(path: Path) -> Topology:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UsageError(f"{path}: cannot be read ({why}); expected a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not TOML: {error}") from error
+    return parse_topology(table, name=path.stem, where=str(path))
+
+
+def parse_topology(table: Mapping[str, Any], *, name: str, where: str) -> Topology:
+    """Raises UsageError that starts with `where` for a key or value that cannot be used."""
+    _check_keys(table, REQUIRED, OPTIONAL, where)
+    ranks = table["ranks_per_node"]
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+        raise UsageError(f"{where}: ranks_per_node = {ranks!r}; expected a whole number from 1 on")
+    algorithm = table.get("algorithm", "auto")
+    if algorithm not in ALGORITHMS:
+        raise UnknownName(f"algorithm in {where}:", str(algorithm), ALGORITHMS)
+    inter = _link(table, "inter", where)
+    # A lone rank of a node passes nothing inside it.
+    intra = _link(table, "intra", where) or (inter if ranks == 1 else None)
+    if intra is None:
+        raise UsageError(f"{where}: [intra] is missing; expected the link between ranks of a node")
+    return Topology(
+        name=name,
+        ranks_per_node=ranks,
+        intra=intra,
+        inter=inter,
+        algorithm=algorithm,
+        launch_seconds=MICRO * _number(table, "launch_us", where, least_is_zero=True, missing=0.0),
+        backend=_text(table, "backend", where) if "backend" in table else None,
+        source=_text(table, "source", where),
+        date=str(table["date"]),
+    )
+
+
+def _link(table: Mapping[str, Any], key: str, where: str) -> Link | None:
+    if key not in table:
+        return None
+    inside = f"{where}, [{key}]"
+    if not isinstance(table[key], dict):
+        raise UsageError(f"{inside}: expected a table with {' and '.join(LINK)}")
+    _check_keys(table[key], LINK, (), inside)
+    return Link(
+        latency_seconds=MICRO * _number(table[key], "latency_us", inside, least_is_zero=True),
+        bytes_per_second=GIGA * _number(table[key], "gigabytes_per_second", inside),
+    )
+
+
+def _check_keys(
+    table: Mapping[str, Any], required: tuple[str, ...], optional: tuple[str, ...], where: str
+) -> None:
+    for key in table:
+        if key not in (*required, *optional):
+            raise UnknownName(f"key in {where}:", key, (*required, *optional))
+    if missing := [key for key in required if key not in table]:
+        raise UsageError(f"{where}: {', '.join(missing)} missing; expected {', '.join(required)}")
+
+
+def _number(
+    table: Mapping[str, Any],
+    key: str,
+    where: str,
+    *,
+    least_is_zero: bool = False,
+    missing: float | None = None,
+) -> float:
+    value = table.get(key, missing)
+    usable = isinstance(value, int | float) and not isinstance(value, bool)
+    if not usable or not math.isfinite(value) or value < 0 or (value == 0 and not least_is_zero):
+        expected = "a number that is not negative" if least_is_zero else "a positive number"
+        raise UsageError(f"{where}: {key} = {value!r}; expected {expected}")
+    return float(value)
+
+
+def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = table[key]
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"{where}: {key} = {value!r}; expected a text")
+    return value
+
+
+@cache
+def presets() -> dict[str, Topology]:
+    """The topologies that come with dpbench, by name."""
+    text = files(__package__).joinpath(TABLE).read_text(encoding="utf-8")
+    return {
+        name: parse_topology(table, name=name, where=f"{TABLE} {name}")
+        for name, table in tomllib.loads(text).items()
+    }
+
+
+PRESETS = presets()

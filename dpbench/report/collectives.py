@@ -1,0 +1,239 @@
+"""Measured collectives as people and programs read them: nccl-tests' table, with intervals."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from dpbench import units
+from dpbench.analysis.communication.timings import (
+    ExchangeCost,
+    MeasuredCollective,
+    OverlapCost,
+    SizeCost,
+    measured,
+)
+from dpbench.analysis.estimate import Estimate
+from dpbench.collectives import CollectiveRecord
+from dpbench.report.cells import one_line, or_missing, percentage
+from dpbench.report.notes import bullet
+from dpbench.report.numbers import compact, compact_time, plus_minus
+
+GIGA = 1e-9
+HEADERS = (
+    "Size\n(B)",
+    "Count",
+    "Time",
+    "algbw\n(GB/s)",
+    "busbw\n(GB/s)",
+    "of copies\n(%)",
+    "n",
+)
+FACTORS = {
+    "all_reduce": "2 (ranks - 1) ÷ ranks",
+    "all_gather": "(ranks - 1) ÷ ranks",
+    "reduce_scatter": "(ranks - 1) ÷ ranks",
+    "broadcast": "1",
+}
+
+
+def render(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) -> str:
+    """A block for each collective, backend and group size, and how to read them below."""
+    found = measured(records)
+    blocks = [_block(one) for one in found]
+    below = [*_definitions(found), *notes]
+    return "\n\n".join([*blocks, "\n".join(map(bullet, below))]).rstrip() + "\n"
+
+
+def as_data(records: Iterable[CollectiveRecord]) -> list[dict[str, Any]]:
+    """The same for programs: seconds, bytes per second, shares as fractions."""
+    return [_plain(one) for one in measured(records)]
+
+
+def _block(one: MeasuredCollective) -> str:
+    lines = [_heading(one)]
+    if one.sizes:
+        text: str = tabulate(
+            [_cells(one, size) for size in one.sizes],
+            headers=HEADERS,
+            disable_numparse=True,
+            colalign=("right",) * len(HEADERS),
+        )
+        lines += [line.rstrip() for line in text.splitlines()]
+    lines += [bullet(text) for text in _exchanges(one.exchanges)]
+    lines += [bullet(_overlap(cost)) for cost in one.overlaps]
+    lines += [bullet(text) for text in _failures(one)]
+    return "\n".join(lines)
+
+
+def _heading(one: MeasuredCollective) -> str:
+    spec = one.spec
+    parts = [spec.label, spec.dtype, units.counted(spec.threads_per_replica, "thread") + " a rank"]
+    if one.nodes > 1:
+        parts.append(f"{one.nodes} hosts")
+    devices = dict.fromkeys(device.partition(":")[0] for device in spec.devices)
+    return ", ".join([*parts, "/".join(devices)])
+
+
+def _cells(one: MeasuredCollective, size: SizeCost) -> list[str]:
+    return [
+        f"{size.nbytes:,}",
+        f"{size.nbytes // _item_bytes(one.spec.dtype):,}",
+        compact_time(size.seconds),
+        _plainly(size.algorithm_bandwidth),
+        _bandwidth(size.bus_bandwidth),
+        or_missing(size.copy_share, _share),
+        str(size.seconds.sample_size),
+    ]
+
+
+def _bandwidth(estimate: Estimate) -> str:
+    if estimate.interval is None:
+        return _plainly(estimate)
+    return compact(estimate.scaled(GIGA, unit="GB/s"))
+
+
+def _share(estimate: Estimate) -> str:
+    """In percent; of small messages, which are all latency, only that it is small."""
+    if estimate.value < 0.01:
+        return "< 1"
+    percents = estimate.scaled(100, unit="%")
+    return compact(percents) if percents.interval else f"{percents.value:.2g}"
+
+
+def _plainly(estimate: Estimate) -> str:
+    """Without its interval, about to the digits that this supports: busbw beside it shows it."""
+    value, digits = estimate.value * GIGA, 3
+    if reach := (estimate.half_width or 0.0) * GIGA:
+        digits = min(max(math.floor(math.log10(value)) - math.floor(math.log10(reach)) + 1, 2), 4)
+    text = f"{value:.{digits}g}"
+    return f"{float(text):,.0f}" if "e+" in text else text
+
+
+def _item_bytes(dtype: str) -> int:
+    """Of "float32" 4: torch's names end with their bits."""
+    bits = re.search(r"[0-9]+$", dtype)
+    assert bits is not None, dtype
+    return int(bits[0]) // 8
+
+
+def _exchanges(costs: Sequence[ExchangeCost]) -> Iterable[str]:
+    """All sizes in one line: they are a second curve, and JSON has it whole."""
+    listed = (f"{units.bytes_binary(c.nbytes)} {compact_time(c.seconds)}" for c in costs)
+    if costs:
+        yield f"as a bucket in a step: {', '.join(listed)}"
+
+
+def _overlap(cost: OverlapCost) -> str:
+    return (
+        f"{units.bytes_binary(cost.nbytes)} while the ranks compute: "
+        f"{plus_minus(cost.stretch, two_after_one=False, plain_decimals=2)} × as long as alone; "
+        f"meanwhile {percentage(cost.lost_share)} of the computing is lost"
+    )
+
+
+def _failures(one: MeasuredCollective) -> Iterable[str]:
+    """Equal reasons once, with how many repetitions they ended."""
+    for status, reason in dict.fromkeys(one.failures):
+        count = one.failures.count((status, reason))
+        times = f" ({units.counted(count, 'repetition')})" if one.repetitions or count > 1 else ""
+        yield f"{status.words}{times}{f': {one_line(reason)}' if reason else ''}"
+
+
+def _definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
+    full = [one for one in found if one.sizes]
+    if not full:
+        return
+    names = dict.fromkeys(one.spec.collective for one in full)
+    yield (
+        "size: the bytes of the message, of all_gather and reduce_scatter the whole, of which "
+        "each rank holds its part; count: its elements"
+    )
+    yield (
+        "time: of one call on the slowest rank, the median over samples; of n repetitions, each "
+        "in fresh processes, the geometric mean with its 95 % t interval on logarithms: 63(5) µs "
+        "is 63 ± 5 µs"
+    )
+    if any(size.seconds.interval is None for one in full for size in one.sizes):
+        yield "times without an interval are single values (n = 1)"
+    factors = "; ".join(f"{name} {FACTORS[name]}" for name in names)
+    yield (
+        "algbw: size ÷ time; busbw: algbw × a factor that makes it the load of each link of a "
+        f"ring, as nccl-tests defines it ({factors}), so that the relative intervals of both are "
+        "the same; GB is 10⁹ bytes"
+    )
+    yield (
+        "of copies: algbw ÷ the bandwidth of copying as many bytes from one tensor to another, by "
+        "all ranks at once"
+    )
+    yield "every result was compared with what it must be before it was timed"
+    if any(one.exchanges for one in full):
+        yield (
+            "as a bucket in a step: where caches are cold and threads asleep, from when the last "
+            "rank has filled its bucket with gradients"
+        )
+    if any(one.overlaps for one in full):
+        yield (
+            "computing that is lost: (computation beside the collective - alone) ÷ the time that "
+            "both are under way; 0 % is perfect overlap, 100 % none"
+        )
+
+
+def _plain(one: MeasuredCollective) -> dict[str, Any]:
+    spec = one.spec
+    return {
+        "collective": spec.collective,
+        "backend": spec.backend,
+        "group_size": spec.group_size,
+        "nodes": one.nodes,
+        "dtype": spec.dtype,
+        "threads_per_replica": spec.threads_per_replica,
+        "repetitions": one.repetitions,
+        "failures": [{"status": status.value, "reason": reason} for status, reason in one.failures],
+        "sizes": [
+            {
+                "nbytes": size.nbytes,
+                "samples": size.samples,
+                "seconds": _estimate(size.seconds),
+                "algorithm_bandwidth": _estimate(size.algorithm_bandwidth),
+                "bus_bandwidth": _estimate(size.bus_bandwidth),
+                "copy_bandwidth": _estimate(size.copy_bandwidth),
+                "share_of_copies": _estimate(size.copy_share),
+            }
+            for size in one.sizes
+        ],
+        "exchanges": [
+            {
+                "nbytes": cost.nbytes,
+                "seconds": _estimate(cost.seconds),
+                "copy_seconds": _estimate(cost.copy_seconds),
+            }
+            for cost in one.exchanges
+        ],
+        "overlaps": [
+            {
+                "nbytes": cost.nbytes,
+                "seconds": _estimate(cost.seconds),
+                "stretch": _estimate(cost.stretch),
+                "lost_share": _estimate(cost.lost_share),
+            }
+            for cost in one.overlaps
+        ],
+    }
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "unit": estimate.unit,
+        "sample_size": estimate.sample_size,
+        "basis": estimate.basis,
+    }

@@ -1,0 +1,119 @@
+"""Records of collectives with times that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dpbench.collectives import (
+    CollectiveRecord,
+    CollectiveSpec,
+    ExchangeTiming,
+    OverlapTiming,
+    RankCollectives,
+    SizeTiming,
+)
+from dpbench.records import Status
+
+SIZES = tuple(4**power for power in range(1, 15))
+"""4 B to 256 MiB."""
+
+Seconds = Callable[[int], float]
+
+
+def affine(latency_seconds: float, bytes_per_second: float) -> Seconds:
+    return lambda nbytes: latency_seconds + nbytes / bytes_per_second
+
+
+def collective_spec(**changes: Any) -> CollectiveSpec:
+    """float32 all-reduces on gloo, two ranks; `devices` follows `group_size`."""
+    values: dict[str, Any] = {
+        "collective": "all_reduce",
+        "backend": "gloo",
+        "group_size": 2,
+        "sizes_bytes": SIZES,
+        "threads_per_replica": 1,
+    }
+    values.update(changes)
+    values.setdefault("devices", ("cpu",) * values["group_size"])
+    return CollectiveSpec(**values)
+
+
+def collective_record(
+    spec: CollectiveSpec,
+    seconds: Seconds,
+    *,
+    samples: Sequence[float] = (1.0, 1.0, 1.0),
+    copy_bytes_per_second: float | None = 10e9,
+    overlaps: Sequence[OverlapTiming] = (),
+    exchanges: Sequence[ExchangeTiming] = (),
+    hosts: Sequence[str] = ("a",),
+) -> CollectiveRecord:
+    """Completed; each sample takes so many times `seconds(nbytes)` on every rank."""
+    ranks = tuple(
+        RankCollectives(
+            rank=rank,
+            pid=100 + rank,
+            device=spec.devices[rank],
+            host=hosts[rank % len(hosts)],
+            timings=tuple(
+                SizeTiming(
+                    nbytes=nbytes,
+                    calls_per_sample=1,
+                    seconds=tuple(factor * seconds(nbytes) for factor in samples),
+                )
+                for nbytes in spec.sizes_bytes
+            ),
+            copies=tuple(
+                SizeTiming(
+                    nbytes=nbytes,
+                    calls_per_sample=1,
+                    seconds=(nbytes / copy_bytes_per_second,) * len(samples),
+                )
+                for nbytes in spec.sizes_bytes
+                if copy_bytes_per_second is not None
+            ),
+            overlaps=tuple(overlaps),
+            exchanges=tuple(exchanges),
+        )
+        for rank in range(spec.group_size)
+    )
+    return CollectiveRecord(
+        collective=spec,
+        environment_id="e0",
+        started_utc="2026-01-01T00:00:00Z",
+        duration_seconds=1.0,
+        status=Status.COMPLETED,
+        ranks=ranks,
+    )
+
+
+def failed_record(spec: CollectiveSpec, status: Status, reason: str) -> CollectiveRecord:
+    return CollectiveRecord(
+        collective=spec,
+        environment_id="e0",
+        started_utc="2026-01-01T00:00:00Z",
+        duration_seconds=1.0,
+        status=status,
+        reason=reason,
+    )
+
+
+def overlap_timing(
+    nbytes: int, *, alone: float, beside: float, collective: float, stretched: float
+) -> OverlapTiming:
+    """The computation alone and beside the collective; the collective alone and stretched."""
+    return OverlapTiming(
+        nbytes=nbytes,
+        compute_seconds=(alone,) * 3,
+        compute_with_collective_seconds=(beside,) * 3,
+        collective_seconds=(collective,) * 3,
+        collective_with_compute_seconds=(stretched,) * 3,
+    )
+
+
+def exchange_timing(nbytes: int, seconds: float) -> ExchangeTiming:
+    """A bucket in a step; to fill it takes a tenth of the collective."""
+    return ExchangeTiming(
+        nbytes=nbytes, copy_seconds=(seconds / 10,) * 3, collective_seconds=(seconds,) * 3
+    )

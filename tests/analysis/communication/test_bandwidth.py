@@ -1,0 +1,39 @@
+"""Bandwidths against the definitions of nccl-tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpbench.analysis.communication.bandwidth import (
+    algorithm_bandwidth,
+    bus_bandwidth,
+    bus_factor,
+)
+from dpbench.collectives import Collective
+
+
+@pytest.mark.parametrize(
+    ("collective", "group_size", "factor"),
+    [
+        ("all_reduce", 2, 1.0),
+        ("all_reduce", 8, 1.75),
+        ("all_gather", 4, 0.75),
+        ("reduce_scatter", 4, 0.75),
+        ("broadcast", 8, 1.0),
+        ("all_reduce", 1, 0.0),
+    ],
+)
+def test_the_factor_is_that_of_nccl_tests(
+    collective: Collective, group_size: int, factor: float
+) -> None:
+    assert bus_factor(collective, group_size) == factor
+
+
+def test_a_gigabyte_in_half_a_second_is_two_gigabytes_a_second() -> None:
+    assert algorithm_bandwidth(1e9, 0.5) == 2e9
+    assert bus_bandwidth("all_reduce", 1e9, 0.5, 8) == 3.5e9
+
+
+def test_a_group_has_at_least_one_rank() -> None:
+    with pytest.raises(ValueError, match="at least one rank, got 0"):
+        bus_factor("all_reduce", 0)

@@ -1,0 +1,145 @@
+"""From ranks, samples and repetitions to one number with an interval."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, sqrt
+
+import pytest
+
+from dpbench.analysis.communication.timings import measured, overlap_of
+from dpbench.collectives import ExchangeTiming, SizeTiming
+from dpbench.records import Status
+from tests.analysis.communication.collective_records import (
+    affine,
+    collective_record,
+    collective_spec,
+    failed_record,
+    overlap_timing,
+)
+
+MIB = 2**20
+SPEC = collective_spec(sizes_bytes=(4, MIB))
+
+
+def test_a_sample_takes_as_long_as_its_slowest_rank() -> None:
+    record = collective_record(SPEC, affine(1e-3, 1e9))
+    first, second = record.ranks
+    slow = SizeTiming(nbytes=4, calls_per_sample=1, seconds=(0.5e-3, 5e-3, 3e-3))
+    second = replace(second, timings=(slow, second.timings[1]))
+    (found,) = measured([replace(record, ranks=(first, second))])
+    # The slower of 1 ms and 0.5, 5, 3 ms: 1, 5, 3, of which the median is 3.
+    assert found.sizes[0].seconds.value == pytest.approx(3e-3)
+
+
+def test_one_sample_that_lost_its_core_does_not_count() -> None:
+    record = collective_record(SPEC, affine(1e-4, 1e9), samples=(1.0, 1.1, 0.9, 1.0, 50.0))
+    (found,) = measured([record])
+    assert found.sizes[0].seconds.value == pytest.approx(1e-4, rel=1e-3)
+    assert found.sizes[0].samples == 5
+
+
+def test_repetitions_give_a_geometric_mean_with_its_t_interval() -> None:
+    records = [
+        collective_record(replace(SPEC, repetition=number), lambda _, t=seconds: t)
+        for number, seconds in enumerate((1e-3, 4e-3))
+    ]
+    (found,) = measured(records)
+    seconds = found.sizes[1].seconds
+    assert seconds.value == pytest.approx(2e-3)
+    # Logarithms ± ln 2: standard deviation √2 ln 2, of the mean ln 2; t is 12.706 at 1.
+    assert seconds.high == pytest.approx(2e-3 * exp(12.706 * sqrt(0.480453)), rel=1e-3)
+    assert seconds.sample_size == 2
+    assert found.sizes[1].algorithm_bandwidth.value == pytest.approx(MIB / 2e-3)
+
+
+def test_a_single_repetition_has_no_interval() -> None:
+    (found,) = measured([collective_record(SPEC, affine(1e-4, 1e9))])
+    assert found.sizes[0].seconds.interval is None
+
+
+def test_bandwidths_and_the_share_of_copies() -> None:
+    spec = collective_spec(sizes_bytes=(4, 10**6), group_size=4)
+    # 1 ms of 1 MB: 1 GB/s, busbw 1.5 of that; copies at 10 GB/s.
+    (found,) = measured([collective_record(spec, lambda _: 1e-3)])
+    size = found.sizes[1]
+    assert size.algorithm_bandwidth.value == pytest.approx(1e9)
+    assert size.bus_bandwidth.value == pytest.approx(1.5e9)
+    assert size.copy_share is not None
+    assert size.copy_share.value == pytest.approx(0.1)
+
+
+def test_without_copies_there_is_no_share_of_them() -> None:
+    (found,) = measured([collective_record(SPEC, affine(0, 1e9), copy_bytes_per_second=None)])
+    assert found.sizes[0].copy_share is None
+
+
+def test_failures_are_kept_with_their_reasons_and_runs_again_count_once() -> None:
+    again = replace(SPEC, repetition=1)
+    records = [
+        failed_record(SPEC, Status.TIMED_OUT, "after 60 s"),
+        failed_record(again, Status.FAILED, "rank 1 died"),
+        collective_record(again, affine(1e-4, 1e9)),
+    ]
+    (found,) = measured(records)
+    assert found.repetitions == 1
+    assert found.failures == ((Status.TIMED_OUT, "after 60 s"),)
+
+
+def test_hosts_are_counted() -> None:
+    spec = collective_spec(sizes_bytes=(4, MIB), group_size=4)
+    (found,) = measured([collective_record(spec, affine(1e-4, 1e9), hosts=("a", "b"))])
+    assert found.nodes == 2
+
+
+@pytest.mark.parametrize(
+    ("beside", "stretched", "lost", "stretch"),
+    [
+        # 10 ms of computing take 12 beside a collective of 4: half of it is lost.
+        (12e-3, 4e-3, 0.5, 1.0),
+        (10e-3, 6e-3, 0.0, 1.5),
+        # The collective outlasts the computing, which loses a fifth all along.
+        (12.5e-3, 20e-3, 0.2, 5.0),
+    ],
+)
+def test_lost_share_and_stretch(
+    beside: float, stretched: float, lost: float, stretch: float
+) -> None:
+    timing = overlap_timing(4, alone=10e-3, beside=beside, collective=4e-3, stretched=stretched)
+    assert overlap_of(timing) == pytest.approx((stretched, lost, stretch))
+
+
+def test_overlaps_are_means_over_ranks_and_repetitions() -> None:
+    spec = replace(SPEC, overlap_sizes_bytes=(MIB,))
+    records = [
+        collective_record(
+            replace(spec, repetition=number),
+            affine(1e-4, 1e9),
+            overlaps=[overlap_timing(MIB, alone=10e-3, beside=b, collective=4e-3, stretched=4e-3)],
+        )
+        for number, b in enumerate((11e-3, 13e-3))
+    ]
+    (found,) = measured(records)
+    assert found.overlaps[0].lost_share.value == pytest.approx(0.5)
+    assert found.overlaps[0].stretch.value == pytest.approx(1.0)
+    assert found.overlaps[0].seconds.value == pytest.approx(4e-3)
+
+
+def test_a_bucket_in_a_step_costs_what_the_last_rank_to_arrive_waits() -> None:
+    record = collective_record(replace(SPEC, exchange_sizes_bytes=(MIB,)), affine(1e-4, 1e9))
+    # Rank 0 arrives first twice, rank 1 once: 2, 3 and 4 ms are the collective's.
+    times = ((5e-3, 3e-3, 6e-3), (2e-3, 8e-3, 4e-3))
+    ranks = tuple(
+        replace(
+            rank,
+            exchanges=(
+                ExchangeTiming(
+                    nbytes=MIB, copy_seconds=(1e-3 * (1 + rank.rank),) * 3, collective_seconds=own
+                ),
+            ),
+        )
+        for rank, own in zip(record.ranks, times, strict=True)
+    )
+    (found,) = measured([replace(record, ranks=ranks)])
+    assert found.exchanges[0].seconds.value == pytest.approx(3e-3)
+    assert found.exchanges[0].copy_seconds.value == pytest.approx(2e-3)

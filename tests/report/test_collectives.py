@@ -1,0 +1,170 @@
+"""The table, the JSON and the chart of collectives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from dpbench.collectives import CollectiveRecord
+from dpbench.environment import capture
+from dpbench.records import Status
+from dpbench.report.charts.bandwidth import bandwidth_by_size
+from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.collective_document import write_collectives
+from dpbench.report.collectives import as_data, render
+from tests.analysis.communication.collective_records import (
+    SIZES,
+    collective_record,
+    collective_spec,
+    exchange_timing,
+    failed_record,
+    overlap_timing,
+)
+
+MIB = 2**20
+SOURCE = ChartSource(rows=(), environments={"e0": capture()}, name="demo")
+
+
+def sample(
+    *, spread: float = 0.02, copy_bytes_per_second: float | None = 10e9
+) -> list[CollectiveRecord]:
+    """Three repetitions on gloo and shm at 2 and 4 ranks, with an overlap; nccl is skipped."""
+    records = [
+        collective_record(
+            collective_spec(
+                backend=backend,
+                group_size=group_size,
+                repetition=repetition,
+                overlap_sizes_bytes=(MIB,),
+            ),
+            lambda size, t=latency * factor, b=bandwidth / factor: t + size / b,
+            copy_bytes_per_second=copy_bytes_per_second,
+            overlaps=[
+                overlap_timing(
+                    MIB, alone=10e-3, beside=11e-3 * factor, collective=4e-3, stretched=5e-3
+                )
+            ],
+        )
+        for repetition, factor in enumerate((1 - spread, 1.0, 1 + spread))
+        for backend, latency, bandwidth in (("gloo", 100e-6, 1.5e9), ("shm", 10e-6, 8e9))
+        for group_size in (2, 4)
+    ]
+    reason = "nccl needs a CUDA device a rank; none is visible"
+    return [*records, failed_record(collective_spec(backend="nccl"), Status.SKIPPED, reason)]
+
+
+def test_a_row_reads_as_in_nccl_tests_with_intervals() -> None:
+    text = render(sample())
+    assert "all_reduce on gloo ×2, float32, 1 thread a rank, cpu" in text
+    row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
+    # 100 µs + 699 µs; 1.31 GB/s, which at 2 ranks is the busbw, and 13 % of 10 GB/s.
+    assert row.split() == [
+        "1,048,576",
+        "262,144",
+        "799(41)",
+        "µs",
+        "1.31",
+        "1.31(7)",
+        "13.1(7)",
+        "3",
+    ]
+
+
+def test_four_ranks_have_half_as_much_busbw_again() -> None:
+    block = render(sample()).split("all_reduce on gloo ×4")[1]
+    row = next(line for line in block.splitlines() if line.strip().startswith("1,048,576 "))
+    assert row.split()[4:6] == ["1.31", "2.0(1)"]
+
+
+def test_the_overlap_stands_below_its_block() -> None:
+    text = render(sample())
+    assert "1 MiB while the ranks compute: 1.25 ± 0 × as long as alone" in text
+
+
+def test_buckets_in_a_step_stand_in_one_line() -> None:
+    spec = collective_spec(exchange_sizes_bytes=(MIB, 4 * MIB))
+    exchanges = [exchange_timing(MIB, 2e-3), exchange_timing(4 * MIB, 6e-3)]
+    text = render([collective_record(spec, lambda _: 1e-3, exchanges=exchanges)])
+    assert "· as a bucket in a step: 1 MiB 2 ms, 4 MiB 6 ms\n" in text
+    assert "from when the last rank has filled its bucket" in " ".join(text.split())
+
+
+def test_what_did_not_complete_has_its_reason() -> None:
+    block = render(sample()).split("all_reduce on nccl ×2")[1]
+    assert "· skipped: nccl needs a CUDA device a rank; none is visible" in block
+
+
+def test_some_repetitions_that_failed_are_counted_beside_the_numbers() -> None:
+    records = sample()
+    records[0] = failed_record(records[0].collective, Status.FAILED, "rank 1 died")
+    text = render(records)
+    assert "· failed (1 repetition): rank 1 died" in text
+    row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
+    assert row.split()[-1] == "2"
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.02, 0.3, 0.9])
+def test_it_fits_a_hundred_columns_however_noisy(spread: float) -> None:
+    assert max(map(len, render(sample(spread=spread)).splitlines())) <= 100
+
+
+def test_one_repetition_says_so_and_without_copies_there_is_no_share() -> None:
+    text = render(sample(copy_bytes_per_second=None)[:1])
+    row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
+    assert row.split()[-2:] == ["–", "1"]
+    assert "times without an interval are single values (n = 1)" in text
+
+
+def test_json_holds_every_estimate_in_base_units() -> None:
+    data = json.loads(json.dumps(as_data(sample()), allow_nan=False))
+    gloo = data[0]
+    size = next(size for size in gloo["sizes"] if size["nbytes"] == MIB)
+    assert (gloo["backend"], gloo["group_size"], gloo["repetitions"]) == ("gloo", 2, 3)
+    assert size["seconds"]["value"] == pytest.approx(799e-6, rel=1e-3)
+    assert size["seconds"]["low"] < 799e-6 < size["seconds"]["high"]
+    assert size["bus_bandwidth"]["unit"] == "B/s"
+    assert gloo["overlaps"][0]["stretch"]["value"] == pytest.approx(1.25)
+    assert data[-1]["failures"] == [
+        {"status": "skipped", "reason": "nccl needs a CUDA device a rank; none is visible"}
+    ]
+
+
+def test_every_point_is_inside_its_panel() -> None:
+    figure: Figure = bandwidth_by_size(sample(), SOURCE)
+    assert [axes.get_title() for axes in figure.axes] == [
+        "all_reduce ×2",
+        "all_reduce ×4",
+    ]
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        lines = [line for line in axes.lines if len(line.get_ydata()) == len(SIZES)]
+        assert len(lines) >= 3  # two backends and copies
+        assert all(low <= y <= high for line in lines for y in line.get_ydata())
+
+
+def test_without_a_curve_there_is_nothing_to_draw() -> None:
+    with pytest.raises(NothingToDraw, match="two sizes or more"):
+        bandwidth_by_size(sample()[-1:], SOURCE)
+
+
+def test_a_report_holds_tables_and_chart(tmp_path: Path) -> None:
+    written = write_collectives(
+        tmp_path / "report", sample(), environments=SOURCE.environments, name="demo"
+    )
+    assert {path.name for path in written.paths} == {
+        "collectives.txt",
+        "collectives.json",
+        "bandwidth_by_size.png",
+        "bandwidth_by_size.svg",
+    }
+    assert all(path.stat().st_size > 100 for path in written.paths)
+
+
+def test_without_a_curve_the_report_says_why_there_is_no_chart(tmp_path: Path) -> None:
+    written = write_collectives(tmp_path, sample()[-1:], environments={}, name="demo")
+    assert written.remarks == (
+        "no chart bandwidth_by_size: no collective was measured at two sizes or more",
+    )
