@@ -20,11 +20,13 @@ _HOMES = {
     "TrainingResult": "dpbench.training",
     "accumulate": "dpbench.parallel",
     "all_ranks": "dpbench.parallel",
+    "analyze_scaling": "dpbench.analysis.scaling",
     "any_rank": "dpbench.parallel",
     "barrier": "dpbench.parallel",
     "check_sync": "dpbench.parallel",
     "dp_train": "dpbench.training",
     "gather": "dpbench.parallel",
+    "scale_lr": "dpbench.learning_rate",
     "scatter": "dpbench.parallel",
     "sync_gradients": "dpbench.parallel",
 }

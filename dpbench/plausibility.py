@@ -6,16 +6,33 @@ Losses are not among them: a diverging loss may be anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import fields
+from itertools import pairwise
 
 from dpbench import units
-from dpbench.records import Phases, RankMeasurement, Status, TrialRecord
-from dpbench.specs import BACKENDS, IMPLEMENTATIONS, MOST_REPETITIONS, SweepSpec
+from dpbench.collectives import (
+    CollectiveRecord,
+    CollectiveSpec,
+    ExchangeTiming,
+    OverlapTiming,
+    RankCollectives,
+)
+from dpbench.learning_rate import RULES
+from dpbench.records import GradientTrace, Phases, RankMeasurement, Status, TrialRecord
+from dpbench.specs import (
+    BACKENDS,
+    IMPLEMENTATIONS,
+    MOST_REPETITIONS,
+    PROCESS_GROUP_BACKENDS,
+    SweepSpec,
+    TrialSpec,
+)
 
 LONGEST_SECONDS = 1e9
 """Thirty years."""
 MOST_FLOPS = 1e30
+COLLECTIVE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
 def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
@@ -30,7 +47,15 @@ def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
         yield f"group sizes {spec.group_sizes} on {units.counted(len(spec.devices), 'device')}"
     if spec.repetitions > MOST_REPETITIONS:
         yield f"repetitions is {spec.repetitions}; expected at most {MOST_REPETITIONS}"
-    for name in ("time_limit_seconds", "precision", "budget_seconds", "target_loss"):
+    if spec.workload.learning_rate_rule not in RULES:
+        yield f"no rule for learning rates is called {spec.workload.learning_rate_rule!r}"
+    for name in (
+        "time_limit_seconds",
+        "precision",
+        "budget_seconds",
+        "target_loss",
+        "bucket_cap_mb",
+    ):
         value = getattr(spec, name)
         if value is not None and not 0 < value < math.inf:
             yield f"{name} is {value}; expected a number above 0"
@@ -46,6 +71,7 @@ def impossible_in_record(record: TrialRecord) -> Iterator[str]:
     for name in ("batch_size", "timed_steps", "accumulation_steps", "sync_every"):
         if getattr(trial, name) < 1:
             yield f"{name} is {getattr(trial, name)}; expected at least 1"
+    yield from _impossible_settings(trial)
     if not 0 <= record.duration_seconds <= LONGEST_SECONDS:
         yield f"duration_seconds is {record.duration_seconds}"
     if record.flops_per_item is not None and not 0 < record.flops_per_item < MOST_FLOPS:
@@ -63,11 +89,41 @@ def impossible_in_record(record: TrialRecord) -> Iterator[str]:
         for phases in (rank.phases, rank.phases_without_sync):
             if phases is not None and not _are_whole(_columns(phases)):
                 yield f"rank {rank.rank} has phases of no step, of no time, or of unequal steps"
+        if rank.gradient_trace is not None and not _is_possible(rank.gradient_trace):
+            yield f"rank {rank.rank} has a gradient trace that no steps can have left"
     norms = [rank.gradient_norms for rank in record.ranks if rank.gradient_norms is not None]
     if not _one_length(c for n in norms for c in (n.local_squared, n.global_squared)):
         yield "gradient norms of batches that lack others"
     if any(not 1 <= n.local_samples <= n.global_samples for n in norms):
         yield "gradient norms of impossible numbers of samples"
+
+
+def _impossible_settings(trial: TrialSpec) -> Iterator[str]:
+    cap = trial.bucket_cap_mb
+    if cap is not None and not 0 < cap < math.inf:
+        yield f"bucket_cap_mb is {cap}; expected a number above 0"
+    try:
+        _ = trial.learning_rate
+    except (ValueError, ArithmeticError) as error:
+        yield f"it has no learning rate: {error}"
+
+
+def _is_possible(trace: GradientTrace) -> bool:
+    """Whether all is there and in order: backward starts, gradients, backward ends, step ends."""
+    ready, untraced = trace.ready_seconds, trace.untraced_step_seconds
+    phases = (trace.backward_start_seconds, trace.backward_end_seconds, trace.step_seconds)
+    gradients = (trace.parameters, trace.gradient_bytes, trace.gradient_dtypes)
+    if not (_one_length((ready, untraced, *phases)) and _one_length((*gradients, *ready))):
+        return False
+    return (
+        min(trace.buffer_bytes, *trace.gradient_bytes) >= 0
+        and all(0 < seconds <= LONGEST_SECONDS for seconds in (*trace.step_seconds, *untraced))
+        and all(
+            0 <= start <= seconds <= end <= step
+            for start, end, step, step_ready in zip(*phases, ready, strict=True)
+            for seconds in step_ready
+        )
+    )
 
 
 def _seconds(rank: RankMeasurement) -> Iterator[tuple[str, tuple[float, ...]]]:
@@ -94,6 +150,74 @@ def _are_whole(columns: dict[str, tuple[float, ...]]) -> bool:
     return _one_length(columns.values()) and sum(map(sum, columns.values())) > 0
 
 
-def _one_length(columns: Iterable[tuple[float, ...]]) -> bool:
+def _one_length(columns: Iterable[Sized]) -> bool:
     lengths = {len(column) for column in columns}
     return len(lengths) <= 1 and 0 not in lengths
+
+
+def impossible_in_collective_record(record: CollectiveRecord) -> Iterator[str]:
+    """What no measurement of a collective can have come out with."""
+    spec = record.collective
+    yield from _impossible_in_collective_spec(spec)
+    if not 0 <= record.duration_seconds <= LONGEST_SECONDS:
+        yield f"duration_seconds is {record.duration_seconds}"
+    if record.status is not Status.COMPLETED:
+        if record.ranks:
+            yield f"it is {record.status.words}, and holds times"
+    elif [rank.rank for rank in record.ranks] != list(range(spec.group_size)):
+        yield f"it holds {len(record.ranks)} of {spec.group_size} ranks, or others"
+    elif any(_sizes(rank) != _sizes_asked_for(spec) for rank in record.ranks):
+        yield "a rank has times of other sizes than were asked for"
+    elif not all(map(_is_one_measurement, zip(*map(_measurements, record.ranks), strict=True))):
+        yield "it holds impossible seconds, or samples that some rank lacks"
+
+
+def _impossible_in_collective_spec(spec: CollectiveSpec) -> Iterator[str]:
+    if spec.backend not in PROCESS_GROUP_BACKENDS:
+        yield f"no backend for collectives is called {spec.backend!r}"
+    if spec.dtype not in COLLECTIVE_DTYPES:
+        yield f"dtype is {spec.dtype!r}; expected one of {', '.join(COLLECTIVE_DTYPES)}"
+    if not spec.group_size == len(spec.devices) > 0:
+        yield f"group size {spec.group_size} on {units.counted(len(spec.devices), 'device')}"
+    for name, least in (("samples", 1), ("threads_per_replica", 1), ("repetition", 0)):
+        if getattr(spec, name) < least:
+            yield f"{name} is {getattr(spec, name)}; expected at least {least}"
+    for sizes in _sizes_asked_for(spec):
+        if any(smaller >= larger for smaller, larger in pairwise((0, *sizes))):
+            yield "its sizes do not rise from 1 on"
+
+
+def _sizes_asked_for(spec: CollectiveSpec) -> tuple[tuple[int, ...], ...]:
+    return (
+        spec.sizes_bytes,
+        spec.sizes_bytes,
+        spec.overlap_sizes_bytes,
+        spec.exchange_sizes_bytes,
+    )
+
+
+def _sizes(rank: RankCollectives) -> tuple[tuple[int, ...], ...]:
+    measured = (rank.timings, rank.copies, rank.overlaps, rank.exchanges)
+    return tuple(tuple(one.nbytes for one in several) for several in measured)
+
+
+def _measurements(rank: RankCollectives) -> Iterator[tuple[int, tuple[tuple[float, ...], ...]]]:
+    """Calls per sample and columns of seconds of everything that a rank measured."""
+    for timing in (*rank.timings, *rank.copies):
+        yield timing.calls_per_sample, (timing.seconds,)
+    others: tuple[OverlapTiming | ExchangeTiming, ...] = (*rank.overlaps, *rank.exchanges)
+    for one in others:
+        columns = (getattr(one, field.name) for field in fields(one))
+        yield 1, tuple(column for column in columns if isinstance(column, tuple))
+
+
+def _is_one_measurement(
+    ranks: tuple[tuple[int, tuple[tuple[float, ...], ...]], ...],
+) -> bool:
+    """Whether all ranks made as many calls and samples, none of them in no time."""
+    columns = [column for _, columns in ranks for column in columns]
+    return (
+        min(calls for calls, _ in ranks) == max(calls for calls, _ in ranks) >= 1
+        and _one_length(columns)
+        and all(min(column) > 0 and sum(column) <= LONGEST_SECONDS for column in columns)
+    )

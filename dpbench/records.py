@@ -6,6 +6,7 @@ measured. All times are seconds, all sizes bytes, as the names say.
 Schema history
   1  first version
   2  phases, gradient norms, floating-point operations, energy, reserved memory
+  3  gradient traces; collectives.jsonl, see dpbench.collectives
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from dpbench.specs import TrialSpec
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class Status(enum.Enum):
@@ -95,6 +96,29 @@ class GradientNorms:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GradientTrace:
+    """When each gradient of a step was there, on a rank whose gradients meet no other rank's.
+
+    Seconds since the step began; a value per traced step. Traced steps alternate with steps that
+    were not, so that what the tracing itself costs can be seen.
+    """
+
+    parameters: tuple[str, ...]
+    """Those that got a gradient in every traced step, in the order of the module."""
+    gradient_bytes: tuple[int, ...]
+    gradient_dtypes: tuple[str, ...]
+    """As in "float32"; of each parameter."""
+    ready_seconds: tuple[tuple[float, ...], ...]
+    """Per traced step, per parameter."""
+    backward_start_seconds: tuple[float, ...]
+    backward_end_seconds: tuple[float, ...]
+    step_seconds: tuple[float, ...]
+    untraced_step_seconds: tuple[float, ...]
+    buffer_bytes: int = 0
+    """Of the module's buffers, which some implementations broadcast in every forward."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RankMeasurement:
     """What one rank measured."""
 
@@ -132,6 +156,7 @@ class RankMeasurement:
     phases_without_sync: Phases | None = None
     """The same parts without gradient synchronization."""
     gradient_norms: GradientNorms | None = None
+    gradient_trace: GradientTrace | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Literal
 
 from dpbench.codec import content_hash, encode
+from dpbench.learning_rate import scale_lr
 
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
@@ -44,6 +45,8 @@ class ImplementationTraits:
     largest_group: int | None = None
     averages_parameters: bool = False
     """True where ranks train alone and average parameters every `sync_every` steps."""
+    has_buckets: bool = False
+    """True where gradients travel in buckets of at most `bucket_cap_mb`."""
 
 
 BACKENDS = {
@@ -78,6 +81,7 @@ IMPLEMENTATIONS = {
             name="ddp",
             description="dpbench.DistributedDataParallel: flat buckets, overlapped all-reduce",
             can_leave_out_sync=True,
+            has_buckets=True,
         ),
         ImplementationTraits(
             name="torch-dp",
@@ -89,11 +93,13 @@ IMPLEMENTATIONS = {
             name="torch-ddp",
             description="torch.nn.parallel.DistributedDataParallel",
             can_leave_out_sync=True,
+            has_buckets=True,
         ),
         ImplementationTraits(
             name="torch-ddp-static",
             description="torch-ddp with gradient_as_bucket_view and static_graph, its best",
             can_leave_out_sync=True,
+            has_buckets=True,
         ),
         ImplementationTraits(
             name="local-sgd",
@@ -127,6 +133,9 @@ class WorkloadSpec:
     dataset: str
     optimizer: str = "sgd"
     learning_rate: float = 0.01
+    learning_rate_rule: str = "none"
+    """How the learning rate follows the samples behind an optimizer step; see
+    TrialSpec.learning_rate and learning_rate.RULES."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -163,6 +172,12 @@ class TrialSpec:
     """Global batches after the windows from which the gradient noise scale is estimated."""
     trace_steps: int = 0
     """Steps after the windows that torch's profiler records in a file."""
+    gradient_steps: int = 10
+    """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
+    as many without that lie between them. 0 for none; see `traces_gradients`."""
+    bucket_cap_mb: float | None = None
+    """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
+    the implementation."""
 
     @property
     def trial_id(self) -> str:
@@ -192,6 +207,26 @@ class TrialSpec:
         return self.global_batch_size * self.accumulation_steps
 
     @property
+    def traces_gradients(self) -> bool:
+        """Whether it notes when gradients are ready: where those of one replica meet no others."""
+        alone = self.group_size == 1 and not IMPLEMENTATIONS[self.implementation].one_process
+        return alone and self.gradient_steps > 0
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the optimizer: the workload's, scaled by its rule with the samples behind one step.
+
+        It belongs to `batch_size` samples. What does not communicate steps on its own ones only.
+        Raises ValueError if the rule cannot be applied.
+        """
+        base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
+        if rule == "none":
+            return base
+        communicates = IMPLEMENTATIONS[self.implementation].communicates
+        samples = self.global_batch_size if communicates else max(self.replica_batch_sizes)
+        return scale_lr(base, samples * self.accumulation_steps / self.batch_size, rule)
+
+    @property
     def process_count(self) -> int:
         return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
 
@@ -204,9 +239,14 @@ class TrialSpec:
 
     @property
     def implementation_label(self) -> str:
-        """The implementation's name, with how often it synchronizes: "ddp", "local-sgd(4)"."""
-        every = self.sync_every
-        return self.implementation if every == 1 else f"{self.implementation}({every})"
+        """The implementation's name, with what it is set to: "ddp", "ddp(5 MiB)" for its buckets,
+        "local-sgd(4)" for the steps between two averages."""
+        settings = []
+        if self.sync_every != 1:
+            settings.append(str(self.sync_every))
+        if self.bucket_cap_mb is not None:
+            settings.append(f"{self.bucket_cap_mb:g} MiB")
+        return f"{self.implementation}({', '.join(settings)})" if settings else self.implementation
 
     @property
     def label(self) -> str:
@@ -246,6 +286,9 @@ class SweepSpec:
     noise_steps: int = 0
     trace_steps: int = 0
     """Of the first repetition; see TrialSpec for all three."""
+    gradient_steps: int = 10
+    bucket_cap_mb: float | None = None
+    """Of those implementations that have buckets."""
     target_loss: float | None = None
     """The loss whose time to be reached is reported."""
     order_seed: int | None = None

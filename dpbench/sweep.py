@@ -167,4 +167,6 @@ def _with_backends(
             phase_steps=spec.phase_steps,
             noise_steps=spec.noise_steps,
             trace_steps=spec.trace_steps,
+            gradient_steps=spec.gradient_steps,
+            bucket_cap_mb=spec.bucket_cap_mb if traits.has_buckets else None,
         )

@@ -15,10 +15,12 @@ MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
     ("errors", "units"),
-    ("codec",),
+    ("codec", "learning_rate"),
     ("specs",),
     ("records", "environment"),
+    ("collectives",),
     ("plausibility",),
+    ("record_log",),
     ("store", "architecture"),
     ("parallel", "data"),
     ("measure",),

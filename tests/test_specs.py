@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dpbench.codec import canonical_json, decode, encode
 from dpbench.errors import StoreError
 from dpbench.specs import TrialSpec, differing_fields
-from tests.builders import sweep_spec, trial_spec
+from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
 SIZES = st.integers(min_value=1, max_value=64)
 
@@ -33,6 +33,47 @@ def test_how_often_parameters_are_averaged_is_part_of_the_label() -> None:
     local = trial_spec(implementation="local-sgd", sync_every=4)
     assert local.label == "local-sgd(4)/gloo ×2, batch 4"
     assert dataclasses.replace(local, sync_every=1).label == "local-sgd/gloo ×2, batch 4"
+
+
+def test_buckets_that_were_asked_for_are_part_of_the_label() -> None:
+    assert trial_spec(bucket_cap_mb=5.0).label == "ddp(5 MiB)/gloo ×2, batch 4"
+    assert trial_spec(bucket_cap_mb=0.5).implementation_label == "ddp(0.5 MiB)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "traced"),
+    [
+        ({"group_size": 1}, True),
+        ({"group_size": 1, "implementation": "local-sgd"}, True),
+        ({"group_size": 1, "gradient_steps": 0}, False),
+        ({"group_size": 1, "implementation": "dp", "backend": "threads"}, False),
+        ({"group_size": 2, "implementation": "independent", "backend": "none"}, False),
+    ],
+)
+def test_gradients_are_traced_where_they_meet_no_others(
+    changes: dict[str, object], traced: bool
+) -> None:
+    assert trial_spec(**changes).traces_gradients is traced
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "expected"),
+    [
+        ({"group_size": 2, "accumulation_steps": 2}, "linear", 0.04),
+        ({"group_size": 2, "accumulation_steps": 2}, "sqrt", 0.02),
+        ({"group_size": 2, "accumulation_steps": 2}, "none", 0.01),
+        ({"group_size": 4, "scaling": "strong", "batch_size": 8}, "linear", 0.01),
+        ({"group_size": 4, "scaling": "strong", "accumulation_steps": 3}, "linear", 0.03),
+        ({"group_size": 4, "implementation": "independent"}, "linear", 0.01),
+        ({"group_size": 4, "implementation": "independent", "scaling": "strong"}, "sqrt", 0.005),
+    ],
+)
+def test_the_learning_rate_follows_the_samples_behind_a_step(
+    changes: dict[str, object], rule: str, expected: float
+) -> None:
+    """0.01 belongs to the batch; independent copies step on their own share of it only."""
+    workload = dataclasses.replace(WORKLOAD, learning_rate_rule=rule)
+    assert trial_spec(workload=workload, **changes).learning_rate == pytest.approx(expected)
 
 
 @given(

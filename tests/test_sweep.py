@@ -56,6 +56,14 @@ def test_only_what_averages_parameters_has_an_interval_of_averages() -> None:
     }
 
 
+def test_only_what_has_buckets_has_a_cap_of_them() -> None:
+    names = ("dp", "ddp", "torch-ddp", "torch-ddp-static", "local-sgd", "independent")
+    trials = plan(sweep_spec(implementations=names, bucket_cap_mb=5.0))
+    capped = {trial.implementation for trial in trials if trial.bucket_cap_mb == 5.0}
+    assert capped == {"ddp", "torch-ddp", "torch-ddp-static"}
+    assert {t.bucket_cap_mb for t in trials if t.implementation not in capped} == {None}
+
+
 def test_an_order_seed_shuffles_and_keeps_the_palindrome() -> None:
     shuffled = [t.configuration for t in plan(sweep_spec(order_seed=3))]
     ordered = [t.configuration for t in plan(sweep_spec())]

@@ -39,7 +39,7 @@ def with_scaling(
     if (own := speeds.get(spec)) is None:
         return row
     relative = _baseline(spec, spec.implementation, spec.backend)
-    absolute = replace(_baseline(spec, "single", "none"), sync_every=1)
+    absolute = replace(_baseline(spec, "single", "none"), sync_every=1, bucket_cap_mb=None)
     gain, notes = _against(relative, spec, own, speeds, row.label)
     absolute_gain, absolute_notes = _against(absolute, spec, own, speeds, row.label)
     if gain is None:
@@ -84,11 +84,11 @@ def _against(
             f"{label}: compared with {baseline.label} from another environment "
             f"({', '.join(sorted(base.environments))})"
         )
-    return _gain(base, own), notes
+    return gain(base, own), notes
 
 
-def _gain(base: Speed, own: Speed) -> Estimate:
-    """Paired by pass of the palindrome where both sides have the same ones, and enough of them."""
+def gain(base: Speed, own: Speed) -> Estimate:
+    """Speedup; paired by pass of the palindrome where both sides have the same ones, and enough."""
     passes = sorted(own.by_repetition)
     if len(passes) < FEWEST_PAIRS or base.by_repetition.keys() != own.by_repetition.keys():
         return speedup(base.throughput, own.throughput)

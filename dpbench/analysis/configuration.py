@@ -84,6 +84,16 @@ class ConfigurationSummary:
         return f"{name} ×{self.group_size}{batch}"
 
     @property
+    def learning_rate(self) -> float | None:
+        """The one that ran, scaled by its rule."""
+        return None if self.configuration is None else self.configuration.learning_rate
+
+    @property
+    def learning_rate_rule(self) -> str | None:
+        trial = self.configuration
+        return None if trial is None else trial.workload.learning_rate_rule
+
+    @property
     def series(self) -> str:
         """What stays the same along a scaling curve: "ddp/gloo"."""
         return series_name(self.implementation, self.backend)

@@ -16,14 +16,21 @@ from typing import Literal
 from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
-Basis = Literal["repetitions", "step batches", "single value", "baseline"]
+Basis = Literal["repetitions", "step batches", "single value", "baseline", "model"]
 """What an interval covers: the spread between runs; only the noise within one run; nothing,
-because there is one value; nothing, because the number is 1 by definition."""
+because there is one value; nothing, because the number is 1 by definition; the band of a law or a
+simulation, its own error included."""
 
 FEWEST_PAIRS = 5
 """Fewer runs lose more by pairing, in degrees of freedom, than a shared disturbance gives back."""
 
-WEAKEST_FIRST: tuple[Basis, ...] = ("baseline", "single value", "step batches", "repetitions")
+WEAKEST_FIRST: tuple[Basis, ...] = (
+    "baseline",
+    "single value",
+    "model",
+    "step batches",
+    "repetitions",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -215,12 +215,14 @@ def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Est
 
 def _work(trial: TrialSpec) -> TrialSpec:
     """The trial without what does not change its timed steps: a key to find it by."""
-    averages = IMPLEMENTATIONS[trial.implementation].averages_parameters
+    traits = IMPLEMENTATIONS[trial.implementation]
     return replace(
         trial,
         scaling="weak" if trial.group_size == 1 else trial.scaling,
-        sync_every=trial.sync_every if averages else 1,
+        sync_every=trial.sync_every if traits.averages_parameters else 1,
+        bucket_cap_mb=trial.bucket_cap_mb if traits.has_buckets else None,
         phase_steps=0,
         noise_steps=0,
         trace_steps=0,
+        gradient_steps=0,
     )

@@ -179,7 +179,7 @@ def _is_comparable(record: TrialRecord) -> bool:
 def _work(trial: TrialSpec) -> Hashable:
     """What has to be equal for losses to be equal."""
     steps = (trial.warmup_steps, trial.accumulation_steps)
-    return (trial.workload, trial.global_batch_size, *steps)
+    return (trial.workload, trial.learning_rate, trial.global_batch_size, *steps)
 
 
 def _split(trial: TrialSpec) -> Hashable:

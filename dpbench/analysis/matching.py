@@ -18,6 +18,7 @@ Key = tuple[Value | None, ...]
 IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "implementation": attrgetter("implementation"),
     "sync_every": attrgetter("sync_every"),
+    "bucket_cap_mb": lambda trial: trial.bucket_cap_mb or "default",
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
     "batch_size": attrgetter("batch_size"),
@@ -29,6 +30,7 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "dataset": attrgetter("workload.dataset"),
     "optimizer": attrgetter("workload.optimizer"),
     "learning_rate": attrgetter("workload.learning_rate"),
+    "learning_rate_rule": attrgetter("workload.learning_rate_rule"),
     "seed": attrgetter("workload.seed"),
 }
 """What was run. How long and how often, and what was measured beside, is not part of it."""
@@ -61,7 +63,7 @@ class Side:
         """What the selection settles, so that the other side need not agree in it."""
         fixed = set(self.where)
         if "implementation" in fixed:
-            fixed.add("sync_every")
+            fixed |= {"sync_every", "bucket_cap_mb"}
             traits = IMPLEMENTATIONS.get(self.where["implementation"])
             if traits is not None and traits.backend is not None:
                 fixed.add("backend")

@@ -103,6 +103,8 @@ ROW_KEYS = (
     "mfu_high",
     "duration_seconds_low",
     "duration_seconds_high",
+    "learning_rate",
+    "learning_rate_rule",
 )
 
 
@@ -148,6 +150,8 @@ def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
         **with_ends("mfu", row.mfu),
         "peak_reserved_memory_bytes": row.peak_reserved_memory_bytes,
         **with_ends("joules_per_item", row.joules_per_item),
+        "learning_rate": row.learning_rate,
+        "learning_rate_rule": row.learning_rate_rule,
     }
     return {key: values[key] for key in ROW_KEYS}
 

@@ -3,7 +3,8 @@
 From throughputs X:  speedup = X(n) / X(1), at a fixed batch per replica (weak scaling) or at a
                      fixed global batch (strong scaling).
 From times T of the same work:  speedup = T(1) / T(n).
-Efficiency = speedup / n; 1 is linear scaling.
+Efficiency = speedup / n; 1 is linear scaling. With a baseline at p replicas in place of one, both
+are relative to it: k = n / p, and efficiency = speedup / k.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numbers import Integral, Real
 from typing import Literal
 
 from dpbench.analysis.estimate import Estimate, LogMean, ratio
+from dpbench.analysis.laws.speedup_laws import karp_flatt
 
 Kind = Literal["time", "throughput"]
 KINDS: tuple[Kind, ...] = ("time", "throughput")
@@ -30,7 +32,12 @@ class ScalingPoint:
     group_size: int
     value: float
     speedup: float
+    """Over the baseline, of `baseline_group_size` replicas."""
     efficiency: float
+    """Of linear scaling from the baseline on."""
+    karp_flatt: float | None
+    """The serial fraction that would explain the speedup; None at and below the baseline."""
+    baseline_group_size: int = 1
 
     @property
     def faster_than_linear(self) -> bool:
@@ -48,9 +55,14 @@ def efficiency(speedup: Estimate, group_size: int) -> Estimate:
 
 
 def analyze_scaling(
-    baseline: float, values: Mapping[int, float], kind: Kind = "time"
+    baseline: float,
+    values: Mapping[int, float],
+    kind: Kind = "time",
+    *,
+    baseline_group_size: int = 1,
 ) -> tuple[ScalingPoint, ...]:
-    """Compares group sizes with the time or throughput of one replica.
+    """Compares group sizes with the time or throughput of one replica, or of the smallest group
+    that was measured: then speedups are over that group, as every point says.
 
     `analyze_scaling(120.0, {2: 65.0, 4: 35.0})` gives speedups 1.846 and 3.429. Raises ValueError
     for a value that is not a positive number and a group size that is not a whole number >= 1.
@@ -59,17 +71,21 @@ def analyze_scaling(
         raise ValueError(f"kind {kind!r}: expected one of {', '.join(KINDS)}")
     if not isinstance(values, Mapping):
         raise ValueError(f"values: expected {{group size: {kind}}}, got {type(values).__name__}")
-    one = LogMean.of_single(_positive("baseline", baseline))
+    base_size = _group_size(baseline_group_size)
+    base = LogMean.of_single(_positive("baseline", baseline))
     points = []
     for group_size, value in sorted((_group_size(n), value) for n, value in values.items()):
         current = LogMean.of_single(_positive(f"{kind} at group size {group_size}", value))
-        gain = speedup(one, current, kind=kind)
+        gain = speedup(base, current, kind=kind).value
+        growth = group_size / base_size
         points.append(
             ScalingPoint(
                 group_size=group_size,
                 value=current.value,
-                speedup=gain.value,
-                efficiency=efficiency(gain, group_size).value,
+                speedup=gain,
+                efficiency=gain / growth,
+                karp_flatt=karp_flatt(gain, growth) if growth > 1 else None,
+                baseline_group_size=base_size,
             )
         )
     return tuple(points)

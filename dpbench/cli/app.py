@@ -9,16 +9,24 @@ from typing import Annotated, Any
 
 import typer
 
+from dpbench.cli.buckets import buckets
 from dpbench.cli.calibrate import calibrate
 from dpbench.cli.check import EXIT_STATUSES as CHECK_STATUSES
 from dpbench.cli.check import check
+from dpbench.cli.comm import EXIT_STATUSES as COMM_STATUSES
+from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
+from dpbench.cli.fit import fit
 from dpbench.cli.inventory import inventory
+from dpbench.cli.iso import iso
 from dpbench.cli.messages import say
+from dpbench.cli.project import project
+from dpbench.cli.published import published
 from dpbench.cli.report import report
 from dpbench.cli.sweep import sweep
+from dpbench.cli.what_if import what_if
 from dpbench.errors import DpbenchError
 
 EXIT_STATUSES = """Exit status: 0 all rows completed or skipped, at least one completed;
@@ -34,9 +42,16 @@ app.command()(report)
 app.command()(explain)
 app.command()(compare)
 app.command(epilog=CHECK_STATUSES)(check)
+app.command(epilog=COMM_STATUSES)(comm)
 app.command()(calibrate)
+app.command()(buckets)
+app.command()(project)
+app.command()(iso)
+app.command(name="what-if")(what_if)
 app.command(name="list")(inventory)
 app.command()(doctor)
+app.command()(fit)
+app.command()(published)
 
 
 def _print_version(wanted: bool) -> None:

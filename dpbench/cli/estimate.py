@@ -57,6 +57,8 @@ def _probe(trial: TrialSpec) -> TrialSpec:
         phase_steps=0,
         noise_steps=0,
         trace_steps=0,
+        gradient_steps=0,
+        bucket_cap_mb=None,
         repetition=0,
     )
 
@@ -65,6 +67,8 @@ def _steps(trial: TrialSpec) -> int:
     windows = 2 if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync else 1
     timed = FEWEST_STEPS if trial.precision else trial.timed_steps
     around = trial.warmup_steps + trial.noise_steps + trial.trace_steps
+    if trial.traces_gradients:
+        around += 2 * trial.gradient_steps
     return around + windows * (timed + trial.phase_steps)
 
 

@@ -27,8 +27,8 @@ from dpbench.cli.gate_sweep import Target, parse_sweep
 from dpbench.cli.measuring import machine_for, measure
 from dpbench.cli.messages import say, warn
 from dpbench.cli.rounds import UntilSettled
-from dpbench.cli.sweep_options import build
 from dpbench.cli.sweep_run import exit_status
+from dpbench.cli.sweep_spec import build
 from dpbench.cli.thresholds import Thresholds
 from dpbench.cli.verdict_outputs import Outputs
 from dpbench.environment import Environment

@@ -17,7 +17,7 @@ from dpbench.cli.values import positive_int
 from dpbench.errors import StoreError
 from dpbench.specs import SweepSpec
 
-WITHOUT_PHASES = "0"
+NOT_MEASURED = {"phases": "0", "gradient_steps": "0"}
 """Nothing here reads them, so no time is spent on them."""
 
 
@@ -54,5 +54,5 @@ def parse_sweep(typed: Mapping[str, Any]) -> ParsedOptions:
     defaults = {name: p.default for name, p in inspect.signature(sweep).parameters.items()}
     make_importable(typed["arch"])
     positive_int("--steps", typed["steps"])  # not auto: for that there is no --precision here
-    values = {**defaults, "phases": WITHOUT_PHASES, **typed}
+    values = {**defaults, **NOT_MEASURED, **typed}
     return parse(SweepOptions(**{field.name: values[field.name] for field in fields(SweepOptions)}))

@@ -57,7 +57,8 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Print the table of a sweep and write its report; nothing is measured again."""
+    """Print the table of a sweep, and that of collectives, and write their report; nothing is
+    measured again."""
     if json and format not in (None, "json"):
         raise UsageError(f"--json and --format {format} contradict each other; give one of them")
     wanted = "json" if json else format
@@ -66,9 +67,47 @@ def report(
         return
     if path.is_file():
         raise UsageError(f"{path}: expected a results folder or a .csv file")
-    from dpbench.store import load
+    _show_folder(path, format=wanted, columns=columns, charts=charts, folder=output)
 
-    show_sweep(load(path), format=wanted, columns=columns, charts=charts, folder=output)
+
+def _show_folder(
+    path: Path, *, format: str | None, columns: str | None, charts: bool, folder: Path | None
+) -> None:
+    """The trials first; in a format for other programs they are alone on stdout."""
+    from dpbench import store
+
+    if not store.holds_collectives(path):
+        show_sweep(store.load(path), format=format, columns=columns, charts=charts, folder=folder)
+        return
+    from dpbench.cli.collectives_report import show_collectives
+
+    printed = True
+    if store.holds_sweep(path):
+        show_sweep(store.load(path), format=format, columns=columns, charts=charts, folder=folder)
+        printed = format is None
+        if printed:
+            typer.echo()
+    else:
+        _check_format_of_collectives(format, columns)
+    show_collectives(
+        store.load_collectives(path),
+        as_json=format == "json",
+        printed=printed,
+        charts=charts,
+        folder=folder,
+    )
+
+
+def _check_format_of_collectives(format: str | None, columns: str | None) -> None:
+    if columns is not None:
+        raise UsageError(
+            f"--columns {columns}: the folder holds collectives only, which have one table; leave "
+            "--columns out"
+        )
+    if format not in (None, "json"):
+        raise UsageError(
+            f"--format {format}: the folder holds collectives only; expected json, or leave it out"
+        )
 
 
 def show_sweep(
@@ -115,7 +154,7 @@ def show_sweep(
         notes=notes,
         charts=charts,
     )
-    _tell_where(target, written, charts=charts)
+    tell_where(target, written, charts=charts)
 
 
 def _with_equal_budgets(
@@ -156,7 +195,7 @@ def show_published(
         from dpbench.report.document import write_report
 
         written = write_report(folder, rows, name=path.name, charts=charts)
-        _tell_where(folder, written, charts=charts)
+        tell_where(folder, written, charts=charts)
 
 
 def _print_table(
@@ -174,7 +213,7 @@ def _print_table(
         typer.echo(note, err=True)
 
 
-def _tell_where(folder: Path, written: WrittenReport, *, charts: bool) -> None:
+def tell_where(folder: Path, written: WrittenReport, *, charts: bool) -> None:
     from dpbench.report.document import CHART_FOLDER
 
     for remark in written.remarks:

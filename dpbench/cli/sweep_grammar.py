@@ -149,6 +149,14 @@ Trace = Annotated[
         help="Steps after the window to record with torch's profiler, as a Chrome trace.",
     ),
 ]
+GradientSteps = Annotated[
+    str,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=SETTINGS,
+        help="Steps after the window that note when each gradient of one replica is ready.",
+    ),
+]
 StopAfterFailure = Annotated[
     bool,
     typer.Option(
@@ -170,11 +178,27 @@ SyncEvery = Annotated[
         show_default="1",
     ),
 ]
+BucketCapMb = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X",
+        rich_help_panel=SETTINGS,
+        help="Of ddp, torch-ddp, torch-ddp-static: MiB of gradients in one collective.",
+        show_default="1, then 25",
+    ),
+]
 Optimizer = Annotated[
     str, typer.Option(metavar="sgd|adamw", rich_help_panel=SETTINGS, help="The optimizer.")
 ]
-Lr = Annotated[
-    str, typer.Option(metavar="X", rich_help_panel=SETTINGS, help="Learning rate, unscaled.")
+Lr = Annotated[str, typer.Option(metavar="X", rich_help_panel=SETTINGS, help="The learning rate.")]
+LrScaling = Annotated[
+    str,
+    typer.Option(
+        metavar="none|linear|sqrt",
+        rich_help_panel=SETTINGS,
+        help="How --lr follows the samples behind an optimizer step ÷ --batch-sizes. The linear "
+        "rule is for SGD; no warm-up is applied.",
+    ),
 ]
 Seed = Annotated[
     str, typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Of weights and samples.")

@@ -1,11 +1,11 @@
-"""From the typed options of `dpbench sweep` to a SweepSpec, with every check on the way."""
+"""The typed options of `dpbench sweep`, and every check that needs nothing but them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from dpbench import architecture
+from dpbench.cli.devices import parse_gpus
 from dpbench.cli.effort import Effort, noise_steps, parse_effort
 from dpbench.cli.values import (
     comma_list,
@@ -17,19 +17,19 @@ from dpbench.cli.values import (
 )
 from dpbench.data.registry import DATASETS
 from dpbench.errors import UsageError
+from dpbench.learning_rate import RULES
 from dpbench.specs import (
     IMPLEMENTATIONS,
     OPTIMIZERS,
     PROCESS_GROUP_BACKENDS,
     SCALINGS,
     Scaling,
-    SweepSpec,
-    WorkloadSpec,
 )
 
 STAGED_BACKEND = "cpu"
 """How other tools call gradients that are staged through the host."""
-MOST_REPLICAS = 4096
+MOST_BUCKET_MB = 1e6
+"""A cap of a TB holds every gradient; torch counts it in 64-bit bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,31 +51,21 @@ class SweepOptions:
     phases: str
     noise_scale: str
     trace: str
+    gradient_steps: str
     arch: str
     data: str | None
     optimizer: str
     lr: str
+    lr_scaling: str
     accumulate: str
     sync_every: str | None
+    bucket_cap_mb: str | None
     sync_backend: str | None
     threads: str | None
     oversubscribe: bool
     seed: str
     order_seed: str | None
     time_limit: str
-
-
-class Resources(Protocol):
-    """What the checks must know of the machine."""
-
-    @property
-    def cores(self) -> int: ...
-
-    @property
-    def has_cuda(self) -> bool: ...
-
-    @property
-    def gpu_count(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,10 +78,13 @@ class Settings:
     phase_steps: int
     noise_steps: int
     trace_steps: int
+    gradient_steps: int
     accumulation_steps: int
     sync_every: int | None
+    bucket_cap_mb: float | None
     optimizer: str
     learning_rate: float
+    learning_rate_rule: str
     seed: int
     order_seed: int | None
     threads: int | None
@@ -118,7 +111,7 @@ class ParsedOptions:
 def parse(options: SweepOptions) -> ParsedOptions:
     """Checks every token; raises UsageError. Looks at nothing but the text."""
     notes: list[str] = []
-    count, ids = _parse_gpus(options.gpus)
+    count, ids = parse_gpus(options.gpus)
     parsed = ParsedOptions(
         options=options,
         implementations=comma_list(
@@ -144,50 +137,9 @@ def parse(options: SweepOptions) -> ParsedOptions:
     )
     _check_backends(parsed)
     _check_sync_every(parsed)
+    _check_bucket_cap(parsed)
     architecture.check(options.arch)
     return parsed
-
-
-def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[str, ...]]:
-    """The sweep for this machine, and the notes that the user must see."""
-    options = parsed.options
-    notes = list(parsed.notes)
-    devices = _devices(parsed, machine, notes)
-    group_sizes = parsed.group_sizes or tuple(range(1, len(devices) + 1))
-    _check_group_sizes(group_sizes, devices, options)
-    _check_strong_scaling(parsed, group_sizes)
-    settings = parsed.settings
-    spec = SweepSpec(
-        workload=WorkloadSpec(
-            architecture=options.arch,
-            dataset=_dataset(parsed, notes),
-            optimizer=settings.optimizer,
-            learning_rate=settings.learning_rate,
-            seed=settings.seed,
-        ),
-        implementations=parsed.implementations,
-        backends=parsed.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
-        group_sizes=group_sizes,
-        batch_sizes=parsed.batch_sizes,
-        devices=devices,
-        warmup_steps=settings.warmup_steps,
-        timed_steps=settings.effort.timed_steps,
-        steps_grow=settings.effort.steps_grow,
-        repetitions=settings.effort.repetitions,
-        precision=settings.effort.precision,
-        budget_seconds=settings.effort.budget_seconds,
-        phase_steps=settings.phase_steps,
-        noise_steps=settings.noise_steps,
-        trace_steps=settings.trace_steps,
-        target_loss=settings.target_loss,
-        threads_per_replica=_threads(parsed, machine, max(group_sizes)),
-        time_limit_seconds=settings.time_limit_seconds,
-        scaling=parsed.scaling,
-        accumulation_steps=settings.accumulation_steps,
-        sync_every=1 if settings.sync_every is None else settings.sync_every,
-        order_seed=settings.order_seed,
-    )
-    return spec, tuple(notes)
 
 
 def _parse_backends(options: SweepOptions, notes: list[str]) -> tuple[str, ...] | None:
@@ -210,25 +162,9 @@ def _parse_backends(options: SweepOptions, notes: list[str]) -> tuple[str, ...] 
     return comma_list(name, text, backend, notes)
 
 
-def _parse_gpus(text: str | None) -> tuple[int | None, tuple[int, ...] | None]:
-    """A count ("2"), or device ids ("0,1"; a single id is written "0,")."""
-    if text is None:
-        return None, None
-    if "," not in text:
-        return positive_int("--gpus", text), None
-    tokens = text.removesuffix(",").split(",")
-    if not all(token.strip() for token in tokens):
-        raise UsageError(f"--gpus {text!r} has an empty entry; expected a number or ids as in 0,1")
-    ids = [integer("--gpus", token, least=0) for token in tokens]
-    for number in ids:
-        if ids.count(number) > 1:
-            raise UsageError(f"--gpus {text}: device {number} is listed twice; name each once")
-    return len(ids), tuple(ids)
-
-
 def _parse_settings(options: SweepOptions, notes: list[str]) -> Settings:
     order_seed, threads, data = options.order_seed, options.threads, options.data
-    every, target = options.sync_every, options.target_loss
+    every, target, cap = options.sync_every, options.target_loss, options.bucket_cap_mb
     return Settings(
         warmup_steps=integer("--warmup", options.warmup, least=0),
         effort=parse_effort(
@@ -242,96 +178,19 @@ def _parse_settings(options: SweepOptions, notes: list[str]) -> Settings:
         phase_steps=integer("--phases", options.phases, least=0),
         noise_steps=noise_steps(options.noise_scale),
         trace_steps=integer("--trace", options.trace, least=0),
+        gradient_steps=integer("--gradient-steps", options.gradient_steps, least=0),
         accumulation_steps=positive_int("--accumulate", options.accumulate),
         sync_every=None if every is None else positive_int("--sync-every", every),
+        bucket_cap_mb=None if cap is None else positive_float("--bucket-cap-mb", cap),
         optimizer=known_name("--optimizer", options.optimizer, OPTIMIZERS),
         learning_rate=positive_float("--lr", options.lr),
+        learning_rate_rule=known_name("--lr-scaling", options.lr_scaling, RULES),
         seed=integer("--seed", options.seed, least=0),
         order_seed=None if order_seed is None else integer("--order-seed", order_seed, least=0),
         threads=None if threads is None else positive_int("--threads", threads),
         time_limit_seconds=duration_seconds("--time-limit", options.time_limit),
         data=None if data is None else known_name("--data", data, DATASETS),
     )
-
-
-def _devices(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
-    """A device for each replica of the largest group."""
-    oversubscribe = parsed.options.oversubscribe
-    if max(parsed.gpu_count or 0, *(parsed.group_sizes or (0,))) > MOST_REPLICAS:
-        raise UsageError(
-            f"{_asked(parsed)}: more replicas than one machine runs; "
-            f"expected at most {MOST_REPLICAS:,}"
-        )
-    if machine.has_cuda:
-        return _cuda_devices(parsed, machine, oversubscribe)
-    count = parsed.gpu_count or max(parsed.group_sizes or (machine.cores,))
-    if count > machine.cores and not oversubscribe:
-        raise UsageError(
-            f"{_asked(parsed)}: {count} replicas, but this machine has no CUDA device and "
-            f"{machine.cores} cores, and on the CPU a replica is a core; "
-            f"expected at most {machine.cores}, or add --oversubscribe"
-        )
-    if parsed.gpu_ids and max(parsed.gpu_ids) >= machine.cores and not oversubscribe:
-        raise UsageError(
-            f"--gpus: no device {max(parsed.gpu_ids)}; this machine has no CUDA device and "
-            f"{machine.cores} cores (0 to {machine.cores - 1})"
-        )
-    if parsed.gpu_count is not None:
-        noun = "replica" if count == 1 else "replicas"
-        notes.append(f"no CUDA device here: --gpus {parsed.options.gpus} means {count} CPU {noun}")
-    if count > machine.cores:
-        notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
-    return ("cpu",) * count
-
-
-def _asked(parsed: ParsedOptions) -> str:
-    """The option that asks for the largest number of replicas, as it was typed."""
-    options = parsed.options
-    return (
-        f"--group-sizes {options.group_sizes}" if options.gpus is None else f"--gpus {options.gpus}"
-    )
-
-
-def _cuda_devices(
-    parsed: ParsedOptions, machine: Resources, oversubscribe: bool
-) -> tuple[str, ...]:
-    if parsed.gpu_ids is not None:
-        absent = [number for number in parsed.gpu_ids if number >= machine.gpu_count]
-        if absent:
-            raise UsageError(
-                f"--gpus: no GPU {absent[0]}; this machine has {machine.gpu_count} "
-                f"(0 to {machine.gpu_count - 1})"
-            )
-        return tuple(f"cuda:{number}" for number in parsed.gpu_ids)
-    count = parsed.gpu_count or max(parsed.group_sizes or (machine.gpu_count,))
-    if count > machine.gpu_count and not oversubscribe:
-        raise UsageError(
-            f"{_asked(parsed)}: this machine has {machine.gpu_count} GPUs; expected at most "
-            f"{machine.gpu_count}, or share them with --oversubscribe (not with nccl)"
-        )
-    return tuple(f"cuda:{number % machine.gpu_count}" for number in range(count))
-
-
-def _check_group_sizes(
-    group_sizes: tuple[int, ...], devices: tuple[str, ...], options: SweepOptions
-) -> None:
-    for size in group_sizes:
-        if size > len(devices):
-            raise UsageError(
-                f"--group-sizes: {size} is above --gpus {options.gpus}; "
-                f"expected at most {len(devices)}"
-            )
-
-
-def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -> None:
-    if parsed.scaling != "strong":
-        return
-    smallest, largest = min(parsed.batch_sizes), max(group_sizes)
-    if smallest < largest:
-        raise UsageError(
-            f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
-            f"the group of {largest}; expected at least {largest}, a sample for every replica"
-        )
 
 
 def _check_backends(parsed: ParsedOptions) -> None:
@@ -365,25 +224,15 @@ def _check_sync_every(parsed: ParsedOptions) -> None:
         )
 
 
-def _dataset(parsed: ParsedOptions, notes: list[str]) -> str:
-    """The dataset; loads the architecture in any case, so that it fails here if it fails."""
-    arch = parsed.options.arch
-    default = architecture.load(arch).default_dataset
-    if parsed.settings.data is not None:
-        return parsed.settings.data
-    notes.append(f"--data {default}, the default of {arch}")
-    return known_name("--data", default, DATASETS)
-
-
-def _threads(parsed: ParsedOptions, machine: Resources, largest_group: int) -> int:
-    """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription."""
-    share = max(1, machine.cores // largest_group)
-    threads = parsed.settings.threads
-    if threads is None:
-        return share
-    if threads * largest_group > machine.cores and not parsed.options.oversubscribe:
+def _check_bucket_cap(parsed: ParsedOptions) -> None:
+    cap, names = parsed.settings.bucket_cap_mb, parsed.implementations
+    if cap is None:
+        return
+    if not any(IMPLEMENTATIONS[name].has_buckets for name in names):
+        having = ", ".join(name for name, traits in IMPLEMENTATIONS.items() if traits.has_buckets)
         raise UsageError(
-            f"--threads {threads}: {threads} × {largest_group} replicas are more than the "
-            f"{machine.cores} cores; expected at most {share}, or add --oversubscribe"
+            f"--bucket-cap-mb {cap:g}: it is an option of {having}, but --implementations are "
+            f"{', '.join(names)}; add one of them, or leave --bucket-cap-mb out"
         )
-    return threads
+    if cap > MOST_BUCKET_MB:
+        raise UsageError(f"--bucket-cap-mb {cap:g}: expected at most {MOST_BUCKET_MB:,.0f} MiB")

@@ -24,7 +24,8 @@ from dpbench.cli.messages import say, warn
 from dpbench.cli.plan import show_plan
 from dpbench.cli.report import show_sweep
 from dpbench.cli.rounds import UntilSettled
-from dpbench.cli.sweep_options import ParsedOptions, build
+from dpbench.cli.sweep_options import ParsedOptions
+from dpbench.cli.sweep_spec import build
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.records import Status, TrialRecord

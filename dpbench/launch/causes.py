@@ -60,8 +60,8 @@ def _raised(failure: Failure) -> Outcome:
     if failure.out_of_memory:
         reason = (
             f"rank {failure.rank} ran out of memory: {failure.message}; "
-            f"it had held {failure.peak_memory} at most; take a smaller batch, or end what else "
-            "holds memory there"
+            f"it had held {failure.peak_memory} at most; take a smaller batch or message, or end "
+            "what else holds memory there"
         )
         return Outcome(status=Status.OUT_OF_MEMORY, reason=reason)
     return Outcome(status=Status.FAILED, reason=f"rank {failure.rank} raised {failure.message}")

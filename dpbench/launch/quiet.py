@@ -169,6 +169,7 @@ def _harness(machine: Machine) -> Harness:
         threads_per_replica=1,
         devices=("cpu",) * replicas,
         phase_steps=0,
+        gradient_steps=0,
     )
     with _scratch() as folder:
         launcher = ElasticLauncher(machine, None, folder / "logs")

@@ -13,6 +13,7 @@ from dpbench.launch.launcher import Outcome
 from dpbench.measure.growth import checkpoints, relative_half_width
 from dpbench.records import (
     GradientNorms,
+    GradientTrace,
     Phases,
     RankMeasurement,
     Status,
@@ -27,6 +28,8 @@ COMMUNICATION_SECONDS = {"gloo": 3e-3, "nccl": 3e-4, "shm": 5e-4, "threads": 1e-
 NOISE = 0.01
 SHARES = {"data": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.08}
 """Of a step without communication, which is all in backward."""
+GRADIENTS, GRADIENT_BYTES = 8, 2**20
+"""Evenly over the backward pass, those of the last layer first."""
 NOISE_SCALE_SAMPLES = 256
 FLOPS_PER_ITEM = 1e8
 
@@ -80,6 +83,7 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
         phases=_phases(trial, compute, exposed, noise),
         phases_without_sync=_phases(trial, compute, 0.0, noise) if two_windows else None,
         gradient_norms=_gradient_norms(trial, rank, noise),
+        gradient_trace=_gradient_trace(trial, noise),
         setup_seconds=0.0,
         peak_host_memory_bytes=2**28,
         warmup_steps=trial.warmup_steps,
@@ -142,4 +146,24 @@ def _gradient_norms(trial: TrialSpec, rank: int, noise: random.Random) -> Gradie
         global_squared=squared(everything),
         local_samples=local,
         global_samples=everything,
+    )
+
+
+def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | None:
+    """Steps of one micro-batch, each faster or slower as a whole."""
+    if not trial.traces_gradients:
+        return None
+    compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * max(trial.replica_batch_sizes)
+    start, end = SHARES["data"] + SHARES["forward"], 1 - SHARES["optimizer"]
+    shares = [end - (end - start) * number / GRADIENTS for number in range(GRADIENTS)]
+    steps = [_noisy(compute, noise) for _ in range(trial.gradient_steps)]
+    return GradientTrace(
+        parameters=tuple(f"layers.{number}.weight" for number in range(GRADIENTS)),
+        gradient_bytes=(GRADIENT_BYTES,) * GRADIENTS,
+        gradient_dtypes=("float32",) * GRADIENTS,
+        ready_seconds=tuple(tuple(step * share for share in shares) for step in steps),
+        backward_start_seconds=tuple(step * start for step in steps),
+        backward_end_seconds=tuple(step * end for step in steps),
+        step_seconds=tuple(steps),
+        untraced_step_seconds=tuple(_noisy(compute, noise) for _ in steps),
     )

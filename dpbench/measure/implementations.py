@@ -174,18 +174,26 @@ def _plain(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelMode
 
 
 def _ddp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
-    wrapped = parallel.DistributedDataParallel(module, _device_ids(trial, rank))
+    wrapped = parallel.DistributedDataParallel(
+        module, _device_ids(trial, rank), bucket_cap_mb=trial.bucket_cap_mb
+    )
     return OurDistributedDataParallel(wrapped, averaging_weight(trial, rank))
 
 
 def _torch_ddp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
-    wrapped = torch.nn.parallel.DistributedDataParallel(module, _device_ids(trial, rank))
+    wrapped = torch.nn.parallel.DistributedDataParallel(
+        module, _device_ids(trial, rank), bucket_cap_mb=trial.bucket_cap_mb
+    )
     return TorchDistributedDataParallel(wrapped, averaging_weight(trial, rank))
 
 
 def _torch_ddp_static(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
     wrapped = torch.nn.parallel.DistributedDataParallel(
-        module, _device_ids(trial, rank), gradient_as_bucket_view=True, static_graph=True
+        module,
+        _device_ids(trial, rank),
+        bucket_cap_mb=trial.bucket_cap_mb,
+        gradient_as_bucket_view=True,
+        static_graph=True,
     )
     return TorchStaticGraph(wrapped, averaging_weight(trial, rank))
 

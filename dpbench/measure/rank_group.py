@@ -1,4 +1,4 @@
-"""The ranks of one trial: their process group, and a barrier that is not part of what is measured.
+"""The ranks of one run: their process group, and a barrier that is not part of what is measured.
 
 Environment variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) come from the launcher.
 """
@@ -13,7 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from dpbench.specs import BACKENDS, TrialSpec
+from dpbench.specs import BACKENDS
 
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
 """Longer than any trial: the time limit of the trial ends a hang, and names its cause."""
@@ -21,7 +21,7 @@ COLLECTIVE_TIMEOUT = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
-    """The processes of one trial; `control` is a CPU group beside the one that is measured."""
+    """The processes of one run; `control` is a CPU group beside the one that is measured."""
 
     size: int
     control: dist.ProcessGroup | None
@@ -41,18 +41,18 @@ class RankGroup:
 
 
 @contextmanager
-def rank_group(trial: TrialSpec) -> Iterator[RankGroup]:
-    """Joins the process group that the trial's implementation needs; leaves it at the end."""
-    measured = BACKENDS[trial.backend].process_group
-    if trial.process_count == 1 and not measured:
+def rank_group(backend: str, size: int) -> Iterator[RankGroup]:
+    """Joins the process group of `size` ranks that the backend needs; leaves it at the end."""
+    measured = BACKENDS[backend].process_group
+    if size == 1 and not measured:
         yield RankGroup(size=1, control=None)
         return
-    dist.init_process_group(trial.backend if measured else "gloo", timeout=COLLECTIVE_TIMEOUT)
+    dist.init_process_group(backend if measured else "gloo", timeout=COLLECTIVE_TIMEOUT)
     try:
-        if measured and trial.backend != "gloo":
+        if measured and backend != "gloo":
             control = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
         else:
             control = dist.group.WORLD
-        yield RankGroup(size=trial.process_count, control=control)
+        yield RankGroup(size=size, control=control)
     finally:
         dist.destroy_process_group()

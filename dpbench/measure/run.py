@@ -15,6 +15,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.measure.batches import BatchQueue, StepBatches
 from dpbench.measure.checksums import tensors_checksum
 from dpbench.measure.energy import DeviceMeter
+from dpbench.measure.gradient_trace import trace_gradients
 from dpbench.measure.growth import checkpoints, relative_half_width
 from dpbench.measure.implementations import Communication, wrap
 from dpbench.measure.memory import (
@@ -29,7 +30,7 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.trace import write_trace
 from dpbench.measure.training import Trainer, build_optimizer
 from dpbench.measure.window import Timing, joined, time_steps
-from dpbench.records import GradientNorms, Phases, RankMeasurement, Window
+from dpbench.records import GradientNorms, GradientTrace, Phases, RankMeasurement, Window
 from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
 
@@ -64,7 +65,7 @@ class Run:
         self.module = architecture.build_model().to(device)
         self.initial_checksum = tensors_checksum(self.module.parameters())
         self.model = wrap(self.module, trial, rank)
-        optimizer = build_optimizer(self.module, trial.workload)
+        optimizer = build_optimizer(self.module, trial)
         self.trainer = Trainer(
             self.model, optimizer, architecture, dataset, trial.accumulation_steps
         )
@@ -86,6 +87,7 @@ class Run:
             measurement,
             gradient_norms=gradient_norms,
             without_sync=self._window_without_sync(measurement.timed_steps),
+            gradient_trace=self._gradient_trace(),
             phases=self._phases(sync=True),
             phases_without_sync=self._phases(sync=False),
         )
@@ -159,6 +161,12 @@ class Run:
             return None
         batches = self.batches.take(steps)
         return self._window(self._time(batches, sync=False), batches)
+
+    def _gradient_trace(self) -> GradientTrace | None:
+        if not self.trial.traces_gradients:
+            return None
+        batches = self.batches.take(2 * self.trial.gradient_steps)
+        return trace_gradients(self.trainer, self.module, batches, self.device, self.ranks)
 
     def _phases(self, *, sync: bool) -> Phases | None:
         steps = self.trial.phase_steps

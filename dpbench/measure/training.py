@@ -11,7 +11,7 @@ import torch
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import ParallelModel
-from dpbench.specs import WorkloadSpec
+from dpbench.specs import TrialSpec
 
 Phase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[Phase | None], None]
@@ -23,10 +23,10 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-def build_optimizer(module: torch.nn.Module, workload: WorkloadSpec) -> torch.optim.Optimizer:
-    """The workload's optimizer at torch's own defaults, over all parameters."""
+def build_optimizer(module: torch.nn.Module, trial: TrialSpec) -> torch.optim.Optimizer:
+    """The trial's optimizer at torch's own defaults, over all parameters."""
     parameters = list(module.parameters())
-    return _OPTIMIZERS[workload.optimizer](parameters, lr=workload.learning_rate)
+    return _OPTIMIZERS[trial.workload.optimizer](parameters, lr=trial.learning_rate)
 
 
 def _unobserved(phase: Phase | None) -> None:

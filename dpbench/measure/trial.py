@@ -52,7 +52,7 @@ def measure(
     device = _settle_on_device(trial, rank)
     architecture = architectures.load(trial.workload.architecture)
     dataset = _load_dataset(trial, architecture, prepared).to(device)
-    with rank_group(trial) as ranks:
+    with rank_group(trial.backend, trial.process_count) as ranks:
         run = Run(trial, rank, architecture, dataset, device, ranks)
         measurement = replace(run.measure(setup_started=started), allocator=allocator)
         if traces is not None and trial.trace_steps:

@@ -50,7 +50,7 @@ def verify(
     samples = _double_samples(dataset, steps * small.effective_batch_size, device)
 
     def trainer(model: ParallelModel, trained: torch.nn.Module) -> Trainer:
-        sgd = torch.optim.SGD(trained.parameters(), lr=trial.workload.learning_rate)
+        sgd = torch.optim.SGD(trained.parameters(), lr=trial.learning_rate)
         return Trainer(model, sgd, architecture, samples, trial.accumulation_steps)
 
     plain = reference(module, small, rank, trainer)

@@ -28,6 +28,13 @@ def seconds(value: float | None) -> str:
     return MISSING if value is None else units.seconds(value)
 
 
+def learning_rate(row: ConfigurationSummary) -> str:
+    if row.learning_rate is None:
+        return MISSING
+    scaled = "" if row.learning_rate_rule == "none" else f" ({row.learning_rate_rule})"
+    return f"{row.learning_rate:g}{scaled}"
+
+
 def throughput(row: ConfigurationSummary) -> str:
     return or_missing(row.throughput, lambda e: plus_minus(e, plain_decimals=1))
 

@@ -65,6 +65,13 @@ COLUMNS = {
             default=False,
         ),
         Column(
+            key="learning_rate",
+            header="Learning rate",
+            wrapped="Learning\nrate",
+            cell=cells.learning_rate,
+            default=False,
+        ),
+        Column(
             key="images_per_second",
             header="{Item}/s",
             cell=cells.throughput,

@@ -37,6 +37,7 @@ def footnotes(rows: Sequence[ConfigurationSummary], columns: Collection[str]) ->
         *_intervals(rows),
         *(line for keys, lines in explained if keys & set(columns) for line in lines(rows)),
         *_local_steps(rows),
+        *_learning_rates(rows),
         *_outliers(rows),
         *steadiness(rows, _some),
         *reasons(rows),
@@ -143,6 +144,20 @@ def _local_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
                 f"{name} averages parameters every {steps} steps, gradients never: another "
                 "optimisation than ddp, so that a higher speed buys less progress per step"
             )
+
+
+def _learning_rates(rows: Rows) -> Iterable[str]:
+    """Only what a rule has scaled: else every row has the rate that was asked for."""
+    scaled: dict[str, set[float]] = {}
+    for row in rows:
+        if row.learning_rate is not None and row.learning_rate_rule not in (None, "none"):
+            scaled.setdefault(str(row.learning_rate_rule), set()).add(row.learning_rate)
+    for rule, rates in scaled.items():
+        listed = " to ".join(f"{rate:g}" for rate in dict.fromkeys((min(rates), max(rates))))
+        yield (
+            f"learning rates of {listed} follow the samples behind an optimizer step ({rule} "
+            "rule, no warm-up)"
+        )
 
 
 def _losses(rows: Rows) -> Iterable[str]:

@@ -15,6 +15,7 @@ from tests.analysis.builders import WRONG, record, run, trial
 from tests.analysis.sides import runs, side
 
 SPEEDS = (100.0, 101.0, 99.0)
+SCALED = WorkloadSpec(architecture="mnist_cnn", dataset="digits", learning_rate_rule="sqrt")
 NOT_IDENTITY = {
     "workload",
     "devices",
@@ -25,6 +26,7 @@ NOT_IDENTITY = {
     "phase_steps",
     "noise_steps",
     "trace_steps",
+    "gradient_steps",
 }
 
 
@@ -62,7 +64,14 @@ def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> Non
 
 
 def test_how_it_was_measured_does_not_matter() -> None:
-    longer = trial(warmup_steps=9, timed_steps=8, precision=0.01, phase_steps=0, trace_steps=3)
+    longer = trial(
+        warmup_steps=9,
+        timed_steps=8,
+        precision=0.01,
+        phase_steps=0,
+        trace_steps=3,
+        gradient_steps=0,
+    )
     matched = match(side("a", runs(trial(), SPEEDS)), side("b", runs(longer, SPEEDS[:2])))
     assert [len(pair.candidate) for pair in matched.pairs] == [2]
 
@@ -73,6 +82,8 @@ def test_how_it_was_measured_does_not_matter() -> None:
         {"batch_size": 33},
         {"scaling": "strong"},
         {"accumulation_steps": 2},
+        {"bucket_cap_mb": 5.0},
+        {"workload": SCALED},
         {"devices": ("cuda:0",)},
     ],
 )

@@ -50,6 +50,13 @@ def test_time_form() -> None:
     assert all(row.throughput is None and row.backend is None for row in rows)
 
 
+def test_speedup_form() -> None:
+    rows = from_csv(PUBLISHED / "tabtune_typical_speedups.csv")
+    assert [row.speedup.value for row in rows if row.speedup] == [1.8, 3.5, 6.5]
+    assert [row.efficiency.value for row in rows if row.efficiency] == [0.9, 0.875, 0.8125]
+    assert all(row.throughput is None and row.duration is None for row in rows)
+
+
 def test_other_columns(tmp_path: Path) -> None:
     header = "implementation,backend,gpus,batch_size,images_per_second,item,mood\n"
     (row,) = read(tmp_path, header + "ddp,gloo,2,32,10,tokens,fine\n")
@@ -68,7 +75,10 @@ def test_other_columns(tmp_path: Path) -> None:
         ("", "is empty"),
         (HEADER, "line 2: expected a row"),
         ("backend,group_size,images_per_second\na,1,2\n", "line 1: expected a column 'batch_size'"),
-        ("backend,group_size,batch_size\na,1,2\n", "images_per_second, seconds, minutes, hours"),
+        (
+            "backend,group_size,batch_size\na,1,2\n",
+            "images_per_second, speedup, seconds, minutes, hours",
+        ),
         ("gpus,seconds,minutes\n1,2,3\n", "got seconds, minutes"),
         ("gpus,gpus,minutes\n1,2,3\n", "line 1: expected each column once"),
         (HEADER + "gloo,1,32\n", "line 2: expected 4 values"),

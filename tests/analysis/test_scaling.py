@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -27,6 +29,37 @@ def test_throughputs() -> None:
 def test_faster_than_linear_is_flagged() -> None:
     (point,) = analyze_scaling(100.0, {2: 40.0})
     assert point.faster_than_linear
+
+
+def test_published_times_and_their_serial_fraction() -> None:
+    points = analyze_scaling(120.0, {2: 65.0, 4: 35.0, 8: 20.0})
+    fractions = [p.karp_flatt for p in points if p.karp_flatt is not None]
+    assert [round(value, 3) for value in fractions] == [0.083, 0.056, 0.048]
+    speedups = analyze_scaling(1.0, {1: 1.0, 2: 1.8, 4: 3.5, 8: 6.5}, kind="throughput")
+    assert [p.efficiency for p in speedups] == [1.0, 0.9, 0.875, 0.8125]
+    assert [p.karp_flatt and round(p.karp_flatt, 3) for p in speedups] == [
+        None,
+        *(0.111, 0.048, 0.033),
+    ]
+
+
+def test_a_baseline_of_several_replicas_is_named_by_every_point() -> None:
+    below, base, above = analyze_scaling(
+        800.0, {4: 500.0, 8: 800.0, 32: 2880.0}, kind="throughput", baseline_group_size=8
+    )
+    assert (above.speedup, above.efficiency, above.baseline_group_size) == (3.6, 0.9, 8)
+    # Karp-Flatt over k = 32/8: (1/3.6 - 1/4) / (1 - 1/4).
+    assert above.karp_flatt == pytest.approx((1 / 3.6 - 0.25) / 0.75)
+    assert (base.speedup, base.efficiency, base.karp_flatt) == (1.0, 1.0, None)
+    assert (below.efficiency, below.karp_flatt) == (1.25, None)
+    with pytest.raises(ValueError, match="whole number >= 1"):
+        analyze_scaling(1.0, {2: 1.0}, baseline_group_size=0)
+
+
+def test_it_is_importable_from_the_package_without_torch() -> None:
+    code = "import sys, dpbench; dpbench.analyze_scaling(1.0, {}); print('torch' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

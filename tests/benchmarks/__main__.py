@@ -13,6 +13,10 @@ NAMES = (
     "implementations",
     "collectives",
     "analysis_speed",
+    "simulation_speed",
+    "tracing_cost",
+    "predictions_fabric",
+    "predictions_network",
 )
 
 

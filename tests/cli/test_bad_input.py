@@ -9,6 +9,7 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.environment import usable_cores
+from dpbench.records import SCHEMA_VERSION
 
 CORES = usable_cores()
 TOO_MANY = str(CORES + 1)
@@ -29,6 +30,11 @@ CASES = [
     ("--backends gloo --sync-backend cpu", "two names of one option; give one of them"),
     ("--backends gloo --implementations dp", "none of the implementations dp has a choice"),
     ("--sync-every 0 --implementations local-sgd", "--sync-every: '0' is not a positive integer"),
+    ("--bucket-cap-mb 5 --implementations dp", "an option of ddp, torch-ddp, torch-ddp-static"),
+    ("--bucket-cap-mb 0", "--bucket-cap-mb: '0' is not a positive number"),
+    ("--bucket-cap-mb 1e7", "--bucket-cap-mb 1e+07: expected at most 1,000,000 MiB"),
+    ("--lr-scaling liner", "Did you mean 'linear'?"),
+    ("--gradient-steps -1", "--gradient-steps: '-1' is not an integer of at least 0"),
     ("--implementations ddp,torch_ddp", "Did you mean 'torch-ddp'?"),
     ("--gpus 0", "--gpus: '0' is not a positive integer"),
     ("--gpus -1", "--gpus: '-1' is not a positive integer"),
@@ -178,7 +184,8 @@ def test_what_could_not_be_read_is_told_alike_by_every_command(
 def test_a_newer_schema_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep_named("one") == 0
     path = here / "results/one/trials.jsonl"
-    path.write_text(path.read_text().replace('"schema_version":2', '"schema_version":3'))
+    now, later = (f'"schema_version":{version}' for version in (SCHEMA_VERSION, SCHEMA_VERSION + 1))
+    path.write_text(path.read_text().replace(now, later))
     assert run(["report", "results/one"]) == 2
     assert "Upgrade dpbench" in capsys.readouterr().err
 

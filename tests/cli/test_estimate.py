@@ -42,11 +42,11 @@ WORDS = "(from 3 steps of the plain module per batch size; communication comes o
 
 
 def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
-    """Batch 4 at 0.5 s a step. single: 1 + 3 + 5 (phases) steps; ddp with and without
-    synchronization: 1 + 6 + 10; 2 × 0.3 s to start: 0.6 + 0.5 × 26 = 13.6 s."""
+    """Batch 4 at 0.5 s a step. single: 1 + 3 + 5 (phases) + 20 (gradients) steps; ddp with and
+    without synchronization: 1 + 6 + 10; 2 × 0.3 s to start: 0.6 + 0.5 × 46 = 23.6 s."""
     assert (SECONDS_PER_TRIAL, PROBE_STEPS) == (0.3, 3)
     launcher = EachSampleTakes(0.125)
-    assert estimate_seconds([single(), trial_spec()], launcher) == f"about 13.6 s {WORDS}"
+    assert estimate_seconds([single(), trial_spec()], launcher) == f"about 23.6 s {WORDS}"
 
 
 def test_copies_that_do_not_communicate_have_one_window() -> None:
@@ -57,7 +57,8 @@ def test_copies_that_do_not_communicate_have_one_window() -> None:
 
 def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
     trials = [
-        trial_spec(group_size=size, batch_size=batch, repetition=repetition)
+        trial_spec(group_size=size, batch_size=batch, repetition=repetition, bucket_cap_mb=cap)
+        for cap in (None, 5.0)
         for repetition in (0, 1)
         for size in (1, 2)
         for batch in (4, 8)
@@ -68,6 +69,7 @@ def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
     for probe in launcher.probes:
         assert (probe.implementation, probe.backend, probe.group_size) == ("single", "none", 1)
         assert (probe.warmup_steps, probe.timed_steps, probe.devices) == (1, 3, ("cpu",))
+        assert (probe.gradient_steps, probe.bucket_cap_mb) == (0, None)
 
 
 def test_in_strong_scaling_the_largest_shard_is_probed() -> None:

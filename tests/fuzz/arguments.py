@@ -120,6 +120,8 @@ FIRST: dict[str, tuple[list[str], ...]] = {
         ["--synthetic-launcher", "--against", "torch-ddp"],
     ),
     "calibrate": (["--synthetic-launcher"],),
+    "comm": (["--synthetic-launcher", "--no-charts"],),
+    "fit": (["--no-charts"],),
     "doctor": (["--nonsense"],),
 }
 """What keeps a command from starting processes, drawing charts or taking long."""

@@ -18,7 +18,14 @@ STATUSES = {
     "compare": {0, 2, 5},
     "check": {0, 1, 2, 3, 4, 5, 6},
     "calibrate": {0, 1, 2, 6},
+    "comm": {0, 1, 2},
+    "buckets": {0, 2},
+    "project": {0, 2},
+    "iso": {0, 2},
+    "what-if": {0, 2},
     "list": {0, 2},
+    "fit": {0, 2},
+    "published": {0, 2},
     "doctor": {0, 2},
 }
 """The exit statuses that the commands document."""

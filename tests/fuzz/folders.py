@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from dpbench import environment
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.store import SweepStore
 from dpbench.sweep import plan, run
-from tests.builders import sweep_spec
+from tests.builders import WORKLOAD, sweep_spec
 
 SPEC = sweep_spec(
     implementations=("dp", "ddp", "local-sgd"),
@@ -20,6 +21,9 @@ SPEC = sweep_spec(
     phase_steps=2,
     noise_steps=5,
     target_loss=2.25,
+    gradient_steps=2,
+    bucket_cap_mb=5.0,
+    workload=replace(WORKLOAD, learning_rate_rule="sqrt"),
 )
 """Small, but with everything in it that a synthetic record can hold."""
 COMMAND = ["sweep", "--synthetic-launcher"]

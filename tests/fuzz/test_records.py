@@ -114,6 +114,9 @@ CRASHED = [
     (("ranks", 0, "phases", "optimizer_seconds"), [0.1]),
     (("ranks", 0, "phases", "data_seconds"), []),
     (("ranks", 0, "phases"), {f"{name}_seconds": [0.0] for name in PHASES}),
+    (("trial", "bucket_cap_mb"), -5.0),
+    (("trial", "workload", "learning_rate_rule"), "cubic"),
+    (("trial", "workload", "learning_rate"), 0.0),
     (("ranks", 0, "gradient_norms", "local_squared"), [1.0]),
     (("ranks", 0, "peak_host_memory_bytes"), 10**400),
     (("duration_seconds",), "inf"),
@@ -130,6 +133,34 @@ def test_an_impossible_record_is_refused_with_its_line(
     Change(place, "replace", value).of(records[one])
     folder.assert_readable_or_refused(lines(records), COMMANDS[0])
     with pytest.raises(StoreError, match=rf"trials.jsonl:{one + 1}: "):
+        store.load(folder.path / "changed")
+
+
+TRACES = [
+    (("step_seconds", 0), "nan"),
+    (("step_seconds",), [0.1]),
+    (("untraced_step_seconds", 1), 0.0),
+    (("ready_seconds", 0, 0), 1.0),
+    (("ready_seconds", 0, 1), "-inf"),
+    (("ready_seconds", 1), []),
+    (("backward_start_seconds", 0), 0.9),
+    (("backward_end_seconds", 1), 0.9),
+    (("parameters",), []),
+    (("gradient_bytes", 0), -1),
+    (("gradient_dtypes",), ["float32"]),
+    (("buffer_bytes",), -1),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), TRACES)
+def test_a_gradient_trace_that_no_steps_can_leave_is_refused(
+    folder: Folder, place: tuple[str | int, ...], value: Any
+) -> None:
+    records = folder.records()
+    one = next(i for i, r in enumerate(records) if r["ranks"][0]["gradient_trace"])
+    Change(("ranks", 0, "gradient_trace", *place), "replace", value).of(records[one])
+    folder.assert_readable_or_refused(lines(records), COMMANDS[0])
+    with pytest.raises(StoreError, match=rf"trials.jsonl:{one + 1}: rank 0 has a gradient trace"):
         store.load(folder.path / "changed")
 
 

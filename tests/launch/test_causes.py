@@ -92,7 +92,7 @@ def test_lack_of_memory_is_a_status_of_its_own(tmp_path: Path) -> None:
     assert outcome.status is Status.OUT_OF_MEMORY
     assert re.fullmatch(
         r"rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: .*; "
-        r"it had held [\d.]+ [MG]iB of host memory at most; take a smaller batch, or end what else "
-        r"holds memory there",
+        r"it had held [\d.]+ [MG]iB of host memory at most; take a smaller batch or message, "
+        r"or end what else holds memory there",
         outcome.reason or "",
     )

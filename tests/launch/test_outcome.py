@@ -154,7 +154,7 @@ def wrong_on_rank_1(trial: TrialSpec, rank: int) -> RankReport:
     verification.wrap = fake
     inputs = torch.arange(64.0).reshape(16, 4).cos()
     samples = verification.Dataset(inputs=inputs, targets=inputs[:, :2])
-    with rank_group(trial) as ranks:
+    with rank_group(trial.backend, trial.process_count) as ranks:
         proof = verify(trial, Healthy(), samples, rank, ranks)
     return RankReport("rows", proof, None)
 

@@ -195,6 +195,8 @@ def test_what_communicates_is_also_timed_without_synchronization(
     (alone,) = outcome.ranks
     assert (alone.without_sync, alone.phases_without_sync) == (None, None)
     assert alone.phases is not None
+    assert alone.gradient_trace is not None
+    assert sum(alone.gradient_trace.gradient_bytes) == 1_863_690 * 4
     assert outcome.flops_per_item == 9_564_160
 
 

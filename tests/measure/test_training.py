@@ -13,7 +13,7 @@ import torch
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import Plain
 from dpbench.measure.training import Trainer, build_optimizer
-from tests.builders import WORKLOAD
+from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 
 SAMPLES = 24
@@ -215,7 +215,9 @@ def test_the_workloads_optimizer_is_torchs_own_at_its_defaults(
     name: str, kind: type[torch.optim.Optimizer]
 ) -> None:
     module = model()
-    built = build_optimizer(module, replace(WORKLOAD, optimizer=name, learning_rate=0.25))
+    built = build_optimizer(
+        module, trial_spec(workload=replace(WORKLOAD, optimizer=name, learning_rate=0.25))
+    )
     assert type(built) is kind
     (group,) = built.param_groups
     assert all(a is b for a, b in zip(group["params"], module.parameters(), strict=True))

@@ -81,7 +81,7 @@ def single(architecture: str = "Counting", **changes: Any) -> TrialSpec:
     fields = {name: changes.pop(name) for name in ("seed", "dataset") if name in changes}
     workload = replace(WORKLOAD, **{"architecture": named, "dataset": "synthetic", **fields})
     alone = {"implementation": "single", "backend": "none", "group_size": 1}
-    values = {**alone, "repetition": 1, "phase_steps": 0, **changes}
+    values = {**alone, "repetition": 1, "phase_steps": 0, "gradient_steps": 0, **changes}
     return trial_spec(workload=workload, **values)
 
 
@@ -248,6 +248,28 @@ def test_instrumented_steps_come_after_the_windows_with_and_without_synchronizat
     plain = measured(single(phase_steps=2))
     assert plain.phases is not None
     assert plain.phases_without_sync is None
+
+
+def test_gradients_of_a_replica_are_traced_between_the_windows_and_the_phases() -> None:
+    rank = measured(single(warmup_steps=1, timed_steps=3, phase_steps=2, gradient_steps=4))
+    assert Counting.losses == [4] * (1 + 3 + 2 * 4 + 2)
+    trace = rank.gradient_trace
+    assert trace is not None
+    assert (trace.parameters, trace.gradient_bytes) == (("weight", "bias"), (32, 8))
+    assert len(trace.ready_seconds) == len(trace.untraced_step_seconds) == 4
+    assert measured(dp(1, gradient_steps=4)).gradient_trace is None
+
+
+def test_the_rate_that_a_rule_gives_is_the_one_that_trains() -> None:
+    """Three micro-steps at 0.01 and the linear rule are those at 0.03."""
+    trial = single(accumulation_steps=3)
+    linear = replace(trial.workload, learning_rate_rule="linear")
+    tripled = replace(trial.workload, learning_rate=0.03)
+    scaled, given, plain = (
+        measured(replace(trial, workload=workload)).final_checksum
+        for workload in (linear, tripled, trial.workload)
+    )
+    assert scaled == given != plain
 
 
 def test_instrumented_steps_leave_the_proofs_of_the_timed_window_alone() -> None:

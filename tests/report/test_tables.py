@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.analysis.published import from_csv
-from dpbench.analysis.rows import ROW_KEYS
+from dpbench.analysis.rows import ROW_KEYS, to_row
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UnknownName
 from dpbench.report.columns import COLUMNS, DEFAULT_COLUMNS
@@ -177,6 +177,20 @@ def test_local_sgd_is_marked_as_another_optimisation() -> None:
     runs.append(run(trial("local-sgd", "gloo", sync_every=4), 120.0))
     text = render(summarize(runs)).text
     assert f"local-sgd(4) {words} 4 steps, gradients never: another optimisation than ddp" in text
+
+
+def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:
+    """0.01 for one replica's batch: 0.0141 by the root, and 0.02 in proportion, for two."""
+    plain = render(summarize([run(trial(group_size=2), 100.0)]), columns="learning_rate")
+    assert "0.01" in plain.text
+    assert "rule" not in plain.text
+    for rule, words in (("sqrt", "0.0141421 (sqrt)"), ("linear", "0.02 (linear)")):
+        workload = replace(trial().workload, learning_rate_rule=rule)
+        rows = summarize([run(trial(group_size=n, workload=workload), 100.0) for n in (1, 2)])
+        text = render(rows, columns="learning_rate").text
+        assert words in text
+        assert f"learning rates of 0.01 to {words.split()[0]} follow the samples" in text
+        assert [to_row(row)["learning_rate_rule"] for row in rows] == [rule, rule]
 
 
 def test_seed_columns_say_what_they_cannot_show() -> None:

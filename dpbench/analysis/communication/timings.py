@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import median
 
 from dpbench.analysis import estimate
 from dpbench.analysis.communication.bandwidth import bus_factor
@@ -176,7 +176,7 @@ def _overlap_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> OverlapCo
     for record in records:
         ranks = [o for rank in record.ranks for o in rank.overlaps if o.nbytes == nbytes]
         if ranks:
-            runs.append(tuple(map(fmean, zip(*map(overlap_of, ranks), strict=True))))
+            runs.append(overlap_of(ranks))
     if not runs:
         return None
     seconds, lost, stretch = zip(*runs, strict=True)
@@ -188,14 +188,17 @@ def _overlap_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> OverlapCo
     )
 
 
-def overlap_of(timing: OverlapTiming) -> tuple[float, float, float]:
-    """(seconds, lost share, stretch) of one rank, from medians over samples.
+def overlap_of(ranks: Sequence[OverlapTiming]) -> tuple[float, float, float]:
+    """(seconds, lost share, stretch) of one repetition, from medians over the samples of a rank.
 
-    seconds: of the collective while the rank computes; stretch: those ÷ the collective's alone.
+    seconds: of the collective while the ranks compute; stretch: those ÷ the collective's alone.
     lost share = (computation with the collective - alone) ÷ the time that both are under way: 0
-    where they do not disturb each other, 1 where the rank computes nothing meanwhile.
+    where they do not disturb each other, 1 where the ranks compute nothing meanwhile. All are of
+    sums over ranks, as a collective may end much later on one rank than on another.
     """
-    together = median(timing.compute_with_collective_seconds)
-    stretched = median(timing.collective_with_compute_seconds)
-    lost = (together - median(timing.compute_seconds)) / min(together, stretched)
-    return stretched, lost, stretched / median(timing.collective_seconds)
+    alone = sum(median(rank.compute_seconds) for rank in ranks)
+    together = [median(rank.compute_with_collective_seconds) for rank in ranks]
+    stretched = [median(rank.collective_with_compute_seconds) for rank in ranks]
+    lost = (sum(together) - alone) / sum(map(min, zip(together, stretched, strict=True)))
+    plain = sum(median(rank.collective_seconds) for rank in ranks)
+    return sum(stretched) / len(ranks), lost, sum(stretched) / plain

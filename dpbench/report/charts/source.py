@@ -27,7 +27,7 @@ class ChartSource:
     def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str]) -> str:
         """How the intervals came about, what is not shown, and the environment."""
         used = {record.environment_id for record in self.records}
-        parts = [*_intervals(estimates), *remarks, environment_line(self.environments, used)]
+        parts = [*interval_words(estimates), *remarks, environment_line(self.environments, used)]
         return " · ".join([*parts, self.name])
 
 
@@ -49,7 +49,8 @@ def environment_line(environments: Mapping[str, Environment], used: set[str]) ->
     return ", ".join(what)
 
 
-def _intervals(estimates: Sequence[Estimate]) -> list[str]:
+def interval_words(estimates: Sequence[Estimate]) -> list[str]:
+    """How the intervals of a chart came about."""
     words = []
     for basis, noun in (
         ("repetitions", "repetitions"),

@@ -106,7 +106,7 @@ def test_lost_share_and_stretch(
     beside: float, stretched: float, lost: float, stretch: float
 ) -> None:
     timing = overlap_timing(4, alone=10e-3, beside=beside, collective=4e-3, stretched=stretched)
-    assert overlap_of(timing) == pytest.approx((stretched, lost, stretch))
+    assert overlap_of([timing]) == pytest.approx((stretched, lost, stretch))
 
 
 def test_overlaps_are_means_over_ranks_and_repetitions() -> None:

@@ -1,0 +1,1 @@
+"""Scaling laws: fitted, judged on what they have not seen, and refused beyond."""

@@ -1,0 +1,101 @@
+"""How wrong a prediction may be: what the noise of the points allows, and what the law leaves out.
+
+A regression interval is not a prediction band. Beyond the data the larger error is that of the
+law itself (the input pipeline, another link), it is one-sided, because reality is slower, and only
+hold-outs tell its size. Both parts are relative, so they live on the logarithm of the step time;
+they are independent, so each side is the root of the sum of their squares.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+CONFIDENCE = 0.90
+"""Of all bands: quantiles further out would take more hold-outs than anyone has."""
+TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+FEWEST_HOLD_OUTS = 19
+"""With fewer, no order statistic reaches the 5 % or the 95 % quantile: m + 1 >= 20."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LawError:
+    """ln(measured ÷ predicted step time), one doubling away from the data."""
+
+    low: float
+    """The 5 % quantile; at most 0."""
+    high: float
+    """The 95 % quantile; at least 0."""
+    hold_outs: int
+    source: str
+
+    def reach(self, octaves: float) -> tuple[float, float]:
+        """(low, high) of the logarithm of the step time, so many doublings away from the data.
+
+        The error grows as the square root of the doublings: an assumption, as only one and two
+        were observed.
+        """
+        return self.low * math.sqrt(octaves), self.high * math.sqrt(octaves)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Misspecification:
+    """The error of a law where it was not fitted."""
+
+    beyond: LawError
+    """Of the largest group size."""
+    between: LawError
+    """Group sizes of the fit."""
+
+
+@cache
+def published_misspecification() -> Misspecification:
+    """The error that published tables show."""
+    text = files(__package__).joinpath("misspecification.toml").read_text("utf-8")
+    data = tomllib.loads(text)
+    return Misspecification(beyond=LawError(**data["beyond"]), between=LawError(**data["between"]))
+
+
+def calibrated(residuals: Sequence[float], *, source: str) -> LawError:
+    """The error that hold-outs show: residuals are ln(measured ÷ predicted) ÷ √octaves.
+
+    Order statistics as in split conformal prediction: among m exchangeable residuals, the next one
+    lies between the ⌊0.05 (m+1)⌋-th and the ⌈0.95 (m+1)⌉-th with at least 90 %. Interpolated
+    quantiles of few residuals promise more than they hold. Raises ValueError below 19.
+    """
+    count = len(residuals)
+    if count < FEWEST_HOLD_OUTS:
+        raise ValueError(
+            f"{count} hold-outs: a {CONFIDENCE:.0%} band takes at least {FEWEST_HOLD_OUTS}"
+        )
+    ordered = sorted(residuals)
+    # Rounded first: 0.05 × 20 must be 1, not a little less.
+    below = math.floor(round(TAILS[0] * (count + 1), 9))
+    above = math.ceil(round(TAILS[1] * (count + 1), 9))
+    return LawError(
+        low=min(0.0, ordered[below - 1]),
+        high=max(0.0, ordered[above - 1]),
+        hold_outs=count,
+        source=source,
+    )
+
+
+def band(seconds: float, draws: Array, law: tuple[float, float]) -> tuple[float, float]:
+    """(low, high) of a predicted step time.
+
+    `draws` are the predictions of refits on points redrawn from their noise; their spread counts
+    from `seconds` on, to either side. `law` is the reach of the law's own error, see `LawError`.
+    """
+    noise = np.quantile(np.log(draws / seconds), TAILS)
+    below = math.hypot(min(0.0, float(noise[0])), law[0])
+    above = math.hypot(max(0.0, float(noise[1])), law[1])
+    return seconds * math.exp(-below), seconds * math.exp(above)

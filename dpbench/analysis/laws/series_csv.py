@@ -1,0 +1,189 @@
+"""Scaling series from a CSV file.
+
+The form of results/published/weak_scaling.csv, one row a point:
+  gpus, batch_per_gpu, and images_per_second or seconds_per_step (both, if they agree)
+  source, hardware, model, data   texts that tell series apart
+  implementation                  one of dpbench's, for its mechanism
+  scaling                         weak (default) or strong: batch_per_gpu × gpus stays the same
+  gpus_per_node                   no prediction then leaves a node that no measurement leaves
+The forms that `dpbench report` reads, see analysis.published, are understood too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.csv_cells import CsvLine, read_table
+from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.laws.series import LoneStep, Point, Series
+from dpbench.analysis.published import from_csv
+from dpbench.errors import StoreError
+from dpbench.specs import Scaling
+
+BATCH = "batch_per_gpu"
+SPEEDS = ("images_per_second", "seconds_per_step")
+NAMES = ("source", "hardware", "model", "data", "implementation")
+ROUNDING = 0.01
+"""How far a printed throughput may be from batch × gpus ÷ printed seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Row:
+    """A line of the file, understood."""
+
+    line: CsvLine
+    names: tuple[str, ...]
+    """As in `NAMES`; "" where there is none."""
+    scaling: Scaling
+    group_size: int
+    batch_size: int
+    replicas_per_node: int | None
+    seconds: float
+
+    @property
+    def series_batch_size(self) -> int:
+        """What stays the same along the series."""
+        return self.batch_size * (1 if self.scaling == "weak" else self.group_size)
+
+
+def read_series(path: Path) -> tuple[Series, ...]:
+    """The series of a file, in its order; raises StoreError that names the line."""
+    names, lines = read_table(path)
+    if BATCH not in names:
+        return _of_published(path)
+    for required in ("gpus", BATCH):
+        if required not in names:
+            raise StoreError(f"{path}, line 1: expected a column {required!r}, got {names}")
+    if not set(SPEEDS) & set(names):
+        raise StoreError(f"{path}, line 1: expected a column out of {', '.join(SPEEDS)}")
+    groups: dict[tuple[object, ...], dict[int, _Row]] = {}
+    for line in lines:
+        row = _row(line)
+        group = groups.setdefault((row.names, row.scaling, row.series_batch_size), {})
+        if (first := group.get(row.group_size)) is not None:
+            raise line.error(
+                "gpus", f"each group size of a series once (it is on line {first.line.number})"
+            )
+        group[row.group_size] = row
+    rows = [row for group in groups.values() for row in group.values()]
+    needs_source = len({_label(row, source=False) for row in rows}) < len(groups)
+    return tuple(_series(list(g.values()), rows, source=needs_source) for g in groups.values())
+
+
+def _row(line: CsvLine) -> _Row:
+    given = line.cells
+    names = tuple(line.phrase(name) if name in given else "" for name in NAMES)
+    scaling: Scaling = "strong" if given.get("scaling") == "strong" else "weak"
+    if given.get("scaling", "weak") not in ("", "weak", "strong"):
+        raise line.error("scaling", "weak or strong")
+    group_size, batch_size = line.whole("gpus"), line.whole(BATCH)
+    node = line.whole("gpus_per_node") if given.get("gpus_per_node") else None
+    return _Row(
+        line=line,
+        names=names,
+        scaling=scaling,
+        group_size=group_size,
+        batch_size=batch_size,
+        replicas_per_node=node,
+        seconds=_seconds(line, group_size * batch_size),
+    )
+
+
+def _seconds(line: CsvLine, items: int) -> float:
+    """Of a step, from whichever speed there is; where there are both, they must say the same."""
+    columns = [name for name in SPEEDS if name in line.cells]
+    given = [name for name in columns if line.cells[name]] or columns[:1]
+    speed = {name: line.positive(name) for name in given}
+    seconds = speed.get(SPEEDS[1]) or items / speed[SPEEDS[0]]
+    by_throughput = items / speed.get(SPEEDS[0], items / seconds)
+    if abs(by_throughput / seconds - 1) > ROUNDING:
+        raise line.error(SPEEDS[1], f"{by_throughput:.6g} (gpus × {BATCH} ÷ {SPEEDS[0]})")
+    return by_throughput
+
+
+def _label(row: _Row, *, source: bool) -> str:
+    origin, *others = row.names
+    batch = f"batch {row.series_batch_size}" + (" in all" if row.scaling == "strong" else "")
+    words = [*others, batch] if not source else [*others, batch, origin]
+    return ", ".join(word for word in words if word)
+
+
+def _series(group: Sequence[_Row], everything: Sequence[_Row], *, source: bool) -> Series:
+    ordered = sorted(group, key=lambda row: row.group_size)
+    first = ordered[0]
+    nodes = {row.replicas_per_node for row in group}
+    if len(nodes) > 1:
+        raise first.line.error("gpus_per_node", "the same in all rows of a series")
+    lone = {
+        row.batch_size: row.seconds
+        for row in everything
+        if first.scaling == "strong" and row.group_size == 1 and row.names == first.names
+    }
+    return Series(
+        label=_label(first, source=source),
+        points=tuple(_point(row.group_size, row.seconds) for row in ordered),
+        scaling=first.scaling,
+        items_per_step=first.series_batch_size,
+        implementation=first.names[-1] or None,
+        batch_size=first.series_batch_size,
+        replicas_per_node=first.replicas_per_node,
+        lone_steps=tuple(
+            LoneStep(batch_size=batch, step_seconds=LogMean.of_single(seconds))
+            for batch, seconds in sorted(lone.items())
+        ),
+    )
+
+
+def _point(group_size: int, seconds: float) -> Point:
+    return Point(group_size=group_size, step_seconds=LogMean.of_single(seconds))
+
+
+def _of_published(path: Path) -> tuple[Series, ...]:
+    """Throughputs by backend and batch size, times of a fixed amount of work, or speedups."""
+    groups: dict[tuple[object, ...], list[ConfigurationSummary]] = {}
+    for row in from_csv(path):
+        groups.setdefault((row.implementation, row.backend, row.batch_size), []).append(row)
+    return tuple(_published(path, rows) for rows in groups.values())
+
+
+def _published(path: Path, rows: Sequence[ConfigurationSummary]) -> Series:
+    ordered = sorted(rows, key=lambda row: row.group_size)
+    first = ordered[0]
+    words = [path.stem, "" if first.implementation == "published" else first.implementation]
+    words += [first.backend or "", "" if first.batch_size is None else f"batch {first.batch_size}"]
+    label = ", ".join(word for word in words if word)
+    if first.throughput is not None:
+        assert first.batch_size is not None
+        return Series(
+            label=label,
+            points=tuple(
+                _point(row.group_size, (row.global_batch_size or 0) / row.throughput.value)
+                for row in ordered
+                if row.throughput is not None
+            ),
+            items_per_step=first.batch_size,
+            unit=first.throughput.unit,
+            implementation=first.implementation,
+            batch_size=first.batch_size,
+        )
+    if first.duration is not None:
+        times = [(row.group_size, row.duration.value) for row in ordered if row.duration]
+        return Series(
+            label=label,
+            points=tuple(_point(n, seconds) for n, seconds in times),
+            scaling="strong",
+            unit="runs/s",
+            implementation=first.implementation,
+            batch_size=first.batch_size,
+        )
+    # Speedups at a fixed work per replica; one replica has the speedup 1, whether it is listed.
+    gains = {1: 1.0} | {row.group_size: row.speedup.value for row in ordered if row.speedup}
+    return Series(
+        label=label,
+        points=tuple(_point(n, n / gain) for n, gain in sorted(gains.items())),
+        unit="×",
+        implementation=first.implementation,
+    )

@@ -1,0 +1,158 @@
+"""A series with all that is said of it: its efficiency, its law, and what that predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dpbench.analysis.baselines import gain
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.laws.band import Misspecification
+from dpbench.analysis.laws.cross_validation import LeaveOneOut, last_efficiency, leave_one_out
+from dpbench.analysis.laws.fit import fit
+from dpbench.analysis.laws.prediction import Prediction, sizes_beyond
+from dpbench.analysis.laws.scaling_fit import ScalingFit
+from dpbench.analysis.laws.series import Point, Series, require_points
+from dpbench.analysis.laws.speedup_laws import Trend, karp_flatt_estimate, trend
+from dpbench.analysis.scaling import BASELINE, speedup
+from dpbench.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What to fit, on what, and what to predict."""
+
+    train_up_to: int | None = None
+    """Points beyond are withheld from the fit, and shown beside its predictions."""
+    predict: tuple[int, ...] | None = None
+    """None: the withheld sizes; if there are none, twice and four times the largest."""
+    basis: tuple[str, ...] | None = None
+    """None: that of the implementation."""
+    misspecification: Misspecification | None = None
+    """None: that of published tables."""
+    baseline: int = 1
+    """The group size that efficiencies refer to."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A group size: as measured, or as predicted."""
+
+    prediction: Prediction
+    efficiency: Estimate | None = None
+    karp_flatt: Estimate | None = None
+    """Of measured ones beyond the baseline."""
+    last_efficiency: float | None = None
+    """Throughput if the efficiency of the largest size of the fit were kept; of predicted ones."""
+    withheld: float | None = None
+    """The measured throughput, where there is one that the fit did not see."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Study:
+    """One series."""
+
+    series: Series
+    """With the withheld points."""
+    fit: ScalingFit
+    baseline: Point
+    measured: tuple[Row, ...]
+    predicted: tuple[Row, ...]
+    leave_one_out: LeaveOneOut | None
+
+    @property
+    def trend(self) -> Trend | None:
+        """How the Karp-Flatt fraction goes along the measured sizes."""
+        return trend([row.karp_flatt for row in self.measured if row.karp_flatt])
+
+    @property
+    def faster_than_linear(self) -> tuple[int, ...]:
+        """Group sizes whose efficiency is above 1, with the whole of its interval."""
+        return tuple(
+            row.prediction.group_size
+            for row in self.measured
+            if row.efficiency and (row.efficiency.interval or (row.efficiency.value,))[0] > 1
+        )
+
+
+def study(series: Series, wanted: Wanted) -> Study:
+    """Raises UsageError for a series that cannot be fitted, or has no baseline."""
+    limit = wanted.train_up_to
+    trained = series if limit is None else series.up_to(limit)
+    require_points(trained, because="" if limit is None else f" with --train-up-to {limit}")
+    baseline = trained.point(wanted.baseline)
+    if baseline is None:
+        sizes = ", ".join(map(str, trained.group_sizes))
+        raise UsageError(
+            f"{series.label}: no baseline at group size {wanted.baseline}; measure it, or name "
+            f"another with --baseline (there are {sizes})"
+        )
+    found = fit(trained, basis=wanted.basis, misspecification=wanted.misspecification)
+    withheld = tuple(n for n in series.group_sizes if n not in trained.group_sizes)
+    sizes_wanted = wanted.predict or withheld or sizes_beyond(trained.group_sizes)
+    return Study(
+        series=series,
+        fit=found,
+        baseline=baseline,
+        measured=tuple(_measured(found, baseline, point) for point in trained.points),
+        predicted=tuple(_predicted(found, baseline, n, series) for n in sizes_wanted),
+        leave_one_out=leave_one_out(trained, wanted.basis),
+    )
+
+
+def _measured(found: ScalingFit, baseline: Point, point: Point) -> Row:
+    series, growth = found.series, point.group_size / baseline.group_size
+    prediction = found.predict(point.group_size)
+    if point == baseline:
+        return Row(prediction=prediction, efficiency=replace(BASELINE, unit="of linear"))
+    ratio = _speedup(series, baseline, point)
+    return Row(
+        prediction=prediction,
+        efficiency=ratio.scaled(1 / growth, unit="of linear"),
+        karp_flatt=karp_flatt_estimate(ratio, growth) if growth > 1 else None,
+    )
+
+
+def _speedup(series: Series, baseline: Point, point: Point) -> Estimate:
+    """As every other table has it: of a sweep, paired where repetitions can be."""
+    if baseline.speed is not None and point.speed is not None:
+        return gain(baseline.speed, point.speed)
+    return speedup(series.throughput(baseline), series.throughput(point))
+
+
+def _predicted(found: ScalingFit, baseline: Point, group_size: int, whole: Series) -> Row:
+    """A size that was measured is a measured row, even if a prediction was asked for."""
+    trained = found.series
+    if (point := trained.point(group_size)) is not None:
+        return _measured(found, baseline, point)
+    prediction = found.predict(group_size)
+    seen = whole.point(group_size)
+    kept = last_efficiency(trained, trained.points[-1], group_size)
+    linear = trained.throughput(baseline).value * group_size / baseline.group_size
+    speed = prediction.throughput
+    return Row(
+        prediction=prediction,
+        efficiency=None if speed is None else speed.scaled(1 / linear, unit="of linear"),
+        last_efficiency=None if speed is None else trained.items(group_size) / kept,
+        withheld=None if seen is None else whole.throughput(seen).value,
+    )
+
+
+def study_all(
+    series: Sequence[Series], wanted: Wanted
+) -> tuple[tuple[Study, ...], tuple[str, ...]]:
+    """All that can be studied, and why the others cannot.
+
+    Raises UsageError if none can: with the reason of the only one, or of the first.
+    """
+    studies, reasons = [], []
+    for one in series:
+        try:
+            studies.append(study(one, wanted))
+        except UsageError as error:
+            reasons.append(str(error))
+    if not studies:
+        more = len(reasons) - 1
+        others = f" (and {more} more series that cannot be fitted)" if more > 0 else ""
+        raise UsageError(f"{reasons[0]}{others}" if reasons else "nothing measured to fit")
+    return tuple(studies), tuple(reasons)

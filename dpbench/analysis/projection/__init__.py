@@ -1,0 +1,1 @@
+"""From one worker and a network to thousands of replicas."""

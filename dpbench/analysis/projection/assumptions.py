@@ -1,0 +1,99 @@
+"""What a projection takes for granted, in plain sentences with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dpbench import units
+from dpbench.analysis.laws.band import CONFIDENCE, published_misspecification
+from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.step_model import NOISY_STEPS
+from dpbench.analysis.simulation.buckets import caps_bytes
+from dpbench.analysis.simulation.order_statistics import rare_delay
+from dpbench.analysis.simulation.stragglers import StragglerNoise
+
+
+def assumptions(series: Series, largest: int, machine: str) -> tuple[str, ...]:
+    """Of one series; `largest` is the largest group size asked for, `machine` what computed."""
+    return (
+        _compute(series, machine),
+        _buckets(series),
+        *_buffers(series),
+        *series.network.assumptions,
+        *_sharing(series),
+        "no replica fails or is replaced, no checkpoint is written, and the input pipeline keeps "
+        "up as it did for one replica",
+        *series.inputs.notes,
+        *_unseen(series.inputs.noise, largest),
+    )
+
+
+def band_meaning() -> str:
+    """What the ends of a simulated number are."""
+    law = published_misspecification().beyond
+    return (
+        "intervals of measured numbers are 95 % over repetitions, those of simulated ones a "
+        f"{100 * CONFIDENCE:.0f} % band: computing, communication and the deviation of stragglers "
+        f"each moved to both ends of its own interval (means over {NOISY_STEPS:,} noisy steps), "
+        "and the model's error, which makes a step "
+        f"exp({law.low:g} r) to exp({law.high:g} r) times as long, r² the doublings beyond the "
+        f"largest measured group size; {law.hold_outs} hold-outs of published fits showed that "
+        "error, and that simulations have it too is assumed"
+    )
+
+
+def _compute(series: Series, machine: str) -> str:
+    inputs = series.inputs
+    steps = inputs.traces[0].step_seconds
+    counted = f"{units.counted(len(steps), 'step')} × {len(inputs.traces)}"
+    return (
+        f"computing is as traced with {inputs.trace_source} on {machine} ({counted}), times "
+        f"{series.anchor:.3g} to be the mean step of its timed windows"
+    )
+
+
+def _buckets(series: Series) -> str:
+    cap, first = caps_bytes(series.trial.bucket_cap_mb)
+    sizes = [bucket.nbytes for bucket in series.model.buckets]
+    first_words = "" if first is None else f", the first of {units.bytes_binary(first)}"
+    return (
+        f"gradients of {units.bytes_binary(sum(sizes))} travel in "
+        f"{units.counted(len(sizes), 'bucket')} of up to {units.bytes_binary(cap)}{first_words}"
+    )
+
+
+def _sharing(series: Series) -> Iterable[str]:
+    model = series.model
+    nodes = model.replicas_per_node
+    place = "every machine holds as many replicas as the one that was measured"
+    if nodes == 1:
+        yield "every node has 1 replica, which computes as one alone on the machine traced"
+        return
+    if nodes is not None:
+        place = f"every node has {nodes} replicas"
+    if not model.contention:
+        yield f"{place}, which do not slow each other's computing down: no `independent` rows tell"
+        return
+    listed = ", ".join(f"{n} take {f:.3g} ×" for n, f in sorted(model.contention.items()))
+    yield (
+        f"{place}; they slow each other's computing down as `independent` copies did ({listed} as "
+        "long as one), more of them as the most measured"
+    )
+
+
+def _buffers(series: Series) -> Iterable[str]:
+    if size := series.model.trace.buffer_bytes:
+        yield (
+            f"buffers of {units.bytes_binary(size)} are sent at the start of a step in the time of "
+            "an all-reduce of their size"
+        )
+
+
+def _unseen(noise: StragglerNoise | None, largest: int) -> Iterable[str]:
+    """What the notes of the inputs cannot say, as they do not know how many replicas there are."""
+    if noise is not None and noise.rank_steps:
+        share = rare_delay(1 / noise.rank_steps, 1.0, largest)
+        yield (
+            f"events rarer than 1 in {noise.rank_steps:,} rank-steps were not seen; one that rare "
+            f"would strike {units.percent(share)} of the steps of {largest:,} replicas"
+        )

@@ -1,0 +1,142 @@
+"""What turns the speed of a series into money, energy and training time, and where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from dpbench import units
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.projection.resources import mean_power
+from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.training_time import TrainingToLoss
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Economics:
+    """None where it is neither given nor measured."""
+
+    price_per_replica_hour: float | None = None
+    watts: Estimate | None = None
+    """Of one replica."""
+    noise_scale: Estimate | None = None
+    """Of the gradient, in samples."""
+    training: TrainingToLoss | None = None
+    notes: tuple[str, ...] = ()
+    """Where each is from, and why one is missing that was asked for."""
+
+
+def economics(
+    series: Series,
+    *,
+    price_per_replica_hour: float | None = None,
+    watts: float | None = None,
+    noise_scale: float | None = None,
+    target_loss: float | None = None,
+) -> Economics:
+    """What is given wins over what was measured; rows must know the time to `target_loss`."""
+    notes: list[str] = []
+    power = given(watts, "W") or _measured_power(series, notes)
+    scale = given(noise_scale, series.item) or _measured_noise_scale(series, notes)
+    training = None
+    if target_loss is not None:
+        training = _training(series, scale, target_loss, notes)
+    if price_per_replica_hour is not None:
+        notes.append(f"a replica costs {price_per_replica_hour:g} an hour, computing or waiting")
+    return Economics(
+        price_per_replica_hour=price_per_replica_hour,
+        watts=power,
+        noise_scale=scale,
+        training=training,
+        notes=tuple(notes),
+    )
+
+
+def given(value: float | None, unit: str) -> Estimate | None:
+    """A number that the user stands for: taken as exact."""
+    if value is None:
+        return None
+    return Estimate(value=value, low=value, high=value, unit=unit, sample_size=1, basis="model")
+
+
+def _measured_power(series: Series, notes: list[str]) -> Estimate | None:
+    row = series.rows.get(1)
+    if row is None or row.joules_per_item is None or row.throughput is None:
+        return None
+    power = mean_power(row.joules_per_item, row.throughput)
+    notes.append(
+        f"every replica draws the {power.value:.3g} W of its GPU in {row.label}, computing or "
+        "waiting; hosts and network are not in it"
+    )
+    return power
+
+
+def _measured_noise_scale(series: Series, notes: list[str]) -> Estimate | None:
+    row = _largest(series, lambda row: row.noise_scale is not None)
+    if row is None or row.noise_scale is None:
+        return None
+    notes.append(f"the gradient noise scale is that of {row.label}, and stays so in training")
+    return row.noise_scale
+
+
+def _training(
+    series: Series, scale: Estimate | None, target_loss: float, notes: list[str]
+) -> TrainingToLoss | None:
+    missing = f"no time to loss {target_loss:g}"
+    if scale is None:
+        notes.append(
+            f"{missing}: how many steps larger batches save follows from the gradient noise scale; "
+            "give --noise-scale-samples, or measure it with dpbench sweep --noise-scale"
+        )
+        return None
+    row = _largest(series, _reached)
+    if row is None or row.time_to_loss is None or row.time_to_loss.samples is None:
+        notes.append(
+            f"{missing}: no group of {series.label} stayed there in every repetition "
+            f"({_closest(series)}); measure more --steps, or give a higher loss"
+        )
+        return None
+    assert row.global_batch_size is not None
+    samples = row.time_to_loss.samples
+    if samples.interval is None:
+        samples = replace(samples, low=samples.value, high=samples.value)
+        notes.append(
+            f"how many {series.item} other seeds take to loss {target_loss:g} was not measured; "
+            "the interval of the time leaves it out"
+        )
+    training = TrainingToLoss(
+        target_loss=target_loss,
+        samples=samples,
+        batch_size=row.global_batch_size * series.model.accumulation_steps,
+        noise_scale=scale,
+    )
+    notes.append(
+        f"time to loss {target_loss:g}: {row.label} took {training.samples.value:,.0f} "
+        f"{series.item}; S_min (1 + phi / B) steps of B {series.item} take as far, with the noise "
+        f"scale phi = {scale.value:,.0f} and so S_min = {training.fewest_steps.value:,.0f} "
+        "(McCandlish et al. 2018), at a learning rate that suits each B"
+    )
+    return training
+
+
+def _largest(
+    series: Series, fits: Callable[[ConfigurationSummary], bool]
+) -> ConfigurationSummary | None:
+    return next((row for _, row in sorted(series.rows.items(), reverse=True) if fits(row)), None)
+
+
+def _reached(row: ConfigurationSummary) -> bool:
+    return row.time_to_loss is not None and row.time_to_loss.samples is not None
+
+
+def _closest(series: Series) -> str:
+    """How long windows were that did not get there."""
+    found = [row.time_to_loss for row in _rows(series) if row.time_to_loss is not None]
+    if not found:
+        return "no losses were recorded"
+    return f"the longest window took {units.seconds(max(one.longest_seconds for one in found))}"
+
+
+def _rows(series: Series) -> Iterable[ConfigurationSummary]:
+    return series.rows.values()

@@ -1,0 +1,76 @@
+"""The intervals of what a simulation starts from: computing, communication, stragglers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from dpbench.analysis.communication.collective_cost import CollectiveCost
+from dpbench.analysis.communication.curve import curves
+from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.projection.spread import EXACT, Ends, Spread, ends_of_deviation, ends_of_mean
+from dpbench.analysis.simulation.buckets import Bucket
+from dpbench.analysis.simulation.inputs import SimulationInputs
+from dpbench.analysis.simulation.stragglers import StragglerNoise
+from dpbench.collectives import CollectiveRecord
+
+
+def input_spread(
+    alone: LogMean | None,
+    inputs: SimulationInputs,
+    network: CollectiveCost,
+    collectives: Sequence[CollectiveRecord],
+    buckets: Sequence[Bucket],
+) -> Spread:
+    """`alone` is the speed of one replica in its timed windows, if there are any."""
+    return Spread(
+        compute=ends_of_mean(_with_spread(alone, inputs)),
+        communication=_communication_ends(collectives, network, buckets),
+        noise=_noise_ends(inputs.noise),
+    )
+
+
+def _with_spread(alone: LogMean | None, inputs: SimulationInputs) -> LogMean:
+    """The speed of one replica, or, where its windows tell no error, its traced steps."""
+    if alone is not None and alone.squared_error is not None:
+        return alone
+    means = [fmean(trace.step_seconds) for trace in inputs.traces]
+    first = inputs.traces[0].step_seconds
+    if len(means) == 1 and len(first) > 1:
+        return LogMean.of_batches(means[0], first)
+    return LogMean.of_runs(means)
+
+
+def _communication_ends(
+    collectives: Sequence[CollectiveRecord], network: CollectiveCost, buckets: Sequence[Bucket]
+) -> Ends:
+    """Of the time of all buckets, over repetitions of the largest group that counts."""
+    if not network.curves:
+        return EXACT
+    used = network.curves[-1]
+    totals = []
+    for repetition in sorted({record.collective.repetition for record in collectives}):
+        own = [r for r in collectives if r.collective.repetition == repetition]
+        totals += [
+            sum(curve.seconds_at(bucket.nbytes) for bucket in buckets)
+            for curve in curves(own)
+            if (curve.collective, curve.backend, curve.group_size, curve.dtype)
+            == (used.collective, used.backend, used.group_size, used.dtype)
+        ]
+    return ends_of_mean(LogMean.of_runs(totals)) if totals else EXACT
+
+
+def _noise_ends(noise: StragglerNoise | None) -> Ends:
+    """Of the deviation between replicas: of few ranks, hardly anything is known of the next one.
+
+    Degrees of freedom of a sum of variances after Satterthwaite.
+    """
+    if noise is None or noise.ranks < 2 or not (noise.rank_cv or noise.residual_cv):
+        return EXACT
+    parts = (
+        (noise.rank_cv**2, noise.ranks - 1),
+        (noise.residual_cv**2, noise.rank_steps * (noise.ranks - 1) / noise.ranks),
+    )
+    total = sum(variance for variance, _ in parts)
+    freedom = total**2 / sum(variance**2 / degrees for variance, degrees in parts)
+    return ends_of_deviation(freedom)

@@ -1,0 +1,192 @@
+"""Iso-efficiency: the smallest batch per replica that keeps an efficiency, at any group size.
+
+More work a step pays for the same communication. A step is affine in its batch: every part of the
+trace but the optimizer is interpolated by c0 + c1 b through the batch sizes that were traced, with
+c0, c1 >= 0, and the optimizer's part is constant. Efficiency grows with the batch, so that the
+smallest one is found by bisection on the simulation (Grama, Gupta and Kumar, "Isoefficiency:
+measuring the scalability of parallel algorithms and architectures", 1993).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from scipy.optimize import nnls
+
+from dpbench.analysis.laws.prediction import FARTHEST
+from dpbench.analysis.projection.project import simulate_at
+from dpbench.analysis.projection.series import Series
+from dpbench.analysis.provenance import KINDS, Kind
+from dpbench.analysis.simulation.buckets import caps_bytes, into_buckets
+from dpbench.analysis.simulation.trace import Floats, StepTrace
+from dpbench.errors import UsageError
+
+ROUNDING = 1e-9
+"""An efficiency that is reached exactly must not take one sample more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IsoRow:
+    """The answer at one group size; whole numbers of samples, rounded up."""
+
+    group_size: int
+    kind: Kind
+    batch_size: int | None = None
+    """Per replica and micro-step."""
+    low: int | None = None
+    high: int | None = None
+    """Where the band of the efficiency crosses; None: its lower end never does."""
+    reason: str | None = None
+    """Why there is no batch: refused, or none reaches it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """The same implementation and backend at several batch sizes."""
+
+    members: tuple[Series, ...]
+    """By rising batch size, two at least."""
+
+    @property
+    def label(self) -> str:
+        return self.members[0].label.partition(",")[0]
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        return tuple(one.trial.batch_size for one in self.members)
+
+    @property
+    def largest_batch(self) -> int:
+        """Up to which a batch is believed to take what the line says."""
+        return FARTHEST * self.batch_sizes[-1]
+
+    def at(self, batch_size: int) -> Series:
+        """The nearest member, with the trace of another batch."""
+        nearest = min(self.members, key=lambda one: abs(one.trial.batch_size - batch_size))
+        trace = affine_trace(
+            [one.model.trace for one in self.members], self.batch_sizes, batch_size
+        )
+        cap, first_cap = caps_bytes(nearest.trial.bucket_cap_mb)
+        buckets = into_buckets(trace, cap_bytes=cap, first_cap_bytes=first_cap)
+        return replace(nearest, model=replace(nearest.model, trace=trace, buckets=buckets))
+
+
+def families(series: Sequence[Series]) -> tuple[Family, ...]:
+    """Raises UsageError if one has a single batch size."""
+    groups: dict[object, list[Series]] = {}
+    for one in series:
+        groups.setdefault(replace(one.trial, batch_size=1), []).append(one)
+    for group in groups.values():
+        if len(group) < 2:
+            trial = group[0].trial
+            raise UsageError(
+                f"{group[0].label}: one batch size does not tell how a step grows with it; measure "
+                f"another: dpbench sweep --implementations {trial.implementation} --backends "
+                f"{trial.backend} --arch {trial.workload.architecture} --batch-sizes "
+                f"{trial.batch_size},{4 * trial.batch_size}"
+            )
+    return tuple(
+        Family(members=tuple(sorted(group, key=lambda one: one.trial.batch_size)))
+        for group in groups.values()
+    )
+
+
+def iso_batches(
+    family: Family, group_sizes: Sequence[int], efficiency: float
+) -> tuple[IsoRow, ...]:
+    """A row for each group size; `efficiency` as a fraction."""
+    return tuple(_row(family, n, efficiency) for n in sorted(set(group_sizes)))
+
+
+def affine_trace(
+    traces: Sequence[StepTrace], batch_sizes: Sequence[int], batch_size: float
+) -> StepTrace:
+    """The trace of a batch size, on the line through those of others.
+
+    Gradients are matched by their place in the order in which they get ready. Raises UsageError
+    if the traces have different gradients.
+    """
+    if len({(len(t.gradient_bytes), t.total_bytes) for t in traces}) > 1:
+        raise UsageError("the traces of different batch sizes have different gradients")
+    parts = np.array(
+        [[t.forward_seconds, t.backward_end_seconds, *t.ready_seconds] for t in traces]
+    )
+    forward, backward_end, *ready = _on_lines(parts, np.array(batch_sizes, float), batch_size)
+    ordered = np.minimum(np.maximum.accumulate(ready), backward_end)
+    return replace(
+        traces[-1],
+        forward_seconds=forward,
+        backward_seconds=max(0.0, backward_end - forward),
+        optimizer_seconds=float(np.mean([t.optimizer_seconds for t in traces])),
+        ready_seconds=tuple(ordered.tolist()),
+        sample_size=sum(t.sample_size for t in traces),
+    )
+
+
+def _on_lines(parts: Floats, batch_sizes: Floats, at: float) -> list[float]:
+    """c0 + c1 b of every column by non-negative least squares of relative residuals."""
+    values = []
+    for column in parts.T:
+        weights = 1 / np.maximum(column, np.finfo(float).tiny)
+        rows = np.column_stack([weights, batch_sizes * weights])
+        (constant, slope), _ = nnls(rows, column * weights)
+        values.append(float(constant + slope * at))
+    return values
+
+
+def _row(family: Family, group_size: int, efficiency: float) -> IsoRow:
+    refusal = family.members[0].network.refusal(group_size)
+    if refusal is not None:
+        return IsoRow(group_size=group_size, kind="refused", reason=refusal)
+
+    def reached_by(end: Callable[[int], float]) -> int | None:
+        return _smallest(lambda b: end(b) >= efficiency - ROUNDING, family.largest_batch)
+
+    @cache
+    def at(batch: int) -> tuple[float, float, float]:
+        found = simulate_at(family.at(batch), group_size).efficiency
+        low, high = found.interval or (found.value, found.value)
+        return found.value, low, high
+
+    batch = reached_by(lambda b: at(b)[0])
+    if batch is None:
+        value, _, high = at(family.largest_batch)
+        best = f"{value:.1%} (at best {high:.1%})"
+        return IsoRow(
+            group_size=group_size,
+            kind=_weaker(family.members[-1].simulated_kind(group_size), "extrapolated"),
+            reason=(
+                f"not with any batch up to {family.largest_batch:,}, which reaches {best}; "
+                f"steps are believed up to {FARTHEST} × the largest batch that was traced"
+            ).replace("%", " %"),
+        )
+    return IsoRow(
+        group_size=group_size,
+        kind=_weaker(family.at(batch).simulated_kind(group_size), _kind_of(family, batch)),
+        batch_size=batch,
+        low=reached_by(lambda b: at(b)[2]),
+        high=reached_by(lambda b: at(b)[1]),
+    )
+
+
+def _smallest(holds: Callable[[int], bool], largest: int) -> int | None:
+    """The smallest number from 1 on from which a condition holds; None if not at `largest`."""
+    if not holds(largest):
+        return None
+    low, high = 0, largest  # it does not hold at `low`, and holds at `high`
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _kind_of(family: Family, batch_size: int) -> Kind:
+    sizes = family.batch_sizes
+    return "interpolated" if sizes[0] <= batch_size <= sizes[-1] else "extrapolated"
+
+
+def _weaker(first: Kind, second: Kind) -> Kind:
+    return max(first, second, key=KINDS.index)

@@ -1,0 +1,160 @@
+"""What so many replicas would give: measured where it was measured, simulated elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log2
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.goodput import goodput, statistical_efficiency
+from dpbench.analysis.projection.economics import Economics
+from dpbench.analysis.projection.resources import energy_per_million, inverse, price_per_million
+from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.spread import part_band, step_band
+from dpbench.analysis.provenance import Kind
+from dpbench.analysis.scaling import BASELINE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Simulated:
+    """What the simulation says at a group size, measured or not."""
+
+    kind: Kind
+    """Never measured: see `Series.simulated_kind`."""
+    step_seconds: Estimate
+    efficiency: Estimate
+    exposed_seconds: Estimate
+    straggler_seconds: Estimate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectedRow:
+    """One group size; a refused one has a reason in place of numbers."""
+
+    group_size: int
+    kind: Kind
+    reason: str | None = None
+    step_seconds: Estimate | None = None
+    throughput: Estimate | None = None
+    efficiency: Estimate | None = None
+    exposed_seconds: Estimate | None = None
+    """What communication adds to a step."""
+    straggler_seconds: Estimate | None = None
+    """What waiting for the slowest replica adds; simulated, also where the step was measured."""
+    price_per_million: Estimate | None = None
+    energy_per_million: Estimate | None = None
+    statistical_efficiency: Estimate | None = None
+    """Progress of a sample against one in the batch of a single replica."""
+    goodput: Estimate | None = None
+    seconds_to_loss: Estimate | None = None
+    floor_seconds: Estimate | None = None
+    """What training to the loss takes at least with steps that long, in batches of any size."""
+    simulated: Simulated | None = None
+
+    @property
+    def simulation_error(self) -> float | None:
+        """Simulated ÷ measured step time - 1, where both are known and n > 1."""
+        if self.kind != "measured" or self.group_size == 1:
+            return None
+        if self.simulated is None or self.step_seconds is None:
+            return None
+        return self.simulated.step_seconds.value / self.step_seconds.value - 1
+
+
+def project(
+    series: Series, group_sizes: Sequence[int], economics: Economics | None = None
+) -> tuple[ProjectedRow, ...]:
+    """A row for each group size, in rising order."""
+    known = economics or Economics()
+    return tuple(_row(series, n, known) for n in sorted(set(group_sizes)))
+
+
+def simulate_at(series: Series, group_size: int) -> Simulated:
+    """Raises UsageError where the network's cost is refused."""
+    cases = series.spread.cases()
+    steps = series.model.mean_steps(group_size, cases)
+    alone = series.model.mean_steps(1, cases)
+    octaves = max(0.0, log2(group_size / series.measured_sizes[-1]))
+    size = series.model.trace.sample_size
+    # What a slower step costs relative to its own replica alone; its inverse is the efficiency.
+    lost = [one.seconds / base.seconds for one, base in zip(steps, alone, strict=True)]
+    return Simulated(
+        kind=series.simulated_kind(group_size),
+        step_seconds=step_band([one.seconds for one in steps], octaves, sample_size=size),
+        efficiency=replace(inverse(step_band(lost, octaves, sample_size=size)), unit="of linear"),
+        exposed_seconds=part_band([one.exposed_seconds for one in steps], sample_size=size),
+        straggler_seconds=part_band([one.straggler_seconds for one in steps], sample_size=size),
+    )
+
+
+def _row(series: Series, group_size: int, known: Economics) -> ProjectedRow:
+    refusal = series.network.refusal(group_size)
+    simulated = None if refusal else simulate_at(series, group_size)
+    measured = series.measured(group_size)
+    if measured is not None:
+        row = _measured_row(series, measured, simulated)
+    elif simulated is not None:
+        row = _simulated_row(series, group_size, simulated)
+    else:
+        return ProjectedRow(group_size=group_size, kind="refused", reason=refusal)
+    return _with_economics(series, row, known)
+
+
+def _measured_row(
+    series: Series, measured: ConfigurationSummary, simulated: Simulated | None
+) -> ProjectedRow:
+    assert measured.throughput is not None
+    n = measured.group_size
+    efficiency = measured.efficiency
+    if n == 1:
+        efficiency = replace(BASELINE, unit="of linear")
+    return ProjectedRow(
+        group_size=n,
+        kind="measured",
+        throughput=measured.throughput,
+        step_seconds=inverse(measured.throughput).scaled(series.items_per_replica * n, unit="s"),
+        efficiency=efficiency,
+        exposed_seconds=measured.exposed_communication_seconds if n > 1 else None,
+        straggler_seconds=None if simulated is None or n == 1 else simulated.straggler_seconds,
+        simulated=simulated,
+    )
+
+
+def _simulated_row(series: Series, group_size: int, simulated: Simulated) -> ProjectedRow:
+    items = series.items_per_replica * group_size
+    return ProjectedRow(
+        group_size=group_size,
+        kind=simulated.kind,
+        step_seconds=simulated.step_seconds,
+        throughput=inverse(simulated.step_seconds).scaled(items, unit=f"{series.item}/s"),
+        efficiency=simulated.efficiency,
+        exposed_seconds=simulated.exposed_seconds,
+        straggler_seconds=simulated.straggler_seconds,
+        simulated=simulated,
+    )
+
+
+def _with_economics(series: Series, row: ProjectedRow, known: Economics) -> ProjectedRow:
+    n, speed, step = row.group_size, row.throughput, row.step_seconds
+    assert speed is not None
+    assert step is not None
+    batch = series.items_per_replica * n
+    price, scale, training = known.price_per_replica_hour, known.noise_scale, known.training
+    if price is not None:
+        row = replace(
+            row, price_per_million=price_per_million(speed, n, price_per_replica_hour=price)
+        )
+    if known.watts is not None:
+        row = replace(row, energy_per_million=energy_per_million(speed, n, watts=known.watts))
+    if scale is not None:
+        worth = statistical_efficiency(scale, batch, base_batch_size=series.items_per_replica)
+        row = replace(row, statistical_efficiency=worth, goodput=goodput(speed, worth))
+    if training is not None:
+        row = replace(
+            row,
+            seconds_to_loss=training.seconds(step, batch),
+            floor_seconds=training.floor_seconds(step),
+        )
+    return row

@@ -1,0 +1,90 @@
+"""How far a simulated number may be off: what its inputs leave open, and the model's own error.
+
+Each input is moved to both ends of its 90 % interval, the others staying: what that does to the
+result is its part of the band, and the parts of independent inputs add up as the root of their
+squares. To a step time comes the error of the model itself, on logarithms, as of a fitted law (see
+`analysis.laws.band`): with the square root of the doublings beyond the largest measured group
+size, and slower rather than faster. It was calibrated on laws, not on simulations, of
+which nobody has enough hold-outs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from scipy.special import chdtri
+
+from dpbench.analysis.estimate import Estimate, LogMean, t_quantile
+from dpbench.analysis.laws.band import CONFIDENCE, TAILS, published_misspecification
+from dpbench.analysis.projection.step_model import AS_MEASURED, Inputs
+
+Ends = tuple[float, float]
+EXACT: Ends = (1.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """The ends of each input's interval, as factors on what was measured."""
+
+    compute: Ends = EXACT
+    communication: Ends = EXACT
+    noise: Ends = EXACT
+
+    def cases(self) -> list[Inputs]:
+        """As measured; then each input at its lower and at its upper end."""
+        return [
+            AS_MEASURED,
+            *(
+                Inputs(**{field.name: end})
+                for field in fields(self)
+                for end in getattr(self, field.name)
+            ),
+        ]
+
+
+def ends_of_mean(mean: LogMean) -> Ends:
+    """Of a geometric mean; exact where nothing tells its error."""
+    if mean.squared_error is None:
+        return EXACT
+    reach = t_quantile(mean.degrees_of_freedom, CONFIDENCE) * math.sqrt(mean.squared_error)
+    return math.exp(-reach), math.exp(reach)
+
+
+def ends_of_deviation(degrees_of_freedom: float) -> Ends:
+    """Of a standard deviation of normal values: the root of ν ÷ chi-square."""
+    if degrees_of_freedom < 1:
+        return EXACT
+    low, high = (math.sqrt(degrees_of_freedom / chdtri(degrees_of_freedom, tail)) for tail in TAILS)
+    return low, high
+
+
+def step_band(seconds: Sequence[float], octaves: float, *, sample_size: int) -> Estimate:
+    """A step time from its cases: below and above on logarithms, with the error of the model."""
+    swings = [math.log(case / seconds[0]) for case in seconds[1:]]
+    law = published_misspecification().beyond.reach(octaves)
+    below = math.hypot(law[0], *(min(0.0, swing) for swing in swings))
+    above = math.hypot(law[1], *(max(0.0, swing) for swing in swings))
+    value = seconds[0]
+    return _estimate(value, value * math.exp(-below), value * math.exp(above), "s", sample_size)
+
+
+def part_band(seconds: Sequence[float], *, sample_size: int) -> Estimate:
+    """A part of a step from its cases; without the error of the model, which is of the whole."""
+    value = seconds[0]
+    below = math.hypot(*(min(0.0, case - value) for case in seconds[1:]))
+    above = math.hypot(*(max(0.0, case - value) for case in seconds[1:]))
+    return _estimate(value, value - below, value + above, "s", sample_size)
+
+
+def _estimate(value: float, low: float, high: float, unit: str, sample_size: int) -> Estimate:
+    return Estimate(
+        value=value,
+        low=low,
+        high=high,
+        confidence=CONFIDENCE,
+        unit=unit,
+        sample_size=sample_size,
+        basis="model",
+    )

@@ -1,0 +1,166 @@
+"""A training step on any number of replicas, by simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log
+from typing import Literal, Protocol
+
+import numpy as np
+
+from dpbench.analysis.simulation.buckets import Bucket
+from dpbench.analysis.simulation.overlap import Cost, SimulatedStep, simulate
+from dpbench.analysis.simulation.stragglers import StragglerNoise, slowdowns
+from dpbench.analysis.simulation.trace import Floats, StepTrace
+
+NOISY_STEPS = 1000
+SEED = 0
+Overlap = Literal["simulated", "perfect", "none"]
+"""What becomes of communication: see the simulation; hidden wherever computing goes on after the
+first bucket is ready; all of it after the backward pass. The latter two bracket the first, as long
+as collectives cost computing nothing."""
+
+
+class Network(Protocol):
+    """What all-reduces cost: see analysis.communication.collective_cost."""
+
+    def seconds(self, nbytes: float, group_size: int) -> float: ...
+    def lost_share(self, nbytes: float) -> float: ...
+    def stretch(self, nbytes: float) -> float: ...
+    def fill_seconds(self, nbytes: float) -> float: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """Factors on what was measured, to see how far a result follows them."""
+
+    compute: float = 1.0
+    communication: float = 1.0
+    noise: float = 1.0
+    """On the logarithm of the slowest replica's slowdown."""
+
+
+AS_MEASURED = Inputs()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeanStep:
+    """An optimizer step, as a mean over noisy ones."""
+
+    seconds: float
+    exposed_seconds: float
+    """What communication adds."""
+    straggler_seconds: float
+    """What waiting for the slowest replica adds to a step of a replica alone with its noise."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepModel:
+    """What a step is made of; the number of replicas is an argument."""
+
+    trace: StepTrace
+    """Of one micro-step on one replica."""
+    buckets: tuple[Bucket, ...]
+    network: Network
+    noise: StragglerNoise | None = None
+    """None: all replicas take equally long."""
+    contention: Mapping[int, float] = field(default_factory=dict)
+    """Replicas that share a machine → how many times as long each computes as alone."""
+    replicas_per_node: int | None = None
+    """None: all are on one machine, as where contention was measured."""
+    accumulation_steps: int = 1
+    fills_buckets: bool = False
+    """Gradients are copied into their buckets, which the trace does not hold."""
+    overlap: Overlap = "simulated"
+
+    def mean_step(self, group_size: int, inputs: Inputs = AS_MEASURED) -> MeanStep:
+        return self.mean_steps(group_size, [inputs])[0]
+
+    def mean_steps(self, group_size: int, cases: Sequence[Inputs]) -> list[MeanStep]:
+        """One for each case; all see the same seeded noise, so that they differ by their inputs."""
+        sizes = {self.trace.buffer_bytes, *(bucket.nbytes for bucket in self.buckets)}
+        costs = {nbytes: self.network.seconds(nbytes, group_size) for nbytes in sizes}
+        slowest, alone = self._slowdowns(group_size), self._slowdowns(1)
+        return [self._mean_step(group_size, case, slowest, alone, costs) for case in cases]
+
+    def contention_at(self, group_size: int) -> float:
+        """Of the nearest number of replicas on a machine that it was measured for."""
+        together = min(group_size, self.replicas_per_node or group_size)
+        if together == 1 or not self.contention:
+            return 1.0
+        return self.contention[min(self.contention, key=lambda n: abs(log(n / together)))]
+
+    def rescaled(self, factor: float) -> StepModel:
+        """The same on replicas that take `factor` times as long for all their computing."""
+        buckets = (replace(b, ready_seconds=b.ready_seconds * factor) for b in self.buckets)
+        return replace(self, trace=self.trace.scaled(factor), buckets=tuple(buckets))
+
+    def without_stragglers(self) -> StepModel:
+        """Every replica takes in every step what one takes on average."""
+        return replace(self.rescaled(float(np.mean(self._slowdowns(1)))), noise=None)
+
+    def _slowdowns(self, group_size: int) -> Floats:
+        if self.noise is None:
+            return np.ones(1)
+        generator = np.random.default_rng(SEED)
+        return slowdowns(self.noise, group_size, NOISY_STEPS, generator)
+
+    def _mean_step(
+        self,
+        group_size: int,
+        inputs: Inputs,
+        slowest: Floats,
+        alone: Floats,
+        costs: Mapping[int, float],
+    ) -> MeanStep:
+        def cost(nbytes: float) -> float:
+            return inputs.communication * costs[int(nbytes)]
+
+        factor = inputs.compute * self.contention_at(group_size)
+        noisy = self._simulate(group_size, cost, factor * slowest**inputs.noise)
+        usual = factor * np.mean(alone**inputs.noise, keepdims=True)
+        undisturbed = self._simulate(group_size, cost, usual)
+        seconds = float(np.mean(noisy.step_seconds))
+        return MeanStep(
+            seconds=seconds,
+            exposed_seconds=float(np.mean(noisy.exposed_seconds)),
+            straggler_seconds=seconds - float(np.mean(undisturbed.step_seconds)),
+        )
+
+    def _simulate(self, group_size: int, cost: Cost, slowdown: Floats) -> SimulatedStep:
+        if self.overlap != "simulated":
+            return self._simulate_bracket(group_size, cost, slowdown)
+        together = group_size > 1
+        return simulate(
+            self.trace,
+            self.buckets,
+            cost,
+            lost_share=self.network.lost_share if together else None,
+            stretch=self.network.stretch if together else None,
+            fill=self.network.fill_seconds if together and self.fills_buckets else None,
+            accumulation_steps=self.accumulation_steps,
+            slowdown=slowdown,
+        )
+
+    def _simulate_bracket(self, group_size: int, cost: Cost, slowdown: Floats) -> SimulatedStep:
+        """All of the communication in one piece, from the first or after the last gradient on.
+
+        T_c + sum c, and max(T_c, r_1 + sum c); buckets that are filled first add it to T_c.
+        """
+        fills = group_size > 1 and self.fills_buckets
+        filled = [self.network.fill_seconds(b.nbytes) if fills else 0.0 for b in self.buckets]
+        ready = self.trace.backward_end_seconds
+        if self.overlap == "perfect":
+            # The simulation adds the filling of all; only that of the first bucket comes before.
+            ready = max(0.0, self.buckets[0].ready_seconds - sum(filled[1:]))
+        whole = sum(cost(bucket.nbytes) for bucket in self.buckets)
+        return simulate(
+            self.trace,
+            [Bucket(ready_seconds=ready, nbytes=self.trace.total_bytes)],
+            lambda _: whole,
+            fill=lambda _: sum(filled),
+            broadcast=cost,
+            accumulation_steps=self.accumulation_steps,
+            slowdown=slowdown,
+        )

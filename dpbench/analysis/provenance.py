@@ -1,0 +1,16 @@
+"""Where a number for a group size comes from: every predicted row says so."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Kind = Literal["measured", "interpolated", "extrapolated", "projected", "refused"]
+KINDS: tuple[Kind, ...] = ("measured", "interpolated", "extrapolated", "projected", "refused")
+
+MEANINGS: dict[Kind, str] = {
+    "measured": "measured at this group size",
+    "interpolated": "between measured group sizes",
+    "extrapolated": "beyond the largest measured group size, by a law or a scaled curve",
+    "projected": "simulated on a network whose figures were given, not measured",
+    "refused": "nothing that was measured supports a number",
+}

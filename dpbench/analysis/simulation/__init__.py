@@ -1,0 +1,1 @@
+"""A training step as a simulation: gradients, buckets, communication, stragglers."""

@@ -1,0 +1,234 @@
+"""What a stored sweep knows of a series for its simulation: trace, stragglers, contention."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbench import units
+from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.analysis.factors import References, mean_seconds
+from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.simulation.same_gradients import require_same_gradients, require_trace_of
+from dpbench.analysis.simulation.stragglers import StragglerNoise, measured_noise
+from dpbench.analysis.simulation.trace import Floats, StepTrace, step_trace, tracing_overhead
+from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.traffic import reduced_bytes_per_step
+from dpbench.errors import UsageError
+from dpbench.records import GradientTrace, TrialRecord
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulationInputs:
+    """Of one series at one batch size per replica."""
+
+    trial: TrialSpec
+    """As asked for."""
+    trace: StepTrace
+    """Of one micro-step, whatever the trial accumulates."""
+    traces: tuple[GradientTrace, ...]
+    """One per repetition; `trace` is the median of their steps."""
+    trace_source: str
+    """The configuration that was traced: "ddp/gloo ×1, batch 32"."""
+    fills_buckets: bool
+    """Whether gradients must still be copied into buckets, which the trace does not hold."""
+    tracing_overhead: Estimate
+    noise: StragglerNoise | None
+    """None where no group of two ranks or more was measured without synchronization."""
+    contention: dict[int, Estimate]
+    """By group size, the step of a copy among so many that run at once ÷ alone."""
+    notes: tuple[str, ...]
+
+    def slowdown(self, group_size: int) -> float | None:
+        """What copies on the same machine cost each other; None if that was not measured."""
+        if group_size == 1:
+            return 1.0
+        return self.contention[group_size].value if group_size in self.contention else None
+
+
+def simulation_inputs(records: Sequence[TrialRecord], trial: TrialSpec) -> SimulationInputs:
+    """What the records of a sweep tell of the series, the batch size and the model of `trial`.
+
+    The trace is that of the same implementation at group size 1, as it contains what wrapping the
+    module costs, else that of `single`.
+
+    Raises:
+        UsageError: nothing was traced, or another model than the trial's.
+    """
+    usable = [
+        record
+        for group in by_configuration(records).values()
+        for record in usable_repetitions(group)
+        if _same_work(record.trial, trial)
+    ]
+    traced, notes = _traced(usable, trial)
+    traces = {_name(record): trace for record in traced if (trace := _trace(record))}
+    require_same_gradients(traces)
+    _require_trace_of_series(usable, trial, traces)
+    noise, of_noise = _noise(usable, trial)
+    return SimulationInputs(
+        trial=trial,
+        trace=step_trace(list(traces.values())),
+        traces=tuple(traces.values()),
+        trace_source=traced[0].trial.label,
+        fills_buckets=_fills_buckets(trial.implementation, traced[0].trial.implementation),
+        tracing_overhead=tracing_overhead(list(traces.values())),
+        noise=noise,
+        contention=_contention(usable),
+        notes=(*notes, *of_noise),
+    )
+
+
+def _same_work(other: TrialSpec, trial: TrialSpec) -> bool:
+    """Whether both train the same model in the same way, apart from the batch and the group."""
+    kinds = {device.partition(":")[0] for device in (*other.devices, *trial.devices)}
+    return (
+        other.workload == trial.workload
+        and other.threads_per_replica == trial.threads_per_replica
+        and len(kinds) == 1
+    )
+
+
+def _traced(
+    usable: Sequence[TrialRecord], trial: TrialSpec
+) -> tuple[list[TrialRecord], tuple[str, ...]]:
+    """The repetitions of the best configuration that was traced, and what is to be said of it."""
+    batch = trial.replica_batch_sizes[0]
+    having = [r for r in usable if r.trial.replica_batch_sizes == (batch,) and _trace(r)]
+    own = [r for r in having if r.trial.implementation == trial.implementation]
+    series = [r for r in own if r.trial.backend == trial.backend]
+    single = [r for r in having if r.trial.implementation == "single"]
+    if not (best := series or own or single):
+        raise UsageError(_nothing_traced(trial, batch))
+    configuration = best[-1].trial.configuration
+    note = (
+        f"the trace of {configuration.label} stands in for {trial.implementation} at group size 1, "
+        "which was not traced; what wrapping the module costs is not in it"
+    )
+    chosen = [record for record in best if record.trial.configuration == configuration]
+    return chosen, () if own else (note,)
+
+
+def _fills_buckets(implementation: str, traced: str) -> bool:
+    """torch's DistributedDataParallel fills its buckets at group size 1 too, where dpbench's has
+    nothing to send; with gradient_as_bucket_view (torch-ddp-static) there is nothing to fill."""
+    return implementation != "torch-ddp-static" and traced != "torch-ddp"
+
+
+def _nothing_traced(trial: TrialSpec, batch: int) -> str:
+    sizes = ",".join(str(n) for n in (1, max(2, trial.group_size)))
+    command = (
+        f"dpbench sweep --arch {shlex.quote(trial.workload.architecture)} --implementations "
+        f"single,{trial.implementation} --backends {trial.backend} --group-sizes {sizes} "
+        f"--batch-sizes {batch}"
+    )
+    return (
+        f"no gradient trace of {trial.implementation} or single at group size 1, batch {batch}, on "
+        f"which the simulation of {trial.label} stands; measure it with {command}"
+    )
+
+
+def _trace(record: TrialRecord) -> GradientTrace | None:
+    if record.trial.group_size != 1:
+        return None
+    return next((rank.gradient_trace for rank in record.ranks), None)
+
+
+def _name(record: TrialRecord) -> str:
+    return f"{record.trial.label} (repetition {record.trial.repetition})"
+
+
+def _require_trace_of_series(
+    usable: Sequence[TrialRecord], trial: TrialSpec, traces: dict[str, GradientTrace]
+) -> None:
+    """In so far as the trials of the series tell how much they reduced in a step."""
+    if not IMPLEMENTATIONS[trial.implementation].has_buckets:
+        return
+    series = [
+        record
+        for record in usable
+        if record.trial.implementation == trial.implementation and record.trial.group_size > 1
+    ]
+    if reduced := reduced_bytes_per_step(series):
+        label, trace = next(iter(traces.items()))
+        require_trace_of(trace, label, reduced)
+
+
+def _noise(
+    usable: Sequence[TrialRecord], trial: TrialSpec
+) -> tuple[StragglerNoise | None, tuple[str, ...]]:
+    """From the largest group of the series, else of `independent`."""
+    batch = trial.replica_batch_sizes[0]
+    own = [
+        (record, table)
+        for record in usable
+        if (record.trial.implementation, record.trial.backend)
+        == (trial.implementation, trial.backend)
+        if (table := _without_sync(record)) is not None
+    ]
+    copies = [
+        (record, table)
+        for record in usable
+        if record.trial.implementation == "independent"
+        if (table := _table(rank.timed.step_seconds for rank in record.ranks)) is not None
+    ]
+    for found in (own, copies):
+        chosen = [(r, t) for r, t in found if r.trial.replica_batch_sizes[0] == batch]
+        if chosen:
+            largest = max(record.trial.group_size for record, _ in chosen)
+            widest = [(r, t) for r, t in chosen if r.trial.group_size == largest]
+            noise = measured_noise([table for _, table in widest])
+            return noise, (_of_noise(noise, widest[0][0].trial.label),)
+    return None, (
+        "stragglers were not measured, as no group of 2 ranks or more ran without synchronization: "
+        "every rank is taken to be as fast as the one that was traced",
+    )
+
+
+def _of_noise(noise: StragglerNoise, label: str) -> str:
+    rare = (
+        f"rare events in {units.percent(noise.rare_probability)} of a rank's steps"
+        if noise.rare_probability
+        # The rule of three: what was seen in none of N has a probability below 3/N, at 95 %.
+        else f"no rare event, so that they strike fewer than {units.percent(3 / noise.rank_steps)}"
+    )
+    return (
+        f"stragglers: steps of {label} without synchronization differ by "
+        f"{units.percent(noise.rank_cv)} between ranks, {units.percent(noise.time_cv)} from step "
+        f"to step in common, {units.percent(noise.residual_cv)} besides (coefficients of "
+        f"variation, {units.counted(noise.rank_steps, 'rank-step')}); {rare}; beyond what was "
+        "seen the tail is taken to be lognormal"
+    )
+
+
+def _without_sync(record: TrialRecord) -> Floats | None:
+    windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
+    if len(windows) < len(record.ranks):
+        return None
+    return _table(window.step_seconds for window in windows)
+
+
+def _table(ranks: Iterator[tuple[float, ...]]) -> Floats | None:
+    """Of shape (ranks, steps); None unless there are two of both, all with a time."""
+    rows = list(ranks)
+    steps = min(len(row) for row in rows)
+    table = np.array([row[:steps] for row in rows])
+    return table if min(table.shape) >= 2 and table.min() > 0 else None
+
+
+def _contention(usable: Sequence[TrialRecord]) -> dict[int, Estimate]:
+    """Mean step of `independent` copies ÷ that of `single`, in the same repetition."""
+    references = References(usable)
+    ratios: dict[int, list[float]] = {}
+    for record in usable:
+        if record.trial.implementation != "independent" or record.trial.group_size == 1:
+            continue
+        alone = mean_seconds(references.single(record.trial, record.trial.replica_batch_sizes[0]))
+        together = mean_seconds(record)
+        if alone is not None and together is not None:
+            ratios.setdefault(record.trial.group_size, []).append(together / alone)
+    return {n: LogMean.of_runs(found).estimate("×") for n, found in sorted(ratios.items())}

@@ -1,0 +1,177 @@
+"""A step of DistributedDataParallel: gradients are averaged bucket by bucket during backward.
+
+Collectives follow each other on one stream, each as soon as its bucket is ready (max-plus):
+
+    s_k = max(r_k, e_{k-1});   e_k = s_k + c_k;   step = max(T_c, e_K) + T_o
+
+with readiness r_k, cost c_k, the end T_c of the backward pass and the optimizer's time T_o. In
+closed form e_K = max_j (r_j + sum over k >= j of c_k).
+
+Collectives take time from computing, where the same cores or memory serve both. While one is
+under way computing advances at the rate 1 - φ (φ, the lost share) and the collective takes
+`stretch` times as long; once the backward pass has ended it goes on at its plain speed. So r_k and
+T_c are read on a clock w that counts computing, not time:
+
+    s_k = e_{k-1} + max(0, r_k - w)             computing alone until the bucket is ready
+    w' = max(w, r_k)
+    o = min(c_k · stretch, (T_c - w') / (1 - φ))    seconds in which both are under way
+    e_k = s_k + o + (c_k - o / stretch)
+    w_k = w' + (1 - φ) · o
+
+and the step ends at e_K + (T_c - w_K) + T_o. With φ = 0 and stretch = 1 this is the above.
+
+Where a bucket must be filled first, that is computing too: it moves r_k, and all that is computed
+after it, by as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbench.analysis.simulation.buckets import Bucket
+from dpbench.analysis.simulation.trace import Floats, StepTrace
+
+Cost = Callable[[float], float]
+"""Seconds of one collective of so many bytes, at a fixed group size."""
+PerBytes = Callable[[float], float]
+Seconds = float | Floats
+"""A number, or an array of one value per simulated step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BucketTimes:
+    """Seconds since the step began."""
+
+    nbytes: int
+    ready_seconds: Seconds
+    """If no collective before it took time from computing."""
+    start_seconds: Seconds
+    end_seconds: Seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulatedStep:
+    """An optimizer step; arrays where it was simulated for an array of slowdowns."""
+
+    step_seconds: Seconds
+    compute_seconds: Seconds
+    """Without any communication."""
+    communication_seconds: float
+    """Of all collectives, if nothing ran beside them."""
+    timeline: tuple[BucketTimes, ...]
+
+    @property
+    def exposed_seconds(self) -> Seconds:
+        """What communication adds to the step: filling buckets, waiting, slower computing."""
+        return self.step_seconds - self.compute_seconds
+
+    @property
+    def overlapped_share(self) -> Seconds | None:
+        """The part of communication that computing hides; None where there is none.
+
+        Negative where collectives cost computing more than they hide.
+        """
+        if not self.communication_seconds:
+            return None
+        return 1 - self.exposed_seconds / self.communication_seconds
+
+
+def simulate(
+    trace: StepTrace,
+    buckets: Sequence[Bucket],
+    cost: Cost,
+    *,
+    lost_share: PerBytes | None = None,
+    stretch: PerBytes | None = None,
+    fill: Cost | None = None,
+    broadcast: Cost | None = None,
+    accumulation_steps: int = 1,
+    slowdown: Seconds = 1.0,
+) -> SimulatedStep:
+    """One optimizer step of the slowest replica.
+
+    Args:
+        trace: of one micro-step, without communication.
+        buckets: in the order in which they are reduced.
+        cost: of an all-reduce.
+        lost_share: φ by size; perfect overlap without it. It is above 1 where a collective costs
+            computing more than its own time; below 0 it is noise, and counts as 0.
+        stretch: by size; 1 without it.
+        fill: of copying gradients into a bucket, where the trace does not hold that already.
+        broadcast: cost of sending the module's buffers, with nothing beside it, at the start of
+            the forward pass; taken to be that of an all-reduce without it.
+        accumulation_steps: micro-steps; only the last one communicates, and is followed by the
+            optimizer.
+        slowdown: factor on all computing; of an array every value is a step of its own, computed
+            at once.
+
+    Raises:
+        ValueError: a cost, stretch or number of steps that makes no sense.
+    """
+    if accumulation_steps < 1:
+        raise ValueError(f"{accumulation_steps} accumulation steps: expected 1 or more")
+    factor = np.asarray(slowdown, dtype=np.float64)
+    alone, optimizer = trace.backward_end_seconds * factor, trace.optimizer_seconds * factor
+    filled = np.cumsum([_cost(fill, b.nbytes) if fill else 0.0 for b in buckets])
+    pass_seconds = alone + (filled[-1] if buckets else 0.0)
+    sent = _cost(broadcast or cost, trace.buffer_bytes)
+    begin = (accumulation_steps - 1) * alone + sent
+    computed = np.zeros_like(factor)
+    end = begin
+    communication, timeline = sent, []
+    for bucket, filling in zip(buckets, filled, strict=True):
+        seconds = _cost(cost, bucket.nbytes)
+        rate = 1 - (max(0.0, lost_share(bucket.nbytes)) if lost_share else 0.0)
+        longer = _stretch(stretch, bucket.nbytes)
+        ready = bucket.ready_seconds * factor + filling
+        start = end + np.maximum(0.0, ready - computed)
+        computed = np.maximum(computed, ready)
+        left = np.maximum(0.0, pass_seconds - computed)  # below 0 only by rounding
+        both = _both(seconds * longer, left, rate)
+        end = start + both + (seconds - both / longer)
+        computed = computed + rate * both
+        communication += seconds
+        timeline.append(_times(bucket.nbytes, begin + ready, start, end))
+    return SimulatedStep(
+        step_seconds=_plain(end + (pass_seconds - computed) + optimizer),
+        compute_seconds=_plain(accumulation_steps * alone + optimizer),
+        communication_seconds=communication,
+        timeline=tuple(timeline),
+    )
+
+
+def _both(longest: float, computing_left: Floats, rate: float) -> Floats:
+    """Seconds in which a collective that takes `longest` beside computing has some beside it."""
+    if rate > 0:
+        return np.minimum(longest, computing_left / rate)
+    return np.where(computing_left > 0, longest, 0.0)  # computing stands still, or worse
+
+
+def _cost(cost: Cost, nbytes: int) -> float:
+    seconds = cost(nbytes) if nbytes else 0.0
+    if not (np.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f"{seconds} s for a collective of {nbytes} bytes: expected 0 or more")
+    return seconds
+
+
+def _stretch(stretch: PerBytes | None, nbytes: int) -> float:
+    longer = stretch(nbytes) if stretch else 1.0
+    if not longer > 0:
+        raise ValueError(f"a stretch of {longer} for {nbytes} bytes: expected above 0")
+    return longer
+
+
+def _times(nbytes: int, ready: Floats, start: Floats, end: Floats) -> BucketTimes:
+    return BucketTimes(
+        nbytes=nbytes,
+        ready_seconds=_plain(ready),
+        start_seconds=_plain(start),
+        end_seconds=_plain(end),
+    )
+
+
+def _plain(values: Floats) -> Seconds:
+    return values if values.ndim else float(values)

@@ -1,0 +1,224 @@
+"""Stragglers: how much step times without communication differ between ranks and steps.
+
+A two-way analysis of variance of the logarithms of step seconds c[i, t] tells three effects apart,
+because they cost a group of n differently:
+
+    rank        a slower device, the same in every step: the slowest of n counts
+    time        what all ranks share in a step: no maximum, however many there are
+    residual    all else, drawn anew for every rank and step: the maximum of n in every step
+
+Rare events, steps that last far longer on one rank than on the others, are taken out before and
+added as d (1 - (1 - q)^n). What is here says nothing of events rarer than one in the measured
+rank-steps: seeing a probability q takes some 10 / q of them.
+
+A slowdown is a factor on the trace, which is a median. It is above 1 on average for one replica
+too: what n replicas lose to stragglers is expected_maximum(n) / expected_maximum(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtri
+
+from dpbench.analysis.simulation.order_statistics import rare_delay
+from dpbench.analysis.simulation.trace import Floats
+from dpbench.analysis.steps import CLOCK_SECONDS, OUTLIER_DEVIATIONS
+
+TAIL_SAMPLES = 10
+"""The empirical distribution is believed up to its tenth largest value, p = 1 - 10/N; beyond it,
+and at least in no more than the upper half, quantiles rise as those of a lognormal."""
+MOST_QUANTILES = 10_000
+RANK_QUANTILES = 101
+INTEGRATION_POINTS = 20_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StragglerNoise:
+    """Coefficients of variation of step seconds without communication, by where they come from."""
+
+    rank_cv: float
+    time_cv: float
+    residual_cv: float
+    residuals: tuple[float, ...]
+    """Of the logarithm, rising; N of them, or so many of their quantiles."""
+    rare_probability: float = 0.0
+    """Of a rare event in a step of one rank."""
+    rare_cost: float = 0.0
+    """Share of a step that one adds."""
+    ranks: int = 0
+    rank_steps: int = 0
+    """Steps times ranks that were measured, over all repetitions; 0 where nothing was."""
+
+
+def assumed_noise(residual_cv: float) -> StragglerNoise:
+    """Lognormal noise that nobody measured, different for every rank and step.
+
+    Raises:
+        ValueError: a coefficient of variation below zero.
+    """
+    if not (np.isfinite(residual_cv) and residual_cv >= 0):
+        raise ValueError(f"a coefficient of variation of {residual_cv}: expected 0 or more")
+    normal = ndtri(_midpoints(MOST_QUANTILES)) * _log_deviation(residual_cv)
+    return StragglerNoise(
+        rank_cv=0.0, time_cv=0.0, residual_cv=residual_cv, residuals=tuple(normal.tolist())
+    )
+
+
+def measured_noise(tables: Sequence[Floats]) -> StragglerNoise:
+    """The noise in tables of step seconds, each of shape (ranks, steps) and a repetition.
+
+    Variances are those of the random-effects model, estimated from mean squares; one that comes
+    out below zero is zero, as usual. Of two ranks the residuals are symmetric by construction.
+
+    Raises:
+        ValueError: no table; one with fewer than two ranks or steps, or a time that is not above
+            zero.
+    """
+    if not tables:
+        raise ValueError("expected a table at least")
+    logs = [_logs(table) for table in tables]
+    rare = [_rare(table) for table in logs]
+    cells = sum(table.size for table in logs)
+    strikes = np.concatenate([cost[cost > 0] for cost in rare])
+    quiet = [table[:, ~(cost > 0).any(axis=0)] for table, cost in zip(logs, rare, strict=True)]
+    parts = [_variances(table) for table in quiet if table.shape[1] > 1]
+    residuals = np.sort(np.concatenate([part.residuals for part in parts]))
+    if residuals.size > MOST_QUANTILES:
+        residuals = np.quantile(residuals, _midpoints(MOST_QUANTILES))
+    return StragglerNoise(
+        rank_cv=_cv(float(np.mean([part.rank for part in parts]))),
+        time_cv=_cv(float(np.mean([part.time for part in parts]))),
+        residual_cv=_cv(float(np.mean([part.residual for part in parts]))),
+        residuals=tuple(residuals.tolist()),
+        rare_probability=len(strikes) / cells,
+        rare_cost=float(strikes.mean()) if len(strikes) else 0.0,
+        ranks=max(len(table) for table in logs),
+        rank_steps=cells,
+    )
+
+
+def expected_maximum(noise: StragglerNoise, group_size: int) -> float:
+    """The mean slowdown of a step of the slowest of so many replicas.
+
+    By integration over the quantile function Q: E[max] = ∫ exp Q(u^(1/n)) du over 0 to 1.
+    """
+    quantiles = _quantiles(noise)
+    largest = np.exp(quantiles.at(_midpoints(INTEGRATION_POINTS) ** (1 / group_size))).mean()
+    common = np.exp(_log_deviation(noise.time_cv) ** 2 / 2)
+    return float(largest * common) + rare_delay(noise.rare_probability, noise.rare_cost, group_size)
+
+
+def slowdowns(
+    noise: StragglerNoise, group_size: int, steps: int, generator: np.random.Generator
+) -> Floats:
+    """Slowdowns of so many steps, each already the maximum over so many replicas; shape (steps,).
+
+    The maximum of n values is drawn as one, Q(U^(1/n)), whatever n is. Rank effects are drawn anew
+    in every step: that changes how steps follow each other, not their distribution.
+    """
+    largest = _quantiles(noise).at(generator.random(steps) ** (1 / group_size))
+    common = generator.normal(0.0, _log_deviation(noise.time_cv), steps)
+    struck = generator.random(steps) < rare_delay(noise.rare_probability, 1.0, group_size)
+    factors: Floats = np.exp(largest + common) + struck * noise.rare_cost
+    return factors
+
+
+@dataclass(frozen=True, slots=True)
+class _Quantiles:
+    """The quantile function of a replica's deviation in one step, on a logarithmic scale."""
+
+    values: Floats
+    """At the midpoints of as many equal parts of 0 to 1."""
+    deviation: float
+    tail: float
+    """The probability from which quantiles rise as those of a normal distribution."""
+
+    def at(self, probabilities: Floats) -> Floats:
+        inside = np.interp(
+            np.minimum(probabilities, self.tail), _midpoints(len(self.values)), self.values
+        )
+        beyond = ndtri(np.maximum(probabilities, self.tail)) - ndtri(self.tail)
+        found: Floats = inside + self.deviation * beyond
+        return found
+
+
+@lru_cache(maxsize=16)
+def _quantiles(noise: StragglerNoise) -> _Quantiles:
+    """Of the sum of a rank's effect, taken to be normal, and a residual."""
+    rank, residual = _log_deviation(noise.rank_cv), _log_deviation(noise.residual_cv)
+    values = np.asarray(noise.residuals)
+    if rank > 0:
+        both = values[:, None] + rank * ndtri(_midpoints(RANK_QUANTILES))
+        values = np.quantile(both, _midpoints(MOST_QUANTILES))
+    measured = noise.rank_steps or MOST_QUANTILES
+    return _Quantiles(
+        values=values,
+        deviation=float(np.hypot(rank, residual)),
+        tail=max(0.5, 1 - TAIL_SAMPLES / measured),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Variances:
+    rank: float
+    time: float
+    residual: float
+    residuals: Floats
+
+
+def _variances(logs: Floats) -> _Variances:
+    """Of a table without repetitions in its cells: y[i, t] = m + rank_i + time_t + e[i, t]."""
+    ranks, steps = logs.shape
+    by_rank, by_step = logs.mean(axis=1), logs.mean(axis=0)
+    rest = logs - by_rank[:, None] - by_step + logs.mean()
+    freedom = (ranks - 1) * (steps - 1)
+    residual = float((rest**2).sum() / freedom)
+    # Residuals of a fit are smaller than what they stand for.
+    spread = rest.ravel() * np.sqrt(rest.size / freedom)
+    return _Variances(
+        rank=max(0.0, float(by_rank.var(ddof=1)) - residual / steps),
+        time=max(0.0, float(by_step.var(ddof=1)) - residual / ranks),
+        residual=residual,
+        residuals=spread,
+    )
+
+
+def _rare(logs: Floats) -> Floats:
+    """What a rare event adds to each cell, as a share of the step; 0 where there is none.
+
+    A cell is compared with the median of the other ranks in its step, so that what strikes all of
+    them is none. Rare is what `steps` calls an outlier: ten standard deviations, from the median
+    deviation.
+    """
+    centred = logs - np.median(logs, axis=1, keepdims=True)
+    others = [np.median(np.delete(centred, rank, axis=0), axis=0) for rank in range(len(logs))]
+    excess = centred - np.stack(others)
+    limit = OUTLIER_DEVIATIONS * float(np.median(np.abs(excess))) + CLOCK_SECONDS
+    found: Floats = np.where(excess > limit, np.expm1(excess), 0.0)
+    return found
+
+
+def _logs(table: Floats) -> Floats:
+    values = np.asarray(table, dtype=np.float64)
+    if values.ndim != 2 or min(values.shape) < 2:
+        raise ValueError(f"a table of shape {values.shape}: expected 2 ranks and 2 steps or more")
+    if not (np.isfinite(values).all() and values.min() > 0):
+        raise ValueError("expected step seconds above 0")
+    return np.log(values)
+
+
+def _midpoints(count: int) -> Floats:
+    return (np.arange(count) + 0.5) / count
+
+
+def _log_deviation(cv: float) -> float:
+    """Standard deviation of the logarithm of a lognormal variable."""
+    return float(np.sqrt(np.log1p(cv**2)))
+
+
+def _cv(log_variance: float) -> float:
+    return float(np.sqrt(np.expm1(log_variance)))

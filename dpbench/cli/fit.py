@@ -1,0 +1,173 @@
+"""dpbench fit: the law behind a scaling curve, and what more replicas would give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbench.cli.messages import say, warn
+from dpbench.cli.report import REPORT_FOLDER
+from dpbench.cli.values import comma_list, positive_int
+from dpbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from dpbench.analysis.laws.series import Series
+    from dpbench.analysis.laws.study import Study, Wanted
+    from dpbench.environment import Environment
+
+IMAGES = (".png", ".svg")
+
+
+TrainUpTo = Annotated[
+    str | None,
+    typer.Option(
+        "--train-up-to",
+        metavar="N",
+        help="Fit to group sizes up to this one; show the larger ones beside the predictions.",
+    ),
+]
+Predict = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N",
+        show_default="the withheld sizes; else 2 and 4 times the largest",
+        help="Group sizes to predict.",
+    ),
+]
+Basis = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B",
+        show_default="const,ring,log; in one process const,lin",
+        help="Terms of the step time, out of const, wrap, ring, log, lin.",
+    ),
+]
+Baseline = Annotated[
+    str, typer.Option(metavar="N", help="The group size that efficiencies refer to.")
+]
+Residuals = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Hold-outs to calibrate the band on, as dpbench published --residuals writes.",
+    ),
+]
+Chart = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        show_default="PATH/report/charts; of a CSV file, none",
+        help="Draw the curves and their bands into this .png or .svg file.",
+    ),
+]
+
+
+def fit(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH", help="A results folder, or a .csv file of group sizes and speeds."
+        ),
+    ],
+    train_up_to: TrainUpTo = None,
+    predict: Predict = None,
+    basis: Basis = None,
+    baseline: Baseline = "1",
+    residuals: Residuals = None,
+    chart: Chart = None,
+    charts: Annotated[
+        bool, typer.Option("--charts/--no-charts", help="Draw the chart of a results folder.")
+    ] = True,
+    json: Annotated[
+        bool, typer.Option("--json", help="A row for every predicted group size, as JSON.")
+    ] = False,
+) -> None:
+    """Fit a law to step times and predict other group sizes, with a band or a refusal.
+
+    dpbench fit results/demo --predict 4,8
+
+    dpbench fit results/published/weak_scaling.csv --train-up-to 8 --predict 16,64
+    """
+    notes: list[str] = []
+    limit = None if train_up_to is None else positive_int("--train-up-to", train_up_to)
+    sizes = None
+    if predict is not None:
+        sizes = tuple(comma_list("--predict", predict, positive_int, notes))
+    base = positive_int("--baseline", baseline)
+    if chart is not None and chart.suffix.lower() not in IMAGES:
+        raise UsageError(f"--chart {chart}: expected a file that ends in .png or .svg")
+    for note in notes:
+        say(note)
+    from dpbench.analysis.laws.basis import parse_basis
+    from dpbench.analysis.laws.residuals import misspecification_from
+    from dpbench.analysis.laws.study import Wanted
+
+    wanted = Wanted(
+        train_up_to=limit,
+        predict=sizes,
+        basis=None if basis is None else parse_basis(basis),
+        misspecification=None if residuals is None else misspecification_from(residuals),
+        baseline=base,
+    )
+    series, environments = _read(path)
+    studies = _show(path, series, wanted, json=json)
+    if chart is None and (path.is_file() or not charts):
+        return
+    _draw(path, chart, studies, environments)
+
+
+def _read(path: Path) -> tuple[Sequence[Series], Mapping[str, Environment]]:
+    if path.suffix.lower() == ".csv" and not path.is_dir():
+        from dpbench.analysis.laws.series_csv import read_series
+
+        return read_series(path), {}
+    if path.is_file():
+        raise UsageError(f"{path}: expected a results folder or a .csv file")
+    from dpbench.analysis.laws.series_sweep import series_of
+    from dpbench.store import load
+
+    stored = load(path)
+    warn(*stored.warnings)
+    found = series_of(stored.records, stored.environments)
+    if not found:
+        raise UsageError(f"{path}: no trial has a speed yet, so there is nothing to fit")
+    return found, stored.environments
+
+
+def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -> Sequence[Study]:
+    from dpbench.analysis.laws.study import study_all
+    from dpbench.report.fit import render, to_json
+
+    try:
+        studies, left_out = study_all(series, wanted)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    typer.echo(to_json(studies) if json else render(studies), nl=False)
+    for reason in left_out:
+        say(f"left out: {reason}")
+    return studies
+
+
+def _draw(
+    path: Path,
+    chart: Path | None,
+    studies: Sequence[Study],
+    environments: Mapping[str, Environment],
+) -> None:
+    from dpbench.errors import StoreError
+    from dpbench.report.charts.fit import SCALING_FIT, scaling_fit
+    from dpbench.report.charts.source import environment_line
+    from dpbench.report.document import CHART_FOLDER
+
+    folder = path / REPORT_FOLDER / CHART_FOLDER
+    targets = [chart] if chart else [folder / f"{SCALING_FIT}{image}" for image in IMAGES]
+    machine = environment_line(environments, set(environments)) if environments else "published"
+    try:
+        scaling_fit(studies, targets, source=f"{machine} · {path.resolve().name}")
+    except OSError as error:
+        raise StoreError(f"cannot write the chart to {targets[0]}: {error.strerror}") from None
+    for target in targets:
+        typer.echo(f"chart in {target}", err=True)

@@ -1,0 +1,122 @@
+"""Where the cost of collectives comes from: --comm, --topology and --nccl-log."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbench.cli.messages import warn
+from dpbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from dpbench.analysis.communication.collective_cost import CollectiveCost
+    from dpbench.analysis.communication.topology import Topology
+    from dpbench.collectives import CollectiveRecord
+
+PANEL = "Network"
+THIS_MACHINE = "this-machine"
+
+Comm = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR2",
+        rich_help_panel=PANEL,
+        help="Where dpbench comm measured collectives, if not in DIR.",
+    ),
+]
+TopologyName = Annotated[
+    str | None,
+    typer.Option(
+        "--topology",
+        metavar="NAME|FILE.toml",
+        rich_help_panel=PANEL,
+        help="A network in the place of what was measured: h100-nvswitch-ndr, tcp-25gbe, …",
+        show_default=THIS_MACHINE,
+    ),
+]
+NcclLog = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=PANEL,
+        help="What NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING printed: NCCL's own figures.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Network:
+    """A network that is given (a topology, NCCL's log), or the one that was measured."""
+
+    records: tuple[CollectiveRecord, ...]
+    """Measured collectives, also of networks that are not asked for."""
+    topology: Topology | None
+    log: str | None
+    """Text of NCCL's log."""
+
+    @property
+    def is_given(self) -> bool:
+        return self.topology is not None or self.log is not None
+
+    def cost(self, backend: str) -> CollectiveCost:
+        """Of a backend; raises UsageError where nothing tells."""
+        from dpbench.analysis.communication.collective_cost import measured_cost, network_cost
+        from dpbench.analysis.communication.curve import curves
+        from dpbench.analysis.communication.nccl_log import nccl_cost
+
+        if self.log is not None:
+            return nccl_cost(self.log)
+        measured = curves(self.records)
+        if self.topology is not None:
+            return network_cost(self.topology, measured)
+        return measured_cost(measured, backend)
+
+
+def read_network(
+    folder: Path,
+    backends: Sequence[str],
+    *,
+    comm: Path | None,
+    topology: str | None,
+    nccl_log: Path | None,
+) -> Network:
+    """Raises UsageError if nothing is given and nothing was measured; `backends` are for its
+    remedy."""
+    from dpbench.analysis.communication.topology_files import load_topology
+    from dpbench.store import holds_collectives, load_collectives
+
+    if topology is not None and nccl_log is not None:
+        raise UsageError("--topology and --nccl-log are two networks; give one of them")
+    given = None if topology in (None, THIS_MACHINE) else load_topology(str(topology))
+    log = None if nccl_log is None else _read(nccl_log)
+    records: tuple[CollectiveRecord, ...] = ()
+    if comm is not None or holds_collectives(folder):
+        stored = load_collectives(comm or folder)
+        warn(*stored.warnings)
+        records = stored.records
+    elif given is None and log is None:
+        raise UsageError(_no_collectives(folder, backends))
+    return Network(records=records, topology=given, log=log)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"--nccl-log {path}: cannot be read ({error.strerror})") from error
+
+
+def _no_collectives(folder: Path, backends: Sequence[str]) -> str:
+    place = folder.resolve()
+    elsewhere = place.parent.name != "results"
+    parent = f" --results-dir {shlex.quote(str(place.parent))}" if elsewhere else ""
+    return (
+        f"{folder} holds no collectives; measure them with dpbench comm --backends "
+        f"{','.join(backends)} --name {shlex.quote(place.name)}{parent}, or give --comm DIR2 or "
+        "--topology NAME"
+    )

@@ -1,0 +1,129 @@
+"""dpbench project: what thousands of replicas would give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import typer
+
+from dpbench.cli import network as networks
+from dpbench.cli import project_grammar as grammar
+from dpbench.cli.projecting import Loaded, Request, load_series
+from dpbench.cli.values import positive_float
+from dpbench.errors import StoreError
+
+if TYPE_CHECKING:
+    from dpbench.analysis.projection.economics import Economics
+    from dpbench.analysis.projection.series import Series
+    from dpbench.report.projection import Projection
+
+FURTHER = (8, 64, 1000, 10_000)
+"""Group sizes besides the measured ones, unless others are asked for."""
+
+
+def project(
+    folder: grammar.Folder,
+    comm: networks.Comm = None,
+    topology: networks.TopologyName = None,
+    nccl_log: networks.NcclLog = None,
+    group_sizes: grammar.GroupSizesToProject = None,
+    bucket_cap_mb: grammar.BucketCap = None,
+    price_per_gpu_hour: grammar.Price = None,
+    watts_per_gpu: grammar.Watts = None,
+    target_loss: grammar.TargetLoss = None,
+    noise_scale_samples: grammar.NoiseScale = None,
+    implementations: grammar.Implementations = None,
+    backends: grammar.Backends = None,
+    batch_sizes: grammar.BatchSizes = None,
+    json: grammar.AsJson = False,
+    charts: grammar.Charts = True,
+) -> None:
+    """Project the step, the speed and the cost to any number of replicas.
+
+    dpbench project results/real --topology h100-nvswitch-ndr --price-per-gpu-hour 2.5
+
+    It takes a sweep with group size 1 in it, where gradients are traced, and collectives.
+    """
+
+    price = _number("--price-per-gpu-hour", price_per_gpu_hour)
+    watts = _number("--watts-per-gpu", watts_per_gpu)
+    noise_scale = _number("--noise-scale-samples", noise_scale_samples)
+    loss = _number("--target-loss", target_loss)
+    loaded = load_series(
+        Request(
+            folder=folder,
+            comm=comm,
+            topology=topology,
+            nccl_log=nccl_log,
+            implementations=implementations,
+            backends=backends,
+            batch_sizes=batch_sizes,
+            group_sizes=group_sizes,
+            bucket_cap_mb=bucket_cap_mb,
+            target_loss=loss,
+        )
+    )
+    from dpbench.analysis.projection.economics import economics
+    from dpbench.report.projection import render, to_json
+
+    costs = partial(
+        economics,
+        price_per_replica_hour=price,
+        watts=watts,
+        noise_scale=noise_scale,
+        target_loss=loss,
+    )
+    found = [_projection(loaded, one, costs(one)) for one in loaded.series]
+    write = to_json if json else render
+    typer.echo(write(found, notes=loaded.notes), nl=False)
+    if charts:
+        _draw(loaded, found)
+
+
+def _number(option: str, text: str | None) -> float | None:
+    return None if text is None else positive_float(option, text)
+
+
+def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
+    from dpbench.analysis.projection.assumptions import assumptions
+    from dpbench.analysis.projection.project import project as projected
+    from dpbench.report.projection import Projection
+
+    sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)
+    return Projection(
+        label=series.label,
+        implementation=series.trial.implementation_label,
+        backend=series.trial.backend,
+        batch_size=series.trial.batch_size,
+        item=series.item,
+        network=series.network.name,
+        rows=projected(series, sizes, known),
+        assumptions=assumptions(series, max(sizes), loaded.machine),
+        notes=known.notes,
+    )
+
+
+def _draw(loaded: Loaded, projections: Sequence[Projection]) -> None:
+    from dpbench.cli.report import REPORT_FOLDER
+    from dpbench.report.charts.files import write_charts
+    from dpbench.report.charts.projection import PROJECTION, projection_by_group_size
+    from dpbench.report.charts.source import ChartSource
+    from dpbench.report.document import CHART_FOLDER
+
+    sweep = loaded.sweep
+    folder = sweep.folder / REPORT_FOLDER / CHART_FOLDER
+    source = ChartSource(
+        rows=(),
+        records=sweep.records,
+        environments=sweep.environments,
+        name=sweep.folder.resolve().name,
+    )
+    chart = {PROJECTION: partial(projection_by_group_size, projections)}
+    try:
+        paths, remarks = write_charts(folder, chart, source)
+    except OSError as error:
+        raise StoreError(f"cannot write the chart to {folder}: {error.strerror}") from None
+    for line in (*remarks, *(f"projection in {path}" for path in paths)):
+        typer.echo(line, err=True)

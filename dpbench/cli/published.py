@@ -1,0 +1,89 @@
+"""dpbench published: how wrong the extrapolator is on tables that others published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbench.cli.messages import say
+from dpbench.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from dpbench.analysis.laws.series import Series
+
+TABLES = Path("results") / "published"
+"""In the working directory, not in the package: the tables are data that people add to, and one
+place is enough for them."""
+
+
+def published(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE...",
+            show_default=f"every .csv file in {TABLES}",
+            help="Tables of group sizes and speeds, as dpbench fit reads them.",
+        ),
+    ] = None,
+    residuals: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Also write the hold-outs to a .csv file, for dpbench fit."
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One object for programs.")] = False,
+) -> None:
+    """Test the fit of scaling laws on published tables: fit small group sizes, predict larger ones.
+
+    dpbench published
+
+    dpbench published results/published/weak_scaling.csv mine.csv
+    """
+    from dpbench.analysis.laws.holdout import hold_outs
+    from dpbench.report.holdout import render, to_json
+
+    series, notes = _usable(files or _tables())
+    cases = hold_outs(series)
+    typer.echo(to_json(cases, notes) if json else render(cases, notes=notes), nl=False)
+    if residuals is not None:
+        from dpbench.analysis.laws.residuals import as_csv
+
+        try:
+            residuals.write_text(as_csv(cases), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"cannot write {residuals}: {error.strerror}") from None
+        say(f"hold-outs in {residuals}")
+
+
+def _tables() -> list[Path]:
+    found = sorted(TABLES.glob("*.csv"))
+    if not found:
+        raise UsageError(
+            f"no tables in {TABLES}, where dpbench's own are; run it in dpbench's repository, or "
+            "name the files: dpbench published FILE.csv"
+        )
+    return found
+
+
+def _usable(files: Sequence[Path]) -> tuple[list[Series], list[str]]:
+    """The series with a hold-out, and a note for every file that has others."""
+    from dpbench.analysis.laws.holdout import unusable_reason
+    from dpbench.analysis.laws.series_csv import read_series
+
+    good: list[Series] = []
+    notes = []
+    for path in files:
+        series = read_series(path)
+        reasons = [reason for one in series if (reason := unusable_reason(one))]
+        good += [one for one in series if unusable_reason(one) is None]
+        if reasons:
+            several = f"{len(reasons)} of {len(series)} series" if len(series) > 1 else "not"
+            why = "; ".join(dict.fromkeys(reasons))
+            verb = "not used" if len(series) > 1 else "used"
+            notes.append(f"{path}: {several} {verb}: {why}")
+    if not good:
+        raise UsageError(f"no series to withhold a group size from: {'; '.join(notes)}")
+    return good, notes

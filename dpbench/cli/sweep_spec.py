@@ -1,0 +1,90 @@
+"""From options that are right in themselves to the sweep for this machine and these data."""
+
+from __future__ import annotations
+
+from dpbench import architecture
+from dpbench.cli.devices import DeviceRequest, Resources, devices_for, threads_for
+from dpbench.cli.sweep_options import ParsedOptions
+from dpbench.cli.values import known_name
+from dpbench.data.registry import DATASETS
+from dpbench.errors import UsageError
+from dpbench.specs import SweepSpec, WorkloadSpec
+
+
+def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The sweep for this machine, and the notes that the user must see."""
+    options = parsed.options
+    notes = list(parsed.notes)
+    request = _device_request(parsed)
+    devices = devices_for(request, machine, notes)
+    group_sizes = parsed.group_sizes or tuple(range(1, len(devices) + 1))
+    _check_strong_scaling(parsed, group_sizes)
+    settings = parsed.settings
+    spec = SweepSpec(
+        workload=WorkloadSpec(
+            architecture=options.arch,
+            dataset=_dataset(parsed, notes),
+            optimizer=settings.optimizer,
+            learning_rate=settings.learning_rate,
+            learning_rate_rule=settings.learning_rate_rule,
+            seed=settings.seed,
+        ),
+        implementations=parsed.implementations,
+        backends=parsed.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
+        group_sizes=group_sizes,
+        batch_sizes=parsed.batch_sizes,
+        devices=devices,
+        warmup_steps=settings.warmup_steps,
+        timed_steps=settings.effort.timed_steps,
+        steps_grow=settings.effort.steps_grow,
+        repetitions=settings.effort.repetitions,
+        precision=settings.effort.precision,
+        budget_seconds=settings.effort.budget_seconds,
+        phase_steps=settings.phase_steps,
+        noise_steps=settings.noise_steps,
+        trace_steps=settings.trace_steps,
+        gradient_steps=settings.gradient_steps,
+        bucket_cap_mb=settings.bucket_cap_mb,
+        target_loss=settings.target_loss,
+        threads_per_replica=threads_for(request, machine, max(group_sizes)),
+        time_limit_seconds=settings.time_limit_seconds,
+        scaling=parsed.scaling,
+        accumulation_steps=settings.accumulation_steps,
+        sync_every=1 if settings.sync_every is None else settings.sync_every,
+        order_seed=settings.order_seed,
+    )
+    return spec, tuple(notes)
+
+
+def _device_request(parsed: ParsedOptions) -> DeviceRequest:
+    options = parsed.options
+    return DeviceRequest(
+        gpus=options.gpus,
+        group_sizes=options.group_sizes,
+        gpu_count=parsed.gpu_count,
+        gpu_ids=parsed.gpu_ids,
+        sizes=parsed.group_sizes,
+        threads=parsed.settings.threads,
+        oversubscribe=options.oversubscribe,
+    )
+
+
+def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -> None:
+    if parsed.scaling != "strong":
+        return
+    smallest, largest = min(parsed.batch_sizes), max(group_sizes)
+    if smallest < largest:
+        raise UsageError(
+            f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
+            f"the group of {largest}; expected at least {largest}, a sample for every replica"
+        )
+
+
+def _dataset(parsed: ParsedOptions, notes: list[str]) -> str:
+    """The dataset; loads the architecture in any case, so that it fails here if it fails."""
+    arch = parsed.options.arch
+    default = architecture.load(arch).default_dataset
+    if parsed.settings.data is not None:
+        return parsed.settings.data
+    notes.append(f"--data {default}, the default of {arch}")
+    return known_name("--data", default, DATASETS)

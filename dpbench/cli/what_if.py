@@ -1,0 +1,70 @@
+"""dpbench what-if: what a faster network, smaller gradients or other steps would bring."""
+
+from __future__ import annotations
+
+import typer
+
+from dpbench.cli import network as networks
+from dpbench.cli import project_grammar as grammar
+from dpbench.cli.projecting import Loaded, Request, load_series
+
+SIZES = (64,)
+
+
+def what_if(
+    folder: grammar.Folder,
+    change: grammar.Change = None,
+    comm: networks.Comm = None,
+    topology: networks.TopologyName = None,
+    nccl_log: networks.NcclLog = None,
+    group_sizes: grammar.GroupSizesToChange = None,
+    bucket_cap_mb: grammar.BucketCap = None,
+    implementations: grammar.Implementations = None,
+    backends: grammar.Backends = None,
+    batch_sizes: grammar.BatchSizes = None,
+    json: grammar.AsJson = False,
+) -> None:
+    """Simulate changes of the network, the gradients and the steps, each alone.
+
+    dpbench what-if results/real --topology tcp-25gbe --change bandwidth=2 --change gradients=bf16
+    """
+    from dpbench.analysis.projection.changes import DEFAULTS, parse_change
+
+    changes = [parse_change(text) for text in dict.fromkeys(change or DEFAULTS)]
+    loaded = load_series(
+        Request(
+            folder=folder,
+            comm=comm,
+            topology=topology,
+            nccl_log=nccl_log,
+            implementations=implementations,
+            backends=backends,
+            batch_sizes=batch_sizes,
+            group_sizes=group_sizes,
+            bucket_cap_mb=bucket_cap_mb,
+        )
+    )
+    from dpbench.analysis.projection.assumptions import assumptions
+    from dpbench.analysis.projection.what_if import what_if as changed
+    from dpbench.report.what_if import Answers, render, to_json
+
+    sizes = loaded.group_sizes or _usual(loaded)
+    answers = [
+        Answers(
+            label=one.label,
+            network=one.network.name,
+            item=one.item,
+            found=changed(one, sizes, changes),
+            assumptions=assumptions(one, max(sizes), loaded.machine),
+        )
+        for one in loaded.series
+    ]
+    write = to_json if json else render
+    typer.echo(write(answers, notes=loaded.notes), nl=False)
+
+
+def _usual(loaded: Loaded) -> tuple[int, ...]:
+    if loaded.network.is_given:
+        return SIZES
+    measured = {curve.group_size for one in loaded.series for curve in one.network.curves}
+    return (max(measured),)

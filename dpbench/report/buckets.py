@@ -1,0 +1,202 @@
+"""Bucket caps as people and programs read them: a table of caps, and which one to take."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from tabulate import tabulate
+
+from dpbench import units
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.simulation.bucket_advice import WORTH, BucketAdvice, CapSummary
+from dpbench.analysis.simulation.buckets import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, MEBI
+from dpbench.analysis.simulation.trace import StepTrace
+from dpbench.report.cells import percentage
+from dpbench.report.notes import bullet
+from dpbench.report.numbers import compact_time
+
+SHARES = (0.25, 0.5, 0.75, 1.0)
+"""Of the gradients' bytes, whose readiness is told."""
+
+
+def render(advice: Sequence[BucketAdvice], notes: Sequence[str] = ()) -> str:
+    """For each configuration its gradients, a table of caps, and the cap to take; then notes."""
+    last = [*_common_notes(advice), *dict.fromkeys((*_own_notes(advice), *notes))]
+    return "\n\n".join([*map(_section, advice), "\n".join(map(bullet, last))]) + "\n"
+
+
+def to_json(advice: Sequence[BucketAdvice], notes: Sequence[str] = ()) -> str:
+    """An object with "configurations" and "notes"; a cap of null is the implementation's own."""
+    content = {"configurations": [_plain(one) for one in advice], "notes": list(notes)}
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def cap_to_take(advice: BucketAdvice) -> float | None:
+    """MiB for bucket_cap_mb; None where a change is not worth it."""
+    if not advice.is_worthwhile:
+        return None
+    return _argument(advice.recommended, advice.inputs.trace)
+
+
+def _section(advice: BucketAdvice) -> str:
+    caps = [advice.present, *advice.others]
+    table: str = tabulate(
+        [_cells(cap, advice) for cap in caps],
+        headers=("Bucket cap", "Buckets", "Largest", "Step", "Exposed\ncomm", "Saves"),
+        disable_numparse=True,
+        colalign=("left", "right", "right", "right", "right", "right"),
+    )
+    lines = [advice.row.label, *_profile(advice), "", *table.splitlines(), "", _verdict(advice)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _profile(advice: BucketAdvice) -> Iterable[str]:
+    trace = advice.inputs.trace
+    count = units.counted(len(trace.gradient_bytes), "gradient")
+    steps = units.counted(trace.sample_size, "step")
+    yield f"{count}, {units.bytes_binary(trace.total_bytes)}; {advice.inputs.trace_source}, {steps}"
+    ready = ", ".join(
+        f"{100 * share:.0f} % at {units.seconds(_ready_at(trace, share))}" for share in SHARES
+    )
+    yield (
+        f"ready: the first at {units.seconds(trace.ready_seconds[0])}, of the bytes {ready}; "
+        f"backward from {units.seconds(trace.forward_seconds)} "
+        f"to {units.seconds(trace.backward_end_seconds)}"
+    )
+
+
+def _ready_at(trace: StepTrace, share: float) -> float:
+    """When so much of the bytes is ready."""
+    so_far = np.cumsum(trace.gradient_bytes)
+    return trace.ready_seconds[int(np.searchsorted(so_far, share * so_far[-1] - 0.5))]
+
+
+def _cells(cap: CapSummary, advice: BucketAdvice) -> list[str]:
+    return [
+        _cap(cap.cap_mb),
+        str(len(cap.buckets)),
+        units.bytes_binary(max(bucket.nbytes for bucket in cap.buckets)),
+        compact_time(cap.step_seconds),
+        compact_time(cap.exposed_seconds),
+        "present" if cap is advice.present else percentage(cap.gain),
+    ]
+
+
+def _cap(cap_mb: float | None) -> str:
+    if cap_mb is None:
+        return f"default: {DEFAULT_FIRST_CAP_MB:g}, then {DEFAULT_CAP_MB:g} MiB"
+    return "one bucket" if math.isinf(cap_mb) else f"{cap_mb:g} MiB"
+
+
+def _argument(cap: CapSummary, trace: StepTrace) -> float | None:
+    """What to give as bucket_cap_mb: of one bucket, whole MiB that hold all gradients."""
+    if cap.cap_mb is None or math.isfinite(cap.cap_mb):
+        return cap.cap_mb
+    return float(math.ceil(trace.total_bytes / MEBI))
+
+
+def _verdict(advice: BucketAdvice) -> str:
+    name, gain = _cap(advice.recommended.cap_mb), percentage(advice.recommended.gain)
+    if (cap := cap_to_take(advice)) is not None:
+        return (
+            f"→ {name} saves {gain} of a step: dpbench sweep … --bucket-cap-mb {cap:g}, or "
+            f"DistributedDataParallel(module, bucket_cap_mb={cap:g})"
+        )
+    if not advice.others:
+        return "→ no cap makes other buckets: there is nothing to choose"
+    if advice.recommended is advice.present:
+        return "→ no cap is better than the present one"
+    return f"→ no difference worth a change: {name} would save {gain} of a step"
+
+
+def _common_notes(advice: Sequence[BucketAdvice]) -> Iterable[str]:
+    yield (
+        "steps are simulated: gradients get ready as in the trace, and buckets are all-reduced one "
+        "after the other while computing goes on; exposed communication is what that adds to a "
+        f"step. A change is worth it from {100 * WORTH:g} % of a step on"
+    )
+    for one in advice:
+        if (measured := one.measured_step_seconds) is not None:
+            simulated = one.present.step_seconds
+            off = simulated.value / measured.value - 1
+            yield (
+                f"{one.row.label}: measured {compact_time(measured)} a step "
+                f"(n = {measured.sample_size}), simulated {compact_time(simulated)} with the "
+                f"present buckets ({off:+.0%})".replace("%)", " %)")
+            )
+    yield from _intervals(advice)
+
+
+def _intervals(advice: Sequence[BucketAdvice]) -> Iterable[str]:
+    sizes = sorted(
+        {one.present.gain.sample_size for one in advice if one.present.gain.basis == "repetitions"}
+    )
+    if sizes:
+        count = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+        yield (
+            f"digits in parentheses and ± are the 95 % t interval over the traces of {count} "
+            "repetitions; what a simulation leaves out is not in it"
+        )
+    if len(sizes) < len({one.present.gain.basis for one in advice}) or not sizes:
+        yield (
+            "of a single repetition the interval is over its traced steps, and says nothing of "
+            "how runs differ; measure with --repetitions 3 or more"
+        )
+
+
+def _own_notes(advice: Sequence[BucketAdvice]) -> Iterable[str]:
+    for one in advice:
+        yield from one.notes
+
+
+def _plain(advice: BucketAdvice) -> dict[str, Any]:
+    row, trace = advice.row, advice.inputs.trace
+    return {
+        "implementation": row.implementation,
+        "backend": row.backend,
+        "group_size": row.group_size,
+        "batch_size": row.batch_size,
+        "trace": {
+            "of": advice.inputs.trace_source,
+            "steps": trace.sample_size,
+            "overhead": _estimate(advice.inputs.tracing_overhead),
+            "forward_seconds": trace.forward_seconds,
+            "backward_seconds": trace.backward_seconds,
+            "optimizer_seconds": trace.optimizer_seconds,
+            "ready_seconds": list(trace.ready_seconds),
+            "gradient_bytes": list(trace.gradient_bytes),
+        },
+        "measured_step_seconds": _estimate(advice.measured_step_seconds),
+        "present": _plain_cap(advice.present, trace),
+        "others": [_plain_cap(cap, trace) for cap in advice.others],
+        "bucket_cap_mb": cap_to_take(advice),
+        "notes": list(advice.notes),
+    }
+
+
+def _plain_cap(cap: CapSummary, trace: StepTrace) -> dict[str, Any]:
+    return {
+        "bucket_cap_mb": _argument(cap, trace),
+        "bucket_bytes": [bucket.nbytes for bucket in cap.buckets],
+        "bucket_ready_seconds": [bucket.ready_seconds for bucket in cap.buckets],
+        "step_seconds": _estimate(cap.step_seconds),
+        "exposed_communication_seconds": _estimate(cap.exposed_seconds),
+        "share_saved": _estimate(cap.gain),
+    }
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "unit": estimate.unit,
+        "sample_size": estimate.sample_size,
+        "basis": estimate.basis,
+    }

@@ -1,0 +1,104 @@
+"""Batches that keep an efficiency, as people and programs read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpbench import units
+from dpbench.analysis.laws.band import CONFIDENCE
+from dpbench.analysis.projection.iso import IsoRow
+from dpbench.report.notes import bullet
+from dpbench.report.numbers import MISSING
+from dpbench.report.plain_table import plain_table
+from dpbench.report.projection import meanings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IsoAnswer:
+    """One implementation on one backend."""
+
+    label: str
+    network: str
+    traced: tuple[int, ...]
+    """Batch sizes."""
+    rows: tuple[IsoRow, ...]
+    assumptions: tuple[str, ...]
+
+
+def render(answers: Sequence[IsoAnswer], efficiency: float, *, notes: Sequence[str] = ()) -> str:
+    """A table each, and how to read them."""
+    paragraphs = []
+    for one in answers:
+        paragraphs.append(f"{one.label}, on {one.network}: {_percent(efficiency)} efficiency")
+        headers = ("Replicas", "Batch per replica", "Kind")
+        paragraphs.append(plain_table(headers, [*map(_cells, one.rows)], words=("Kind",)))
+    rows = [row for one in answers for row in one.rows]
+    reading = [
+        meanings(row.kind for row in rows),
+        "the smallest number of samples per replica and micro-step, rounded up, whose step loses "
+        "no more to communication, stragglers and contention; in brackets where the "
+        f"{_percent(CONFIDENCE)} band of the efficiency crosses ({MISSING}: its lower end never "
+        "does)",
+        *(
+            f"{one.label}: the step is a line through the batches traced, "
+            f"{', '.join(map(str, one.traced))}; only the optimizer's part is constant"
+            for one in answers
+        ),
+        *(
+            f"{one.label}, {row.group_size:,} replicas: {row.reason}"
+            for one in answers
+            for row in one.rows
+            if row.reason
+        ),
+        *notes,
+    ]
+    paragraphs.append("\n".join(map(bullet, dict.fromkeys(reading))))
+    assumed = dict.fromkeys(line for one in answers for line in one.assumptions)
+    paragraphs.append("\n".join(["Assumed", *map(bullet, assumed)]))
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def to_json(answers: Sequence[IsoAnswer], efficiency: float, *, notes: Sequence[str] = ()) -> str:
+    """An object with "series"; batches are samples per replica and micro-step."""
+    content = {
+        "efficiency": efficiency,
+        "series": [
+            {
+                "series": one.label,
+                "network": one.network,
+                "traced_batch_sizes": list(one.traced),
+                "rows": [_plain(row) for row in one.rows],
+                "assumptions": list(one.assumptions),
+            }
+            for one in answers
+        ],
+        "notes": list(notes),
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _cells(row: IsoRow) -> tuple[str, str, str]:
+    batch = MISSING if row.kind == "refused" else "none"
+    if row.batch_size is not None:
+        low, high = (MISSING if end is None else f"{end:,}" for end in (row.low, row.high))
+        batch = f"{row.batch_size:,} ({low} to {high})"
+    return f"{row.group_size:,}", batch, row.kind
+
+
+def _plain(row: IsoRow) -> dict[str, Any]:
+    return {
+        "group_size": row.group_size,
+        "batch_size": row.batch_size,
+        "low": row.low,
+        "high": row.high,
+        "unit": "samples per replica",
+        "kind": row.kind,
+        "reason": row.reason,
+    }
+
+
+def _percent(share: float) -> str:
+    return units.percent(share, digits=4)

@@ -1,0 +1,271 @@
+"""Projections as people and programs read them: tables by series, then what they stand on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from dpbench import units
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.projection.assumptions import band_meaning
+from dpbench.analysis.projection.project import ProjectedRow, Simulated
+from dpbench.analysis.provenance import MEANINGS, Kind
+from dpbench.report.cells import or_missing
+from dpbench.report.notes import bullet
+from dpbench.report.numbers import MISSING, ROUNDING, compact_time, plus_minus
+from dpbench.report.plain_table import plain_table
+
+LONGER_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Projection:
+    """All group sizes of a series, and what the numbers stand on."""
+
+    label: str
+    implementation: str
+    backend: str
+    batch_size: int
+    item: str
+    network: str
+    """Its name."""
+    rows: tuple[ProjectedRow, ...]
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class _Column(NamedTuple):
+    header: str
+    cell: Callable[[ProjectedRow], str]
+
+
+_REPLICAS = _Column("Replicas", lambda row: f"{row.group_size:,}")
+
+
+def render(projections: Sequence[Projection], *, notes: Sequence[str] = ()) -> str:
+    """Up to three tables a series (speed; losses and costs; training), and how to read them."""
+    paragraphs: list[str] = []
+    for one in projections:
+        paragraphs.append(f"{one.label}, on {one.network}")
+        paragraphs.append(_table(one.rows, _speed(one.item)))
+        numbers = [row for row in one.rows if row.kind != "refused"]
+        paragraphs.append(_table(numbers, _losses_and_costs(one.item)))
+        paragraphs.append(_table(numbers, _training(one.item)))
+    paragraphs.append("\n".join(bullet(line) for line in dict.fromkeys(_reading(projections))))
+    paragraphs += _assumption_lists(projections)
+    paragraphs.append("\n".join(bullet(note) for note in dict.fromkeys(notes)))
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+
+
+def to_json(projections: Sequence[Projection], *, notes: Sequence[str] = ()) -> str:
+    """An object with "series" and "notes"; every number with its unit, interval and kind."""
+    content = {
+        "series": [
+            {
+                "implementation": one.implementation,
+                "backend": one.backend,
+                "batch_size": one.batch_size,
+                "network": one.network,
+                "rows": [_plain(row) for row in one.rows],
+                "assumptions": list(one.assumptions),
+                "notes": list(one.notes),
+            }
+            for one in projections
+        ],
+        "interval": band_meaning(),
+        "notes": list(notes),
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def plain_estimate(estimate: Estimate | None, kind: Kind) -> dict[str, Any] | None:
+    """A number for programs."""
+    if estimate is None:
+        return None
+    return {
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "unit": estimate.unit,
+        "kind": kind,
+        "confidence": estimate.confidence,
+        "sample_size": estimate.sample_size,
+        "basis": estimate.basis,
+    }
+
+
+def ends(estimate: Estimate, *, scale: float = 1.0) -> str:
+    """Writes three digits and the ends of the interval: "12,300 (10,100–12,500)"."""
+    texts = [_digits(estimate.value * scale)]
+    if estimate.interval is not None:
+        low, high = (_digits(end * scale) for end in estimate.interval)
+        texts.append(f"({low}–{high})")
+    return " ".join(texts)
+
+
+def part(estimate: Estimate) -> str:
+    """Seconds of a part of a step; alone where none of its inputs has a spread."""
+    half_width = estimate.half_width or 0.0
+    if half_width <= ROUNDING * abs(estimate.value):
+        estimate = replace(estimate, low=None, high=None)
+    return compact_time(estimate)
+
+
+def duration(estimate: Estimate) -> str:
+    """Writes seconds, or from a minute on minutes, hours or days: "1.72 ± 0.03 h"."""
+    for size, unit in LONGER_UNITS:
+        if estimate.value >= size:
+            return f"{plus_minus(estimate, scale=1 / size, plain_decimals=2)} {unit}"
+    return compact_time(estimate)
+
+
+def signed_percent(share: float) -> str:
+    return f"{100 * share:+.3g} %"
+
+
+def meanings(kinds: Iterable[Kind]) -> str:
+    """What each kind that occurs means."""
+    found = set(kinds)
+    return "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in found)
+
+
+def _percent(efficiency: Estimate) -> str:
+    if efficiency.basis == "baseline":
+        return "100 %"
+    return f"{ends(efficiency, scale=100)} %"
+
+
+def _digits(value: float) -> str:
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:.3g}"
+
+
+def _speed(item: str) -> tuple[_Column, ...]:
+    return (
+        _REPLICAS,
+        _Column("Step", lambda row: or_missing(row.step_seconds, compact_time)),
+        _Column(f"{item.capitalize()}/s", lambda row: or_missing(row.throughput, ends)),
+        _Column("Efficiency", lambda row: or_missing(row.efficiency, _percent)),
+        _Column("Simulated", _simulated),
+        _Column("Kind", lambda row: row.kind),
+    )
+
+
+def _losses_and_costs(item: str) -> tuple[_Column, ...]:
+    return (
+        _REPLICAS,
+        _Column("Exposed comm", lambda row: or_missing(row.exposed_seconds, part)),
+        _Column("Stragglers", lambda row: or_missing(row.straggler_seconds, part)),
+        _Column(f"Price\n/million {item}", lambda row: or_missing(row.price_per_million, ends)),
+        _Column(f"kWh\n/million {item}", lambda row: or_missing(row.energy_per_million, ends)),
+    )
+
+
+def _training(item: str) -> tuple[_Column, ...]:
+    return (
+        _REPLICAS,
+        _Column(f"Goodput ({item}/s)", lambda row: or_missing(row.goodput, ends)),
+        _Column("Time to loss", lambda row: or_missing(row.seconds_to_loss, duration)),
+        _Column("At least", lambda row: or_missing(row.floor_seconds, duration)),
+    )
+
+
+def _simulated(row: ProjectedRow) -> str:
+    """Beside a measured step, with its error."""
+    error = row.simulation_error
+    if error is None or row.simulated is None:
+        return MISSING
+    return f"{units.seconds(row.simulated.step_seconds.value)} ({signed_percent(error)})"
+
+
+def _table(rows: Sequence[ProjectedRow], columns: Sequence[_Column]) -> str:
+    """Without columns that are empty, and not at all with the group size alone."""
+    shown = [columns[0]]
+    shown += [c for c in columns[1:] if any(c.cell(row) != MISSING for row in rows)]
+    if len(shown) == 1:
+        return ""
+    return plain_table(
+        [column.header for column in shown],
+        [[column.cell(row) for column in shown] for row in rows],
+        words=("Kind",),
+    )
+
+
+def _reading(projections: Sequence[Projection]) -> Iterable[str]:
+    rows = [row for one in projections for row in one.rows]
+    yield meanings(row.kind for row in rows)
+    yield (
+        "efficiency is against the same implementation at group size 1, measured or as traced; how "
+        "far a simulated step is off the measured one beside it shows how far to trust the others"
+    )
+    if any(row.kind not in ("measured", "refused") for row in rows):
+        yield band_meaning()
+    if any(row.exposed_seconds for row in rows):
+        yield (
+            "exposed comm: what communication adds to a step; stragglers: what waiting for the "
+            "slowest replica adds, always simulated; their bands leave out the model's own error"
+        )
+    if any(row.goodput for row in rows):
+        yield (
+            "goodput: throughput × (phi + B0) ÷ (phi + B), in items of the batch B0 of one replica"
+        )
+    if any(row.seconds_to_loss for row in rows):
+        yield (
+            "time to loss: S_min (1 + phi ÷ B) steps of B items; at least: S_min steps, which no "
+            "batch, and so no number of replicas, gets below"
+        )
+    for one in projections:
+        refused = [row for row in one.rows if row.reason is not None]
+        if refused:
+            sizes = ", ".join(f"{row.group_size:,}" for row in refused)
+            yield f"refused, {sizes} replicas: {refused[0].reason}"
+
+
+def _assumption_lists(projections: Sequence[Projection]) -> Iterable[str]:
+    """Those of all series together, then those of each."""
+    lines = [(*one.assumptions, *one.notes) for one in projections]
+    common = [line for line in lines[0] if all(line in others for others in lines)]
+    if common:
+        yield "\n".join(["Assumed", *map(bullet, common)])
+    for one, every in zip(projections, lines, strict=True):
+        own = [line for line in every if line not in common]
+        if own:
+            yield "\n".join([f"Assumed of {one.label}", *map(bullet, own)])
+
+
+def _plain(row: ProjectedRow) -> dict[str, Any]:
+    numbers = {
+        "step_seconds": row.step_seconds,
+        "items_per_second": row.throughput,
+        "efficiency": row.efficiency,
+        "exposed_seconds": row.exposed_seconds,
+        "straggler_seconds": row.straggler_seconds,
+        "price_per_million_items": row.price_per_million,
+        "kilowatt_hours_per_million_items": row.energy_per_million,
+        "statistical_efficiency": row.statistical_efficiency,
+        "goodput": row.goodput,
+        "seconds_to_loss": row.seconds_to_loss,
+        "floor_seconds_to_loss": row.floor_seconds,
+    }
+    return {
+        "group_size": row.group_size,
+        "kind": row.kind,
+        "reason": row.reason,
+        **{name: plain_estimate(estimate, row.kind) for name, estimate in numbers.items()},
+        "simulated": None if row.simulated is None else _plain_simulation(row.simulated),
+        "simulation_error": row.simulation_error,
+    }
+
+
+def _plain_simulation(simulated: Simulated) -> dict[str, Any]:
+    numbers = {
+        "step_seconds": simulated.step_seconds,
+        "efficiency": simulated.efficiency,
+        "exposed_seconds": simulated.exposed_seconds,
+        "straggler_seconds": simulated.straggler_seconds,
+    }
+    return {name: plain_estimate(number, simulated.kind) for name, number in numbers.items()}

@@ -1,0 +1,136 @@
+"""Fits of what is known, and what they predict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbench.analysis.laws.fit import fit
+from dpbench.errors import UsageError
+from tests.analysis.laws.series import log_mean, ring_and_log, series
+
+
+def test_noise_free_coefficients_are_recovered() -> None:
+    found = fit(series(ring_and_log))
+    assert [term.name for term in found.terms] == ["const", "ring", "log"]
+    assert np.abs(found.coefficients - [0.1, 0.005, 0.002]).max() < 1e-9
+    assert found.seconds(16) == pytest.approx(ring_and_log(16), abs=1e-9)
+
+
+def test_a_single_process_is_linear() -> None:
+    found = fit(series(lambda n: 0.1 + 0.01 * (n - 1), implementation="dp"))
+    assert np.abs(found.coefficients - [0.1, 0.01]).max() < 1e-9
+
+
+def test_times_that_only_fall_are_constant() -> None:
+    found = fit(series(lambda n: 0.1 / n**0.1))
+    assert found.coefficients[1:].tolist() == [0, 0]
+    prediction = found.predict(16)
+    assert prediction.throughput is not None
+    assert prediction.throughput.value == pytest.approx(16 * 32 / found.coefficients[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=8),
+    st.sampled_from([("const", "ring", "log"), ("const", "lin"), ("wrap", "lin", "log")]),
+)
+def test_a_law_never_predicts_a_negative_time(times: list[float], basis: tuple[str, ...]) -> None:
+    sizes = [2**power for power in range(len(times))]
+    by_size = dict(zip(sizes, times, strict=True))
+    found = fit(series(lambda n: by_size[n], sizes), basis=basis, refits=0)
+    assert (found.coefficients >= 0).all()
+    assert all(found.seconds(n) >= 0 for n in (1, 100, 10_000))
+
+
+def test_a_measured_size_is_not_predicted() -> None:
+    prediction = fit(series(ring_and_log, relative_error=0.01)).predict(4)
+    assert prediction.kind == "measured"
+    assert prediction.throughput is not None
+    assert prediction.throughput.value == pytest.approx(4 * 32 / ring_and_log(4))
+    assert prediction.throughput.basis == "repetitions"
+    assert prediction.throughput.sample_size == 5
+
+
+def test_a_band_is_asymmetric_and_names_its_confidence() -> None:
+    speed = fit(series(ring_and_log)).predict(16).throughput
+    assert speed is not None
+    assert speed.interval is not None
+    low, high = speed.interval
+    assert low / speed.value == pytest.approx(math.exp(-0.133))
+    assert high / speed.value == pytest.approx(math.exp(0.021))
+    assert (speed.basis, speed.confidence, speed.sample_size) == ("model", 0.9, 4)
+
+
+def test_the_noise_of_the_points_widens_the_band() -> None:
+    quiet, noisy = (
+        fit(series(ring_and_log, relative_error=error)).predict(32).step_seconds
+        for error in (1e-4, 0.02)
+    )
+    assert quiet is not None
+    assert noisy is not None
+    assert noisy.low is not None
+    assert quiet.low is not None
+    assert noisy.value / noisy.low - 1 > 2 * (quiet.value / quiet.low - 1)
+
+
+def test_two_sizes_cannot_tell_bandwidth_from_latency() -> None:
+    found = fit(series(ring_and_log, (1, 2)))
+    assert found.ambiguous == ("ring", "log")
+    prediction = found.predict(8).step_seconds
+    assert prediction is not None
+    assert prediction.interval is not None
+    overhead = ring_and_log(2) - 0.1
+    ring, log = 0.1 + 2 * overhead * 7 / 8, 0.1 + 3 * overhead
+    assert prediction.value == pytest.approx(log)
+    assert prediction.interval[0] < ring < log < prediction.interval[1]
+
+
+def test_precise_points_count_more() -> None:
+    times = {1: 0.1, 2: 0.1, 4: 0.2}
+    precise = series(lambda n: times[n], (1, 2, 4), relative_error=0.001)
+    loose = replace(precise.points[2], step_seconds=log_mean(0.2, 0.5))
+    law = fit(replace(precise, points=(*precise.points[:2], loose)), basis=("const",))
+    assert law.coefficients[0] == pytest.approx(0.1, rel=1e-3)
+    plain = fit(series(lambda n: times[n], (1, 2, 4)), basis=("const",))
+    # Relative residuals: minimises 2 (c/0.1 - 1)² + (c/0.2 - 1)².
+    assert plain.coefficients[0] == pytest.approx((2 / 0.1 + 1 / 0.2) / (2 / 0.01 + 1 / 0.04))
+
+
+def test_equal_data_give_equal_bands() -> None:
+    one, other = (fit(series(ring_and_log, relative_error=0.01)).predict(16) for _ in range(2))
+    assert one == other
+
+
+def test_the_interval_of_a_coefficient_covers_the_truth() -> None:
+    """Nominal 90 %, 100 series whose points scatter by 1 %."""
+    generator = np.random.default_rng(5)
+    covered = 0
+    for _ in range(100):
+        factors = np.exp(generator.normal(0, 0.01, 4))
+        times = dict(zip((1, 2, 4, 8), factors, strict=True))
+        made = series(lambda n, t=times: ring_and_log(n) * t[n], relative_error=0.01)
+        found = fit(made, refits=50)
+        covered += found.cost(found.terms[0]).contains(0.1)
+    assert 0.82 <= covered / 100 <= 1.0
+
+
+def test_one_point_is_no_series() -> None:
+    with pytest.raises(UsageError, match="at least two group sizes, got 1"):
+        fit(series(ring_and_log, (1,)))
+
+
+def test_node_terms_are_found_in_several_nodes() -> None:
+    def seconds(n: int) -> float:
+        nodes = math.ceil(n / 4)
+        return 0.1 + 0.004 * (n - 1) / n + 0.03 * (nodes - 1) / nodes
+
+    found = fit(series(seconds, (1, 2, 4, 8, 16, 32), replicas_per_node=4))
+    costs = dict(zip((t.name for t in found.terms), found.coefficients, strict=True))
+    assert costs["node-ring"] == pytest.approx(0.03, rel=1e-6)
+    assert found.seconds(64) == pytest.approx(seconds(64), rel=1e-6)

@@ -1,0 +1,126 @@
+"""The extrapolator on published tables: what is aimed at is reached."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpbench.analysis.laws.band import published_misspecification
+from dpbench.analysis.laws.cross_validation import leave_one_out
+from dpbench.analysis.laws.fit import fit
+from dpbench.analysis.laws.holdout import (
+    AMDAHL,
+    FREE_USL,
+    LAST,
+    LAW,
+    RULE_OF_THUMB,
+    USL,
+    errors,
+    hold_outs,
+    leave_one_series_out,
+    own_error,
+    unusable_reason,
+)
+from dpbench.analysis.laws.residuals import as_csv, misspecification_from
+from dpbench.analysis.laws.series import Series
+from dpbench.analysis.laws.series_csv import read_series
+from dpbench.errors import StoreError
+from tests.analysis.laws.series import PUBLISHED, ring_and_log, series
+
+SERIES = read_series(PUBLISHED / "weak_scaling.csv")
+CASES = hold_outs(SERIES)
+ERRORS = {(found.model, found.factor): found for found in errors(CASES)}
+
+
+def test_the_law_predicts_twice_and_four_times_the_data() -> None:
+    assert len(CASES) == 23
+    assert ERRORS[LAW, 2].median <= 0.015
+    assert ERRORS[LAW, 4].median <= 0.03
+
+
+@pytest.mark.parametrize("model", [LAST, AMDAHL, USL, FREE_USL, RULE_OF_THUMB])
+@pytest.mark.parametrize("factor", [2, 4])
+def test_the_law_beats_the_others(model: str, factor: int) -> None:
+    assert ERRORS[LAW, factor].median < ERRORS[model, factor].median
+
+
+def test_free_signs_are_no_way_to_extrapolate() -> None:
+    assert ERRORS[FREE_USL, 2].median > 0.2
+    assert ERRORS[FREE_USL, 4].median > 1
+
+
+def test_bands_cover() -> None:
+    assert sum(case.is_covered for case in CASES) / len(CASES) >= 0.85
+    covered = leave_one_series_out(CASES)
+    assert covered is not None
+    assert sum(covered) / len(covered) >= 0.85
+
+
+def test_the_error_between_sizes_is_that_of_the_shipped_table() -> None:
+    residuals = []
+    for one in SERIES:
+        for place in range(1, len(one.points) - 1):
+            rest = (*one.points[:place], *one.points[place + 1 :])
+            left_out = one.points[place]
+            found = fit(Series(label="x", points=rest), refits=0)
+            octaves = found.reach.octaves(left_out.group_size)
+            log = math.log(left_out.step_seconds.value / found.seconds(left_out.group_size))
+            residuals.append(log / math.sqrt(octaves))
+    error = published_misspecification().between
+    assert len(residuals) == error.hold_outs
+    assert np.quantile(residuals, [0.05, 0.95]) == pytest.approx([error.low, error.high], abs=6e-4)
+
+
+def test_a_true_law_leaves_nothing_out() -> None:
+    (case,) = hold_outs([series(ring_and_log, (1, 2, 4, 8))])
+    assert (case.trained_up_to, case.group_size) == (4, 8)
+    assert case.error(LAW) == pytest.approx(0, abs=1e-9)
+    assert case.residual == pytest.approx(0, abs=1e-9)
+    assert case.error(LAST) == pytest.approx(ring_and_log(8) / ring_and_log(4) - 1)
+    assert case.predicted[RULE_OF_THUMB] == pytest.approx(7.7 * 32 / ring_and_log(1))
+
+
+def test_series_without_a_case_say_why() -> None:
+    assert "fewer than 3" in (unusable_reason(series(ring_and_log, (1, 2, 4))) or "")
+    assert "strong" in (unusable_reason(series(ring_and_log, scaling="strong")) or "")
+    assert "not stated" in (unusable_reason(series(ring_and_log, batch_size=None)) or "")
+
+
+def test_few_cases_calibrate_nothing() -> None:
+    few = hold_outs(SERIES[:5])
+    assert own_error(few) is None
+    assert leave_one_series_out(few) is None
+
+
+def test_leave_one_out_beside_its_baseline() -> None:
+    found = leave_one_out(series(ring_and_log))
+    assert found is not None
+    assert found.points == 3
+    # 2, 4 and 8 from the size before: the relative growth of the step, symmetric.
+    times = [ring_and_log(n) for n in (1, 2, 4, 8)]
+    growth = [2 * (b - a) / (a + b) for a, b in pairwise(times)]
+    assert found.last_efficiency == pytest.approx(sum(growth) / 3)
+    assert found.law < found.last_efficiency / 5
+    assert leave_one_out(series(ring_and_log, (1, 2))) is None
+
+
+def test_shipped_hold_outs_are_those_of_the_shipped_table() -> None:
+    assert (PUBLISHED / "hold_outs" / "weak_scaling.csv").read_text() == as_csv(CASES)
+
+
+def test_hold_outs_are_a_calibration(tmp_path: Path) -> None:
+    error = own_error(CASES)
+    found = misspecification_from(PUBLISHED / "hold_outs" / "weak_scaling.csv")
+    assert error is not None
+    assert found.beyond.low == pytest.approx(error.low, abs=1e-5)
+    assert found.beyond.high == pytest.approx(error.high, abs=1e-5)
+    few = tmp_path / "few.csv"
+    few.write_text(as_csv(CASES[:5]))
+    with pytest.raises(StoreError, match="5 hold-outs; a band of 90 % takes at least 19"):
+        misspecification_from(few)
+    with pytest.raises(StoreError, match="expected a column 'series'"):
+        misspecification_from(PUBLISHED / "tabtune_tabicl.csv")

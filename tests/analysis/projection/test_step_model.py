@@ -1,0 +1,155 @@
+"""Steps of many replicas against numbers of a survey and worked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbench.analysis.projection.step_model import Inputs, StepModel
+from dpbench.analysis.simulation.buckets import Bucket
+from dpbench.analysis.simulation.stragglers import assumed_noise, expected_maximum
+from tests.analysis.projection.models import StandIn, resnet50
+from tests.analysis.simulation.traces import step
+
+H100_BUCKET_SECONDS = {8: 175e-6, 64: 265e-6, 1000: 333e-6, 10_000: 384e-6}
+V100_BUCKET_SECONDS = {16: 4.3e-3, 64: 5.0e-3, 256: 5.7e-3, 1000: 5.8e-3}
+"""Of 25 MiB by NCCL's formula: 370 GB/s inside nodes of 8; nodes with one 100 Gb/s port."""
+BUCKET_SECONDS = 0.4
+
+
+def efficiencies(model: StepModel, group_sizes: dict[int, float]) -> list[float]:
+    alone = model.mean_step(1).seconds
+    return [alone / model.mean_step(n).seconds for n in group_sizes]
+
+
+def uniform(**changes: object) -> StepModel:
+    """Five buckets of one byte a second apart, 0.4 s each; then 1 s of optimizer."""
+    ready = [1.0, 2.0, 3.0, 4.0, 5.0]
+    values = {
+        "trace": step(ready, optimizer=1.0),
+        "buckets": tuple(Bucket(ready_seconds=r, nbytes=1) for r in ready),
+        "network": StandIn(lambda nbytes, n: BUCKET_SECONDS),
+    }
+    return StepModel(**{**values, **changes})
+
+
+def test_resnet50_on_fast_links_loses_half_a_percent_at_ten_thousand() -> None:
+    model = resnet50(0.088, H100_BUCKET_SECONDS, cv=0.0)
+    known = [0.998, 0.997, 0.997, 0.996]
+    assert efficiencies(model, H100_BUCKET_SECONDS) == pytest.approx(known, abs=0.0006)
+
+
+def test_one_percent_of_noise_costs_resnet50_more_than_its_network() -> None:
+    model = resnet50(0.088, H100_BUCKET_SECONDS, cv=0.01)
+    known = [0.985, 0.975, 0.966, 0.960]
+    assert efficiencies(model, H100_BUCKET_SECONDS) == pytest.approx(known, abs=0.0015)
+
+
+def test_resnet50_on_100_gigabit_nodes() -> None:
+    model = resnet50(0.097, V100_BUCKET_SECONDS, cv=0.01)
+    known = [0.947, 0.937, 0.927, 0.923]
+    assert efficiencies(model, V100_BUCKET_SECONDS) == pytest.approx(known, abs=0.0015)
+
+
+def test_only_the_last_bucket_is_exposed_where_the_others_fit_between() -> None:
+    found = uniform().mean_step(8)
+    assert found.seconds == pytest.approx(6.4)
+    assert found.exposed_seconds == pytest.approx(0.4)
+    assert found.straggler_seconds == 0
+
+
+def test_perfect_and_no_overlap_are_the_bounds_of_the_closed_form() -> None:
+    assert uniform(overlap="none").mean_step(8).seconds == pytest.approx(5 + 5 * 0.4 + 1)
+    slow = StandIn(lambda nbytes, n: 2.5)
+    perfect = uniform(overlap="perfect", network=slow).mean_step(8)
+    assert perfect.seconds == pytest.approx(1 + 5 * 2.5 + 1)
+    assert uniform(overlap="perfect").mean_step(8).seconds == pytest.approx(6)
+
+
+@given(
+    cost=st.floats(0, 5),
+    cv=st.floats(0.001, 0.2),
+    n=st.integers(2, 10_000),
+    accumulation=st.integers(1, 4),
+    fills=st.booleans(),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_step_lies_between_perfect_overlap_and_none(
+    cost: float, cv: float, n: int, accumulation: int, fills: bool
+) -> None:
+    model = uniform(
+        network=StandIn(lambda nbytes, _: cost),
+        noise=assumed_noise(round(cv, 3)),
+        accumulation_steps=accumulation,
+        fills_buckets=fills,
+    )
+    low, middle, high = (
+        replace(model, overlap=overlap).mean_step(n).seconds
+        for overlap in ("perfect", "simulated", "none")
+    )
+    assert low <= middle + 1e-9
+    assert middle <= high + 1e-9
+
+
+@given(slower=st.floats(1, 100), n=st.integers(2, 1000))
+@settings(max_examples=50, deadline=None)
+def test_less_bandwidth_never_makes_a_step_shorter(slower: float, n: int) -> None:
+    fast = StandIn(lambda nbytes, _: 0.1 + nbytes / 10)
+    slow = StandIn(lambda nbytes, _: 0.1 + slower * nbytes / 10)
+    step_of = [uniform(network=one).mean_step(n).seconds for one in (fast, slow)]
+    assert step_of[0] <= step_of[1] + 1e-12
+
+
+def test_stragglers_cost_what_the_slowest_of_n_takes_longer() -> None:
+    noise = assumed_noise(0.01)
+    free = StandIn(lambda nbytes, n: 0.0)
+    found = uniform(noise=noise, network=free).mean_step(1000)
+    lost = 6 * (expected_maximum(noise, 1000) - expected_maximum(noise, 1))
+    assert found.straggler_seconds == pytest.approx(lost, rel=0.02)
+    assert uniform(noise=noise).mean_step(1).straggler_seconds == pytest.approx(0, abs=1e-12)
+
+
+def test_without_stragglers_all_take_what_one_takes_on_average() -> None:
+    noisy = uniform(noise=assumed_noise(0.3))
+    even = noisy.without_stragglers()
+    assert even.mean_step(1).seconds == pytest.approx(noisy.mean_step(1).seconds)
+    assert even.mean_step(1000).straggler_seconds == 0
+
+
+def test_micro_steps_but_the_last_communicate_nothing() -> None:
+    found = uniform(accumulation_steps=4).mean_step(8)
+    assert found.seconds == pytest.approx(3 * 5 + 6.4)
+
+
+def test_buckets_that_are_filled_first_make_the_backward_pass_longer() -> None:
+    model = uniform(fills_buckets=True)
+    assert model.mean_step(8).seconds == pytest.approx(6.4 + 5 * 0.1)
+    assert model.mean_step(1).seconds == pytest.approx(6)
+
+
+def test_contention_is_that_of_the_replicas_on_a_machine() -> None:
+    model = uniform(contention={2: 1.2, 8: 2.0})
+    assert [model.contention_at(n) for n in (1, 2, 8, 1000)] == [1, 1.2, 2, 2]
+    assert replace(model, replicas_per_node=2).contention_at(1000) == 1.2
+    assert replace(model, replicas_per_node=1).contention_at(1000) == 1
+    assert model.mean_step(2).seconds == pytest.approx(6 * 1.2 + 0.4)
+
+
+def test_inputs_scale_what_they_are_named_after() -> None:
+    model = uniform(noise=assumed_noise(0.1))
+    plain, compute, network, noise = model.mean_steps(
+        64, [Inputs(), Inputs(compute=2), Inputs(communication=2), Inputs(noise=0)]
+    )
+    assert network.seconds == pytest.approx(plain.seconds + BUCKET_SECONDS)
+    assert compute.seconds == pytest.approx(2 * plain.seconds - BUCKET_SECONDS)
+    assert noise.seconds == pytest.approx(6.4)
+
+
+def test_ten_thousand_replicas_take_as_many_draws_as_two() -> None:
+    model = uniform(noise=assumed_noise(0.05))
+    assert model._slowdowns(10_000).shape == model._slowdowns(2).shape
+    assert np.all(model._slowdowns(10_000) > 1)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpbench.analysis.simulation.inputs import simulation_inputs
+from dpbench.errors import UsageError
+from dpbench.records import Status, TrialRecord
+from dpbench.specs import TrialSpec
+from tests.analysis.builders import trial
+from tests.analysis.simulation.traces import (
+    GRADIENT_BYTES,
+    STEP_SECONDS,
+    gradient_trace,
+    traced_sweep,
+    with_trace,
+)
+from tests.analysis.sweeps import steps_of, weak_sweep
+
+DDP = trial("ddp", "gloo", 2, timed_steps=4)
+
+
+def sweep() -> list[TrialRecord]:
+    return [record for i in range(3) for record in traced_sweep(i)]
+
+
+def without(records: list[TrialRecord], implementation: str, size: int) -> list[TrialRecord]:
+    return [
+        r for r in records if (r.trial.implementation, r.trial.group_size) != (implementation, size)
+    ]
+
+
+def test_the_trace_is_that_of_the_implementation_alone() -> None:
+    found = simulation_inputs(sweep(), DDP)
+    assert found.trace_source == "ddp/gloo ×1, batch 32"
+    assert len(found.traces) == 3
+    assert found.trace.step_seconds == pytest.approx(STEP_SECONDS)
+    assert found.tracing_overhead.value == pytest.approx(1.0)
+    assert not any("stands in" in note for note in found.notes)
+
+
+def test_single_stands_in_where_the_implementation_was_not_traced() -> None:
+    found = simulation_inputs(without(sweep(), "ddp", 1), DDP)
+    assert found.trace_source == "single ×1, batch 32"
+    assert "what wrapping the module costs is not in it" in found.notes[0]
+
+
+def test_another_backend_of_the_implementation_comes_before_single() -> None:
+    found = simulation_inputs(sweep(), trial("ddp", "shm", 2))
+    assert found.trace_source == "ddp/gloo ×1, batch 32"
+
+
+def test_contention_is_that_of_independent_copies() -> None:
+    found = simulation_inputs(sweep(), DDP)
+    assert found.contention[2].value == pytest.approx(12.5 / 10)
+    assert (found.slowdown(1), found.slowdown(2)) == (1.0, pytest.approx(1.25))
+    assert found.slowdown(4) is None
+    assert simulation_inputs(without(sweep(), "independent", 2), DDP).contention == {}
+
+
+def test_stragglers_are_those_of_the_series_without_synchronization() -> None:
+    found = simulation_inputs(sweep(), DDP)
+    assert found.noise is not None
+    # 13 and 14 ms: ln(14/13)² ÷ 2 is the variance between two ranks.
+    assert found.noise.rank_cv == pytest.approx(0.0524, abs=1e-3)
+    assert found.noise.residual_cv == pytest.approx(0.0, abs=1e-9)
+    assert (found.noise.ranks, found.noise.rank_steps) == (2, 3 * 2 * 4)
+    assert any("steps of ddp/gloo ×2, batch 32 without" in note for note in found.notes)
+
+
+def test_else_those_of_independent_copies() -> None:
+    found = simulation_inputs(without(sweep(), "ddp", 2), DDP)
+    assert any("steps of independent ×2, batch 32 without" in note for note in found.notes)
+
+
+def test_without_a_group_nothing_is_known_of_stragglers() -> None:
+    records = without(without(sweep(), "ddp", 2), "independent", 2)
+    found = simulation_inputs(records, DDP)
+    assert found.noise is None
+    assert any("stragglers were not measured" in note for note in found.notes)
+
+
+def test_in_strong_scaling_the_trace_is_at_the_batch_of_a_replica() -> None:
+    records = [
+        with_trace(steps_of("ddp", [0.01], [0.01], batch_size=size), gradient_trace((step,)))
+        for size, step in ((32, 0.01), (16, 0.006))
+    ]
+    strong = trial("ddp", "gloo", 2, 32, scaling="strong")
+    assert simulation_inputs(records, strong).trace.step_seconds == pytest.approx(0.006)
+
+
+def test_trials_of_other_work_do_not_count() -> None:
+    other = replace(DDP, workload=replace(DDP.workload, architecture="mlp"))
+    for changed in (other, replace(DDP, threads_per_replica=2), replace(DDP, batch_size=64)):
+        with pytest.raises(UsageError, match="no gradient trace"):
+            simulation_inputs(sweep(), changed)
+    on_gpus: TrialSpec = replace(DDP, devices=("cuda:0", "cuda:1"))
+    with pytest.raises(UsageError, match="no gradient trace"):
+        simulation_inputs(sweep(), on_gpus)
+
+
+def test_without_a_trace_the_error_has_the_command() -> None:
+    with pytest.raises(UsageError) as caught:
+        simulation_inputs(weak_sweep(), DDP)
+    assert str(caught.value).endswith(
+        "measure it with dpbench sweep --arch mnist_cnn --implementations single,ddp "
+        "--backends gloo --group-sizes 1,2 --batch-sizes 32"
+    )
+
+
+def test_a_trial_that_failed_gives_no_trace() -> None:
+    failed = [replace(record, status=Status.FAILED) for record in traced_sweep()]
+    with pytest.raises(UsageError, match="no gradient trace"):
+        simulation_inputs(failed, DDP)
+
+
+def test_repetitions_of_another_model_are_refused() -> None:
+    records = [*traced_sweep(0), *traced_sweep(1, gradient_dtypes=("float64",) * 8)]
+    with pytest.raises(UsageError, match="another model or dtype"):
+        simulation_inputs(records, DDP)
+
+
+def test_a_trace_of_other_gradients_than_the_sweep_reduced_is_refused() -> None:
+    def reducing(nbytes: int) -> list[TrialRecord]:
+        return [
+            replace(
+                record,
+                ranks=tuple(replace(rank, reduced_bytes_per_step=nbytes) for rank in record.ranks),
+            )
+            if record.trial.group_size == 2
+            else record
+            for record in traced_sweep()
+        ]
+
+    assert simulation_inputs(reducing(8 * GRADIENT_BYTES), DDP).trace.total_bytes == 8 * 2**20
+    with pytest.raises(UsageError, match="another model or dtype than the sweep's"):
+        simulation_inputs(reducing(4 * GRADIENT_BYTES), DDP)

@@ -1,0 +1,111 @@
+"""dpbench buckets as people call it: what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.store import CollectiveStore
+from tests.analysis.communication.collective_records import (
+    affine,
+    collective_record,
+    collective_spec,
+)
+from tests.analysis.simulation.traces import traced_sweep
+from tests.analysis.sweeps import weak_sweep
+from tests.cli.test_explain import stored
+
+TOPOLOGY = ["--topology", "tcp-10gbe"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return stored(tmp_path / "demo", [record for i in range(3) for record in traced_sweep(i)])
+
+
+def with_collectives(folder: Path, backend: str = "gloo") -> Path:
+    with CollectiveStore.append_to(folder, ["dpbench", "comm"]) as store:
+        store.append(collective_record(collective_spec(backend=backend), affine(1e-5, 4e9)))
+    return folder
+
+
+def line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The only one on stderr."""
+    [text] = capsys.readouterr().err.splitlines()
+    return text
+
+
+def test_collectives_of_the_folder_itself_are_used(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["buckets", str(with_collectives(folder))]) == 0
+    assert "--bucket-cap-mb 1, or DistributedDataParallel" in capsys.readouterr().out
+
+
+def test_collectives_of_another_folder_are_used(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = with_collectives(tmp_path / "comm")
+    assert run(["buckets", str(folder), "--comm", str(other), "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["configurations"]
+    assert found["bucket_cap_mb"] == 1.0
+
+
+def test_a_topology_takes_the_place_of_collectives(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["buckets", str(folder), *TOPOLOGY]) == 0
+    assert "tcp-10gbe: nodes of 1 rank" in capsys.readouterr().out
+
+
+def test_without_collectives_the_error_has_the_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["buckets", str(folder)]) == 2
+    said = line(capsys)
+    assert "dpbench comm --backends gloo --gpus 2 --name demo --results-dir" in said
+    assert "--comm DIR2 or --topology NAME" in said
+
+
+def test_without_a_trace_the_error_has_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored(tmp_path / "demo", weak_sweep())
+    assert run(["buckets", str(folder), *TOPOLOGY]) == 2
+    assert "measure it with dpbench sweep --arch mnist_cnn" in line(capsys)
+
+
+def test_a_backend_without_collectives_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["buckets", str(with_collectives(folder, backend="shm"))]) == 2
+    assert "dpbench comm --backends gloo" in line(capsys)
+
+
+def test_a_sweep_without_buckets_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored(tmp_path / "demo", weak_sweep()[:2])
+    assert run(["buckets", str(folder)]) == 2
+    assert "no row with buckets and a speed" in line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--batch-size", "64"], "no such row; there are ddp/gloo ×2, batch 32"),
+        (["--implementation", "local-sgd"], "Known: ddp, torch-ddp, torch-ddp-static"),
+        (["--backend", "glo"], "Did you mean 'gloo'?"),
+        (["--group-size", "two"], "not a positive integer"),
+        (["--topology", "tcp-10gb"], "Did you mean 'tcp-10gbe'?"),
+        (["--comm", "nowhere"], "nowhere does not exist"),
+    ],
+)
+def test_bad_values_are_one_line(
+    folder: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["buckets", str(folder), *options]) == 2
+    assert words in line(capsys)

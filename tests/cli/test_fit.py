@@ -1,0 +1,176 @@
+"""dpbench fit as people call it: tables, rows, charts, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.environment import capture
+from dpbench.store import SweepStore
+from tests.analysis.sweeps import steps_of
+from tests.builders import sweep_spec
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+WEAK = str(PUBLISHED / "weak_scaling.csv")
+KEYS = ("series", "group_size", "throughput", "low", "high", "kind")
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two implementations at 1, 2 and 4 replicas, 3 repetitions; and `single`, at 1 alone."""
+    times = {"ddp": (0.100, 0.110, 0.112), "dp": (0.100, 0.120, 0.150)}
+    records = [
+        steps_of(
+            name,
+            [seconds * (1 + 0.01 * repetition)] * (size if name == "ddp" else 1),
+            group_size=size,
+            repetition=repetition,
+        )
+        for name, row in times.items()
+        for size, seconds in zip((1, 2, 4), row, strict=True)
+        for repetition in range(3)
+    ]
+    records.append(steps_of("single", [0.1]))
+    with SweepStore.create(tmp_path / "demo", sweep_spec(), ["dpbench", "sweep"]) as store:
+        store.add_environment(capture())
+        for record in records:
+            store.append(record)
+    return tmp_path / "demo"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Callable[[str], str]:
+    def write(rows: str) -> str:
+        path = tmp_path / "table.csv"
+        path.write_text("batch_per_gpu,gpus,seconds_per_step\n" + rows)
+        return str(path)
+
+    return write
+
+
+def test_published_series_as_rows(capsys: Capture) -> None:
+    arguments = ["--train-up-to", "8", "--predict", "16,64", "--json"]
+    assert run(["fit", WEAK, *arguments]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 15 * 2
+    assert all(tuple(row)[: len(KEYS)] == KEYS for row in rows)
+    for row in rows:
+        if row["group_size"] == 64:
+            assert row["kind"] == "refused"
+            assert row["throughput"] is row["low"] is row["high"] is None
+            assert "8 × the largest measured group size" in row["reason"]
+        else:
+            assert row["kind"] == "extrapolated"
+            assert row["low"] < row["throughput"] < row["high"]
+    withheld = [row for row in rows if row["withheld_throughput"]]
+    assert len(withheld) == 4
+    assert all(row["low"] <= row["withheld_throughput"] <= row["high"] for row in withheld)
+
+
+def test_all_kinds(capsys: Capture) -> None:
+    assert run(["fit", WEAK, "--train-up-to", "8", "--predict", "4,5,16,33", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    kinds = ["measured", "interpolated", "extrapolated", "refused"]
+    assert [row["kind"] for row in rows[:4]] == kinds
+    assert rows[1]["low"] < rows[1]["throughput"] < rows[1]["high"]
+
+
+def test_withheld_points_stand_beside_their_predictions(capsys: Capture) -> None:
+    assert run(["fit", WEAK, "--train-up-to", "8"]) == 0
+    out = capsys.readouterr().out
+    assert "4,911 (4,299–5,015)" in out
+    assert "4,923.1 (-0.2 %)" in out
+    assert "bytes through the slowest link" in out
+    assert "leave-one-out error" in out
+    assert "the overhead saturates" in out
+
+
+def test_a_sweep_has_noise_and_a_chart(folder: Path, capsys: Capture) -> None:
+    assert run(["fit", str(folder)]) == 0
+    printed = capsys.readouterr()
+    assert "ddp/gloo, batch 32" in printed.out
+    assert "one after the other" in printed.out
+    assert "noise is not known" not in printed.out
+    assert "left out: single, batch 32: a fit takes at least two group sizes" in printed.err
+    chart = folder / "report" / "charts" / "scaling_fit.png"
+    assert chart.read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in chart.with_suffix(".svg").read_text()
+
+
+def test_a_chart_of_a_table_goes_where_it_is_told(tmp_path: Path, capsys: Capture) -> None:
+    target = tmp_path / "made" / "fit.svg"
+    assert run(["fit", WEAK, "--train-up-to", "4", "--chart", str(target)]) == 0
+    assert f"chart in {target}" in capsys.readouterr().err
+    text = target.read_text()
+    assert "withheld" in text
+    assert "first 6 of 15 series" in text
+
+
+def test_a_band_from_ones_own_hold_outs(capsys: Capture) -> None:
+    own = str(PUBLISHED / "hold_outs" / "weak_scaling.csv")
+    common = ["fit", WEAK, "--train-up-to", "8", "--predict", "16", "--json"]
+    lows = []
+    for more in ([], ["--residuals", own]):
+        assert run([*common, *more]) == 0
+        lows.append(json.loads(capsys.readouterr().out)[0]["low"])
+    assert lows[1] < lows[0]
+
+
+def test_a_baseline_of_several_replicas(table: Callable[[str], str], capsys: Capture) -> None:
+    path = table("32,8,0.1\n32,16,0.11\n32,32,0.12\n")
+    assert run(["fit", path]) == 2
+    assert "no baseline at group size 1; measure it, or name another" in capsys.readouterr().err
+    assert run(["fit", path, "--baseline", "8"]) == 0
+    assert "against group size 8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "words"),
+    [
+        ("32,1,0.1\n", [], "at least two group sizes, got 1"),
+        ("32,1,0.1\n32,2,0\n", [], "line 3, column 'seconds_per_step': expected a number"),
+        ("32,1,0.1\n32,2,-1\n", [], "got '-1'"),
+        ("32,1,0.1\n32,2,\n", [], "got ''"),
+        ("32,1,0.1\n32,2,0.1\n32,2,0.1\n", [], "each group size of a series once"),
+        ("32,2,0.1\n32,4,0.1\n", [], "no baseline at group size 1"),
+        ("32,1,0.1\n32,2,0.1\n", ["--train-up-to", "1"], "got 1 with --train-up-to 1"),
+        ("32,1,0.1\n32,2,0.1\n", ["--basis", "const,lgo"], "Did you mean 'log'?"),
+        ("32,1,0.1\n32,2,0.1\n", ["--predict", "8,x"], "--predict: 'x' is not a positive"),
+        ("32,1,0.1\n32,2,0.1\n", ["--chart", "fit.pdf"], "ends in .png or .svg"),
+        ("32,1,0.1\n32,2,0.1\n", ["--residuals", "none.csv"], "cannot read none.csv"),
+    ],
+)
+def test_bad_input_takes_one_line(
+    table: Callable[[str], str],
+    rows: str,
+    arguments: list[str],
+    words: str,
+    capsys: Capture,
+) -> None:
+    assert run(["fit", table(rows), *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("dpbench: ")
+    assert printed.err.count("\n") == 1
+    assert words in printed.err
+
+
+def test_a_fixed_amount_of_work_alone_is_refused(capsys: Capture) -> None:
+    assert run(["fit", str(PUBLISHED / "tabtune_tabicl.csv")]) == 2
+    assert "the step of one replica at two batch sizes" in capsys.readouterr().err
+
+
+def test_speedups_have_no_seconds(capsys: Capture) -> None:
+    path = str(PUBLISHED / "tabtune_typical_speedups.csv")
+    assert run(["fit", path, "--predict", "16"]) == 0
+    out = capsys.readouterr().out
+    assert "in steps of one replica" in out
+    assert " ms" not in out
+    assert run(["fit", path, "--predict", "16", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["unit"], row["step_seconds"]) == ("×", None)

@@ -1,0 +1,196 @@
+"""dpbench project, iso and what-if as people call them: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.store import CollectiveStore
+from tests.analysis.communication.collective_records import collective_record, collective_spec
+from tests.analysis.communication.test_nccl import SHAPE, TABLE
+from tests.analysis.projection.models import GLOO, swept
+from tests.analysis.sweeps import weak_sweep
+from tests.cli.test_explain import stored
+
+TOPOLOGY = ["--topology", "h100-nvswitch-ndr"]
+
+
+def with_collectives(folder: Path) -> Path:
+    with CollectiveStore.append_to(folder, ["dpbench", "comm"]) as store:
+        for repetition in range(3):
+            store.append(collective_record(collective_spec(repetition=repetition), GLOO))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep at two batch sizes with its collectives; the tests only read it."""
+    return with_collectives(stored(tmp_path_factory.mktemp("it") / "demo", swept((32, 128))))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep without collectives."""
+    return stored(tmp_path_factory.mktemp("it") / "alone", swept())
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The only line on stderr of a command that ends with 2."""
+    assert run(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    [line] = printed.err.splitlines()
+    return line
+
+
+def test_project_prints_rows_and_draws_a_chart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = with_collectives(stored(tmp_path / "demo", swept()))
+    assert run(["project", str(folder)]) == 0
+    printed = capsys.readouterr()
+    assert "ddp/gloo, batch 32, on gloo as measured" in printed.out
+    chart = folder / "report" / "charts" / "projection_by_group_size.png"
+    assert chart.read_bytes().startswith(b"\x89PNG")
+    assert f"projection in {chart}" in printed.err
+
+
+def test_project_as_json_on_a_given_network_reaches_ten_thousand(
+    alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = ["--price-per-gpu-hour", "2.5", "--watts-per-gpu", "700"]
+    costs += ["--noise-scale-samples", "8192", "--no-charts", "--json"]
+    assert run(["project", str(alone), *TOPOLOGY, *costs]) == 0
+    [one] = json.loads(capsys.readouterr().out)["series"]
+    assert [row["group_size"] for row in one["rows"]] == [1, 8, 64, 1000, 10_000]
+    last = one["rows"][-1]
+    assert last["kind"] == "projected"
+    assert last["price_per_million_items"]["value"] > 0
+    assert last["goodput"]["value"] < last["items_per_second"]["value"]
+
+
+def test_group_sizes_and_series_are_chosen(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ["--group-sizes", "2,4", "--batch-size", "128", "--implementation", "ddp"]
+    assert run(["project", str(measured), "--json", "--no-charts", *chosen]) == 0
+    [one] = json.loads(capsys.readouterr().out)["series"]
+    assert one["batch_size"] == 128
+    assert [(row["group_size"], row["kind"]) for row in one["rows"]] == [
+        (2, "measured"),
+        (4, "extrapolated"),
+    ]
+
+
+def test_a_topology_of_this_machine_is_no_other_network(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["project", str(measured), "--json", "--no-charts", "--group-size", "2"]
+    assert run([*arguments, "--topology", "this-machine"]) == 0
+    series = json.loads(capsys.readouterr().out)["series"]
+    assert {one["network"] for one in series} == {"gloo as measured"}
+
+
+def test_figures_of_a_log_of_nccl_are_a_network(
+    alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "nccl.txt"
+    log.write_text(SHAPE + TABLE)
+    arguments = ["project", str(alone), "--json", "--no-charts", "--nccl-log", str(log)]
+    assert run([*arguments, "--group-sizes", "16,1000"]) == 0
+    [one] = json.loads(capsys.readouterr().out)["series"]
+    assert one["network"] == "the network of the NCCL log"
+    assert {row["kind"] for row in one["rows"]} == {"projected"}
+
+
+def test_a_note_says_why_there_is_no_time_to_loss(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["project", str(measured), "--no-charts", "--target-loss", "0.1"]) == 0
+    assert "no time to loss 0.1" in capsys.readouterr().out
+
+
+def test_iso_finds_a_batch(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["iso", str(measured), *TOPOLOGY, "--efficiency", "50%", "--group-sizes", "8,64"]
+    assert run([*arguments, "--json"]) == 0
+    [one] = json.loads(capsys.readouterr().out)["series"]
+    assert one["traced_batch_sizes"] == [32, 128]
+    assert [row["group_size"] for row in one["rows"]] == [8, 64]
+    assert run(arguments) == 0
+    assert "50 % efficiency" in capsys.readouterr().out
+
+
+def test_iso_of_one_batch_size_is_refused_with_the_command(
+    alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(["iso", str(alone), *TOPOLOGY], capsys)
+    assert "--batch-sizes 32,128" in line
+
+
+def test_what_if_compares_the_usual_changes_at_the_largest_measured_group(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["what-if", str(measured), "--batch-size", "32"]) == 0
+    text = capsys.readouterr().out
+    assert "2 replicas (as is, " in text
+    for change in ("bandwidth=2", "gradients=bf16", "accumulate=4", "overlap=none"):
+        assert f"\n{change} " in text
+
+
+def test_what_if_takes_changes_of_ones_own(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["--change", "bandwidth=2", "--change", "accumulate=8", "--json"]
+    assert run(["what-if", str(alone), *TOPOLOGY, *changes]) == 0
+    [one] = json.loads(capsys.readouterr().out)["series"]
+    [at] = one["group_sizes"]
+    assert at["group_size"] == 64
+    assert [o["change"] for o in at["changes"]] == ["as is", "bandwidth=2", "accumulate=8"]
+
+
+@pytest.mark.parametrize("command", ["project", "iso", "what-if"])
+def test_without_collectives_the_error_has_the_command(
+    command: str, alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused([command, str(alone)], capsys)
+    assert "dpbench comm --backends gloo --name alone --results-dir" in line
+    assert "--topology NAME" in line
+
+
+def test_without_a_trace_the_error_has_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored(tmp_path / "demo", weak_sweep())
+    assert "dpbench sweep --arch mnist_cnn" in refused(["project", str(folder), *TOPOLOGY], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["project", "--topology", "h100-nvswitch-ndx"], "Did you mean 'h100-nvswitch-ndr'"),
+        (["project", "--group-sizes", "0"], "'0' is not a positive integer"),
+        (["project", "--group-sizes", "99999999"], "expected at most 10,000,000"),
+        (["project", "--price-per-gpu-hour", "-1"], "is not a positive number"),
+        (["project", "--implementations", "dp"], "Did you mean 'ddp'"),
+        (["project", "--batch-sizes", "64"], "no such series; there are ddp/gloo, batch 32"),
+        (["project", "--bucket-cap-mb", "0"], "--bucket-cap-mb: '0' is not a positive number"),
+        (["project", "--nccl-log", "none.txt"], "cannot be read"),
+        (["project", *TOPOLOGY, "--nccl-log", "x"], "are two networks; give one of them"),
+        (["iso", "--efficiency", "90"], "is not a percentage"),
+        (["what-if", "--change", "bandwith=2"], "Did you mean 'bandwidth'"),
+        (["what-if", "--change", "overlap"], "expected name=value"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], words: str, alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *options = arguments
+    assert words in refused([command, str(alone), *options], capsys)
+
+
+@pytest.mark.parametrize("command", ["project", "iso", "what-if"])
+def test_a_folder_that_is_none_is_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "does not exist" in refused([command, str(tmp_path / "nothing")], capsys)

@@ -1,0 +1,193 @@
+"""Projections as text, as JSON and as a chart."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.projection.assumptions import assumptions
+from dpbench.analysis.projection.changes import parse_change
+from dpbench.analysis.projection.economics import Economics, given
+from dpbench.analysis.projection.iso import IsoRow
+from dpbench.analysis.projection.project import project
+from dpbench.analysis.projection.training_time import TrainingToLoss
+from dpbench.analysis.projection.what_if import what_if
+from dpbench.report import iso, projection
+from dpbench.report import what_if as what_if_report
+from dpbench.report.charts.files import write_charts
+from dpbench.report.charts.projection import PROJECTION, projection_by_group_size
+from dpbench.report.charts.source import ChartSource
+from dpbench.report.projection import Projection
+from tests.analysis.projection.models import given_network, series
+
+SIZES = (1, 2, 8, 64, 1000, 10_000)
+
+
+def costs() -> Economics:
+    scale, samples = given(4096.0, "images"), given(1e6, "images")
+    assert scale is not None
+    assert samples is not None
+    training = TrainingToLoss(target_loss=0.1, samples=samples, batch_size=32, noise_scale=scale)
+    return Economics(
+        price_per_replica_hour=2.5, watts=given(700.0, "W"), noise_scale=scale, training=training
+    )
+
+
+def projected(known: Economics | None = None, **changes: object) -> Projection:
+    one = series(**changes)
+    return Projection(
+        label=one.label,
+        implementation="ddp",
+        backend="gloo",
+        batch_size=32,
+        item="images",
+        network=one.network.name,
+        rows=project(one, SIZES, known),
+        assumptions=assumptions(one, SIZES[-1], "a machine"),
+        notes=("a note of the series",),
+    )
+
+
+def given_one(known: Economics | None = None) -> Projection:
+    return projected(known, network_of=given_network, network_is_given=True, replicas_per_node=8)
+
+
+def test_every_row_has_its_kind_and_refused_ones_share_a_reason() -> None:
+    text = projection.render([projected()], notes=["a note"])
+    lines = text.splitlines()
+    assert lines[0] == "ddp/gloo, batch 32, on gloo as measured"
+    kinds = [line.split()[-1] for line in lines[4:10]]
+    assert kinds == ["measured", "measured", "extrapolated", "refused", "refused", "refused"]
+    assert "refused, 64, 1,000, 10,000 replicas: the largest group measured is 2" in text
+    assert "· a note of the series" in text
+    assert text.endswith("· a note\n")
+
+
+def test_the_simulated_step_stands_beside_the_measured_one_with_its_error() -> None:
+    row = projection.render([projected()]).splitlines()[5]
+    assert row.split()[1] == "20.0000(0)"
+    assert "%)  measured" in row
+
+
+@pytest.mark.parametrize("known", [None, costs()])
+def test_no_line_is_wider_than_100_columns(known: Economics | None) -> None:
+    for one in (projected(known), given_one(known)):
+        assert max(map(len, projection.render([one]).splitlines())) <= 100
+
+
+def test_columns_of_costs_appear_where_they_are_known() -> None:
+    plain, full = (projection.render([given_one(known)]) for known in (None, costs()))
+    for header in ("Price", "kWh", "Goodput", "Time to loss", "At least"):
+        assert header not in plain
+        assert header in full
+
+
+def test_what_all_series_assume_stands_once() -> None:
+    text = projection.render([projected(), projected()])
+    assert text.count("gradients of 8 MiB travel") == 1
+
+
+def test_json_has_unit_ends_and_kind_of_every_number() -> None:
+    content = json.loads(projection.to_json([given_one(costs())], notes=["a note"]))
+    assert content["notes"] == ["a note"]
+    [one] = content["series"]
+    alone, *others = one["rows"]
+    assert (alone["kind"], alone["efficiency"]["value"]) == ("measured", 1)
+    for row in others:
+        assert row["kind"] == "projected"
+        for name in ("step_seconds", "items_per_second", "efficiency", "seconds_to_loss"):
+            number = row[name]
+            assert number["low"] <= number["value"] <= number["high"]
+            assert number["unit"]
+            assert number["kind"] == "projected"
+        assert row["simulated"]["step_seconds"] == row["step_seconds"]
+    assert others[0]["price_per_million_items"]["unit"] == "currency units/million images"
+
+
+def test_refused_rows_have_no_numbers_in_json() -> None:
+    content = json.loads(projection.to_json([projected()]))
+    last = content["series"][0]["rows"][-1]
+    assert last["step_seconds"] is last["items_per_second"] is last["efficiency"] is None
+    assert "--topology" in last["reason"]
+
+
+def test_durations_are_written_in_the_unit_that_fits() -> None:
+    def written(seconds: float) -> str:
+        return projection.duration(
+            Estimate(
+                value=seconds,
+                low=0.9 * seconds,
+                high=1.1 * seconds,
+                unit="s",
+                sample_size=1,
+                basis="model",
+            )
+        )
+
+    assert written(30) == "30(3) s"
+    assert written(600) == "10.0 ± 1.0 min"
+    assert written(7200) == "2.0 ± 0.2 h"
+    assert written(864_000) == "10.0 ± 1.0 d"
+
+
+def test_the_chart_is_drawn_and_says_what_is_missing(tmp_path: Path) -> None:
+    source = ChartSource(rows=(), environments={}, name="demo")
+    chart = {PROJECTION: partial(projection_by_group_size, [projected()])}
+    paths, remarks = write_charts(tmp_path, chart, source)
+    assert (len(paths), remarks) == (2, [])
+    svg = (tmp_path / f"{PROJECTION}.svg").read_text()
+    for words in ("ddp/gloo, batch 32", "measured", "extrapolated", "linear scaling"):
+        assert words in svg
+    empty = {PROJECTION: partial(projection_by_group_size, [])}
+    paths, remarks = write_charts(tmp_path, empty, source)
+    assert paths == []
+    assert "fewer than two group sizes" in remarks[0]
+
+
+def test_iso_answers_with_a_batch_none_or_a_reason() -> None:
+    rows = (
+        IsoRow(group_size=8, kind="projected", batch_size=1140, low=95),
+        IsoRow(group_size=64, kind="projected", reason="not with any batch up to 256"),
+        IsoRow(group_size=1000, kind="refused", reason="no network"),
+    )
+    answer = iso.IsoAnswer(
+        label="ddp/gloo", network="plain", traced=(16, 64), rows=rows, assumptions=("so it is",)
+    )
+    text = iso.render([answer], 0.9, notes=["a note"])
+    cells = [line.split("  ")[-2].strip() for line in text.splitlines()[4:7]]
+    assert cells == ["1,140 (95 to –)", "none", "–"]
+    assert "ddp/gloo, 64 replicas: not with any batch up to 256" in text
+    assert "ddp/gloo, on plain: 90 % efficiency" in text
+    assert max(map(len, text.splitlines())) <= 100
+    content = json.loads(iso.to_json([answer], 0.9))
+    assert content["series"][0]["rows"][0]["high"] is None
+
+
+def test_changes_stand_below_the_step_as_it_is() -> None:
+    one = series()
+    changes = [parse_change(text) for text in ("bandwidth=2", "gradients=bf16")]
+    answers = what_if_report.Answers(
+        label=one.label,
+        network=one.network.name,
+        item="images",
+        found=what_if(one, [2, 8, 64], changes),
+        assumptions=("so it is",),
+    )
+    text = what_if_report.render([answers], notes=["a note"])
+    lines = text.splitlines()
+    assert lines[0].startswith("ddp/gloo, batch 32, on gloo as measured, 2 replicas (as is, ")
+    assert [line.split("  ")[0] for line in lines[4:7]] == [
+        "as is",
+        "bandwidth=2",
+        "gradients=bf16",
+    ]
+    assert "8 replicas (extrapolated)" in text
+    assert "64 replicas: the largest group measured is 2" in text
+    assert max(map(len, lines)) <= 100
+    content = json.loads(what_if_report.to_json([answers]))
+    ratio = content["series"][0]["group_sizes"][0]["changes"][1]["ratio"]
+    assert ratio["low"] <= ratio["value"] <= ratio["high"]
