@@ -101,10 +101,9 @@ def simulate(
             computing more than its own time; below 0 it is noise, and counts as 0.
         stretch: by size; 1 without it.
         fill: of copying gradients into a bucket, where the trace does not hold that already.
-        broadcast: cost of sending the module's buffers, with nothing beside it, at the start of
-            the forward pass; taken to be that of an all-reduce without it.
-        accumulation_steps: micro-steps; only the last one communicates, and is followed by the
-            optimizer.
+        broadcast: of sending the module's buffers before the forward pass; without it that of an
+            all-reduce.
+        accumulation_steps: micro-steps; only the last one communicates.
         slowdown: factor on all computing; of an array every value is a step of its own, computed
             at once.
 

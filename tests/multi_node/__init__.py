@@ -1,0 +1,1 @@
+"""Two hosts on one machine: network namespaces joined by a link of a given rate."""
