@@ -70,7 +70,8 @@ def compact_time(estimate: Estimate) -> str:
         return "0 µs"
     size, unit = next(((s, u) for s, u in _TIME_UNITS if largest >= s), _TIME_UNITS[-1])
     if estimate.half_width is None:
-        return f"{estimate.value / size:.3g} {unit}"
+        value = estimate.value / size
+        return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:,.0f} {unit}"
     return f"{_narrow(estimate, size)} {unit}"
 
 

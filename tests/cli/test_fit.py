@@ -160,9 +160,17 @@ def test_bad_input_takes_one_line(
     assert words in printed.err
 
 
-def test_a_fixed_amount_of_work_alone_is_refused(capsys: Capture) -> None:
-    assert run(["fit", str(PUBLISHED / "tabtune_tabicl.csv")]) == 2
-    assert "the step of one replica at two batch sizes" in capsys.readouterr().err
+def test_a_fixed_amount_of_work_is_taken_to_be_steps_of_a_fixed_batch_per_replica(
+    capsys: Capture,
+) -> None:
+    assert run(["fit", str(PUBLISHED / "tabtune_tabicl.csv"), "--predict", "16", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["kind"], row["unit"]) == ("extrapolated", "runs/day")
+    # 20 minutes on 8; keeping their efficiency, 10 on 16.
+    assert row["last_efficiency_throughput"] == pytest.approx(144)
+    assert 72 < row["throughput"] < 144
+    assert run(["fit", str(PUBLISHED / "tabtune_tabicl.csv")]) == 0
+    assert "a fixed batch per replica" in " ".join(capsys.readouterr().out.split())
 
 
 def test_speedups_have_no_seconds(capsys: Capture) -> None:

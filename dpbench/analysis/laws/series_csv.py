@@ -26,6 +26,11 @@ from dpbench.specs import Scaling
 BATCH = "batch_per_gpu"
 SPEEDS = ("images_per_second", "seconds_per_step")
 NAMES = ("source", "hardware", "model", "data", "implementation")
+FIXED_WORK = (
+    "a fixed amount of work, taken to be done in steps of a fixed batch per replica, of which n "
+    "replicas take 1/n; if the batch in all was fixed, more replicas lose more than the law says"
+)
+SECONDS_PER_DAY = 86_400
 ROUNDING = 0.01
 """How far a printed throughput may be from batch × gpus ÷ printed seconds."""
 
@@ -173,11 +178,11 @@ def _published(path: Path, rows: Sequence[ConfigurationSummary]) -> Series:
         times = [(row.group_size, row.duration.value) for row in ordered if row.duration]
         return Series(
             label=label,
-            points=tuple(_point(n, seconds) for n, seconds in times),
-            scaling="strong",
-            unit="runs/s",
+            points=tuple(_point(n, n * seconds) for n, seconds in times),
+            items_per_step=SECONDS_PER_DAY,
+            unit="runs/day",
             implementation=first.implementation,
-            batch_size=first.batch_size,
+            notes=(FIXED_WORK,),
         )
     # Speedups at a fixed work per replica; one replica has the speedup 1, whether it is listed.
     gains = {1: 1.0} | {row.group_size: row.speedup.value for row in ordered if row.speedup}
