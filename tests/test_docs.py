@@ -23,6 +23,13 @@ COMMAND_NAMES = (
     "compare",
     "check",
     "calibrate",
+    "comm",
+    "project",
+    "buckets",
+    "iso",
+    "what-if",
+    "fit",
+    "published",
     "list",
     "doctor",
 )

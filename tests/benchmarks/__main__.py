@@ -17,6 +17,7 @@ NAMES = (
     "tracing_cost",
     "predictions_fabric",
     "predictions_network",
+    "predictions_ranks",
 )
 
 

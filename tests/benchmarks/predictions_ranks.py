@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +20,43 @@ from tests.benchmarks.figure import Figure
 
 TOLERANCE = 0.10
 BATCH_SIZES = "32,128"
-STEPS = {"mlp": (100, 20), "mnist_cnn": (60, 10), "transformer": (30, 5), "resnet18": (10, 3)}
-"""Timed and warmup steps of each architecture: some seconds of each window."""
-REPETITIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much of an architecture is measured: as much as takes some minutes."""
+
+    warmup_steps: int
+    timed_steps: int
+    traced_steps: int
+    repetitions: int
+
+
+EFFORTS = {
+    "mlp": Effort(20, 100, 20, 4),
+    "mnist_cnn": Effort(5, 30, 10, 4),
+    "transformer": Effort(1, 5, 2, 2),
+    "resnet18": Effort(1, 4, 2, 2),
+}
 
 
 def run() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        for architecture in STEPS:
+        for architecture in EFFORTS:
             for row in _predicted(architecture, Path(folder)):
                 yield _figure(architecture, row)
 
 
 def _predicted(architecture: str, results: Path) -> list[dict[str, Any]]:
     """The rows of `project` at group size 2."""
-    steps, warmup = STEPS[architecture]
+    effort = EFFORTS[architecture]
     place = ("--name", architecture, "--results-dir", str(results), "--quiet")
     _dpbench(
         *("sweep", "--arch", architecture, "--gpus", "2", "--batch-sizes", BATCH_SIZES),
         *("--implementations", "ddp,independent", "--backends", "gloo,shm"),
-        *("--steps", str(steps), "--warmup", str(warmup), "--repetitions", str(REPETITIONS)),
+        *("--steps", str(effort.timed_steps), "--warmup", str(effort.warmup_steps)),
+        *("--gradient-steps", str(effort.traced_steps), "--phases", "0"),
+        *("--repetitions", str(effort.repetitions)),
         *place,
     )
     _dpbench("comm", "--gpus", "2", "--backends", "gloo,shm", "--sizes", "64B-64MiB", *place)
