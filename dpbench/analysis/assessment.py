@@ -82,6 +82,7 @@ def assess(
             *dict.fromkeys(different),
             *dict.fromkeys(_forced(both) for both in matched if both.put_aside),
             *_left_alone(matched),
+            *_settled(matched),
             *_beyond_reach(verdict.rows),
         ),
         failures=_failures(matched),
@@ -104,6 +105,14 @@ def _left_alone(matched: Sequence[Matched]) -> list[str]:
             alone[side.label] = tuple(label for label in before if label in labels)
     return [
         f"only in {side}, not judged: {'; '.join(found)}" for side, found in alone.items() if found
+    ]
+
+
+def _settled(matched: Sequence[Matched]) -> list[str]:
+    return [
+        f"{both.baseline.label} and {both.candidate.label} differ in {'; '.join(both.settled)}"
+        for both in matched
+        if both.settled
     ]
 
 

@@ -18,7 +18,9 @@ Key = tuple[Value | None, ...]
 IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "implementation": attrgetter("implementation"),
     "sync_every": attrgetter("sync_every"),
-    "bucket_cap_mb": lambda trial: trial.bucket_cap_mb or "default",
+    "bucket_cap_mb": lambda trial: (
+        "default" if trial.bucket_cap_mb is None else f"{trial.bucket_cap_mb:g}"
+    ),
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
     "batch_size": attrgetter("batch_size"),
@@ -29,11 +31,11 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "architecture": attrgetter("workload.architecture"),
     "dataset": attrgetter("workload.dataset"),
     "optimizer": attrgetter("workload.optimizer"),
-    "learning_rate": attrgetter("workload.learning_rate"),
-    "learning_rate_rule": attrgetter("workload.learning_rate_rule"),
+    "learning_rate": attrgetter("learning_rate"),
     "seed": attrgetter("workload.seed"),
 }
-"""What was run. How long and how often, and what was measured beside, is not part of it."""
+"""What was run. How long and how often, and what was measured beside, is not part of it; a rule
+for the learning rate counts by the rate that it gives."""
 
 COMMIT = "commit"
 SELECTORS = (*IDENTITY, COMMIT)
@@ -119,6 +121,8 @@ class Matched:
     only_in_candidate: tuple[str, ...]
     put_aside: tuple[str, ...] = ()
     """Fields in which nothing agreed and that were left out of the matching."""
+    settled: tuple[str, ...] = ()
+    """"bucket_cap_mb: default -> 2": how pairs differ in what a selection left open."""
 
     @property
     def same_sweep(self) -> bool:
@@ -159,7 +163,24 @@ def match(baseline: Side, candidate: Side, *, force: bool = False) -> Matched:
         only_in_baseline=_labels(first, second),
         only_in_candidate=_labels(second, first),
         put_aside=put_aside,
+        settled=_settled(first, second, left_out - {*baseline.where, *candidate.where, *put_aside}),
     )
+
+
+def _settled(
+    ours: Mapping[Key, Mapping[int, TrialRecord]],
+    theirs: Mapping[Key, Mapping[int, TrialRecord]],
+    names: Collection[str],
+) -> tuple[str, ...]:
+    """Once for all pairs that differ in the same way."""
+    found: dict[str, None] = {}
+    for key in ours.keys() & theirs.keys():
+        first, second = (next(iter(side[key].values())).trial for side in (ours, theirs))
+        for name in names:
+            before, after = IDENTITY[name](first), IDENTITY[name](second)
+            if before != after and first.implementation == second.implementation:
+                found[f"{name}: {before} -> {after}"] = None
+    return tuple(sorted(found))
 
 
 def _same_sweep(baseline: Side, candidate: Side) -> bool:

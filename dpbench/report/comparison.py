@@ -98,6 +98,10 @@ def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric
     for name, labels in (("A", matched.only_in_baseline), ("B", matched.only_in_candidate)):
         if labels:
             yield f"only in {name}, not compared: {'; '.join(labels)}"
+    if matched.only_in_baseline and matched.only_in_candidate:
+        yield "to compare these, select: A:implementation=ddp B:implementation=ddp"
+    if matched.settled:
+        yield f"A and B differ in {'; '.join(matched.settled)}"
     shown = {row.label for row in comparisons}
     if missing := [pair.label for pair in matched.pairs if pair.label not in shown]:
         yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"

@@ -27,6 +27,7 @@ NOT_IDENTITY = {
     "noise_steps",
     "trace_steps",
     "gradient_steps",
+    "learning_rate_rule",  # the rate that it gives counts
 }
 
 
@@ -83,7 +84,6 @@ def test_how_it_was_measured_does_not_matter() -> None:
         {"scaling": "strong"},
         {"accumulation_steps": 2},
         {"bucket_cap_mb": 5.0},
-        {"workload": SCALED},
         {"devices": ("cuda:0",)},
     ],
 )
@@ -225,3 +225,28 @@ def test_what_is_counted_is_known_from_the_side_that_ran() -> None:
     skipped = record(trial(), status=Status.SKIPPED, item="samples")
     (pair,) = match(side("a", runs(trial(), SPEEDS)), side("b", [skipped])).pairs
     assert pair.item == "images"
+
+
+def test_a_rule_counts_by_the_learning_rate_that_it_gives() -> None:
+    plain = runs(trial(), SPEEDS), runs(trial(group_size=2), SPEEDS)
+    ruled = (
+        runs(trial(workload=SCALED), SPEEDS),
+        runs(trial(group_size=2, workload=SCALED), SPEEDS),
+    )
+    matched = match(side("a", *plain), side("b", *ruled))
+    assert labels(matched) == ["ddp/gloo ×1, batch 32"]
+
+
+def test_what_a_selection_leaves_open_is_said() -> None:
+    where = {"implementation": "ddp"}
+    small = runs(trial(group_size=2, bucket_cap_mb=2.0), SPEEDS)
+    matched = match(
+        side("a", runs(trial(group_size=2), SPEEDS), where=where),
+        side("b", small, where={**where, "bucket_cap_mb": "2"}),
+    )
+    assert labels(matched) == ["gloo ×2, batch 32"]
+    assert matched.settled == ()  # what is selected is known to whoever selected it
+    matched = match(
+        side("a", runs(trial(group_size=2), SPEEDS), where=where), side("b", small, where=where)
+    )
+    assert matched.settled == ("bucket_cap_mb: default -> 2",)
