@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from numbers import Real
 
 RULES = ("none", "linear", "sqrt")
@@ -29,5 +30,6 @@ def scale_lr(base: float, ratio: float, rule: str) -> float:
 
 def _check(name: str, value: float) -> None:
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (is_number and 0 < value < math.inf):
+    # Compared with the largest float, since a whole number may be larger and no float at all.
+    if not (is_number and 0 < value <= sys.float_info.max):
         raise ValueError(f"{name} is {value!r}; expected a finite number above 0")

@@ -143,18 +143,28 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
 
         Raises StoreError if something else lies there.
         """
+        check_place(folder)
         if not folder.exists():
             _make(folder)
-        elif not (holds_sweep(folder) or holds_collectives(folder)):
+        if not holds_collectives(folder):
+            header = {"schema_version": SCHEMA_VERSION, "command": command}
+            _write_json(folder / COMM_FILE, header)
+        (folder / COLLECTIVES_FILE).touch()
+        return cls(folder, RecordLog.append_to(folder / COLLECTIVES_FILE, _COLLECTIVES))
+
+
+def check_place(folder: Path) -> None:
+    """Raises StoreError if collectives can neither be added to a folder nor make it."""
+    if folder.exists():
+        if not (holds_sweep(folder) or holds_collectives(folder)):
             raise StoreError(
                 f"{folder} exists and is no results folder; expected one to add to, or another "
                 "--name"
             )
-        (folder / COLLECTIVES_FILE).touch()
-        if not holds_collectives(folder):
-            header = {"schema_version": SCHEMA_VERSION, "command": command}
-            _write_json(folder / COMM_FILE, header)
-        return cls(folder, RecordLog.append_to(folder / COLLECTIVES_FILE, _COLLECTIVES))
+        return
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise StoreError(f"cannot make {folder}: {above} is no folder")
 
 
 def holds_sweep(folder: Path) -> bool:

@@ -58,6 +58,20 @@ def test_a_sweep_keeps_its_trials_when_collectives_are_added(tmp_path: Path) -> 
     assert store.load_collectives(folder).records == RECORDS
 
 
+def test_a_folder_whose_making_was_cut_off_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "touch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            CollectiveStore.append_to(tmp_path / "c", ["comm"])
+    written(tmp_path / "c")
+    assert store.load_collectives(tmp_path / "c").records == RECORDS
+
+
 def test_a_folder_of_collectives_only_is_no_sweep(tmp_path: Path) -> None:
     written(tmp_path / "c")
     with pytest.raises(StoreError, match=r"holds collectives only: no sweep\.json"):

@@ -12,7 +12,7 @@ from pathlib import Path
 from dpbench.errors import StoreError
 
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_NUMBER = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _NAME = re.compile(r"[^\W](?:[\w.+/ -]{0,38}[\w.+])?")
 # Wider than any training speed or time, and far from where floats overflow.
 _SMALLEST, _LARGEST = 1e-9, 1e15
@@ -68,6 +68,8 @@ def read_table(path: Path) -> tuple[list[str], Iterator[CsvLine]]:
     if header is None:
         raise StoreError(f"{path} is empty: expected a header line of column names")
     names = header[1]
+    if len(names) == 1 and (other := next((c for c in ";\t|" if c in names[0]), None)):
+        raise StoreError(f"{path}, line 1: expected columns separated by commas, got {other!r}")
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
         raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")

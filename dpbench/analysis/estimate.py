@@ -18,8 +18,8 @@ from scipy.special import stdtrit
 CONFIDENCE = 0.95
 Basis = Literal["repetitions", "step batches", "single value", "baseline", "model"]
 """What an interval covers: the spread between runs; only the noise within one run; nothing,
-because there is one value; nothing, because the number is 1 by definition; the band of a law or a
-simulation, its own error included."""
+because there is one value; nothing, because the number is 1 by definition, or given by the user;
+the band of a law or a simulation, its own error included."""
 
 FEWEST_PAIRS = 5
 """Fewer runs lose more by pairing, in degrees of freedom, than a shared disturbance gives back."""

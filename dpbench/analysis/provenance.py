@@ -14,3 +14,8 @@ MEANINGS: dict[Kind, str] = {
     "projected": "simulated on a network whose figures were given, not measured",
     "refused": "nothing that was measured supports a number",
 }
+
+
+def weaker(first: Kind, second: Kind) -> Kind:
+    """The one that promises less: a number is of the kind of its weakest part."""
+    return max(first, second, key=KINDS.index)

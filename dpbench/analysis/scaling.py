@@ -9,7 +9,6 @@ are relative to it: k = n / p, and efficiency = speedup / k.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -20,6 +19,9 @@ from dpbench.analysis.laws.speedup_laws import karp_flatt
 
 Kind = Literal["time", "throughput"]
 KINDS: tuple[Kind, ...] = ("time", "throughput")
+
+# Wider than any time or throughput, and no ratio of two such numbers overflows.
+_SMALLEST, _LARGEST = 1e-100, 1e100
 
 BASELINE = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
 """The speedup of the baseline against itself."""
@@ -65,7 +67,8 @@ def analyze_scaling(
     that was measured: then speedups are over that group, as every point says.
 
     `analyze_scaling(120.0, {2: 65.0, 4: 35.0})` gives speedups 1.846 and 3.429. Raises ValueError
-    for a value that is not a positive number and a group size that is not a whole number >= 1.
+    for a value that is not a positive number, for a group size that is not a whole number >= 1,
+    and for a value at the group size of the baseline that is not the baseline's.
     """
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r}: expected one of {', '.join(KINDS)}")
@@ -76,6 +79,11 @@ def analyze_scaling(
     points = []
     for group_size, value in sorted((_group_size(n), value) for n, value in values.items()):
         current = LogMean.of_single(_positive(f"{kind} at group size {group_size}", value))
+        if group_size == base_size and current.value != base.value:
+            raise ValueError(
+                f"{kind} at group size {group_size} is {value!r}, but the baseline, of the same "
+                f"group size, is {baseline!r}"
+            )
         gain = speedup(base, current, kind=kind).value
         growth = group_size / base_size
         points.append(
@@ -98,12 +106,14 @@ def _group_size(value: object) -> int:
 
 
 def _positive(name: str, value: object) -> float:
-    # isfinite also turns away NaN, which compares false with everything.
+    # `not <=`: NaN compares false with everything, so it is turned away too.
     if (
         isinstance(value, bool)
         or not isinstance(value, Real)
-        or not math.isfinite(value)
-        or value <= 0
+        or value < _SMALLEST
+        or not value <= _LARGEST
     ):
-        raise ValueError(f"{name} is {value!r}: expected a positive number")
+        raise ValueError(
+            f"{name} is {value!r}: expected a positive number from {_SMALLEST:g} to {_LARGEST:g}"
+        )
     return float(value)

@@ -29,6 +29,8 @@ class TimeToLoss:
     """Repetitions that did not reach the target."""
     longest_seconds: float
     """The longest window that did not reach it; the longest of all if all did."""
+    first_loss: float
+    """At the beginning of the window, smoothed; the lowest over repetitions."""
     seconds: Estimate | None
     samples: Estimate | None
 
@@ -56,6 +58,7 @@ def time_to_loss(
         repetitions=len(curves) + diverged,
         censored=len(missed) + diverged,
         longest_seconds=max(float(curve.seconds[-1]) for curve in missed or curves),
+        first_loss=min(float(curve.losses[0]) for curve in curves),
         seconds=seconds,
         samples=samples,
     )

@@ -7,13 +7,22 @@ from dataclasses import dataclass, replace
 
 from dpbench.cli.devices import DeviceRequest, devices_for, parse_gpus, threads_for
 from dpbench.cli.messages import say
-from dpbench.cli.sizes import parse_sizes
-from dpbench.cli.values import comma_list, duration_seconds, integer, known_name, positive_int
+from dpbench.cli.sizes import parse_sizes, size_text
+from dpbench.cli.values import (
+    comma_list,
+    duration_seconds,
+    integer,
+    known_name,
+    positive_int,
+    shorten,
+)
 from dpbench.collectives import COLLECTIVES, Collective, CollectiveSpec
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.specs import MOST_REPETITIONS, PROCESS_GROUP_BACKENDS
 
+SHORTEST_TIME_LIMIT_SECONDS = 1.0
+"""Ranks take longer to start."""
 ELEMENT_BYTES = 4
 """Of float32."""
 OVERLAP_SIZES = (64 * 2**10, 2**20, 25 * 2**20)
@@ -74,6 +83,7 @@ def parse(options: CommOptions) -> ParsedComm:
             "--overlap-sizes",
             options.overlap_sizes,
             otherwise=[size for size in OVERLAP_SIZES if sizes[0] <= size <= sizes[-1]],
+            sizes=sizes,
             collectives=collectives,
             notes=notes,
         ),
@@ -81,12 +91,13 @@ def parse(options: CommOptions) -> ParsedComm:
             "--bucket-sizes",
             options.bucket_sizes,
             otherwise=[size for size in sizes if size in BUCKET_SIZES],
+            sizes=sizes,
             collectives=collectives,
             notes=notes,
         ),
         samples=positive_int("--samples", options.samples),
         repetitions=_parse_repetitions(options.repetitions),
-        time_limit_seconds=duration_seconds("--time-limit", options.time_limit),
+        time_limit_seconds=_parse_time_limit(options.time_limit),
         devices=_parse_devices(options, notes),
         notes=tuple(notes),
     )
@@ -175,6 +186,8 @@ def _parse_collectives(text: str, notes: list[str]) -> tuple[Collective, ...]:
         return COLLECTIVES
 
     def collective(option: str, token: str) -> Collective:
+        if token.strip() == "all":
+            raise UsageError(f"{option} {text}: all stands alone; expected {option} all")
         name = known_name(option, token, COLLECTIVES)
         return next(known for known in COLLECTIVES if known == name)
 
@@ -190,10 +203,11 @@ def _parse_special_sizes(
     text: str | None,
     *,
     otherwise: Sequence[int],
+    sizes: tuple[int, ...],
     collectives: tuple[Collective, ...],
     notes: list[str],
 ) -> tuple[int, ...]:
-    """Sizes at which more is measured of the collective that reduces gradients."""
+    """Sizes at which more is measured of the collective that reduces gradients; within `sizes`."""
     if text is None:
         return tuple(otherwise)
     if text.strip() == "none":
@@ -203,7 +217,24 @@ def _parse_special_sizes(
             f"{option} {text}: it is measured of {OF_GRADIENTS} only; add it to --collectives, or "
             f"leave {option} out"
         )
-    return parse_sizes(option, text, multiple_of=ELEMENT_BYTES, notes=notes)
+    if not any(character.isdigit() for character in text):
+        raise UsageError(f"{option}: {shorten(text)}; expected sizes, as in 1MiB,25MiB, or none")
+    special = parse_sizes(option, text, multiple_of=ELEMENT_BYTES, notes=notes)
+    if outside := [size for size in special if not sizes[0] <= size <= sizes[-1]]:
+        raise UsageError(
+            f"{option}: {size_text(outside[0])} is outside of --sizes, which go from "
+            f"{size_text(sizes[0])} to {size_text(sizes[-1])}; widen --sizes, or leave it out"
+        )
+    return special
+
+
+def _parse_time_limit(text: str) -> float:
+    seconds = duration_seconds("--time-limit", text)
+    if seconds < SHORTEST_TIME_LIMIT_SECONDS:
+        raise UsageError(
+            f"--time-limit {shorten(text)}: ranks take longer to start; expected 1s or more"
+        )
+    return seconds
 
 
 def _parse_repetitions(text: str) -> int:

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import store, units
+from dpbench.cli.comm_options import OF_GRADIENTS
 from dpbench.cli.interrupts import as_exceptions, end_at_once
 from dpbench.cli.measuring import LOGS_FOLDER, here
 from dpbench.cli.messages import say
 from dpbench.cli.progress import reporter
+from dpbench.cli.sizes import size_text
 from dpbench.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.errors import Interrupted
 from dpbench.launch.machine import Machine
 from dpbench.records import Status
+from dpbench.report.notes import bullet
 from dpbench.store import CollectiveStore
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ def execute(job: Job, machine: Machine) -> int:
         say(f"{stored} of {units.counted(len(job.specs), 'measurement')} are stored already")
     with _launcher_for(job, machine) as launcher:
         if job.dry_run:
+            store.check_place(job.folder)
             return _show_plan(job, waiting, launcher)
         with CollectiveStore.append_to(job.folder, sys.argv[1:]) as results, as_exceptions():
             _measure(job, waiting, launcher, results, machine)
@@ -125,6 +129,8 @@ def _show_plan(job: Job, waiting: Sequence[CollectiveSpec], launcher: Collective
             "backend": spec.backend,
             "group_size": spec.group_size,
             "sizes_bytes": list(spec.sizes_bytes),
+            "overlap_sizes_bytes": list(spec.overlap_sizes_bytes),
+            "bucket_sizes_bytes": list(spec.exchange_sizes_bytes),
             "devices": list(spec.devices),
             "runs": sum(one.configuration == spec for one in waiting),
             "reason": launcher.unusable_reason(spec),
@@ -135,7 +141,12 @@ def _show_plan(job: Job, waiting: Sequence[CollectiveSpec], launcher: Collective
         print(json.dumps(rows, indent=1))
     elif rows:
         print(_table(rows))
-    say(f"{units.counted(len(waiting), 'measurement')} in {job.folder}; nothing was stored")
+        for line in _beside_the_table(rows):
+            print(bullet(line))
+    say(
+        f"{units.counted(len(waiting), 'measurement')} in {job.folder}, "
+        f"{units.seconds(job.time_limit_seconds)} each at most; nothing was stored"
+    )
     return 0
 
 
@@ -144,13 +155,29 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
     cells = []
     for row in rows:
-        sizes = (
-            f"{len(row['sizes_bytes'])}: {row['sizes_bytes'][0]:,} to {row['sizes_bytes'][-1]:,} B"
-        )
-        runs = f"skip: {row['reason']}" if row["reason"] else row["runs"]
+        sizes = _sizes(row["sizes_bytes"])
+        runs = "skipped" if row["reason"] else f"{row['runs']:,}"
         devices = ", ".join(row["devices"])
         cells.append([row["collective"], row["backend"], row["group_size"], sizes, devices, runs])
-    return str(tabulate(cells, headers=PLAN_HEADERS))
+    aligned = ("left", "left", "right", "left", "left", "right")
+    return str(tabulate(cells, headers=PLAN_HEADERS, colalign=aligned, disable_numparse=True))
+
+
+def _beside_the_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What else is measured of all-reduces, and why what is skipped is."""
+    reduced = [row for row in rows if row["collective"] == OF_GRADIENTS]
+    if reduced and (sizes := reduced[0]["overlap_sizes_bytes"]):
+        yield f"{OF_GRADIENTS} also while the ranks compute: {', '.join(map(size_text, sizes))}"
+    if reduced and (sizes := reduced[0]["bucket_sizes_bytes"]):
+        yield f"{OF_GRADIENTS} also as a bucket of gradients in a step, {_sizes(sizes)}"
+    for row in rows:
+        if row["reason"]:
+            yield f"{row['collective']} on {row['backend']} ×{row['group_size']}: {row['reason']}"
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    first, last = size_text(sizes[0]), size_text(sizes[-1])
+    return first if len(sizes) == 1 else f"{len(sizes)} sizes, {first} to {last}"
 
 
 def _report(job: Job) -> int:

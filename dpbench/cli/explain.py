@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpbench.cli.messages import say, warn
 from dpbench.cli.report import REPORT_FOLDER
-from dpbench.cli.values import comma_list, positive_int
+from dpbench.cli.row_filter import RowFilter, family, listed, only
+from dpbench.cli.values import positive_int
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.store import StoredSweep
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Filter:
-    """The rows to explain; None for all."""
-
-    implementations: tuple[str, ...] | None
-    backends: tuple[str, ...] | None
-    group_sizes: tuple[int, ...] | None
-    batch_sizes: tuple[int, ...] | None
-
-    def passes(self, row: ConfigurationSummary) -> bool:
-        return (
-            (self.implementations is None or _family(row) in self.implementations)
-            and (self.backends is None or row.backend in self.backends)
-            and (self.group_sizes is None or row.group_size in self.group_sizes)
-            and (self.batch_sizes is None or row.batch_size in self.batch_sizes)
-        )
-
-
-def _only(what: str, name: str, metavar: str) -> Any:
-    return typer.Option(
-        f"--{name}s",
-        f"--{name}",
-        metavar=metavar,
-        rich_help_panel="Which rows",
-        help=f"Only these {what}.",
-    )
 
 
 def explain(
@@ -55,12 +25,10 @@ def explain(
     json: Annotated[
         bool, typer.Option("--json", help="One object for programs instead of tables.")
     ] = False,
-    implementations: Annotated[
-        str | None, _only("implementations", "implementation", "A,B")
-    ] = None,
-    backends: Annotated[str | None, _only("backends", "backend", "A,B")] = None,
-    group_sizes: Annotated[str | None, _only("numbers of replicas", "group-size", "N,N")] = None,
-    batch_sizes: Annotated[str | None, _only("batch sizes", "batch-size", "N,N")] = None,
+    implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
+    backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
+    group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
+    batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
     charts: Annotated[
         bool, typer.Option("--charts/--no-charts", help="Draw the waterfall (PNG and SVG).")
     ] = True,
@@ -72,11 +40,11 @@ def explain(
     A sweep with independent in it tells contention from the wrapper.
     """
     notes: list[str] = []
-    wanted = _Filter(
-        implementations=_list("--implementations", implementations, _name, notes),
-        backends=_list("--backends", backends, _name, notes),
-        group_sizes=_list("--group-sizes", group_sizes, positive_int, notes),
-        batch_sizes=_list("--batch-sizes", batch_sizes, positive_int, notes),
+    wanted = RowFilter(
+        implementations=listed("--implementations", implementations, _name, notes),
+        backends=listed("--backends", backends, _name, notes),
+        group_sizes=listed("--group-sizes", group_sizes, positive_int, notes),
+        batch_sizes=listed("--batch-sizes", batch_sizes, positive_int, notes),
     )
     for note in notes:
         say(note)
@@ -85,17 +53,6 @@ def explain(
     from dpbench.store import load
 
     _explain(load(folder), wanted, json=json, charts=charts)
-
-
-def _list(
-    option: str, text: str | None, parse: Callable[[str, str], T], notes: list[str]
-) -> tuple[T, ...] | None:
-    return None if text is None else comma_list(option, text, parse, notes)
-
-
-def _family(row: ConfigurationSummary) -> str:
-    """The name that --implementations takes: of "local-sgd(4)", local-sgd."""
-    return row.implementation.partition("(")[0]
 
 
 def _name(option: str, token: str) -> str:
@@ -111,7 +68,7 @@ def _not_a_folder(path: Path) -> str:
     return f"{path}: expected a results folder"
 
 
-def _explain(sweep: StoredSweep, wanted: _Filter, *, json: bool, charts: bool) -> None:
+def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool) -> None:
     from dpbench.analysis.advice import advise
     from dpbench.analysis.environments import environment_notes
     from dpbench.analysis.explanation import explain
@@ -157,7 +114,7 @@ def _nothing(
 def _axes(rows: Sequence[ConfigurationSummary]) -> str:
     """What the filters can choose from."""
     values: dict[str, list[Any]] = {
-        "--implementations": [_family(row) for row in rows],
+        "--implementations": [family(row) for row in rows],
         "--backends": [row.backend for row in rows],
         "--group-sizes": [row.group_size for row in rows],
         "--batch-sizes": [row.batch_size for row in rows],

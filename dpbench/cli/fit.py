@@ -141,6 +141,12 @@ def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -
     from dpbench.analysis.laws.study import study_all
     from dpbench.report.fit import render, to_json
 
+    if path.is_dir() and all(len(one.points) < 2 for one in series):
+        sizes = sorted({n for one in series for n in one.group_sizes})
+        raise UsageError(
+            f"{path}: a fit takes at least two group sizes of a series, got one of each "
+            f"({', '.join(map(str, sizes))}); measure more, e.g. dpbench sweep --group-sizes 1,2,4"
+        )
     try:
         studies, left_out = study_all(series, wanted)
     except UsageError as error:
@@ -164,9 +170,9 @@ def _draw(
 
     folder = path / REPORT_FOLDER / CHART_FOLDER
     targets = [chart] if chart else [folder / f"{SCALING_FIT}{image}" for image in IMAGES]
-    machine = environment_line(environments, set(environments)) if environments else "published"
+    machine = [environment_line(environments, set(environments))] if environments else []
     try:
-        scaling_fit(studies, targets, source=f"{machine} · {path.resolve().name}")
+        scaling_fit(studies, targets, source=" · ".join([*machine, path.resolve().name]))
     except OSError as error:
         raise StoreError(f"cannot write the chart to {targets[0]}: {error.strerror}") from None
     for target in targets:

@@ -6,7 +6,7 @@ import typer
 
 from dpbench.cli import network as networks
 from dpbench.cli import project_grammar as grammar
-from dpbench.cli.projecting import Request, load_series
+from dpbench.cli.projecting import Request, load_series, refuse_all
 from dpbench.cli.values import percentage
 
 SIZES = (8, 64, 1000)
@@ -30,7 +30,7 @@ def iso(
 
     It takes traces at two batch sizes or more, from a sweep with group size 1 in it.
     """
-    wanted = percentage("--efficiency", efficiency)
+    wanted = percentage("--efficiency", efficiency, examples="90% or 99.5%")
     loaded = load_series(
         Request(
             folder=folder,
@@ -48,16 +48,21 @@ def iso(
     from dpbench.analysis.projection.iso import families, iso_batches
     from dpbench.report.iso import IsoAnswer, render, to_json
 
-    sizes = loaded.group_sizes or SIZES
+    sizes = loaded.group_sizes or (SIZES if loaded.network.is_given else (loaded.largest_measured,))
     answers = [
         IsoAnswer(
             label=family.label,
             network=family.members[-1].network.name,
             traced=family.batch_sizes,
+            sample_size=min(len(one.inputs.traces) for one in family.members),
             rows=iso_batches(family, sizes, wanted),
-            assumptions=assumptions(family.members[-1], max(sizes), loaded.machine),
+            assumptions=tuple(
+                (one.label, assumptions(one, max(sizes), loaded.machine)) for one in family.members
+            ),
         )
         for family in families(loaded.series)
     ]
+    refuse_all([row.reason if row.kind == "refused" else None for a in answers for row in a.rows])
     write = to_json if json else render
-    typer.echo(write(answers, wanted, notes=loaded.notes), nl=False)
+    text = write(answers, wanted, premise=loaded.premise, notes=loaded.notes)
+    typer.echo(text, nl=False)

@@ -64,7 +64,11 @@ class Network:
         return self.topology is not None or self.log is not None
 
     def cost(self, backend: str) -> CollectiveCost:
-        """Of a backend; raises UsageError where nothing tells."""
+        """Of a backend; raises UsageError where nothing tells.
+
+        Of a topology a measured curve is taken only if both are of this backend: figures of a
+        network do not say which of the backends were measured on it.
+        """
         from dpbench.analysis.communication.collective_cost import measured_cost, network_cost
         from dpbench.analysis.communication.curve import curves
         from dpbench.analysis.communication.nccl_log import nccl_cost
@@ -73,20 +77,23 @@ class Network:
             return nccl_cost(self.log)
         measured = curves(self.records)
         if self.topology is not None:
-            return network_cost(self.topology, measured)
+            same = self.topology.backend == backend
+            own = [curve for curve in measured if same and curve.backend == backend]
+            return network_cost(self.topology, own)
         return measured_cost(measured, backend)
 
 
 def read_network(
     folder: Path,
     backends: Sequence[str],
+    group_size: int,
     *,
     comm: Path | None,
     topology: str | None,
     nccl_log: Path | None,
 ) -> Network:
-    """Raises UsageError if nothing is given and nothing was measured; `backends` are for its
-    remedy."""
+    """Raises UsageError if nothing is given and nothing was measured; `backends` and the largest
+    group size of the sweep are for its remedy."""
     from dpbench.analysis.communication.topology_files import load_topology
     from dpbench.store import holds_collectives, load_collectives
 
@@ -100,7 +107,7 @@ def read_network(
         warn(*stored.warnings)
         records = stored.records
     elif given is None and log is None:
-        raise UsageError(_no_collectives(folder, backends))
+        raise UsageError(_no_collectives(folder, backends, group_size))
     return Network(records=records, topology=given, log=log)
 
 
@@ -111,12 +118,13 @@ def _read(path: Path) -> str:
         raise UsageError(f"--nccl-log {path}: cannot be read ({error.strerror})") from error
 
 
-def _no_collectives(folder: Path, backends: Sequence[str]) -> str:
+def _no_collectives(folder: Path, backends: Sequence[str], group_size: int) -> str:
     place = folder.resolve()
+    ranks = f" --gpus {group_size}" if group_size > 1 else ""
     elsewhere = place.parent.name != "results"
     parent = f" --results-dir {shlex.quote(str(place.parent))}" if elsewhere else ""
     return (
         f"{folder} holds no collectives; measure them with dpbench comm --backends "
-        f"{','.join(backends)} --name {shlex.quote(place.name)}{parent}, or give --comm DIR2 or "
-        "--topology NAME"
+        f"{','.join(backends)}{ranks} --name {shlex.quote(place.name)}{parent}, or give --comm "
+        "DIR2 or --topology NAME"
     )

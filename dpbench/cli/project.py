@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,8 @@ import typer
 
 from dpbench.cli import network as networks
 from dpbench.cli import project_grammar as grammar
-from dpbench.cli.projecting import Loaded, Request, load_series
-from dpbench.cli.values import positive_float
+from dpbench.cli.projecting import Loaded, Request, load_series, refuse_all
+from dpbench.cli.values import bounded_float
 from dpbench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FURTHER = (8, 64, 1000, 10_000)
 """Group sizes besides the measured ones, unless others are asked for."""
+SMALLEST = 1e-6
+"""Of a price, a power, a loss or a noise scale."""
 
 
 def project(
@@ -47,10 +49,10 @@ def project(
     It takes a sweep with group size 1 in it, where gradients are traced, and collectives.
     """
 
-    price = _number("--price-per-gpu-hour", price_per_gpu_hour)
-    watts = _number("--watts-per-gpu", watts_per_gpu)
-    noise_scale = _number("--noise-scale-samples", noise_scale_samples)
-    loss = _number("--target-loss", target_loss)
+    price = _number("--price-per-gpu-hour", price_per_gpu_hour, most=1e6)
+    watts = _number("--watts-per-gpu", watts_per_gpu, most=1e5)
+    noise_scale = _number("--noise-scale-samples", noise_scale_samples, most=1e12)
+    loss = _number("--target-loss", target_loss, most=1e6)
     loaded = load_series(
         Request(
             folder=folder,
@@ -76,14 +78,15 @@ def project(
         target_loss=loss,
     )
     found = [_projection(loaded, one, costs(one)) for one in loaded.series]
+    refuse_all([row.reason for one in found for row in one.rows])
     write = to_json if json else render
-    typer.echo(write(found, notes=loaded.notes), nl=False)
+    typer.echo(write(found, premise=loaded.premise, notes=loaded.notes), nl=False)
     if charts:
         _draw(loaded, found)
 
 
-def _number(option: str, text: str | None) -> float | None:
-    return None if text is None else positive_float(option, text)
+def _number(option: str, text: str | None, *, most: float) -> float | None:
+    return None if text is None else bounded_float(option, text, least=SMALLEST, most=most)
 
 
 def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
@@ -101,8 +104,15 @@ def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
         network=series.network.name,
         rows=projected(series, sizes, known),
         assumptions=assumptions(series, max(sizes), loaded.machine),
-        notes=known.notes,
+        notes=(*_noise_scale(known, series.item), *known.notes),
     )
+
+
+def _noise_scale(known: Economics, item: str) -> Iterable[str]:
+    from dpbench.report.ranged import ranged
+
+    if known.noise_scale is not None:
+        yield f"phi, the gradient noise scale: {ranged(known.noise_scale)} {item}"
 
 
 def _draw(loaded: Loaded, projections: Sequence[Projection]) -> None:

@@ -1,24 +1,19 @@
-"""The options of `project`, `iso` and `what-if`: how each is spelt and what its help says."""
+"""The options of `project`, `iso`, `what-if` and `buckets`: spelling and help."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-SERIES = "Which series"
+from dpbench.cli.row_filter import only
+
 COSTS = "What it costs"
 
 
-def _only(what: str, name: str, metavar: str) -> Any:
-    return typer.Option(
-        f"--{name}s",
-        f"--{name}",
-        metavar=metavar,
-        rich_help_panel=SERIES,
-        help=f"Only these {what}.",
-    )
+_only = partial(only, panel="Which series")
 
 
 def _group_sizes(default: str) -> Any:
@@ -54,9 +49,14 @@ Charts = Annotated[
 ]
 
 GroupSizesToProject = Annotated[str | None, _group_sizes("the measured ones, 8, 64, 1000, 10000")]
-GroupSizesOfIso = Annotated[str | None, _group_sizes("8, 64, 1000")]
+GroupSizesOfIso = Annotated[
+    str | None, _group_sizes("the largest measured; 8, 64, 1000 on a network that is given")
+]
 GroupSizesToChange = Annotated[
     str | None, _group_sizes("the largest measured; 64 on a network that is given")
+]
+GroupSizesOfBuckets = Annotated[
+    str | None, _group_sizes("the measured ones; 64 on a network that is given")
 ]
 
 Price = Annotated[str | None, _cost("X", "Of one replica, in any currency.")]

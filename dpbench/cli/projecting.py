@@ -1,15 +1,16 @@
-"""What `project`, `iso` and `what-if` have in common: which series, and what they are made of."""
+"""What `project`, `iso`, `what-if` and `buckets` have in common: series and their inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dpbench.cli.messages import say, warn
 from dpbench.cli.network import Network, read_network
-from dpbench.cli.values import comma_list, known_name, positive_float, positive_int
+from dpbench.cli.row_filter import RowFilter, listed
+from dpbench.cli.values import bounded_float, known_name, positive_int
 from dpbench.errors import UsageError
 from dpbench.specs import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
     from dpbench.analysis.projection.series import Series
     from dpbench.store import StoredSweep
 
-T = TypeVar("T")
-
 BUCKETED = tuple(name for name, traits in IMPLEMENTATIONS.items() if traits.has_buckets)
+SMALLEST_CAP_MB = 0.001
+LARGEST_CAP_MB = 1_000_000.0
 LARGEST_GROUP = 10_000_000
 """More replicas nobody has; their product with a batch would no longer be exact."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """The options that all three commands take, as they were typed."""
+    """The options that these commands take, as they were typed."""
 
     folder: Path
     comm: Path | None
@@ -53,12 +54,38 @@ class Loaded:
     """What the traces were taken on, in words."""
     notes: tuple[str, ...]
 
+    @property
+    def premise(self) -> str | None:
+        """Where computing is of one machine and the network of another, which it is."""
+        if not self.network.is_given:
+            return None
+        given = self.network.topology
+        name = "the NCCL log" if given is None else given.name
+        return (
+            f"replicas compute, and vary, as on {self.machine}; only the network is that of {name}"
+        )
+
+    @property
+    def largest_measured(self) -> int:
+        """The largest group size whose collectives were measured."""
+        return max(curve.group_size for one in self.series for curve in one.network.curves)
+
+
+def refuse_all(reasons: Sequence[str | None]) -> None:
+    """Raises UsageError with the first reason if there is one for every group size."""
+    if all(reason is not None for reason in reasons):
+        raise UsageError(f"nothing to show: {reasons[0]}")
+
 
 def load_series(request: Request) -> Loaded:
     """Raises UsageError or StoreError for what cannot be simulated."""
-    wanted = _Wanted.of(request)
+    wanted, group_sizes = _wanted(request)
     cap = request.bucket_cap_mb
-    cap_mb = None if cap is None else positive_float("--bucket-cap-mb", cap)
+    cap_mb = (
+        None
+        if cap is None
+        else bounded_float("--bucket-cap-mb", cap, least=SMALLEST_CAP_MB, most=LARGEST_CAP_MB)
+    )
     from dpbench.analysis.environments import environment_notes
     from dpbench.analysis.projection.series import series_of
     from dpbench.analysis.summary import summarize
@@ -74,6 +101,7 @@ def load_series(request: Request) -> Loaded:
     network = read_network(
         request.folder,
         backends,
+        max(row.group_size for row in chosen),
         comm=request.comm,
         topology=request.topology,
         nccl_log=request.nccl_log,
@@ -93,54 +121,33 @@ def load_series(request: Request) -> Loaded:
         sweep=sweep,
         network=network,
         series=series,
-        group_sizes=wanted.group_sizes,
+        group_sizes=group_sizes,
         machine=environment_line(sweep.environments, used),
         notes=(*notes, *environment_notes(sweep.records, sweep.environments)),
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Wanted:
-    """The series to simulate; None for all."""
-
-    implementations: tuple[str, ...] | None
-    backends: tuple[str, ...] | None
-    batch_sizes: tuple[int, ...] | None
-    group_sizes: tuple[int, ...] | None
-
-    @classmethod
-    def of(cls, request: Request) -> _Wanted:
-        notes: list[str] = []
-
-        def listed(
-            option: str, text: str | None, parse: Callable[[str, str], T]
-        ) -> tuple[T, ...] | None:
-            return None if text is None else comma_list(option, text, parse, notes)
-
-        wanted = cls(
-            implementations=listed("--implementations", request.implementations, _known(BUCKETED)),
-            backends=listed("--backends", request.backends, _known(PROCESS_GROUP_BACKENDS)),
-            batch_sizes=listed("--batch-sizes", request.batch_sizes, positive_int),
-            group_sizes=listed("--group-sizes", request.group_sizes, _group_size),
-        )
-        for note in notes:
-            say(note)
-        return wanted
-
-    def passes(self, row: ConfigurationSummary) -> bool:
-        name = None if row.configuration is None else row.configuration.implementation
-        pairs = (
-            (self.implementations or BUCKETED, name),
-            (self.backends, row.backend),
-            (self.batch_sizes, row.batch_size),
-        )
-        return all(wanted is None or value in wanted for wanted, value in pairs)
+def _wanted(request: Request) -> tuple[RowFilter, tuple[int, ...] | None]:
+    """The series, and the group sizes to simulate them at, which need not be measured ones."""
+    notes: list[str] = []
+    names = listed("--implementations", request.implementations, _known(BUCKETED), notes)
+    wanted = RowFilter(
+        implementations=names or BUCKETED,
+        backends=listed("--backends", request.backends, _known(PROCESS_GROUP_BACKENDS), notes),
+        group_sizes=None,
+        batch_sizes=listed("--batch-sizes", request.batch_sizes, positive_int, notes),
+    )
+    sizes = listed("--group-sizes", request.group_sizes, group_size, notes)
+    for note in notes:
+        say(note)
+    return wanted, sizes
 
 
-def _group_size(option: str, token: str) -> int:
+def group_size(option: str, token: str) -> int:
+    """A number of replicas."""
     size = positive_int(option, token)
     if size > LARGEST_GROUP:
-        raise UsageError(f"{option}: {size} is too large; expected at most {LARGEST_GROUP:,}")
+        raise UsageError(f"{option}: {size:,} is too large; expected at most {LARGEST_GROUP:,}")
     return size
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,9 +25,9 @@ def published(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILE...",
+            metavar="PATH...",
             show_default=f"every .csv file in {TABLES}",
-            help="Tables of group sizes and speeds, as dpbench fit reads them.",
+            help="Tables of group sizes and speeds, as dpbench fit reads them, or folders of them.",
         ),
     ] = None,
     residuals: Annotated[
@@ -45,7 +47,7 @@ def published(
     from dpbench.analysis.laws.holdout import hold_outs
     from dpbench.report.holdout import render, to_json
 
-    series, notes = _usable(files or _tables())
+    series, notes = _usable(_tables(files or [TABLES]))
     cases = hold_outs(series)
     typer.echo(to_json(cases, notes) if json else render(cases, notes=notes), nl=False)
     if residuals is not None:
@@ -58,27 +60,40 @@ def published(
         say(f"hold-outs in {residuals}")
 
 
-def _tables() -> list[Path]:
-    found = sorted(TABLES.glob("*.csv"))
-    if not found:
-        raise UsageError(
-            f"no tables in {TABLES}, where dpbench's own are; run it in dpbench's repository, or "
-            "name the files: dpbench published FILE.csv"
-        )
-    return found
+def _tables(paths: Sequence[Path]) -> list[Path]:
+    """The files, and those of the folders, each once."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        files = sorted(path.glob("*.csv")) if path.is_dir() or path == TABLES else [path]
+        if not files:
+            own = ", where dpbench's own are; run it in dpbench's repository, or name the files"
+            raise UsageError(
+                f"no tables in {path}{own if path == TABLES else ''}: dpbench published FILE.csv"
+            )
+        for file in files:
+            found.setdefault(file.resolve(), file)
+    return list(found.values())
 
 
 def _usable(files: Sequence[Path]) -> tuple[list[Series], list[str]]:
-    """The series with a hold-out, and a note for every file that has others."""
+    """The series with a hold-out, and a note for every file that has others.
+
+    Where files call series the same, the labels get the file.
+    """
     from dpbench.analysis.laws.holdout import unusable_reason
     from dpbench.analysis.laws.series_csv import read_series
 
     good: list[Series] = []
     notes = []
-    for path in files:
-        series = read_series(path)
+    read = {path: read_series(path) for path in files}
+    labels = Counter(one.label for series in read.values() for one in series)
+    for path, series in read.items():
         reasons = [reason for one in series if (reason := unusable_reason(one))]
-        good += [one for one in series if unusable_reason(one) is None]
+        good += [
+            one if labels[one.label] == 1 else replace(one, label=f"{path}: {one.label}")
+            for one in series
+            if unusable_reason(one) is None
+        ]
         if reasons:
             several = f"{len(reasons)} of {len(series)} series" if len(series) > 1 else "not"
             why = "; ".join(dict.fromkeys(reasons))

@@ -22,10 +22,14 @@ _SIZE = re.compile(r"([0-9]{1,18})\s*([A-Za-z]*)")
 
 
 def parse_size(option: str, token: str) -> int:
-    """Bytes, from a whole number with its unit; without one they are bytes."""
+    """Bytes, from a whole number with its unit."""
     match = _SIZE.fullmatch(token.strip())
+    if match and not match[2]:
+        raise UsageError(
+            f"{option}: {shorten(token)} has no unit; expected {match[1]}B or {match[1]}MB"
+        )
     units = {name.lower(): factor for name, factor in UNITS.items()}
-    factor = match and units.get(match[2].lower() or "b")
+    factor = match and units.get(match[2].lower())
     if not match or factor is None or not 0 < int(match[1]) * factor <= LARGEST:
         raise UsageError(
             f"{option}: {shorten(token)} is not a size; expected a whole number up to 1 TiB with "
@@ -49,9 +53,17 @@ def parse_sizes(option: str, text: str, *, multiple_of: int, notes: list[str]) -
     return tuple(sorted(sizes))
 
 
+def size_text(nbytes: int) -> str:
+    """In the largest unit of which it is a whole number: 4 KiB, 256 MB."""
+    factor, name = max((f, name) for name, f in UNITS.items() if nbytes % f == 0)
+    return f"{nbytes // factor:,} {name}"
+
+
 def _range(option: str, text: str) -> tuple[int, ...]:
     first, _, rest = text.partition("-")
     last, by, factor_text = rest.partition("x")
+    if not (first.strip() and last.strip()):
+        raise UsageError(f"{option} {shorten(text)}: expected smallest-largest, as in 4B-256MB")
     smallest, largest = parse_size(option, first), parse_size(option, last)
     factor = positive_int(f"{option} {shorten(text)}, factor", factor_text) if by else FACTOR
     if smallest > largest:

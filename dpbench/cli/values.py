@@ -49,14 +49,24 @@ def positive_float(option: str, token: str) -> float:
     return value
 
 
-def percentage(option: str, token: str) -> float:
+def bounded_float(option: str, token: str, *, least: float, most: float) -> float:
+    """A number in a range, both ends included."""
+    value = positive_float(option, token)
+    if not least <= value <= most:
+        raise UsageError(
+            f"{option}: {shorten(token)} is out of range; expected {least:,g} to {most:,g}"
+        )
+    return value
+
+
+def percentage(option: str, token: str, *, examples: str = "3% or 0.5%") -> float:
     """A share above 0 and below 100 %, as a fraction: "3%" or "3 %" is 0.03."""
     text = token.strip()
     value = _number(text.removesuffix("%")) if text.endswith("%") else math.nan
     if not 0 < value < 100:
         raise UsageError(
             f"{option}: {shorten(token)} is not a percentage; expected one above 0 % and below "
-            "100 %, written as in 3% or 0.5%"
+            f"100 %, written as in {examples}"
         )
     return value / 100
 

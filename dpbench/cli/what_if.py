@@ -6,7 +6,8 @@ import typer
 
 from dpbench.cli import network as networks
 from dpbench.cli import project_grammar as grammar
-from dpbench.cli.projecting import Loaded, Request, load_series
+from dpbench.cli.messages import say
+from dpbench.cli.projecting import Request, load_series, refuse_all
 
 SIZES = (64,)
 
@@ -28,9 +29,13 @@ def what_if(
 
     dpbench what-if results/real --topology tcp-25gbe --change bandwidth=2 --change gradients=bf16
     """
-    from dpbench.analysis.projection.changes import DEFAULTS, parse_change
+    from dpbench.analysis.projection.changes import DEFAULTS, Change, parse_change
 
-    changes = [parse_change(text) for text in dict.fromkeys(change or DEFAULTS)]
+    changes: dict[str, Change] = {}
+    for text in change or DEFAULTS:
+        one = parse_change(text)
+        if changes.setdefault(one.words, one) is not one:
+            say(f"--change: {text} is listed twice; it counts once")
     loaded = load_series(
         Request(
             folder=folder,
@@ -48,23 +53,17 @@ def what_if(
     from dpbench.analysis.projection.what_if import what_if as changed
     from dpbench.report.what_if import Answers, render, to_json
 
-    sizes = loaded.group_sizes or _usual(loaded)
+    sizes = loaded.group_sizes or (SIZES if loaded.network.is_given else (loaded.largest_measured,))
     answers = [
         Answers(
             label=one.label,
             network=one.network.name,
             item=one.item,
-            found=changed(one, sizes, changes),
+            found=changed(one, sizes, [*changes.values()]),
             assumptions=assumptions(one, max(sizes), loaded.machine),
         )
         for one in loaded.series
     ]
+    refuse_all([at.reason for one in answers for at in one.found])
     write = to_json if json else render
-    typer.echo(write(answers, notes=loaded.notes), nl=False)
-
-
-def _usual(loaded: Loaded) -> tuple[int, ...]:
-    if loaded.network.is_given:
-        return SIZES
-    measured = {curve.group_size for one in loaded.series for curve in one.network.curves}
-    return (max(measured),)
+    typer.echo(write(answers, premise=loaded.premise, notes=loaded.notes), nl=False)

@@ -8,30 +8,44 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from tabulate import tabulate
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.simulation.bucket_advice import WORTH, BucketAdvice, CapSummary
 from dpbench.analysis.simulation.buckets import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, MEBI
 from dpbench.analysis.simulation.trace import StepTrace
+from dpbench.report.assumed import assumed
 from dpbench.report.cells import percentage
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import compact_time
+from dpbench.report.plain_estimate import plain_estimate
+from dpbench.report.plain_table import plain_table
+from dpbench.report.projection import signed_percent
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Of the gradients' bytes, whose readiness is told."""
 
 
-def render(advice: Sequence[BucketAdvice], notes: Sequence[str] = ()) -> str:
+def render(
+    advice: Sequence[BucketAdvice], notes: Sequence[str] = (), *, premise: str | None = None
+) -> str:
     """For each configuration its gradients, a table of caps, and the cap to take; then notes."""
-    last = [*_common_notes(advice), *dict.fromkeys((*_own_notes(advice), *notes))]
-    return "\n\n".join([*map(_section, advice), "\n".join(map(bullet, last))]) + "\n"
+    paragraphs = [] if premise is None else [bullet(premise)]
+    paragraphs += map(_section, advice)
+    paragraphs.append("\n".join(map(bullet, (*_common_notes(advice), *dict.fromkeys(notes)))))
+    paragraphs += assumed([(one.label, one.notes) for one in advice])
+    return "\n\n".join(paragraphs) + "\n"
 
 
-def to_json(advice: Sequence[BucketAdvice], notes: Sequence[str] = ()) -> str:
+def to_json(
+    advice: Sequence[BucketAdvice], notes: Sequence[str] = (), *, premise: str | None = None
+) -> str:
     """An object with "configurations" and "notes"; a cap of null is the implementation's own."""
-    content = {"configurations": [_plain(one) for one in advice], "notes": list(notes)}
+    content = {
+        "configurations": [_plain(one) for one in advice],
+        "premise": premise,
+        "notes": list(notes),
+    }
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -44,13 +58,13 @@ def cap_to_take(advice: BucketAdvice) -> float | None:
 
 def _section(advice: BucketAdvice) -> str:
     caps = [advice.present, *advice.others]
-    table: str = tabulate(
+    table = plain_table(
+        ("Bucket cap", "Buckets", "Largest", "Step", "Exposed\ncomm", "Saves", "n"),
         [_cells(cap, advice) for cap in caps],
-        headers=("Bucket cap", "Buckets", "Largest", "Step", "Exposed\ncomm", "Saves"),
-        disable_numparse=True,
-        colalign=("left", "right", "right", "right", "right", "right"),
+        words=("Bucket cap",),
     )
-    lines = [advice.row.label, *_profile(advice), "", *table.splitlines(), "", _verdict(advice)]
+    title = f"{advice.label}, on {advice.series.network.name} ({advice.kind})"
+    lines = [title, *_profile(advice), "", *table.splitlines(), "", _verdict(advice)]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -63,10 +77,11 @@ def _profile(advice: BucketAdvice) -> Iterable[str]:
         f"{100 * share:.0f} % at {units.seconds(_ready_at(trace, share))}" for share in SHARES
     )
     yield (
-        f"ready: the first at {units.seconds(trace.ready_seconds[0])}, of the bytes {ready}; "
         f"backward from {units.seconds(trace.forward_seconds)} "
-        f"to {units.seconds(trace.backward_end_seconds)}"
+        f"to {units.seconds(trace.backward_end_seconds)}, "
+        f"the first gradient ready at {units.seconds(trace.ready_seconds[0])}"
     )
+    yield f"of the bytes ready: {ready}"
 
 
 def _ready_at(trace: StepTrace, share: float) -> float:
@@ -83,6 +98,7 @@ def _cells(cap: CapSummary, advice: BucketAdvice) -> list[str]:
         compact_time(cap.step_seconds),
         compact_time(cap.exposed_seconds),
         "present" if cap is advice.present else percentage(cap.gain),
+        f"{cap.step_seconds.sample_size:,}",
     ]
 
 
@@ -103,8 +119,8 @@ def _verdict(advice: BucketAdvice) -> str:
     name, gain = _cap(advice.recommended.cap_mb), percentage(advice.recommended.gain)
     if (cap := cap_to_take(advice)) is not None:
         return (
-            f"→ {name} saves {gain} of a step: dpbench sweep … --bucket-cap-mb {cap:g}, or "
-            f"DistributedDataParallel(module, bucket_cap_mb={cap:g})"
+            f"→ {name} saves {gain} of a step: dpbench sweep … --bucket-cap-mb {cap:g}, or\n"
+            f"  DistributedDataParallel(module, bucket_cap_mb={cap:g})"
         )
     if not advice.others:
         return "→ no cap makes other buckets: there is nothing to choose"
@@ -122,11 +138,11 @@ def _common_notes(advice: Sequence[BucketAdvice]) -> Iterable[str]:
     for one in advice:
         if (measured := one.measured_step_seconds) is not None:
             simulated = one.present.step_seconds
-            off = simulated.value / measured.value - 1
+            off = signed_percent(simulated.value / measured.value - 1)
             yield (
-                f"{one.row.label}: measured {compact_time(measured)} a step "
+                f"{one.label}: measured {compact_time(measured)} a step "
                 f"(n = {measured.sample_size}), simulated {compact_time(simulated)} with the "
-                f"present buckets ({off:+.0%})".replace("%)", " %)")
+                f"present buckets ({off})"
             )
     yield from _intervals(advice)
 
@@ -138,8 +154,9 @@ def _intervals(advice: Sequence[BucketAdvice]) -> Iterable[str]:
     if sizes:
         count = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
         yield (
-            f"digits in parentheses and ± are the 95 % t interval over the traces of {count} "
-            "repetitions; what a simulation leaves out is not in it"
+            f"digits in parentheses are the 95 % t interval over the traces of {count} "
+            f"repetitions; what a cap saves has the {100 * CONFIDENCE:.0f} % band of that and of "
+            "communication, contention and stragglers, each moved to both ends of its interval"
         )
     if len(sizes) < len({one.present.gain.basis for one in advice}) or not sizes:
         yield (
@@ -148,29 +165,25 @@ def _intervals(advice: Sequence[BucketAdvice]) -> Iterable[str]:
         )
 
 
-def _own_notes(advice: Sequence[BucketAdvice]) -> Iterable[str]:
-    for one in advice:
-        yield from one.notes
-
-
 def _plain(advice: BucketAdvice) -> dict[str, Any]:
-    row, trace = advice.row, advice.inputs.trace
+    trial, trace = advice.series.trial, advice.inputs.trace
     return {
-        "implementation": row.implementation,
-        "backend": row.backend,
-        "group_size": row.group_size,
-        "batch_size": row.batch_size,
+        "implementation": trial.implementation_label,
+        "backend": trial.backend,
+        "group_size": advice.group_size,
+        "batch_size": trial.batch_size,
+        "kind": advice.kind,
         "trace": {
             "of": advice.inputs.trace_source,
             "steps": trace.sample_size,
-            "overhead": _estimate(advice.inputs.tracing_overhead),
+            "overhead": plain_estimate(advice.inputs.tracing_overhead),
             "forward_seconds": trace.forward_seconds,
             "backward_seconds": trace.backward_seconds,
             "optimizer_seconds": trace.optimizer_seconds,
             "ready_seconds": list(trace.ready_seconds),
             "gradient_bytes": list(trace.gradient_bytes),
         },
-        "measured_step_seconds": _estimate(advice.measured_step_seconds),
+        "measured_step_seconds": plain_estimate(advice.measured_step_seconds),
         "present": _plain_cap(advice.present, trace),
         "others": [_plain_cap(cap, trace) for cap in advice.others],
         "bucket_cap_mb": cap_to_take(advice),
@@ -183,20 +196,7 @@ def _plain_cap(cap: CapSummary, trace: StepTrace) -> dict[str, Any]:
         "bucket_cap_mb": _argument(cap, trace),
         "bucket_bytes": [bucket.nbytes for bucket in cap.buckets],
         "bucket_ready_seconds": [bucket.ready_seconds for bucket in cap.buckets],
-        "step_seconds": _estimate(cap.step_seconds),
-        "exposed_communication_seconds": _estimate(cap.exposed_seconds),
-        "share_saved": _estimate(cap.gain),
-    }
-
-
-def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    return {
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "unit": estimate.unit,
-        "sample_size": estimate.sample_size,
-        "basis": estimate.basis,
+        "step_seconds": plain_estimate(cap.step_seconds),
+        "exposed_communication_seconds": plain_estimate(cap.exposed_seconds),
+        "share_saved": plain_estimate(cap.gain),
     }

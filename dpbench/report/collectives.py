@@ -22,6 +22,7 @@ from dpbench.collectives import CollectiveRecord
 from dpbench.report.cells import one_line, or_missing, percentage
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import compact, compact_time, plus_minus
+from dpbench.report.plain_estimate import plain_estimate
 
 GIGA = 1e-9
 HEADERS = (
@@ -129,11 +130,18 @@ def _exchanges(costs: Sequence[ExchangeCost]) -> Iterable[str]:
 
 
 def _overlap(cost: OverlapCost) -> str:
+    stretch = plus_minus(cost.stretch, two_after_one=False, plain_decimals=2)
     return (
-        f"{units.bytes_binary(cost.nbytes)} while the ranks compute: "
-        f"{plus_minus(cost.stretch, two_after_one=False, plain_decimals=2)} × as long as alone; "
-        f"meanwhile {percentage(cost.lost_share)} of the computing is lost"
+        f"{units.bytes_binary(cost.nbytes)} while the ranks compute: {stretch} × as long as alone; "
+        f"{_lost(cost.lost_share)}"
     )
+
+
+def _lost(share: Estimate) -> str:
+    """An interval that is wider than all that is possible tells nothing."""
+    if share.interval is not None and share.interval[1] - share.interval[0] > 1:
+        return f"cannot tell how much of the computing is lost (n = {share.sample_size})"
+    return f"meanwhile {percentage(share)} of the computing is lost"
 
 
 def _failures(one: MeasuredCollective) -> Iterable[str]:
@@ -179,7 +187,8 @@ def _definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
     if any(one.overlaps for one in full):
         yield (
             "computing that is lost: (computation beside the collective - alone) ÷ the time that "
-            "both are under way; 0 % is perfect overlap, 100 % none"
+            "both are under way; 0 % is perfect overlap, 100 % none; its 95 % t interval is over "
+            "repetitions, and nothing is told by one that is wider than 100 %"
         )
 
 
@@ -198,42 +207,29 @@ def _plain(one: MeasuredCollective) -> dict[str, Any]:
             {
                 "nbytes": size.nbytes,
                 "samples": size.samples,
-                "seconds": _estimate(size.seconds),
-                "algorithm_bandwidth": _estimate(size.algorithm_bandwidth),
-                "bus_bandwidth": _estimate(size.bus_bandwidth),
-                "copy_bandwidth": _estimate(size.copy_bandwidth),
-                "share_of_copies": _estimate(size.copy_share),
+                "seconds": plain_estimate(size.seconds),
+                "algorithm_bandwidth": plain_estimate(size.algorithm_bandwidth),
+                "bus_bandwidth": plain_estimate(size.bus_bandwidth),
+                "copy_bandwidth": plain_estimate(size.copy_bandwidth),
+                "share_of_copies": plain_estimate(size.copy_share),
             }
             for size in one.sizes
         ],
         "exchanges": [
             {
                 "nbytes": cost.nbytes,
-                "seconds": _estimate(cost.seconds),
-                "copy_seconds": _estimate(cost.copy_seconds),
+                "seconds": plain_estimate(cost.seconds),
+                "copy_seconds": plain_estimate(cost.copy_seconds),
             }
             for cost in one.exchanges
         ],
         "overlaps": [
             {
                 "nbytes": cost.nbytes,
-                "seconds": _estimate(cost.seconds),
-                "stretch": _estimate(cost.stretch),
-                "lost_share": _estimate(cost.lost_share),
+                "seconds": plain_estimate(cost.seconds),
+                "stretch": plain_estimate(cost.stretch),
+                "lost_share": plain_estimate(cost.lost_share),
             }
             for cost in one.overlaps
         ],
-    }
-
-
-def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    return {
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "unit": estimate.unit,
-        "sample_size": estimate.sample_size,
-        "basis": estimate.basis,
     }

@@ -19,6 +19,7 @@ from dpbench.report.cells import percentage
 from dpbench.report.footnotes import reasons
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING, compact_time, plus_minus
+from dpbench.report.plain_estimate import plain_estimate
 
 MOST_LISTED = 8
 """Configurations that a line of advice names; the rest are counted and stand in the table."""
@@ -247,23 +248,23 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
         "group_size": row.group_size,
         "batch_size": row.batch_size,
         "repetitions": len(factors.repetitions),
-        "efficiency": _estimate(row.efficiency),
-        "absolute_efficiency": _estimate(factors.efficiency),
-        "step_seconds": _estimate(factors.step_seconds),
+        "efficiency": plain_estimate(row.efficiency),
+        "absolute_efficiency": plain_estimate(factors.efficiency),
+        "step_seconds": plain_estimate(factors.step_seconds),
         "factors": [
             {
                 "parts": list(factor.parts),
-                **(_estimate(factor.value) or {}),
-                "share_of_step": _estimate(factor.share),
+                **(plain_estimate(factor.value) or {}),
+                "share_of_step": plain_estimate(factor.share),
             }
             for factor in factors.factors
         ],
-        "exposed_communication_seconds": _estimate(row.exposed_communication_seconds),
+        "exposed_communication_seconds": plain_estimate(row.exposed_communication_seconds),
         "reduced_bytes_per_step": explanation.row.reduced_bytes_per_step,
         "collectives_per_step": explanation.row.collectives_per_step,
         "phases_seconds": explanation.phases
-        and {one.name: _estimate(one.seconds) for one in explanation.phases.phases},
-        "rank_skew": _estimate(explanation.row.rank_skew),
+        and {one.name: plain_estimate(one.seconds) for one in explanation.phases.phases},
+        "rank_skew": plain_estimate(explanation.row.rank_skew),
         "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
         "advice": [
             {
@@ -275,17 +276,4 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
             for line in advice
         ],
         "notes": list(explanation.notes),
-    }
-
-
-def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    return {
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "unit": estimate.unit,
-        "sample_size": estimate.sample_size,
-        "basis": estimate.basis,
     }

@@ -12,16 +12,24 @@ from tabulate import tabulate
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
+from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS
 from dpbench.analysis.laws.study import Row, Study
 from dpbench.report.cells import or_missing, percentage
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING, compact, compact_time, decimals, plus_minus
+from dpbench.report.numbers import MISSING, compact, compact_time, plus_minus
+from dpbench.report.plain_table import plain_table
+from dpbench.report.ranged import ranged
 
 TRENDS = {
     "growing": "the overhead grows faster than a serial part would",
     "constant": "within what can be told, as of a serial part (Amdahl)",
     "falling": "the overhead saturates, as no serial part does; Amdahl's law is too pessimistic",
 }
+BELOW_ZERO = "below zero scaling is faster than linear, which no serial part explains"
+SMALLEST_ERROR = 1e-4
+"""A smaller one might as well be none."""
+WIDE = 0.1
+"""A measured interval of more, to either side, is no "±" any more: it is lopsided."""
 WIDE_OF_ITS_POINTS = 0.05
 """A law that misses a point of its own by more has not seen everything that goes on."""
 
@@ -41,25 +49,12 @@ def to_json(studies: Sequence[Study]) -> str:
     return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def ranged(estimate: Estimate, *, scale: float = 1.0, plain_decimals: int = 1) -> str:
-    """A band with both ends, since it is lopsided: "4,544 (3,980–4,640)"; alone, "4,543.5"."""
-    value = estimate.value * scale
-    if estimate.interval is None:
-        return f"{value:,.{plain_decimals}f}"
-    low, high = (end * scale for end in estimate.interval)
-    widest = max(high - value, value - low)
-    # Two digits of the value at the least, however wide the band.
-    places = decimals(min(widest, 0.19 * value), value) if widest > 0 else plain_decimals
-    return f"{value:,.{places}f} ({low:,.{places}f}–{high:,.{places}f})"
-
-
 def seconds(estimate: Estimate) -> str:
     """A step time with both ends of its band, in one unit: "113 (110–129) ms"."""
     size, unit = next(
         ((s, u) for s, u in ((1.0, "s"), (1e-3, "ms")) if estimate.value >= s), (1e-6, "µs")
     )
-    digits = 2 - math.floor(math.log10(estimate.value / size))
-    return f"{ranged(estimate, scale=1 / size, plain_decimals=max(0, digits))} {unit}"
+    return f"{ranged(estimate, scale=1 / size)} {unit}"
 
 
 def _table(one: Study) -> str:
@@ -67,29 +62,20 @@ def _table(one: Study) -> str:
     rows = [shown[size] for size in sorted(shown)]
     withheld = any(row.withheld is not None for row in rows)
     unit = one.series.unit
-    headers = ["Group", "Step", unit[:1].upper() + unit[1:], "Efficiency", "Karp-Flatt"]
-    headers += ["Last eff. kept", *(["Withheld"] if withheld else []), "Kind"]
-    text: str = tabulate(
-        [_cells(row, withheld=withheld, relative=one.series.relative) for row in rows],
-        headers=headers,
-        disable_numparse=True,
-        colalign=(*("right",) * (len(headers) - 1), "left"),
-    )
-    return text
+    headers = ["Group", "Step", unit[:1].upper() + unit[1:], "Efficiency", "Karp-\nFlatt"]
+    headers += ["Last eff.\nkept", *(["Withheld"] if withheld else []), "Kind"]
+    cells = [_cells(row, withheld=withheld, relative=one.series.relative) for row in rows]
+    return plain_table(headers, cells, words=("Kind",))
 
 
 def _cells(row: Row, *, withheld: bool, relative: bool) -> list[str]:
     found = row.prediction
-    modelled = found.kind != "measured"
+    step = compact_time if found.kind == "measured" else seconds
     return [
         f"{found.group_size:,}",
-        MISSING
-        if relative
-        else or_missing(found.step_seconds, seconds if modelled else compact_time),
-        or_missing(
-            found.throughput, ranged if modelled else lambda e: plus_minus(e, plain_decimals=1)
-        ),
-        _share(row.efficiency) if modelled else percentage(row.efficiency),
+        MISSING if relative else or_missing(found.step_seconds, step),
+        or_missing(found.throughput, _speed),
+        or_missing(row.efficiency, _share),
         or_missing(row.karp_flatt, compact),
         _plain(row.last_efficiency),
         *([_withheld(row)] if withheld else []),
@@ -97,8 +83,18 @@ def _cells(row: Row, *, withheld: bool, relative: bool) -> list[str]:
     ]
 
 
-def _share(value: Estimate | None) -> str:
-    return MISSING if value is None else f"{ranged(value, scale=100)} %"
+def _speed(speed: Estimate) -> str:
+    return ranged(speed) if _is_wide(speed) else plus_minus(speed, plain_decimals=1)
+
+
+def _share(share: Estimate) -> str:
+    return f"{ranged(share, scale=100)} %" if _is_wide(share) else percentage(share)
+
+
+def _is_wide(estimate: Estimate) -> bool:
+    """Whether both ends are shown: of bands, which are lopsided, and of loose measurements."""
+    half_width = estimate.half_width or 0.0
+    return estimate.basis == "model" or half_width > WIDE * estimate.value
 
 
 def _plain(value: float | None) -> str:
@@ -128,7 +124,7 @@ def _law(one: Study) -> list[str]:
 def _cost(cost: Estimate, formula: str, *, relative: bool) -> str:
     """Of a table of speedups, in steps of one replica."""
     if relative:
-        return f"{ranged(cost, plain_decimals=4)} × {formula}"
+        return f"{ranged(cost)} × {formula}"
     if cost.value > 0:
         return f"{seconds(cost)} × {formula}"
     return f"0 (up to {units.seconds(cost.high)}) × {formula}" if cost.high else "0"
@@ -138,14 +134,16 @@ def _said(one: Study) -> list[str]:
     said = []
     if (left := one.leave_one_out) is not None:
         said.append(
-            f"leave-one-out error {units.percent(left.law)}; keeping the last efficiency "
-            f"{units.percent(left.last_efficiency)} (mean over {left.points} sizes)"
+            f"leave-one-out error {_error(left.law)}; keeping the last efficiency "
+            f"{_error(left.last_efficiency)} (mean over {left.points} sizes)"
         )
     if one.trend is not None:
-        fractions = [row.karp_flatt.value for row in one.measured if row.karp_flatt]
+        fractions = [row.karp_flatt for row in one.measured if row.karp_flatt]
+        first, last = fractions[0], fractions[-1]
+        below = min(first.value, last.value) < 0
         said.append(
-            f"Karp-Flatt's serial fraction is {one.trend}, {fractions[0]:.4f} to "
-            f"{fractions[-1]:.4f}: {TRENDS[one.trend]}"
+            f"Karp-Flatt's serial fraction is {one.trend}, {compact(first)} to {compact(last)}: "
+            f"{BELOW_ZERO if below else TRENDS[one.trend]}"
         )
     size, miss = one.fit.largest_miss
     if abs(miss) > WIDE_OF_ITS_POINTS:
@@ -158,7 +156,8 @@ def _said(one: Study) -> list[str]:
     if one.fit.ambiguous:
         said.append(
             f"these group sizes cannot tell {' from '.join(one.fit.ambiguous)}: "
-            "the band spans both, the prediction is the slower one"
+            "the band spans what each would give; the prediction is of the one that is slower "
+            "beyond the data"
         )
     if one.faster_than_linear:
         sizes = ", ".join(map(str, one.faster_than_linear))
@@ -169,7 +168,7 @@ def _said(one: Study) -> list[str]:
 def _common(studies: Sequence[Study]) -> list[str]:
     error = studies[0].fit.misspecification.beyond
     bases = sorted({one.baseline.group_size for one in studies})
-    unknown = any(len(one.fit.draws) < 100 for one in studies)
+    unknown = any(one.fit.draws.shape[1] < 100 for one in studies)
     refusals = [
         f"refused: {row.prediction.reason}"
         for one in studies
@@ -187,11 +186,27 @@ def _common(studies: Sequence[Study]) -> list[str]:
         f"and grows with the root of the doublings (an assumption; {error.hold_outs} hold-outs "
         f"of {error.source})",
     ]
+    if others := [one.series.label for one in studies if not _is_calibrated(one)]:
+        notes.append(
+            f"that error was found with {', '.join(DEFAULT)} in weak scaling; with other terms, or "
+            "in strong scaling, it is not known, and the band may be too narrow: "
+            + "; ".join(others)
+        )
     if unknown:
         notes.append(
             "single values without repetitions: their noise is not known and not in the band"
         )
     return notes
+
+
+def _is_calibrated(one: Study) -> bool:
+    """Whether the error of a law was found with such terms; those of nodes are of their kind."""
+    names = {term.name for term in one.fit.terms} - set(NODE_TERMS)
+    return one.series.scaling == "weak" and names == set(DEFAULT)
+
+
+def _error(share: float) -> str:
+    return units.percent(share) if share >= SMALLEST_ERROR else f"< {100 * SMALLEST_ERROR:g} %"
 
 
 def _sample_sizes(studies: Sequence[Study]) -> str:
@@ -213,6 +228,7 @@ def _row(one: Study, row: Row) -> dict[str, Any]:
         "kind": found.kind,
         "unit": one.series.unit,
         "confidence": None if speed is None or speed.low is None else speed.confidence,
+        "sample_size": None if speed is None else speed.sample_size,
         "step_seconds": None if step is None else step.value,
         "step_seconds_low": None if step is None else step.low,
         "step_seconds_high": None if step is None else step.high,

@@ -22,20 +22,21 @@ from dpbench.report.notes import bullet
 TARGETS = {2: 0.015, 4: 0.03}
 """Median |error| of the law that is aimed at, by how far it predicts."""
 TARGET_COVERAGE = 0.85
+SHIPPED = "results/published/weak_scaling.csv"
 NAMES = {LAW: "law (const, ring, log)", LAST: "keep the last efficiency"}
 
 
 def render(cases: Sequence[HoldOut], *, notes: Sequence[str] = ()) -> str:
     """Every case that its band misses, the errors of every model, and the targets."""
     parts = [_errors(cases), "", *_targets(cases), ""]
-    missed = [case for case in cases if not case.is_covered]
+    missed = [case for case in leave_one_series_out(cases) or cases if not case.is_covered]
     parts += [_misses(missed), ""] if missed else []
     parts += [bullet(note) for note in (*_common(cases), *notes)]
     return "\n".join(line.rstrip() for line in "\n".join(parts).splitlines()) + "\n"
 
 
 def to_json(cases: Sequence[HoldOut], notes: Sequence[str]) -> str:
-    covered = leave_one_series_out(cases)
+    independent = leave_one_series_out(cases)
     error = own_error(cases)
     data: dict[str, Any] = {
         "errors": [
@@ -49,10 +50,13 @@ def to_json(cases: Sequence[HoldOut], notes: Sequence[str]) -> str:
             }
             for found in errors(cases)
         ],
-        "coverage": _share([case.is_covered for case in cases]),
-        "coverage_leaving_one_series_out": None if covered is None else _share(covered),
+        "coverage": _coverage(cases),
+        "coverage_leaving_one_series_out": None if independent is None else _coverage(independent),
         "own_band": None if error is None else {"low": error.low, "high": error.high},
-        "cases": [_case(case) for case in cases],
+        "cases": [
+            _case(case, other)
+            for case, other in zip(cases, independent or [None] * len(cases), strict=True)
+        ],
         "notes": list(notes),
     }
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -110,30 +114,31 @@ def _targets(cases: Sequence[HoldOut]) -> list[str]:
 
 
 def _coverages(cases: Sequence[HoldOut]) -> list[list[str]]:
-    aim = f">= {100 * TARGET_COVERAGE:.0f} %"
-    covered = leave_one_series_out(cases)
     name = f"{100 * CONFIDENCE:.0f} % band covers"
-    inside = [case.is_covered for case in cases]
-    lines = [_target(name, aim, _counted(inside), reached=_share(inside) >= TARGET_COVERAGE)]
-    if covered is None:
-        return [*lines, [f"{name}, calibrated on the other series", aim, "too few cases", ""]]
-    reached = _share(covered) >= TARGET_COVERAGE
-    own = _target(
-        f"{name}, calibrated on the other series", aim, _counted(covered), reached=reached
+    independent = leave_one_series_out(cases)
+    others = f"{name}, calibrated on the other series"
+    if independent is None:
+        aim = f">= {100 * TARGET_COVERAGE:.0f} %"
+        return [_covers(name, cases), [others, aim, "too few cases", ""]]
+    return [_covers(name, cases), _covers(others, independent)]
+
+
+def _covers(name: str, cases: Sequence[HoldOut]) -> list[str]:
+    share = _coverage(cases)
+    return _target(
+        name,
+        f">= {100 * TARGET_COVERAGE:.0f} %",
+        f"{100 * share:.0f} % ({sum(case.is_covered for case in cases)} of {len(cases)})",
+        reached=share >= TARGET_COVERAGE,
     )
-    return [*lines, own]
 
 
 def _target(name: str, aim: str, got: str, *, reached: bool) -> list[str]:
     return [name, aim, got, "reached" if reached else "MISSED"]
 
 
-def _counted(inside: Sequence[bool]) -> str:
-    return f"{100 * _share(inside):.0f} % ({sum(inside)} of {len(inside)})"
-
-
-def _share(inside: Sequence[bool]) -> float:
-    return sum(inside) / len(inside)
+def _coverage(cases: Sequence[HoldOut]) -> float:
+    return sum(case.is_covered for case in cases) / len(cases)
 
 
 def _misses(missed: Sequence[HoldOut]) -> str:
@@ -162,8 +167,8 @@ def _common(cases: Sequence[HoldOut]) -> list[str]:
     notes = [
         f"{len(cases)} hold-outs of {series} series: fitted to the sizes up to one, predicted at "
         "2 and 4 times that; throughputs, single values as published",
-        "the band's own constants were set on more hold-outs, these of shipped tables among them; "
-        "the line that calibrates on the other series is the independent test",
+        f"the band of dpbench fit is set on {SHIPPED}: what it covers of that table is no test; "
+        "the line calibrated on the other series is one, and what is outside is outside that band",
     ]
     if (error := own_error(cases)) is not None:
         notes.append(
@@ -174,7 +179,7 @@ def _common(cases: Sequence[HoldOut]) -> list[str]:
     return notes
 
 
-def _case(case: HoldOut) -> dict[str, Any]:
+def _case(case: HoldOut, independent: HoldOut | None) -> dict[str, Any]:
     return {
         "series": case.series,
         "trained_up_to": case.trained_up_to,
@@ -184,6 +189,7 @@ def _case(case: HoldOut) -> dict[str, Any]:
         "low": case.low,
         "high": case.high,
         "covered": case.is_covered,
+        "covered_leaving_one_series_out": None if independent is None else independent.is_covered,
         "error": case.error(LAW),
         "last_efficiency_error": case.error(LAST),
     }

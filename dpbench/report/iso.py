@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.iso import IsoRow
+from dpbench.report.assumed import assumed
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING
 from dpbench.report.plain_table import plain_table
@@ -24,15 +25,27 @@ class IsoAnswer:
     network: str
     traced: tuple[int, ...]
     """Batch sizes."""
+    sample_size: int
+    """Repetitions that were traced, of the batch size with the fewest."""
     rows: tuple[IsoRow, ...]
-    assumptions: tuple[str, ...]
+    assumptions: tuple[tuple[str, tuple[str, ...]], ...]
+    """Of each batch size that was traced: its label and sentences."""
 
 
-def render(answers: Sequence[IsoAnswer], efficiency: float, *, notes: Sequence[str] = ()) -> str:
+def render(
+    answers: Sequence[IsoAnswer],
+    efficiency: float,
+    *,
+    premise: str | None = None,
+    notes: Sequence[str] = (),
+) -> str:
     """A table each, and how to read them."""
-    paragraphs = []
+    paragraphs = [] if premise is None else [bullet(premise)]
     for one in answers:
-        paragraphs.append(f"{one.label}, on {one.network}: {_percent(efficiency)} efficiency")
+        paragraphs.append(
+            f"{one.label}, on {one.network}: {_percent(efficiency)} efficiency "
+            f"(n = {one.sample_size:,})"
+        )
         headers = ("Replicas", "Batch per replica", "Kind")
         paragraphs.append(plain_table(headers, [*map(_cells, one.rows)], words=("Kind",)))
     rows = [row for one in answers for row in one.rows]
@@ -41,27 +54,27 @@ def render(answers: Sequence[IsoAnswer], efficiency: float, *, notes: Sequence[s
         "the smallest number of samples per replica and micro-step, rounded up, whose step loses "
         "no more to communication, stragglers and contention; in brackets where the "
         f"{_percent(CONFIDENCE)} band of the efficiency crosses ({MISSING}: its lower end never "
-        "does)",
+        "does); n: repetitions traced",
         *(
-            f"{one.label}: the step is a line through the batches traced, "
-            f"{', '.join(map(str, one.traced))}; only the optimizer's part is constant"
-            for one in answers
+            f"the step is a line through the batches traced, {traced}; only the optimizer's part "
+            "is constant"
+            for traced in dict.fromkeys(map(_traced, answers))
         ),
-        *(
-            f"{one.label}, {row.group_size:,} replicas: {row.reason}"
-            for one in answers
-            for row in one.rows
-            if row.reason
-        ),
+        *_reasons(answers),
         *notes,
     ]
     paragraphs.append("\n".join(map(bullet, dict.fromkeys(reading))))
-    assumed = dict.fromkeys(line for one in answers for line in one.assumptions)
-    paragraphs.append("\n".join(["Assumed", *map(bullet, assumed)]))
+    paragraphs += assumed([pair for one in answers for pair in one.assumptions])
     return "\n\n".join(paragraphs) + "\n"
 
 
-def to_json(answers: Sequence[IsoAnswer], efficiency: float, *, notes: Sequence[str] = ()) -> str:
+def to_json(
+    answers: Sequence[IsoAnswer],
+    efficiency: float,
+    *,
+    premise: str | None = None,
+    notes: Sequence[str] = (),
+) -> str:
     """An object with "series"; batches are samples per replica and micro-step."""
     content = {
         "efficiency": efficiency,
@@ -71,13 +84,32 @@ def to_json(answers: Sequence[IsoAnswer], efficiency: float, *, notes: Sequence[
                 "network": one.network,
                 "traced_batch_sizes": list(one.traced),
                 "rows": [_plain(row) for row in one.rows],
-                "assumptions": list(one.assumptions),
+                "sample_size": one.sample_size,
+                "assumptions": list(
+                    dict.fromkeys(line for _, lines in one.assumptions for line in lines)
+                ),
             }
             for one in answers
         ],
+        "premise": premise,
         "notes": list(notes),
     }
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _traced(answer: IsoAnswer) -> str:
+    return ", ".join(map(str, answer.traced))
+
+
+def _reasons(answers: Sequence[IsoAnswer]) -> Iterable[str]:
+    """Why there is no batch; of group sizes with the same reason once."""
+    for one in answers:
+        sizes: dict[str, list[str]] = {}
+        for row in one.rows:
+            if row.reason:
+                sizes.setdefault(row.reason, []).append(f"{row.group_size:,}")
+        for reason, those in sizes.items():
+            yield f"{one.label}, {', '.join(those)} replicas: {reason}"
 
 
 def _cells(row: IsoRow) -> tuple[str, str, str]:

@@ -38,7 +38,7 @@ def plus_minus(
     low, high = (end * scale for end in estimate.interval)
     if _is_lopsided(value, low, high):
         places = decimals(min(value - low, high - value), value)
-        return f"{value:,.{places}f} ({low:,.{places}f}–{high:,.{places}f})"
+        return f"{_fixed(value, places)} ({_fixed(low, places)}–{_fixed(high, places)})"
     half_width = estimate.half_width * scale
     if half_width <= ROUNDING * abs(value):
         return f"{value:,.{plain_decimals}f} ± 0"

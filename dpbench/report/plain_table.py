@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import tabulate as tabulate_module
 from tabulate import tabulate
-
-# Headers as wide as their words; set here too, so that no layout depends on what was imported.
-tabulate_module.MIN_PADDING = 0
 
 
 def plain_table(

@@ -12,11 +12,22 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.assumptions import band_meaning
 from dpbench.analysis.projection.project import ProjectedRow, Simulated
 from dpbench.analysis.provenance import MEANINGS, Kind
+from dpbench.report.assumed import assumed
 from dpbench.report.cells import or_missing
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING, ROUNDING, compact_time, plus_minus
+from dpbench.report.plain_estimate import plain_estimate
 from dpbench.report.plain_table import plain_table
+from dpbench.report.ranged import ranged
 
+MODELLED = (
+    "straggler_seconds",
+    "statistical_efficiency",
+    "goodput",
+    "seconds_to_loss",
+    "floor_seconds_to_loss",
+)
+"""Numbers that are never measured."""
 LONGER_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
@@ -44,9 +55,14 @@ class _Column(NamedTuple):
 _REPLICAS = _Column("Replicas", lambda row: f"{row.group_size:,}")
 
 
-def render(projections: Sequence[Projection], *, notes: Sequence[str] = ()) -> str:
-    """Up to three tables a series (speed; losses and costs; training), and how to read them."""
-    paragraphs: list[str] = []
+def render(
+    projections: Sequence[Projection], *, premise: str | None = None, notes: Sequence[str] = ()
+) -> str:
+    """Up to three tables a series (speed; losses and costs; training), and how to read them.
+
+    `premise` stands above all: what of the simulation is of which machine.
+    """
+    paragraphs: list[str] = [] if premise is None else [bullet(premise)]
     for one in projections:
         paragraphs.append(f"{one.label}, on {one.network}")
         paragraphs.append(_table(one.rows, _speed(one.item)))
@@ -54,12 +70,14 @@ def render(projections: Sequence[Projection], *, notes: Sequence[str] = ()) -> s
         paragraphs.append(_table(numbers, _losses_and_costs(one.item)))
         paragraphs.append(_table(numbers, _training(one.item)))
     paragraphs.append("\n".join(bullet(line) for line in dict.fromkeys(_reading(projections))))
-    paragraphs += _assumption_lists(projections)
+    paragraphs += assumed([(one.label, (*one.assumptions, *one.notes)) for one in projections])
     paragraphs.append("\n".join(bullet(note) for note in dict.fromkeys(notes)))
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
 
-def to_json(projections: Sequence[Projection], *, notes: Sequence[str] = ()) -> str:
+def to_json(
+    projections: Sequence[Projection], *, premise: str | None = None, notes: Sequence[str] = ()
+) -> str:
     """An object with "series" and "notes"; every number with its unit, interval and kind."""
     content = {
         "series": [
@@ -74,41 +92,17 @@ def to_json(projections: Sequence[Projection], *, notes: Sequence[str] = ()) -> 
             }
             for one in projections
         ],
+        "premise": premise,
         "interval": band_meaning(),
         "notes": list(notes),
     }
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def plain_estimate(estimate: Estimate | None, kind: Kind) -> dict[str, Any] | None:
-    """A number for programs."""
-    if estimate is None:
-        return None
-    return {
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "unit": estimate.unit,
-        "kind": kind,
-        "confidence": estimate.confidence,
-        "sample_size": estimate.sample_size,
-        "basis": estimate.basis,
-    }
-
-
-def ends(estimate: Estimate, *, scale: float = 1.0) -> str:
-    """Writes three digits and the ends of the interval: "12,300 (10,100–12,500)"."""
-    texts = [_digits(estimate.value * scale)]
-    if estimate.interval is not None:
-        low, high = (_digits(end * scale) for end in estimate.interval)
-        texts.append(f"({low}–{high})")
-    return " ".join(texts)
-
-
-def part(estimate: Estimate) -> str:
-    """Seconds of a part of a step; alone where none of its inputs has a spread."""
+def step(estimate: Estimate) -> str:
+    """Seconds of a step or a part of one; a simulated one alone if no input has a spread."""
     half_width = estimate.half_width or 0.0
-    if half_width <= ROUNDING * abs(estimate.value):
+    if estimate.basis == "model" and half_width <= ROUNDING * abs(estimate.value):
         estimate = replace(estimate, low=None, high=None)
     return compact_time(estimate)
 
@@ -122,7 +116,8 @@ def duration(estimate: Estimate) -> str:
 
 
 def signed_percent(share: float) -> str:
-    return f"{100 * share:+.3g} %"
+    """Of an error, whose step is known to some percents at best: whole ones."""
+    return f"{100 * share:+.0f} %"
 
 
 def meanings(kinds: Iterable[Kind]) -> str:
@@ -134,23 +129,16 @@ def meanings(kinds: Iterable[Kind]) -> str:
 def _percent(efficiency: Estimate) -> str:
     if efficiency.basis == "baseline":
         return "100 %"
-    return f"{ends(efficiency, scale=100)} %"
-
-
-def _digits(value: float) -> str:
-    if value == 0:
-        return "0"
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:.3g}"
+    return f"{ranged(efficiency, scale=100)} %"
 
 
 def _speed(item: str) -> tuple[_Column, ...]:
     return (
         _REPLICAS,
-        _Column("Step", lambda row: or_missing(row.step_seconds, compact_time)),
-        _Column(f"{item.capitalize()}/s", lambda row: or_missing(row.throughput, ends)),
+        _Column("Step", lambda row: or_missing(row.step_seconds, step)),
+        _Column(f"{item.capitalize()}/s", lambda row: or_missing(row.throughput, ranged)),
         _Column("Efficiency", lambda row: or_missing(row.efficiency, _percent)),
-        _Column("Simulated", _simulated),
+        _Column("n", _sample_size),
         _Column("Kind", lambda row: row.kind),
     )
 
@@ -158,20 +146,25 @@ def _speed(item: str) -> tuple[_Column, ...]:
 def _losses_and_costs(item: str) -> tuple[_Column, ...]:
     return (
         _REPLICAS,
-        _Column("Exposed comm", lambda row: or_missing(row.exposed_seconds, part)),
-        _Column("Stragglers", lambda row: or_missing(row.straggler_seconds, part)),
-        _Column(f"Price\n/million {item}", lambda row: or_missing(row.price_per_million, ends)),
-        _Column(f"kWh\n/million {item}", lambda row: or_missing(row.energy_per_million, ends)),
+        _Column("Simulated step", _simulated),
+        _Column("Exposed comm", lambda row: or_missing(row.exposed_seconds, step)),
+        _Column("Stragglers", lambda row: or_missing(row.straggler_seconds, step)),
+        _Column(f"Price\n/million {item}", lambda row: or_missing(row.price_per_million, ranged)),
+        _Column(f"kWh\n/million {item}", lambda row: or_missing(row.energy_per_million, ranged)),
     )
 
 
 def _training(item: str) -> tuple[_Column, ...]:
     return (
         _REPLICAS,
-        _Column(f"Goodput ({item}/s)", lambda row: or_missing(row.goodput, ends)),
+        _Column(f"Goodput ({item}/s)", lambda row: or_missing(row.goodput, ranged)),
         _Column("Time to loss", lambda row: or_missing(row.seconds_to_loss, duration)),
         _Column("At least", lambda row: or_missing(row.floor_seconds, duration)),
     )
+
+
+def _sample_size(row: ProjectedRow) -> str:
+    return MISSING if row.step_seconds is None else f"{row.step_seconds.sample_size:,}"
 
 
 def _simulated(row: ProjectedRow) -> str:
@@ -199,8 +192,9 @@ def _reading(projections: Sequence[Projection]) -> Iterable[str]:
     rows = [row for one in projections for row in one.rows]
     yield meanings(row.kind for row in rows)
     yield (
-        "efficiency is against the same implementation at group size 1, measured or as traced; how "
-        "far a simulated step is off the measured one beside it shows how far to trust the others"
+        "efficiency is against the same implementation at group size 1; n: repetitions that were "
+        "measured or traced; how far a simulated step is off the measured one shows how far to "
+        "trust the others"
     )
     if any(row.kind not in ("measured", "refused") for row in rows):
         yield band_meaning()
@@ -211,7 +205,8 @@ def _reading(projections: Sequence[Projection]) -> Iterable[str]:
         )
     if any(row.goodput for row in rows):
         yield (
-            "goodput: throughput × (phi + B0) ÷ (phi + B), in items of the batch B0 of one replica"
+            "goodput: throughput × (phi + B0) ÷ (phi + B), in items of the batch B0 of one "
+            "replica; phi: the gradient noise scale"
         )
     if any(row.seconds_to_loss for row in rows):
         yield (
@@ -223,18 +218,6 @@ def _reading(projections: Sequence[Projection]) -> Iterable[str]:
         if refused:
             sizes = ", ".join(f"{row.group_size:,}" for row in refused)
             yield f"refused, {sizes} replicas: {refused[0].reason}"
-
-
-def _assumption_lists(projections: Sequence[Projection]) -> Iterable[str]:
-    """Those of all series together, then those of each."""
-    lines = [(*one.assumptions, *one.notes) for one in projections]
-    common = [line for line in lines[0] if all(line in others for others in lines)]
-    if common:
-        yield "\n".join(["Assumed", *map(bullet, common)])
-    for one, every in zip(projections, lines, strict=True):
-        own = [line for line in every if line not in common]
-        if own:
-            yield "\n".join([f"Assumed of {one.label}", *map(bullet, own)])
 
 
 def _plain(row: ProjectedRow) -> dict[str, Any]:
@@ -255,10 +238,17 @@ def _plain(row: ProjectedRow) -> dict[str, Any]:
         "group_size": row.group_size,
         "kind": row.kind,
         "reason": row.reason,
-        **{name: plain_estimate(estimate, row.kind) for name, estimate in numbers.items()},
+        **{name: plain_estimate(number, _kind(row, name)) for name, number in numbers.items()},
         "simulated": None if row.simulated is None else _plain_simulation(row.simulated),
         "simulation_error": row.simulation_error,
     }
+
+
+def _kind(row: ProjectedRow, name: str) -> Kind:
+    """What a law or a simulation says is measured nowhere, also where the step was."""
+    if row.kind != "measured" or name not in MODELLED:
+        return row.kind
+    return "extrapolated" if row.simulated is None else row.simulated.kind
 
 
 def _plain_simulation(simulated: Simulated) -> dict[str, Any]:

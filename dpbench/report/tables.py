@@ -8,7 +8,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import tabulate as tabulate_module
 from tabulate import tabulate
 
 from dpbench.analysis.configuration import ConfigurationSummary
@@ -19,9 +18,6 @@ from dpbench.report.columns import DEFAULT_COLUMNS, SEED, Column, claim_columns,
 from dpbench.report.footnotes import footnotes
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING
-
-# Headers as wide as their words: two spaces more in each of 13 columns would not fit a terminal.
-tabulate_module.MIN_PADDING = 0
 
 NARROWEST_STATUS = 9
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dpbench import units
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.assumptions import band_meaning
 from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
 from dpbench.analysis.provenance import Kind
+from dpbench.report.assumed import assumed
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import compact_time, plus_minus
+from dpbench.report.numbers import plus_minus
+from dpbench.report.plain_estimate import plain_estimate
 from dpbench.report.plain_table import plain_table
-from dpbench.report.projection import ends, meanings, part, plain_estimate, signed_percent
+from dpbench.report.projection import meanings, signed_percent, step
+from dpbench.report.ranged import ranged
+
+SMALLEST = 5e-5
+"""A ratio is not shown finer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,9 +35,11 @@ class Answers:
     assumptions: tuple[str, ...]
 
 
-def render(answers: Sequence[Answers], *, notes: Sequence[str] = ()) -> str:
+def render(
+    answers: Sequence[Answers], *, premise: str | None = None, notes: Sequence[str] = ()
+) -> str:
     """A table for each series and group size, the changes in words, and how to read them."""
-    paragraphs = []
+    paragraphs = [] if premise is None else [bullet(premise)]
     for one in answers:
         for at in one.found:
             if at.outcomes:
@@ -37,10 +47,10 @@ def render(answers: Sequence[Answers], *, notes: Sequence[str] = ()) -> str:
                 paragraphs.append(_table(at.outcomes, one.item))
     every = [(one, at) for one in answers for at in one.found]
     reading = [
-        meanings(at.kind for _, at in every if at.kind != "interpolated"),
+        meanings(at.kind for _, at in every),
         *(f"{o.change}: {o.words}" for _, at in every for o in at.outcomes if o.change != AS_IS),
         "ratio: of throughputs, against the step as it is; both sides share their inputs, so that "
-        "it is known better than they are. All steps are simulated",
+        "it is known better than they are. All steps are simulated; n: repetitions traced",
         band_meaning(),
         *(
             f"{one.label}, {at.group_size:,} replicas: {at.reason}"
@@ -50,12 +60,13 @@ def render(answers: Sequence[Answers], *, notes: Sequence[str] = ()) -> str:
         *notes,
     ]
     paragraphs.append("\n".join(map(bullet, filter(None, dict.fromkeys(reading)))))
-    assumed = dict.fromkeys(line for one in answers for line in one.assumptions)
-    paragraphs.append("\n".join(["Assumed", *map(bullet, assumed)]))
+    paragraphs += assumed([(one.label, one.assumptions) for one in answers])
     return "\n\n".join(paragraphs) + "\n"
 
 
-def to_json(answers: Sequence[Answers], *, notes: Sequence[str] = ()) -> str:
+def to_json(
+    answers: Sequence[Answers], *, premise: str | None = None, notes: Sequence[str] = ()
+) -> str:
     """An object with "series"; every number with its unit, interval and kind."""
     content = {
         "series": [
@@ -76,6 +87,7 @@ def to_json(answers: Sequence[Answers], *, notes: Sequence[str] = ()) -> str:
             }
             for one in answers
         ],
+        "premise": premise,
         "interval": band_meaning(),
         "notes": list(notes),
     }
@@ -83,26 +95,35 @@ def to_json(answers: Sequence[Answers], *, notes: Sequence[str] = ()) -> str:
 
 
 def _title(one: Answers, at: WhatIf) -> str:
-    """With where the numbers come from, unless it is between measured group sizes."""
-    where = "" if at.kind == "interpolated" else f" ({at.kind})"
-    if at.simulation_error is not None:
-        where = f" (as is, {signed_percent(at.simulation_error)} off the measured step)"
-    return f"{one.label}, on {one.network}, {at.group_size:,} replicas{where}"
+    """With where the numbers come from, and how far they are off where that is known."""
+    replicas = units.counted(at.group_size, "replica")
+    count = at.outcomes[0].step_seconds.sample_size
+    title = f"{one.label}, on {one.network}, {replicas} ({at.kind}, n = {count:,})"
+    if at.simulation_error is None:
+        return title
+    return f"{title}\nas is, {signed_percent(at.simulation_error)} off the measured step"
 
 
 def _table(outcomes: Sequence[Outcome], item: str) -> str:
     rows = [
         (
             outcome.change,
-            compact_time(outcome.step_seconds),
-            part(outcome.exposed_seconds),
-            ends(outcome.throughput),
-            plus_minus(outcome.ratio),
+            step(outcome.step_seconds),
+            step(outcome.exposed_seconds),
+            ranged(outcome.throughput),
+            _ratio(outcome.ratio),
         )
         for outcome in outcomes
     ]
     headers = ("Change", "Step", "Exposed comm", f"{item.capitalize()}/s", "Ratio")
     return plain_table(headers, rows, words=("Change",))
+
+
+def _ratio(ratio: Estimate) -> str:
+    """To three decimals, without an interval that is nothing beside them."""
+    if ratio.half_width is not None and ratio.half_width < SMALLEST:
+        ratio = replace(ratio, low=None, high=None)
+    return plus_minus(ratio)
 
 
 def _plain(outcome: Outcome, kind: Kind) -> dict[str, Any]:

@@ -56,6 +56,19 @@ def test_a_baseline_of_several_replicas_is_named_by_every_point() -> None:
         analyze_scaling(1.0, {2: 1.0}, baseline_group_size=0)
 
 
+def test_a_group_size_has_one_value() -> None:
+    with pytest.raises(ValueError, match=r"at group size 1 is 2\.0, but the baseline"):
+        analyze_scaling(1.0, {1: 2.0, 2: 0.6})
+
+
+@pytest.mark.parametrize("huge", [10**400, 1e308, 1e-320])
+def test_ratios_do_not_overflow(huge: float) -> None:
+    with pytest.raises(ValueError, match=r"baseline is .*: expected a positive number"):
+        analyze_scaling(huge, {2: 1.0})
+    with pytest.raises(ValueError, match="time at group size 2 is"):
+        analyze_scaling(1.0, {2: huge})
+
+
 def test_it_is_importable_from_the_package_without_torch() -> None:
     code = "import sys, dpbench; dpbench.analyze_scaling(1.0, {}); print('torch' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -42,7 +42,7 @@ def test_collectives_of_the_folder_itself_are_used(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["buckets", str(with_collectives(folder))]) == 0
-    assert "--bucket-cap-mb 1, or DistributedDataParallel" in capsys.readouterr().out
+    assert "--bucket-cap-mb 1, or\n  DistributedDataParallel" in capsys.readouterr().out
 
 
 def test_collectives_of_another_folder_are_used(
@@ -59,6 +59,41 @@ def test_a_topology_takes_the_place_of_collectives(
 ) -> None:
     assert run(["buckets", str(folder), *TOPOLOGY]) == 0
     assert "tcp-10gbe: nodes of 1 rank" in capsys.readouterr().out
+
+
+def test_this_machine_is_no_other_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["buckets", str(with_collectives(folder)), "--topology", "this-machine"]
+    assert run(arguments) == 0
+    assert "measured 20.0000(0) ms a step" in capsys.readouterr().out
+
+
+def test_a_step_of_another_network_is_compared_with_none(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was measured ran on gloo's network, whose collectives are in the same folder."""
+    arguments = ["buckets", str(with_collectives(folder)), "--topology", "h100-nvswitch-ndr"]
+    assert run([*arguments, "--group-size", "2"]) == 0
+    assert "a step (n = " not in capsys.readouterr().out
+
+
+def test_on_a_topology_any_group_size_can_be_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["buckets", str(folder), *TOPOLOGY, "--group-sizes", "1000,16", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["configurations"]
+    assert [(one["group_size"], one["kind"]) for one in found] == [
+        (16, "projected"),
+        (1000, "projected"),
+    ]
+    assert [one["measured_step_seconds"] for one in found] == [None, None]
+
+
+def test_a_larger_group_is_extrapolated_as_project_does(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["buckets", str(with_collectives(folder)), "--group-size", "4", "--json"]) == 0
+    [one] = json.loads(capsys.readouterr().out)["configurations"]
+    assert (one["group_size"], one["kind"]) == (4, "extrapolated")
 
 
 def test_without_collectives_the_error_has_the_command(
@@ -90,16 +125,17 @@ def test_a_sweep_without_buckets_is_refused(
 ) -> None:
     folder = stored(tmp_path / "demo", weak_sweep()[:2])
     assert run(["buckets", str(folder)]) == 2
-    assert "no row with buckets and a speed" in line(capsys)
+    assert "no series that can be simulated" in line(capsys)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--batch-size", "64"], "no such row; there are ddp/gloo ×2, batch 32"),
+        (["--batch-size", "64"], "no such series; there are ddp/gloo, batch 32"),
         (["--implementation", "local-sgd"], "Known: ddp, torch-ddp, torch-ddp-static"),
         (["--backend", "glo"], "Did you mean 'gloo'?"),
         (["--group-size", "two"], "not a positive integer"),
+        (["--group-size", "1", *TOPOLOGY], "1 replica sends no buckets"),
         (["--topology", "tcp-10gb"], "Did you mean 'tcp-10gbe'?"),
         (["--comm", "nowhere"], "nowhere does not exist"),
     ],

@@ -115,8 +115,10 @@ def test_a_folder_of_collectives_is_reported(tmp_path: Path, capsys: Captured) -
 def test_a_dry_run_stores_nothing(tmp_path: Path, capsys: Captured) -> None:
     assert comm(tmp_path, "--dry-run") == 0
     shown = capsys.readouterr()
-    assert "6: 4 to 4,096 B" in shown.out
-    assert "nothing was stored" in shown.err
+    assert "6 sizes, 4 B to 4 KiB" in shown.out
+    assert "all_reduce also as a bucket of gradients in a step, 4 KiB\n" in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 100
+    assert "5 min 0 s each at most; nothing was stored" in shown.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,7 +169,13 @@ def test_ctrl_c_keeps_what_is_measured(
         (["--group-sizes", "3"], "--group-sizes: 3 is above --gpus 2"),
         (["--repetitions", "0"], "--repetitions: '0' is not a positive integer"),
         (["--repetitions", "99999"], "expected at most 10,000"),
-        (["--overlap-sizes", "5"], "5 B are not whole elements"),
+        (["--collectives", "all,broadcast"], "all stands alone; expected --collectives all"),
+        (["--overlap-sizes", "5B"], "5 B are not whole elements"),
+        (["--overlap-sizes", "non"], "expected sizes, as in 1MiB,25MiB, or none"),
+        (["--overlap-sizes", "1GB"], "1 GB is outside of --sizes, which go from 4 B to 4 KiB"),
+        (["--bucket-sizes", "512MB"], "512 MB is outside of --sizes"),
+        (["--time-limit", "1e-9"], "ranks take longer to start; expected 1s or more"),
+        (["--dry-run", "--results-dir", "/dev/null"], "/dev/null is no folder"),
         (["--collectives", "broadcast", "--bucket-sizes", "4KiB"], "of all_reduce only"),
         (["--time-limit", "0"], "--time-limit: '0' is not a duration"),
         (["--name", "../x"], "expected a plain folder name"),

@@ -135,7 +135,7 @@ def test_what_if_compares_the_usual_changes_at_the_largest_measured_group(
 ) -> None:
     assert run(["what-if", str(measured), "--batch-size", "32"]) == 0
     text = capsys.readouterr().out
-    assert "2 replicas (as is, " in text
+    assert "2 replicas (interpolated, n = 3)\nas is, " in text
     for change in ("bandwidth=2", "gradients=bf16", "accumulate=4", "overlap=none"):
         assert f"\n{change} " in text
 
@@ -149,12 +149,88 @@ def test_what_if_takes_changes_of_ones_own(alone: Path, capsys: pytest.CaptureFi
     assert [o["change"] for o in at["changes"]] == ["as is", "bandwidth=2", "accumulate=8"]
 
 
+def test_changes_that_say_the_same_count_once(
+    alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = ["--change", "bandwidth=2", "--change", "bandwidth=2.0", "--change", "gradients=BF16"]
+    assert run(["what-if", str(alone), *TOPOLOGY, *changes, "--json"]) == 0
+    printed = capsys.readouterr()
+    [at] = json.loads(printed.out)["series"][0]["group_sizes"]
+    assert [o["change"] for o in at["changes"]][:2] == ["as is", "bandwidth=2"]
+    assert len(at["changes"]) == 3
+    assert "bandwidth=2.0 is listed twice; it counts once" in printed.err
+
+
+@pytest.mark.parametrize("named", ["", 'backend = "shm"\n'])
+def test_a_topology_takes_no_curve_of_a_backend_that_is_not_its_own(
+    named: str, measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The curves of the folder are of gloo, which the file does not name."""
+    file = tmp_path / "net.toml"
+    file.write_text(
+        f"""
+ranks_per_node = 2
+source = "its makers"
+date = 2026-01-01
+{named}
+intra = {{ latency_us = 2, gigabytes_per_second = 20 }}
+inter = {{ latency_us = 10, gigabytes_per_second = 10 }}
+"""
+    )
+    arguments = ["project", str(measured), "--topology", str(file), "--json", "--no-charts"]
+    assert run([*arguments, "--group-size", "2"]) == 0
+    for one in json.loads(capsys.readouterr().out)["series"]:
+        assert [row["kind"] for row in one["rows"]] == ["projected"]
+        assert not any("the curve measured with gloo" in line for line in one["assumptions"])
+
+
+def test_a_given_network_says_what_computes(
+    alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("project", "what-if", "buckets"):
+        options = ["--no-charts"] if command == "project" else []
+        assert run([command, str(alone), *TOPOLOGY, *options]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert text.startswith("· replicas compute, and vary, as on ")
+        assert "only the network is that of h100-nvswitch-ndr ddp/gloo" in text
+
+
+@pytest.mark.parametrize("command", ["project", "what-if", "iso", "buckets"])
+def test_if_every_group_size_is_refused_nothing_is_printed(
+    command: str, measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused([command, str(measured), "--group-size", "64"], capsys)
+    assert "the largest group measured is 2" in line
+
+
+def test_iso_falls_to_the_largest_measured_group(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["iso", str(measured), "--efficiency", "50%", "--json"]) == 0
+    [one] = json.loads(capsys.readouterr().out)["series"]
+    assert [row["group_size"] for row in one["rows"]] == [2]
+    for batch in (32, 128):
+        assert any(f"as traced with ddp/gloo ×1, batch {batch}" in s for s in one["assumptions"])
+
+
+def test_buckets_shows_the_step_that_project_shows(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["project", str(measured), "--json", "--no-charts", "--group-size", "2"]) == 0
+    rows = [one["rows"][0] for one in json.loads(capsys.readouterr().out)["series"]]
+    assert run(["buckets", str(measured), "--json", "--group-size", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)["configurations"]
+    assert [one["present"]["step_seconds"]["value"] for one in found] == [
+        row["simulated"]["step_seconds"]["value"] for row in rows
+    ]
+
+
 @pytest.mark.parametrize("command", ["project", "iso", "what-if"])
 def test_without_collectives_the_error_has_the_command(
     command: str, alone: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = refused([command, str(alone)], capsys)
-    assert "dpbench comm --backends gloo --name alone --results-dir" in line
+    assert "dpbench comm --backends gloo --gpus 2 --name alone --results-dir" in line
     assert "--topology NAME" in line
 
 
@@ -177,7 +253,13 @@ def test_without_a_trace_the_error_has_the_command(
         (["project", "--bucket-cap-mb", "0"], "--bucket-cap-mb: '0' is not a positive number"),
         (["project", "--nccl-log", "none.txt"], "cannot be read"),
         (["project", *TOPOLOGY, "--nccl-log", "x"], "are two networks; give one of them"),
-        (["iso", "--efficiency", "90"], "is not a percentage"),
+        (["project", "--bucket-cap-mb", "1e9"], "expected 0.001 to 1e+06"),
+        (["project", "--price-per-gpu-hour", "1e300"], "'1e300' is out of range"),
+        (["iso", "--efficiency", "90"], "written as in 90% or 99.5%"),
+        (["what-if", "--change", "latency=1e308"], "expected a number from 1e-06 to 1,000,000"),
+        (["what-if", "--change", "bandwidth=1e-308"], "expected a number from 1e-06"),
+        (["what-if", "--change", "bandwidth=2,latency=2"], "for several changes repeat --change"),
+        (["what-if", "--change", "stragglers=yes"], "expected stragglers=none"),
         (["what-if", "--change", "bandwith=2"], "Did you mean 'bandwidth'"),
         (["what-if", "--change", "overlap"], "expected name=value"),
     ],

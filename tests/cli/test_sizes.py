@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from dpbench.cli.sizes import parse_sizes
+from dpbench.cli.sizes import parse_sizes, size_text
 from dpbench.errors import UsageError
 
 
@@ -18,8 +18,8 @@ def parsed(text: str) -> tuple[int, ...]:
         ("4B-1KiB", (4, 16, 64, 256, 1024)),
         ("4B-1KB", (4, 16, 64, 256, 1000)),
         ("1MiB-4MiBx2", (2**20, 2**21, 2**22)),
-        ("8-8", (8,)),
-        ("25MiB,4,1KB", (4, 1000, 25 * 2**20)),
+        ("8B-8B", (8,)),
+        ("25MiB,4B,1KB", (4, 1000, 25 * 2**20)),
         ("1 mb", (10**6,)),
         ("1GiB", (2**30,)),
     ],
@@ -34,21 +34,36 @@ def test_the_default_range_is_that_of_the_help() -> None:
     assert all(larger == 4 * smaller for smaller, larger in pairwise(sizes[:-1]))
 
 
+def test_a_size_is_written_in_the_largest_unit_that_divides_it() -> None:
+    sizes = (4, 1000, 1024, 25 * 2**20, 256 * 10**6, 1001)
+    assert [size_text(n) for n in sizes] == [
+        "4 B",
+        "1 KB",
+        "1 KiB",
+        "25 MiB",
+        "256 MB",
+        "1,001 B",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "is empty"),
         ("4TB", "'4TB' is not a size; expected a whole number up to 1 TiB"),
-        ("0", "'0' is not a size"),
+        ("0B", "'0B' is not a size"),
+        ("4", "'4' has no unit; expected 4B or 4MB"),
+        ("4B-256", "'256' has no unit; expected 256B or 256MB"),
         ("1.5KB", "'1.5KB' is not a size"),
         ("9999999999999GB", "is not a size"),
-        ("6", "6 B are not whole elements; expected multiples of 4 B"),
-        ("4B-", "'' is not a size"),
+        ("6B", "6 B are not whole elements; expected multiples of 4 B"),
+        ("4B-", "'4B-': expected smallest-largest, as in 4B-256MB"),
+        ("-4B", "'-4B': expected smallest-largest, as in 4B-256MB"),
         ("1KB-4B", "the range falls"),
         ("4B-1KBx1", "a factor of at least 2"),
         ("4B-1KBx", "'' is not a positive integer"),
         ("4B-1KBx3.5", "'3.5' is not a positive integer"),
-        ("4,,8", "empty entry"),
+        ("4B,,8B", "empty entry"),
     ],
 )
 def test_what_is_no_size_is_named(text: str, message: str) -> None:

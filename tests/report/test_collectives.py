@@ -84,6 +84,13 @@ def test_the_overlap_stands_below_its_block() -> None:
     assert "1 MiB while the ranks compute: 1.25 ± 0 × as long as alone" in text
 
 
+def test_what_is_lost_cannot_be_told_from_an_interval_wider_than_all_of_it() -> None:
+    # Shares of -24, 20 and 64 %: 20 ± 109 %.
+    text = render(sample(spread=0.2))
+    assert "cannot tell how much of the computing is lost (n = 3)" in " ".join(text.split())
+    assert "± 1" not in text
+
+
 def test_buckets_in_a_step_stand_in_one_line() -> None:
     spec = collective_spec(exchange_sizes_bytes=(MIB, 4 * MIB))
     exchanges = [exchange_timing(MIB, 2e-3), exchange_timing(4 * MIB, 6e-3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -68,9 +69,12 @@ def test_every_row_has_its_kind_and_refused_ones_share_a_reason() -> None:
 
 
 def test_the_simulated_step_stands_beside_the_measured_one_with_its_error() -> None:
-    row = projection.render([projected()]).splitlines()[5]
+    text = projection.render([projected()])
+    row = text.splitlines()[5]
     assert row.split()[1] == "20.0000(0)"
-    assert "%)  measured" in row
+    assert row.split()[-2:] == ["3", "measured"]
+    [beside] = [line for line in text.splitlines() if " %)" in line and line.split()[0] == "2"]
+    assert re.search(r" ms \([+-]\d+ %\)", beside)
 
 
 @pytest.mark.parametrize("known", [None, costs()])
@@ -106,6 +110,15 @@ def test_json_has_unit_ends_and_kind_of_every_number() -> None:
             assert number["kind"] == "projected"
         assert row["simulated"]["step_seconds"] == row["step_seconds"]
     assert others[0]["price_per_million_items"]["unit"] == "currency units/million images"
+
+
+def test_what_is_simulated_beside_a_measured_step_is_not_called_measured() -> None:
+    rows = json.loads(projection.to_json([projected(costs())]))["series"][0]["rows"]
+    measured = rows[1]
+    assert (measured["group_size"], measured["kind"]) == (2, "measured")
+    assert measured["step_seconds"]["kind"] == "measured"
+    for name in ("straggler_seconds", "statistical_efficiency", "goodput", "seconds_to_loss"):
+        assert measured[name]["kind"] == "interpolated"
 
 
 def test_refused_rows_have_no_numbers_in_json() -> None:
@@ -155,13 +168,22 @@ def test_iso_answers_with_a_batch_none_or_a_reason() -> None:
         IsoRow(group_size=1000, kind="refused", reason="no network"),
     )
     answer = iso.IsoAnswer(
-        label="ddp/gloo", network="plain", traced=(16, 64), rows=rows, assumptions=("so it is",)
+        label="ddp/gloo",
+        network="plain",
+        traced=(16, 64),
+        sample_size=3,
+        rows=rows,
+        assumptions=(
+            ("ddp/gloo, batch 16", ("so it is", "small")),
+            ("ddp/gloo, batch 64", ("so it is", "large")),
+        ),
     )
     text = iso.render([answer], 0.9, notes=["a note"])
     cells = [line.split("  ")[-2].strip() for line in text.splitlines()[4:7]]
     assert cells == ["1,140 (95 to –)", "none", "–"]
     assert "ddp/gloo, 64 replicas: not with any batch up to 256" in text
-    assert "ddp/gloo, on plain: 90 % efficiency" in text
+    assert "ddp/gloo, on plain: 90 % efficiency (n = 3)" in text
+    assert "Assumed\n· so it is\n\nAssumed of ddp/gloo, batch 16\n· small\n" in text
     assert max(map(len, text.splitlines())) <= 100
     content = json.loads(iso.to_json([answer], 0.9))
     assert content["series"][0]["rows"][0]["high"] is None
@@ -179,15 +201,31 @@ def test_changes_stand_below_the_step_as_it_is() -> None:
     )
     text = what_if_report.render([answers], notes=["a note"])
     lines = text.splitlines()
-    assert lines[0].startswith("ddp/gloo, batch 32, on gloo as measured, 2 replicas (as is, ")
-    assert [line.split("  ")[0] for line in lines[4:7]] == [
+    assert lines[0].startswith("ddp/gloo, batch 32, on gloo as measured, 2 replicas (interpolated")
+    assert lines[1].startswith("as is, ")
+    assert [line.split("  ")[0] for line in lines[5:8]] == [
         "as is",
         "bandwidth=2",
         "gradients=bf16",
     ]
-    assert "8 replicas (extrapolated)" in text
+    assert "8 replicas (extrapolated, n = 3)" in text
     assert "64 replicas: the largest group measured is 2" in text
     assert max(map(len, lines)) <= 100
     content = json.loads(what_if_report.to_json([answers]))
     ratio = content["series"][0]["group_sizes"][0]["changes"][1]["ratio"]
     assert ratio["low"] <= ratio["value"] <= ratio["high"]
+
+
+def test_a_change_without_effect_has_no_interval_of_nothing() -> None:
+    one = series()
+    answers = what_if_report.Answers(
+        label=one.label,
+        network=one.network.name,
+        item="images",
+        found=what_if(one, [1], [parse_change("bandwidth=2")]),
+        assumptions=(),
+    )
+    text = what_if_report.render([answers])
+    assert "1 replica (" in text
+    changed = next(line for line in text.splitlines() if line.startswith("bandwidth=2"))
+    assert changed.split()[-1] == "1.000"

@@ -28,10 +28,5 @@ def bus_factor(collective: Collective, group_size: int) -> float:
 
 
 def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
-    """Bytes per second of the message as the caller sees it."""
+    """Bytes per second of the message as the caller sees it; of a gather, of the whole."""
     return nbytes / seconds
-
-
-def bus_bandwidth(collective: Collective, nbytes: float, seconds: float, group_size: int) -> float:
-    """Bytes per second and link; `nbytes` as in `dpbench.collectives`, the whole of a gather."""
-    return algorithm_bandwidth(nbytes, seconds) * bus_factor(collective, group_size)

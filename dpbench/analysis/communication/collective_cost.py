@@ -5,7 +5,9 @@ Beyond a measured group size n₀ a model of the network scales the measured cur
 t(s, n) = t(s, n₀) + (latency(n) - latency(n₀)) ρ + bandwidth term(s, n) - bandwidth term(s, n₀)
 
 ρ is the measured ÷ the modelled time of a message of next to nothing at n₀. With a ring of one
-bandwidth B the last two terms are s (f(n) - f(n₀)) / B, f(n) = 2 (n-1)/n.
+bandwidth B the last two terms are s (f(n) - f(n₀)) / B, f(n) = 2 (n-1)/n. Where a step was measured
+to take longer than calls one after the other, they are as many times larger: memory that is cold
+at n₀ is cold on every further hop.
 """
 
 from __future__ import annotations
@@ -19,14 +21,24 @@ from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.curve import CollectiveCurve
 from dpbench.analysis.communication.topology import Topology, all_reduce_seconds
 from dpbench.analysis.provenance import Kind
+from dpbench.collectives import Collective
 from dpbench.errors import UsageError
 
 FURTHEST = 4
 """Times the largest measured group size; beyond, the machine says nothing about its network."""
 DISAGREEMENT = 2
 """A measured curve this many times faster or slower than its topology calls for a remark."""
+CONTRADICTION = 5
+"""One that is so many times faster or slower, at either end of its sizes, is of another network."""
 LARGE_BYTES = 25 * 2**20
 """A bucket of torch's DistributedDataParallel."""
+BUCKETS_BYTES = (2**20, LARGE_BYTES)
+"""Its first bucket and its others."""
+
+NOT_USED = (
+    "the curves that were measured are of another network: not used (another backend, other nodes, "
+    f"or more than {CONTRADICTION} times faster or slower than the figures of this one)"
+)
 
 Model = Callable[[float, int], float]
 """Seconds of an all-reduce of so many bytes in a group of so many ranks."""
@@ -50,6 +62,8 @@ class CollectiveCost:
     bandwidth_factor: float = 1.0
     in_step: bool = True
     """Curves count as a step sees them where that was measured; else one call after the other."""
+    broadcasts: tuple[CollectiveCurve, ...] = ()
+    """Measured ones, each at a group size of `curves`."""
 
     def seconds(self, nbytes: float, group_size: int) -> float:
         """Of one all-reduce; 0 for one rank or no bytes.
@@ -65,6 +79,32 @@ class CollectiveCost:
             return took
         latency = min(took, self._seconds(1.0, group_size))
         return latency * self.latency_factor + (took - latency) / self.bandwidth_factor
+
+    def broadcast_seconds(self, nbytes: float, group_size: int) -> float:
+        """Of one broadcast; `broadcast_assumption` says where it is from.
+
+        At another group size than it was measured at, it takes as many times longer as an
+        all-reduce does. Raises UsageError as `seconds`.
+        """
+        took = self.seconds(nbytes, group_size)
+        if took == 0 or not self.broadcasts:
+            return took
+        nearest = min(self.broadcasts, key=lambda c: abs(math.log(c.group_size / group_size)))
+        return nearest.seconds_at(nbytes) * took / self._seconds(nbytes, nearest.group_size)
+
+    @property
+    def broadcast_assumption(self) -> str:
+        """Of models with buffers only, which a step sends to all ranks."""
+        if not self.broadcasts:
+            return (
+                "buffers are sent in the time of an all-reduce of their size: broadcasts were not "
+                "measured on this network"
+            )
+        sizes = ", ".join(str(curve.group_size) for curve in self.broadcasts)
+        return (
+            f"buffers are sent in the time of a broadcast as measured at {sizes} ranks, one call "
+            "after the other; at other group sizes broadcasts grow as all-reduces do"
+        )
 
     def kind(self, group_size: int) -> Kind:
         """Where `seconds` comes from at a group size."""
@@ -152,7 +192,9 @@ class CollectiveCost:
         latency, was = model(0.0, n), model(0.0, n0)
         rho = curve.latency_seconds / was if was > 0 else 1.0
         bandwidth = (model(nbytes, n) - latency) - (model(nbytes, n0) - was)
-        return self._seen(curve).seconds_at(nbytes) + (latency - was) * rho + bandwidth
+        took = self._seen(curve).seconds_at(nbytes)
+        cold = took / curve.seconds_at(nbytes)
+        return took + (latency - was) * rho + bandwidth * cold
 
     def _seen(self, curve: CollectiveCurve) -> CollectiveCurve:
         return (curve.in_step or curve) if self.in_step else curve
@@ -193,6 +235,7 @@ def measured_cost(
             *_overlap_assumption(own),
         ),
         in_step=in_step,
+        broadcasts=_broadcasts(curves, own),
     )
 
 
@@ -201,13 +244,13 @@ def network_cost(
 ) -> CollectiveCost:
     """On a network that is given; measured curves of it are taken as they are and scaled.
 
-    A curve is taken to be of the network if its backend is the topology's and its ranks were
-    spread over as many nodes as the topology would spread them.
+    A curve is taken to be of the network if its backend is the topology's, its ranks were spread
+    over as many nodes as the topology would spread them, and it is not `CONTRADICTION` times off.
     """
     own = tuple(
         curve
         for curve in _own(curves, topology.backend)
-        if curve.nodes == topology.nodes(curve.group_size)
+        if curve.nodes == topology.nodes(curve.group_size) and not _contradicts(curve, topology)
     )
     return CollectiveCost(
         curves=own,
@@ -222,20 +265,43 @@ def network_cost(
             *_overlap_assumption(own),
         ),
         in_step=in_step,
+        broadcasts=_broadcasts(curves, own),
     )
 
 
-def _own(curves: Sequence[CollectiveCurve], backend: str | None) -> tuple[CollectiveCurve, ...]:
-    """All-reduces of float32, by rising group size; of equal ones the last measured."""
+def _own(
+    curves: Sequence[CollectiveCurve],
+    backend: str | None,
+    collective: Collective = "all_reduce",
+) -> tuple[CollectiveCurve, ...]:
+    """Those of float32, by rising group size; of equal ones the last measured."""
     found = {
         curve.group_size: curve
         for curve in curves
-        if curve.collective == "all_reduce"
+        if curve.collective == collective
         and curve.dtype == "float32"
         and backend in (None, curve.backend)
         and curve.group_size > 1
     }
     return tuple(found[n] for n in sorted(found))
+
+
+def _broadcasts(
+    curves: Sequence[CollectiveCurve], own: Sequence[CollectiveCurve]
+) -> tuple[CollectiveCurve, ...]:
+    """Of the same network: where its all-reduces were measured too, on as many nodes."""
+    return tuple(
+        broadcast
+        for reduce in own
+        for broadcast in _own(curves, reduce.backend, "broadcast")
+        if (broadcast.group_size, broadcast.nodes) == (reduce.group_size, reduce.nodes)
+    )
+
+
+def _contradicts(curve: CollectiveCurve, topology: Topology) -> bool:
+    ends = ((curve.sizes_bytes[0], curve.seconds[0]), (curve.sizes_bytes[-1], curve.seconds[-1]))
+    modelled = ((all_reduce_seconds(topology, s, curve.group_size), took) for s, took in ends)
+    return any(not 1 / CONTRADICTION <= took / model <= CONTRADICTION for model, took in modelled)
 
 
 def _hop_seconds(curve: CollectiveCurve) -> float:
@@ -260,17 +326,20 @@ def _with_overlaps(curves: Sequence[CollectiveCurve]) -> CollectiveCurve | None:
 
 def _step_assumption(curves: Sequence[CollectiveCurve], *, in_step: bool) -> tuple[str, ...]:
     """How the times that count differ from those of calls one after the other."""
-    ratios = [
-        seconds / curve.seconds_at(nbytes)
-        for curve in curves
-        if in_step and curve.in_step is not None
-        for nbytes, seconds in zip(curve.in_step.sizes_bytes, curve.in_step.seconds, strict=True)
-    ]
-    if not ratios:
+    measured = [curve for curve in curves if in_step and curve.in_step is not None]
+    if not measured:
         return ()
+    curve, seen = measured[-1], measured[-1].in_step
+    assert seen is not None
+    sizes = [s for s in BUCKETS_BYTES if seen.covers(s)] or [seen.sizes_bytes[-1]]
+    times = (
+        f"{seen.seconds_at(s) / curve.seconds_at(s):.2g} times (of {units.bytes_binary(s)})"
+        for s in sizes
+    )
     return (
-        "collectives take what a bucket takes in a step, where caches are cold: "
-        f"{min(ratios):.2g} to {max(ratios):.2g} times as long as one after the other",
+        "collectives take what they take in a step, where caches are cold and threads asleep: at "
+        f"{curve.group_size} ranks {', '.join(times)} what they take one after the other; in "
+        "larger groups every further byte takes as many times as long",
     )
 
 
@@ -280,7 +349,8 @@ def _overlap_assumption(curves: Sequence[CollectiveCurve]) -> tuple[str, ...]:
         return ("computing and collectives do not slow each other down: that was not measured",)
     return (
         "what computing and collectives cost each other is that measured at "
-        f"{curve.group_size} ranks, at every group size",
+        f"{curve.group_size} ranks, at every group size, and of matrix products that stay in the "
+        "caches: computing that waits for memory loses more",
     )
 
 
@@ -298,7 +368,7 @@ def _of_curves(
     topology: Topology, own: Sequence[CollectiveCurve], every: Sequence[CollectiveCurve]
 ) -> tuple[str, ...]:
     if not own:
-        return ("the curves that were measured are of another network: not used",) if every else ()
+        return (NOT_USED,) if every else ()
     last = own[-1]
     took = last.seconds_at(LARGE_BYTES)
     modelled = all_reduce_seconds(topology, LARGE_BYTES, last.group_size)

@@ -5,15 +5,16 @@ bytes per second; S is the bytes that each of n ranks holds. Adding the numbers 
 keeps pace with the links on all but the oldest machines.
 
 Sources: Hockney, "The communication challenge for MPP", 1994; Thakur, Rabenseifner and Gropp,
-"Optimization of collective communication operations in MPICH", 2005 (ring, halving and doubling,
-binomial); Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction
-and scan", 2009 (double tree). No algorithm of messages between ranks is faster than
+"Optimization of collective communication operations in MPICH", 2005 (ring, halving and doubling);
+Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
+2009 (double tree). No algorithm of messages between ranks is faster than
 `lower_bound`: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", 2009.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -30,6 +31,10 @@ class Link:
             raise ValueError(f"a link's latency is not negative, got {self.latency_seconds} s")
         if not self.bytes_per_second > 0:
             raise ValueError(f"a link's bandwidth is positive, got {self.bytes_per_second} B/s")
+
+
+Algorithm = Callable[[float, int, Link], float]
+"""Seconds of an all-reduce of so many bytes by so many ranks with a link each."""
 
 
 def point_to_point(nbytes: float, link: Link) -> float:
@@ -61,17 +66,17 @@ def halving_doubling(nbytes: float, n: int, link: Link) -> float:
     return halves if power == n else halves + 2 * point_to_point(nbytes, link)
 
 
-def binomial(nbytes: float, n: int, link: Link) -> float:
-    """2 log2(n) (α + S/B): a reduction to one rank and a broadcast, not pipelined."""
-    return 2 * tree_depth(n) * point_to_point(nbytes, link)
-
-
-def double_tree(nbytes: float, n: int, link: Link, chunk_bytes: float = 0.0) -> float:
-    """2 log2(n) (α + chunk/B) + 2 S/B: two binary trees, each pipelines half of the bytes."""
+def double_tree(nbytes: float, n: int, link: Link) -> float:
+    """2 log2(n) α + 2 S/B: two binary trees, each pipelines half of the bytes."""
     if n == 1:
         return 0.0
-    filling = 2 * tree_depth(n) * point_to_point(chunk_bytes, link)
-    return filling + 2 * nbytes / link.bytes_per_second
+    return 2 * tree_depth(n) * link.latency_seconds + 2 * nbytes / link.bytes_per_second
+
+
+def tree_of_shards(nbytes: float, n: int, link: Link) -> float:
+    """2 log2(n) α + 2 (n-1)/n S/B: the hops of a tree, and a ring's bytes."""
+    latency = 2 * tree_depth(n) * link.latency_seconds
+    return latency + lower_bound(nbytes, n, link.bytes_per_second)
 
 
 def in_network(nbytes: float, n: int, link: Link) -> float:
@@ -80,27 +85,24 @@ def in_network(nbytes: float, n: int, link: Link) -> float:
 
 
 def hierarchical(
-    nbytes: float, ranks_per_node: int, nodes: int, intra: Link, node: Link, *, tree: bool = False
+    nbytes: float,
+    ranks_per_node: int,
+    nodes: int,
+    intra: Link,
+    node: Link,
+    *,
+    between: Algorithm = ring,
 ) -> float:
     """Reduce-scatter in each node, all-reduce of the shards between nodes, all-gather.
 
-    2 (g-1) α_i + 2 (g-1)/g S/B_i + L α_e + 2 (m-1)/m (S/g) / (B_e/g), g ranks on each of m nodes.
-    L is 2 (m-1), or 2 log2(m) with `tree`. `node` is what a whole node has towards the network;
-    its g ranks send their shards at the same time.
+    2 (g-1) α_i + 2 (g-1)/g S/B_i, and `between` for S/g bytes at B_e/g: with a ring that is
+    2 (m-1) α_e + 2 (m-1)/m S/B_e; g ranks on each of m nodes. `node` is what a whole node has
+    towards the network; its g ranks send their shards at the same time.
     """
-    g, m = ranks_per_node, nodes
-    share = Link(latency_seconds=node.latency_seconds, bytes_per_second=node.bytes_per_second / g)
-    outside = lower_bound(nbytes / g, m, share.bytes_per_second)
-    steps = 2 * tree_depth(m) if tree else 2 * (m - 1)
-    return ring(nbytes, g, intra) + steps * share.latency_seconds + outside
-
-
-def data_parallel(nbytes: float, n: int, link: Link) -> float:
-    """2 (n-1) (α + S/B): torch.nn.DataParallel's copies and sums, all over the first device's link.
-
-    Parameters go to every other replica, gradients come back from it; nothing overlaps.
-    """
-    return 2 * (n - 1) * point_to_point(nbytes, link)
+    share = node.bytes_per_second / ranks_per_node
+    link = Link(latency_seconds=node.latency_seconds, bytes_per_second=share)
+    inside = ring(nbytes, ranks_per_node, intra)
+    return inside + between(nbytes / ranks_per_node, nodes, link)
 
 
 def tree_depth(n: int) -> int:

@@ -42,8 +42,14 @@ def parse_tuning_table(text: str) -> dict[tuple[str, str], tuple[float, float]]:
         elif kind == "Latency/AlgBw":
             columns = [_pair(cell) for cell in cells]
         else:
-            for column, numbers in zip(columns, _numbers(cells), strict=False):
-                found.setdefault(column, numbers)
+            if len(cells) != len(columns):
+                raise UsageError(
+                    f"AllReduce has {len(cells)} cells below {len(columns)} columns in the NCCL "
+                    f"log's table, which is damaged; {REMEDY}"
+                )
+            if found.keys() & {*columns}:
+                break  # the next communicator's
+            found.update(zip(columns, _numbers(cells), strict=True))
             columns = []
     if not found:
         raise UsageError(f"no table of all-reduce algorithms in the NCCL log; {REMEDY}")
@@ -55,10 +61,7 @@ def nccl_cost(text: str, *, hop: Hop = "nvlink") -> CollectiveCost:
 
     Raises UsageError if the log lacks the table or the number of ranks and nodes.
     """
-    shape = _SHAPE.search(text)
-    if shape is None:
-        raise UsageError(f'no line with "nRanks … nNodes …" in the NCCL log; {REMEDY}')
-    ranks, nodes = map(int, shape.groups())
+    ranks, nodes = _shape(text)
     tuned = {
         pair: Tuned(latency_seconds=latency * MICRO, bytes_per_second=bandwidth * GIGA)
         for pair, (latency, bandwidth) in parse_tuning_table(text).items()
@@ -85,6 +88,18 @@ def nccl_cost(text: str, *, hop: Hop = "nvlink") -> CollectiveCost:
             "at other group sizes the faster of Ring and Tree by its own formulas",
         ),
     )
+
+
+def _shape(text: str) -> tuple[int, int]:
+    """Ranks and nodes of the communicator that the first table is of: its line stands before."""
+    table = _LINE.search(text)
+    before = _SHAPE.findall(text, 0, table.start() if table else len(text))
+    if not before:
+        raise UsageError(
+            f'no line with "nRanks … nNodes …" before a table in the NCCL log; {REMEDY}'
+        )
+    ranks, nodes = before[-1]
+    return int(ranks), int(nodes)
 
 
 def _pair(cell: str) -> tuple[str, str]:

@@ -9,20 +9,25 @@ double the cost of every small message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import TypeVar
 
 from dpbench.analysis import estimate
-from dpbench.analysis.communication.bandwidth import bus_factor
+from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.collectives import (
     CollectiveRecord,
     CollectiveSpec,
+    ExchangeTiming,
     OverlapTiming,
+    RankCollectives,
     SizeTiming,
 )
 from dpbench.records import Status
+
+T = TypeVar("T", SizeTiming, OverlapTiming, ExchangeTiming)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,8 +127,8 @@ def _size_cost(
     spec: CollectiveSpec, nbytes: int, records: Sequence[CollectiveRecord]
 ) -> SizeCost | None:
     """None if no repetition holds the size."""
-    calls = _slowest(([rank.timings for rank in record.ranks] for record in records), nbytes)
-    copies = _slowest(([rank.copies for rank in record.ranks] for record in records), nbytes)
+    calls = _slowest(_on_all_ranks(records, lambda rank: rank.timings, nbytes))
+    copies = _slowest(_on_all_ranks(records, lambda rank: rank.copies, nbytes))
     if not calls:
         return None
     took = LogMean.of_runs([median(samples) for samples in calls])
@@ -142,26 +147,36 @@ def _size_cost(
 
 def _bandwidth(nbytes: int, seconds: LogMean) -> Estimate:
     """An inverse has the same squared error of its logarithm."""
-    return replace(seconds, value=nbytes / seconds.value).estimate("B/s")
+    return replace(seconds, value=algorithm_bandwidth(nbytes, seconds.value)).estimate("B/s")
 
 
-def _slowest(records: Iterable[Sequence[tuple[SizeTiming, ...]]], nbytes: int) -> list[list[float]]:
-    """Per record whose ranks all hold the size: the slowest rank's seconds of each sample."""
+def _on_all_ranks(
+    records: Iterable[CollectiveRecord],
+    held: Callable[[RankCollectives], Sequence[T]],
+    nbytes: int,
+) -> list[list[T]]:
+    """Of each record whose ranks all hold the size: that of every rank."""
     found = []
-    for ranks in records:
-        own = [t.seconds for timings in ranks for t in timings if t.nbytes == nbytes]
-        if len(own) == len(ranks):
-            found.append([max(sample) for sample in zip(*own, strict=True)])
+    for record in records:
+        own = [t for rank in record.ranks for t in held(rank) if t.nbytes == nbytes]
+        if len(own) == len(record.ranks):
+            found.append(own)
     return found
+
+
+def _slowest(records: Iterable[Sequence[SizeTiming]]) -> list[list[float]]:
+    """Per record the slowest rank's seconds of each sample."""
+    return [
+        [max(sample) for sample in zip(*(one.seconds for one in ranks), strict=True)]
+        for ranks in records
+    ]
 
 
 def _exchange_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> ExchangeCost | None:
     taken, copied = [], []
-    for record in records:
-        own = [e for rank in record.ranks for e in rank.exchanges if e.nbytes == nbytes]
-        if own:
-            taken.append(median(map(min, zip(*(e.collective_seconds for e in own), strict=True))))
-            copied.append(median(map(max, zip(*(e.copy_seconds for e in own), strict=True))))
+    for own in _on_all_ranks(records, lambda rank: rank.exchanges, nbytes):
+        taken.append(median(map(min, zip(*(e.collective_seconds for e in own), strict=True))))
+        copied.append(median(map(max, zip(*(e.copy_seconds for e in own), strict=True))))
     if not taken:
         return None
     return ExchangeCost(
@@ -172,11 +187,7 @@ def _exchange_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> Exchange
 
 
 def _overlap_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> OverlapCost | None:
-    runs = []
-    for record in records:
-        ranks = [o for rank in record.ranks for o in rank.overlaps if o.nbytes == nbytes]
-        if ranks:
-            runs.append(overlap_of(ranks))
+    runs = [overlap_of(own) for own in _on_all_ranks(records, lambda r: r.overlaps, nbytes)]
     if not runs:
         return None
     seconds, lost, stretch = zip(*runs, strict=True)

@@ -5,7 +5,7 @@ A network is nodes of some ranks, a link between ranks inside a node, and one be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpbench.analysis.communication import cost_models
@@ -80,42 +80,57 @@ def _slowest(topology: Topology, group_size: int) -> Link:
     )
 
 
-def _hop_seconds(topology: Topology, inside: int, between: int) -> float:
-    """Latencies of so many messages inside nodes and between them."""
-    outside = 0.0 if topology.inter is None else topology.inter.latency_seconds
-    return inside * topology.intra.latency_seconds + between * outside
-
-
 def _ring(topology: Topology, nbytes: float, n: int) -> float:
     """`cost_models.ring`; of 2 (n-1) messages in a row 2 (m-1) pass between the m nodes (NCCL)."""
     between = 2 * (topology.nodes(n) - 1)
     bandwidth = _slowest(topology, n).bytes_per_second
-    latency = _hop_seconds(topology, 2 * (n - 1) - between, between)
+    inside = 2 * (n - 1) - between
+    outside = 0.0 if topology.inter is None else topology.inter.latency_seconds
+    latency = inside * topology.intra.latency_seconds + between * outside
     return latency + cost_models.lower_bound(nbytes, n, bandwidth)
 
 
 def _tree(topology: Topology, nbytes: float, n: int) -> float:
     """`cost_models.double_tree` between nodes, along a chain of ranks inside each (NCCL)."""
     inside = min(n, topology.ranks_per_node) - 1
-    latency = _hop_seconds(topology, 2 * inside, 2 * cost_models.tree_depth(topology.nodes(n)))
-    return latency + 2 * nbytes / _slowest(topology, n).bytes_per_second
+    chain, slowest = 2 * inside * topology.intra.latency_seconds, _slowest(topology, n)
+    if topology.inter is None or topology.nodes(n) == 1:
+        return chain + 2 * nbytes / slowest.bytes_per_second
+    link = replace(slowest, latency_seconds=topology.inter.latency_seconds)
+    return chain + cost_models.double_tree(nbytes, topology.nodes(n), link)
 
 
 def _hierarchical(topology: Topology, nbytes: float, n: int) -> float:
     ranks, nodes = min(n, topology.ranks_per_node), topology.nodes(n)
     node = topology.inter or topology.intra  # of one node, no byte leaves it
     return min(
-        cost_models.hierarchical(nbytes, ranks, nodes, topology.intra, node, tree=tree)
-        for tree in (False, True)
+        cost_models.hierarchical(nbytes, ranks, nodes, topology.intra, node, between=between)
+        for between in (cost_models.ring, cost_models.tree_of_shards)
     )
 
 
 def _halving_doubling(topology: Topology, nbytes: float, n: int) -> float:
-    return cost_models.halving_doubling(nbytes, n, _slowest(topology, n))
+    return _over_nodes(cost_models.halving_doubling, topology, nbytes, n)
 
 
 def _in_network(topology: Topology, nbytes: float, n: int) -> float:
-    return cost_models.in_network(nbytes, n, _slowest(topology, n))
+    return _over_nodes(cost_models.in_network, topology, nbytes, n)
+
+
+def _over_nodes(
+    algorithm: cost_models.Algorithm, topology: Topology, nbytes: float, n: int
+) -> float:
+    """Among the ranks of one node; else for the shards of a ring inside each node."""
+    if topology.inter is None or topology.nodes(n) == 1:
+        return algorithm(nbytes, n, topology.intra)
+    return cost_models.hierarchical(
+        nbytes,
+        topology.ranks_per_node,
+        topology.nodes(n),
+        topology.intra,
+        topology.inter,
+        between=algorithm,
+    )
 
 
 _ALGORITHMS = {

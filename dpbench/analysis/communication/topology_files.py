@@ -17,9 +17,9 @@ A file has the keys of a preset, without its name in the header:
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -28,10 +28,14 @@ from typing import Any
 from dpbench.analysis.communication.cost_models import Link
 from dpbench.analysis.communication.topology import ALGORITHMS, Topology
 from dpbench.errors import UnknownName, UsageError
+from dpbench.specs import PROCESS_GROUP_BACKENDS
 
 TABLE = "topologies.toml"
 THIS_MACHINE = "this-machine"
 """No topology: only what was measured counts."""
+MOST_MICROSECONDS = 1e6
+GIGABYTES_PER_SECOND = (1e-6, 1e6)
+"""The least and the most that a link may have."""
 REQUIRED = ("ranks_per_node", "source", "date")
 OPTIONAL = ("intra", "inter", "algorithm", "launch_us", "backend")
 LINK = ("latency_us", "gigabytes_per_second")
@@ -66,6 +70,10 @@ def _from_file(path: Path) -> Topology:
 
 def parse_topology(table: Mapping[str, Any], *, name: str, where: str) -> Topology:
     """Raises UsageError that starts with `where` for a key or value that cannot be used."""
+    if table and all(isinstance(v, dict) and key not in OPTIONAL for key, v in table.items()):
+        raise UsageError(
+            f"{where}: expected one network, without a heading like [{next(iter(table))}]"
+        )
     _check_keys(table, REQUIRED, OPTIONAL, where)
     ranks = table["ranks_per_node"]
     if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
@@ -84,10 +92,10 @@ def parse_topology(table: Mapping[str, Any], *, name: str, where: str) -> Topolo
         intra=intra,
         inter=inter,
         algorithm=algorithm,
-        launch_seconds=MICRO * _number(table, "launch_us", where, least_is_zero=True, missing=0.0),
-        backend=_text(table, "backend", where) if "backend" in table else None,
+        launch_seconds=_seconds(table, "launch_us", where) if "launch_us" in table else 0.0,
+        backend=_backend(table, where) if "backend" in table else None,
         source=_text(table, "source", where),
-        date=str(table["date"]),
+        date=_date(table, where),
     )
 
 
@@ -99,8 +107,9 @@ def _link(table: Mapping[str, Any], key: str, where: str) -> Link | None:
         raise UsageError(f"{inside}: expected a table with {' and '.join(LINK)}")
     _check_keys(table[key], LINK, (), inside)
     return Link(
-        latency_seconds=MICRO * _number(table[key], "latency_us", inside, least_is_zero=True),
-        bytes_per_second=GIGA * _number(table[key], "gigabytes_per_second", inside),
+        latency_seconds=_seconds(table[key], "latency_us", inside),
+        bytes_per_second=GIGA
+        * _number(table[key], "gigabytes_per_second", inside, *GIGABYTES_PER_SECOND),
     )
 
 
@@ -111,23 +120,41 @@ def _check_keys(
         if key not in (*required, *optional):
             raise UnknownName(f"key in {where}:", key, (*required, *optional))
     if missing := [key for key in required if key not in table]:
-        raise UsageError(f"{where}: {', '.join(missing)} missing; expected {', '.join(required)}")
+        tables = " and [intra], [inter] or both" if "intra" in optional else ""
+        raise UsageError(
+            f"{where}: {', '.join(missing)} missing; expected {', '.join(required)}{tables}"
+        )
 
 
-def _number(
-    table: Mapping[str, Any],
-    key: str,
-    where: str,
-    *,
-    least_is_zero: bool = False,
-    missing: float | None = None,
-) -> float:
-    value = table.get(key, missing)
+def _seconds(table: Mapping[str, Any], key: str, where: str) -> float:
+    return MICRO * _number(table, key, where, 0, MOST_MICROSECONDS)
+
+
+def _number(table: Mapping[str, Any], key: str, where: str, least: float, most: float) -> float:
+    value = table[key]
     usable = isinstance(value, int | float) and not isinstance(value, bool)
-    if not usable or not math.isfinite(value) or value < 0 or (value == 0 and not least_is_zero):
-        expected = "a number that is not negative" if least_is_zero else "a positive number"
-        raise UsageError(f"{where}: {key} = {value!r}; expected {expected}")
+    if not usable or not least <= value <= most:
+        raise UsageError(
+            f"{where}: {key} = {value!r}; expected a number from {least:g} to {most:,g}"
+        )
     return float(value)
+
+
+def _backend(table: Mapping[str, Any], where: str) -> str:
+    name = _text(table, "backend", where)
+    if name not in PROCESS_GROUP_BACKENDS:
+        raise UnknownName(f"backend in {where}:", name, PROCESS_GROUP_BACKENDS)
+    return name
+
+
+def _date(table: Mapping[str, Any], where: str) -> str:
+    """As TOML has it, or in quotation marks."""
+    try:
+        return date.fromisoformat(str(table["date"])).isoformat()
+    except ValueError:
+        raise UsageError(
+            f"{where}: date = {table['date']!r}; expected one as in 2026-01-31"
+        ) from None
 
 
 def _text(table: Mapping[str, Any], key: str, where: str) -> str:

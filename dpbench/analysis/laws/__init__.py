@@ -1,1 +1,8 @@
-"""Scaling laws: fitted, judged on what they have not seen, and refused beyond."""
+"""Scaling laws: fitted, judged on what they have not seen, and refused beyond.
+
+The classical ones are plain functions: `from dpbench.analysis.laws import amdahl, usl`.
+"""
+
+from dpbench.analysis.laws.speedup_laws import amdahl, gustafson, karp_flatt, usl, usl_peak
+
+__all__ = ["amdahl", "gustafson", "karp_flatt", "usl", "usl_peak"]

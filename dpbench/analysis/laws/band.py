@@ -92,10 +92,21 @@ def calibrated(residuals: Sequence[float], *, source: str) -> LawError:
 def band(seconds: float, draws: Array, law: tuple[float, float]) -> tuple[float, float]:
     """(low, high) of a predicted step time.
 
-    `draws` are the predictions of refits on points redrawn from their noise; their spread counts
-    from `seconds` on, to either side. `law` is the reach of the law's own error, see `LawError`.
+    `draws` (sets of terms, refits) are the predictions of refits on points redrawn from their
+    noise; their spread counts from `seconds` on, to either side. `law` is the reach of the law's
+    own error, see `LawError`.
     """
-    noise = np.quantile(np.log(draws / seconds), TAILS)
-    below = math.hypot(min(0.0, float(noise[0])), law[0])
-    above = math.hypot(max(0.0, float(noise[1])), law[1])
+    noise = envelope(np.log(draws / seconds))
+    below = math.hypot(min(0.0, noise[0]), law[0])
+    above = math.hypot(max(0.0, noise[1]), law[1])
     return seconds * math.exp(-below), seconds * math.exp(above)
+
+
+def envelope(draws: Array) -> tuple[float, float]:
+    """(low, high) of `draws` (sets of terms, refits): the widest of the sets' 90 % intervals.
+
+    Sets are alternatives of which one is true, not draws of a distribution: a quantile across them
+    would be a number that none of them gives.
+    """
+    low, high = np.quantile(draws, TAILS, axis=1)
+    return float(low.min()), float(high.max())

@@ -66,18 +66,29 @@ TERMS = {
 NODE_TERMS = ("node-ring", "node-log")
 
 DEFAULT = ("const", "ring", "log")
+"""Also what the error of a law was calibrated with, in weak scaling."""
 ONE_PROCESS = ("const", "lin")
 
 
 def default_basis(implementation: str | None) -> tuple[str, ...]:
     """What an implementation's step time is made of; None is a published series.
 
+    Raises UsageError for copies that exchange nothing: no collective explains how they slow each
+    other, so the terms are the user's to name.
+
     A single process that scatters, replicates and gathers for all replicas does so one after the
     other: torch's DataParallel and its like have `lin`, which all-reduce among processes has not.
     """
     family = (implementation or "").partition("(")[0]  # as in "local-sgd(4)"
     traits = IMPLEMENTATIONS.get(family)
-    return ONE_PROCESS if traits is not None and traits.one_process else DEFAULT
+    if traits is None:
+        return DEFAULT
+    if not traits.communicates:
+        raise UsageError(
+            f"{family} exchanges nothing, so no term of an all-reduce fits it; name terms, e.g. "
+            "--basis const,lin"
+        )
+    return ONE_PROCESS if traits.one_process else DEFAULT
 
 
 def parse_basis(text: str) -> tuple[str, ...]:

@@ -6,8 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from dpbench.analysis.laws.fit import fit
 from dpbench.analysis.laws.series import Point, Series
+
+MOST_LEFT_OUT = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,18 +25,21 @@ class LeaveOneOut:
 
 
 def leave_one_out(series: Series, basis: Sequence[str] | None = None) -> LeaveOneOut | None:
-    """Of every point but the first, which the efficiency refers to; None below three points."""
+    """Of every point but the first, which the efficiency refers to; None below three points.
+
+    Of a long series as many points as `MOST_LEFT_OUT`, spread evenly; each takes a fit.
+    """
     if len(series.points) < 3:
         return None
     law, last = [], []
-    for place in range(1, len(series.points)):
+    count = min(len(series.points) - 1, MOST_LEFT_OUT)
+    for place in np.linspace(1, len(series.points) - 1, count).round().astype(int).tolist():
         left_out = series.points[place]
         others = replace(series, points=(*series.points[:place], *series.points[place + 1 :]))
         truth = left_out.step_seconds.value
         law.append(_error(truth, fit(others, basis=basis, refits=0).seconds(left_out.group_size)))
         kept = last_efficiency(series, series.points[place - 1], left_out.group_size)
         last.append(_error(truth, kept))
-    count = len(law)
     return LeaveOneOut(
         law=math.fsum(law) / count, last_efficiency=math.fsum(last) / count, points=count
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpbench.analysis.laws.band import Misspecification, published_misspecification
 from dpbench.analysis.laws.basis import default_basis, terms
@@ -14,6 +15,8 @@ from dpbench.analysis.laws.refits import REFITS, refit
 from dpbench.analysis.laws.scaling_fit import ScalingFit, at
 from dpbench.analysis.laws.series import Series, require_points
 from dpbench.analysis.laws.strong import work_of_one
+
+Array = NDArray[np.float64]
 
 
 def fit(
@@ -26,8 +29,9 @@ def fit(
     """Fits a law; `basis` None takes the terms of the implementation's mechanism.
 
     `misspecification` is the error of the law beyond the data; None that of published tables.
-    Raises UsageError for fewer than two points, and in strong scaling for a step of one replica
-    that is not known at two batch sizes.
+    Raises UsageError for fewer than two points, for copies without communication unless `basis`
+    names their terms, and in strong scaling for a step of one replica that is not known at two
+    batch sizes.
     """
     require_points(series)
     names = basis or default_basis(series.implementation)
@@ -48,12 +52,19 @@ def fit(
         relative_errors(steps),
         far=at(chosen, [FARTHEST * series.group_sizes[-1]])[0],
     )
-    rows = work[1:] if len(work) > 1 else work
     return ScalingFit(
         series=series,
         terms=(*alone.terms, *chosen),
         coefficients=np.concatenate([work[0], found.coefficients]),
-        draws=np.hstack([rows[np.arange(len(found.draws)) % len(rows)], found.draws]),
+        draws=np.concatenate([_drawn_along(work, found.draws), found.draws], axis=-1),
         misspecification=misspecification or published_misspecification(),
         ambiguous=tuple(chosen[column].name for column in found.ambiguous),
     )
+
+
+def _drawn_along(work: Array, draws: Array) -> Array:
+    """The work of one replica as drawn for each refit: (sets, refits, its terms)."""
+    sets, refits, _ = draws.shape
+    if len(work) == 1:
+        return np.broadcast_to(work, (sets, refits, work.shape[1]))
+    return work[1 : 1 + sets * refits].reshape(sets, refits, -1)

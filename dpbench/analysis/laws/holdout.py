@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbench.analysis.laws.band import FEWEST_HOLD_OUTS, LawError, calibrated
 from dpbench.analysis.laws.cross_validation import last_efficiency
@@ -20,8 +19,7 @@ from dpbench.analysis.laws.fit import fit
 from dpbench.analysis.laws.least_squares import solve
 from dpbench.analysis.laws.scaling_fit import ScalingFit
 from dpbench.analysis.laws.series import Series
-
-Array = NDArray[np.float64]
+from dpbench.analysis.laws.speedup_laws import usl_terms
 
 FACTORS = (2, 4)
 FEWEST_POINTS = 3
@@ -48,13 +46,17 @@ class HoldOut:
         return self.group_size // self.trained_up_to
 
     @property
+    def octaves(self) -> float:
+        return math.log2(self.factor)
+
+    @property
     def is_covered(self) -> bool:
         return self.low <= self.measured <= self.high
 
     @property
     def residual(self) -> float:
         """ln(measured ÷ predicted step time) ÷ √octaves: what the band of a law is made of."""
-        return math.log(self.predicted[LAW] / self.measured) / math.sqrt(math.log2(self.factor))
+        return math.log(self.predicted[LAW] / self.measured) / math.sqrt(self.octaves)
 
     def error(self, model: str) -> float:
         """Predicted ÷ measured throughput - 1."""
@@ -80,7 +82,7 @@ that the speedup is n - 0.3 (TabTune's multi-GPU guide, §14), which makes 0.7 o
 
 
 def hold_outs(series: Sequence[Series]) -> tuple[HoldOut, ...]:
-    """Every case that the series have, in their order."""
+    """Every case that the series have, in their order; labels tell series apart."""
     return tuple(case for one in series for case in _cases(one))
 
 
@@ -115,19 +117,20 @@ def errors(cases: Sequence[HoldOut]) -> tuple[ModelErrors, ...]:
     return tuple(found)
 
 
-def leave_one_series_out(cases: Sequence[HoldOut]) -> tuple[bool, ...] | None:
-    """For each case, whether a band calibrated on the other series covers it.
+def leave_one_series_out(cases: Sequence[HoldOut]) -> tuple[HoldOut, ...] | None:
+    """The cases, each with the law's error as the other series alone show it for its band.
 
     None if some series leaves too few others to calibrate on.
     """
-    covered = []
+    independent = []
     for case in cases:
         others = [other.residual for other in cases if other.series != case.series]
         if len(others) < FEWEST_HOLD_OUTS:
             return None
-        error = calibrated(others, source="the other series")
-        covered.append(error.low <= case.residual <= error.high)
-    return tuple(covered)
+        low, high = calibrated(others, source="the other series").reach(case.octaves)
+        speed = case.predicted[LAW]
+        independent.append(replace(case, low=speed * math.exp(-high), high=speed * math.exp(-low)))
+    return tuple(independent)
 
 
 def own_error(cases: Sequence[HoldOut]) -> LawError | None:
@@ -180,25 +183,20 @@ def _case(series: Series, largest: int, group_size: int) -> HoldOut:
 def _step_seconds(found: ScalingFit, group_size: int) -> dict[str, float]:
     """By model, of the same points."""
     trained = found.series
-    usl = _usl_matrix(trained.group_sizes)
+    terms = np.array([usl_terms(n) for n in trained.group_sizes], dtype=float)
     measured = np.array([point.step_seconds.value for point in trained.points])
-    free = np.linalg.lstsq(usl / measured[:, None], np.ones(len(measured)), rcond=None)[0]
-    bound, _ = solve(usl, measured, 1 / measured, (0, 1, 2))
-    at_size = _usl_matrix([group_size])[0]
+    free = np.linalg.lstsq(terms / measured[:, None], np.ones(len(measured)), rcond=None)[0]
+    usl, _ = solve(terms, measured, 1 / measured, (0, 1, 2))
+    amdahl, _ = solve(terms, measured, 1 / measured, (0, 1))
+    at_size = usl_terms(group_size)
     first = trained.points[0]
     speedups = [n - 0.3 if n > 1 else 1.0 for n in (first.group_size, group_size)]
     slowdown = group_size / first.group_size * speedups[0] / speedups[1]
     return {
         LAW: found.seconds(group_size),
         LAST: last_efficiency(trained, trained.points[-1], group_size),
-        AMDAHL: fit(trained, basis=("const", "lin"), refits=0).seconds(group_size),
-        USL: float(at_size @ bound),
-        FREE_USL: float(at_size @ free),
+        AMDAHL: float(amdahl @ at_size),
+        USL: float(usl @ at_size),
+        FREE_USL: float(free @ at_size),
         RULE_OF_THUMB: first.step_seconds.value * slowdown,
     }
-
-
-def _usl_matrix(group_sizes: Sequence[int]) -> Array:
-    """b n ÷ X(n) is linear in {1, n-1, n(n-1)}, with coefficients b/λ × (1, σ, κ)."""
-    n = np.asarray(group_sizes, dtype=float)
-    return np.stack([np.ones_like(n), n - 1, n * (n - 1)], axis=1)

@@ -21,7 +21,7 @@ class Refits:
     coefficients: Array
     """(terms): fitted to the points as they are."""
     draws: Array
-    """(refits, terms)."""
+    """(sets of terms, refits, terms): more than one set where they fit equally well."""
     ambiguous: tuple[int, ...]
     """Columns of terms of which the points only say that one or the other is there."""
 
@@ -38,20 +38,22 @@ def refit(
 
     `matrix` (points, terms) has the terms; `targets` (1 + refits, points) what they sum up to,
     the points as they are first; `seconds`, of the same shape, the step times that make residuals
-    relative. Where several sets of terms fit equally, refits go through all of them in turn, and
-    the coefficients are those with the longest step at `far` (terms): reality is slower more often
-    than faster.
+    relative. Where several sets of terms fit equally, each takes its part of the refits, and the
+    coefficients are those with the longest step at `far` (terms): reality is slower more often than
+    faster.
     """
     weights = 1 / (seconds * relative_errors)
     sets = distinguishable(matrix, targets[0], weights[0])
     solutions = np.stack([solve(matrix, targets[0], weights[0], s)[0] for s in sets])
+    each = (len(targets) - 1) // len(sets)
     draws = [
-        solve(matrix, targets[row], weights[row], sets[row % len(sets)])[0]
-        for row in range(1, len(targets))
+        solve(matrix, targets[row], weights[row], columns)[0]
+        for place, columns in enumerate(sets)
+        for row in range(1 + place * each, 1 + (place + 1) * each)
     ]
     used = solutions > 0
     return Refits(
         coefficients=solutions[np.argmax(solutions @ far)],
-        draws=np.stack(draws) if draws else solutions,
+        draws=np.stack(draws).reshape(len(sets), each, -1) if draws else solutions[:, None],
         ambiguous=tuple(np.flatnonzero(used.any(axis=0) & ~used.all(axis=0))),
     )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.laws.band import CONFIDENCE, TAILS, Misspecification, band
+from dpbench.analysis.laws.band import CONFIDENCE, Misspecification, band, envelope
 from dpbench.analysis.laws.basis import Term
 from dpbench.analysis.laws.prediction import Prediction, Reach
 from dpbench.analysis.laws.series import Series
@@ -26,8 +26,8 @@ class ScalingFit:
     coefficients: Array = field(compare=False)
     """Seconds, each >= 0; in the order of `terms`."""
     draws: Array = field(compare=False)
-    """(refits, terms): the coefficients of refits on redrawn points; one row where nothing but
-    the law itself is uncertain."""
+    """(sets of terms, refits, terms): the coefficients of refits on redrawn points, for every set
+    of terms that fits equally; one refit where nothing but the law itself is uncertain."""
     misspecification: Misspecification
     ambiguous: tuple[str, ...] = ()
     """Terms that the measured group sizes cannot tell apart; bands span all of them."""
@@ -57,13 +57,13 @@ class ScalingFit:
     def cost(self, term: Term) -> Estimate:
         """The coefficient of a term; without an interval where the noise is not known."""
         column = self.terms.index(term)
-        value, spread = float(self.coefficients[column]), self.draws[:, column]
+        value, spread = float(self.coefficients[column]), self.draws[..., column]
         plain = bool(np.ptp(spread) <= 1e-9 * value)
-        low, high = (None, None) if plain else np.quantile(spread, TAILS)
+        low, high = (None, None) if plain else envelope(spread)
         return Estimate(
             value=value,
-            low=None if low is None else min(float(low), value),
-            high=None if high is None else max(float(high), value),
+            low=None if low is None else min(low, value),
+            high=None if high is None else max(high, value),
             unit="s",
             sample_size=len(self.series.points),
             basis="single value" if plain else "model",

@@ -20,11 +20,13 @@ from dpbench.analysis.csv_cells import CsvLine, read_table
 from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.laws.series import LoneStep, Point, Series
 from dpbench.analysis.published import from_csv
-from dpbench.errors import StoreError
-from dpbench.specs import Scaling
+from dpbench.errors import StoreError, UnknownName
+from dpbench.specs import IMPLEMENTATIONS, Scaling
 
 BATCH = "batch_per_gpu"
 SPEEDS = ("images_per_second", "seconds_per_step")
+NOT_IN_REPORTS = (BATCH, SPEEDS[1])
+"""Columns that only this form has, however they are capitalized."""
 NAMES = ("source", "hardware", "model", "data", "implementation")
 FIXED_WORK = (
     "a fixed amount of work, taken to be done in steps of a fixed batch per replica, of which n "
@@ -57,7 +59,7 @@ class _Row:
 def read_series(path: Path) -> tuple[Series, ...]:
     """The series of a file, in its order; raises StoreError that names the line."""
     names, lines = read_table(path)
-    if BATCH not in names:
+    if BATCH not in names and not set(NOT_IN_REPORTS) & {name.lower() for name in names}:
         return _of_published(path)
     for required in ("gpus", BATCH):
         if required not in names:
@@ -74,6 +76,7 @@ def read_series(path: Path) -> tuple[Series, ...]:
             )
         group[row.group_size] = row
     rows = [row for group in groups.values() for row in group.values()]
+    _require_shared_batches(rows)
     needs_source = len({_label(row, source=False) for row in rows}) < len(groups)
     return tuple(_series(list(g.values()), rows, source=needs_source) for g in groups.values())
 
@@ -81,6 +84,9 @@ def read_series(path: Path) -> tuple[Series, ...]:
 def _row(line: CsvLine) -> _Row:
     given = line.cells
     names = tuple(line.phrase(name) if name in given else "" for name in NAMES)
+    if names[-1] and names[-1].partition("(")[0] not in IMPLEMENTATIONS:
+        unknown = UnknownName("implementation", names[-1], IMPLEMENTATIONS)
+        raise StoreError(f"{line.path}, line {line.number}: {unknown}")
     scaling: Scaling = "strong" if given.get("scaling") == "strong" else "weak"
     if given.get("scaling", "weak") not in ("", "weak", "strong"):
         raise line.error("scaling", "weak or strong")
@@ -107,6 +113,23 @@ def _seconds(line: CsvLine, items: int) -> float:
     if abs(by_throughput / seconds - 1) > ROUNDING:
         raise line.error(SPEEDS[1], f"{by_throughput:.6g} (gpus × {BATCH} ÷ {SPEEDS[0]})")
     return by_throughput
+
+
+def _require_shared_batches(rows: Sequence[_Row]) -> None:
+    """Raises StoreError where no two rows of strong scaling share a batch in all."""
+    families: dict[tuple[str, ...], list[_Row]] = {}
+    for row in rows:
+        if row.scaling == "strong":
+            families.setdefault(row.names, []).append(row)
+    for family in families.values():
+        first = family[0]
+        other = next((row for row in family if row.group_size != first.group_size), None)
+        if other is not None and len({row.series_batch_size for row in family}) == len(family):
+            raise other.line.error(
+                BATCH,
+                f"{first.series_batch_size / other.group_size:g} (strong scaling: {BATCH} × gpus "
+                f"stays {first.series_batch_size}, as on line {first.line.number})",
+            )
 
 
 def _label(row: _Row, *, source: bool) -> str:

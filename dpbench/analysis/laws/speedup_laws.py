@@ -35,8 +35,14 @@ def usl(contention: float, coherency: float, group_size: float) -> float:
 
     n / (1 + σ(n-1) + κ n(n-1)), with contention σ and coherency κ; κ = 0 is Amdahl's law.
     """
-    n = group_size
-    return n / (1 + contention * (n - 1) + coherency * n * (n - 1))
+    alone, queueing, agreeing = usl_terms(group_size)
+    return group_size / (alone + contention * queueing + coherency * agreeing)
+
+
+def usl_terms(group_size: float) -> tuple[float, float, float]:
+    """1, n-1, n(n-1): in weak scaling the step of USL is linear in them, of Amdahl in the first
+    two, with coefficients T(1) × (1, σ, κ)."""
+    return 1.0, group_size - 1, group_size * (group_size - 1)
 
 
 def usl_peak(contention: float, coherency: float) -> float:

@@ -12,10 +12,11 @@ from dpbench.analysis.laws.cross_validation import LeaveOneOut, last_efficiency,
 from dpbench.analysis.laws.fit import fit
 from dpbench.analysis.laws.prediction import Prediction, sizes_beyond
 from dpbench.analysis.laws.scaling_fit import ScalingFit
-from dpbench.analysis.laws.series import Point, Series, require_points
+from dpbench.analysis.laws.series import LoneStep, Point, Series, require_points
 from dpbench.analysis.laws.speedup_laws import Trend, karp_flatt_estimate, trend
 from dpbench.analysis.scaling import BASELINE, speedup
 from dpbench.errors import UsageError
+from dpbench.specs import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,14 +146,28 @@ def study_all(
 
     Raises UsageError if none can: with the reason of the only one, or of the first.
     """
-    studies, reasons = [], []
+    studies = []
+    reasons: dict[str, None] = {}
     for one in series:
         try:
             studies.append(study(one, wanted))
         except UsageError as error:
-            reasons.append(str(error))
+            if not _is_one_replica(one, series):
+                reasons[str(error)] = None
     if not studies:
         more = len(reasons) - 1
         others = f" (and {more} more series that cannot be fitted)" if more > 0 else ""
-        raise UsageError(f"{reasons[0]}{others}" if reasons else "nothing measured to fit")
+        raise UsageError(f"{next(iter(reasons), 'nothing measured to fit')}{others}")
     return tuple(studies), tuple(reasons)
+
+
+def _is_one_replica(one: Series, everything: Sequence[Series]) -> bool:
+    """Whether a series is no series by design: the plain module, or the step of one replica that
+    a strong series divides."""
+    traits = IMPLEMENTATIONS.get(one.implementation or "")
+    if traits is not None and traits.largest_group == 1:
+        return True
+    if one.scaling != "strong" or one.group_sizes != (1,) or one.batch_size is None:
+        return False
+    lone = LoneStep(batch_size=one.batch_size, step_seconds=one.points[0].step_seconds)
+    return any(lone in other.lone_steps for other in everything if len(other.points) > 1)

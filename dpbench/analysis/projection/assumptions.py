@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE, published_misspecification
-from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.series import ONE_HOST, Series
+from dpbench.analysis.projection.spread import EXACT
 from dpbench.analysis.projection.step_model import NOISY_STEPS
 from dpbench.analysis.simulation.buckets import caps_bytes
 from dpbench.analysis.simulation.order_statistics import rare_delay
@@ -21,6 +22,7 @@ def assumptions(series: Series, largest: int, machine: str) -> tuple[str, ...]:
         *_buffers(series),
         *series.network.assumptions,
         *_sharing(series),
+        *_without_interval(series),
         "no replica fails or is replaced, no checkpoint is written, and the input pipeline keeps "
         "up as it did for one replica",
         *series.inputs.notes,
@@ -33,12 +35,14 @@ def band_meaning() -> str:
     law = published_misspecification().beyond
     return (
         "intervals of measured numbers are 95 % over repetitions, those of simulated ones a "
-        f"{100 * CONFIDENCE:.0f} % band: computing, communication and the deviation of stragglers "
-        f"each moved to both ends of its own interval (means over {NOISY_STEPS:,} noisy steps), "
-        "and the model's error, which makes a step "
+        f"{100 * CONFIDENCE:.0f} % band: computing, communication, contention and the deviation of "
+        f"stragglers each moved to both ends of its own interval (means over {NOISY_STEPS:,} noisy "
+        "steps); how far the simulation of the nearest measured group was off; and the error of a "
+        "law beyond the data, which makes a step "
         f"exp({law.low:g} r) to exp({law.high:g} r) times as long, r² the doublings beyond the "
         f"largest measured group size; {law.hold_outs} hold-outs of published fits showed that "
-        "error, and that simulations have it too is assumed"
+        "error, and that simulations have it too is assumed; what collectives and computing cost "
+        "each other, and filling buckets, count as measured, without an interval"
     )
 
 
@@ -66,6 +70,8 @@ def _sharing(series: Series) -> Iterable[str]:
     model = series.model
     nodes = model.replicas_per_node
     place = "every machine holds as many replicas as the one that was measured"
+    if series.trial.backend in ONE_HOST:
+        place = "all replicas are on one machine with as many cores as they take"
     if nodes == 1:
         yield "every node has 1 replica, which computes as one alone on the machine traced"
         return
@@ -84,9 +90,21 @@ def _sharing(series: Series) -> Iterable[str]:
 def _buffers(series: Series) -> Iterable[str]:
     if size := series.model.trace.buffer_bytes:
         yield (
-            f"buffers of {units.bytes_binary(size)} are sent at the start of a step in the time of "
-            "an all-reduce of their size"
+            f"at the start of a step buffers of {units.bytes_binary(size)} are sent; "
+            f"{series.network.broadcast_assumption}"
         )
+
+
+def _without_interval(series: Series) -> Iterable[str]:
+    spread, noisy = series.spread, series.inputs.noise is not None
+    parts = (
+        ("computing", spread.compute, True),
+        ("communication", spread.communication, True),
+        ("contention", spread.contention, bool(series.model.contention)),
+        ("stragglers", spread.noise, noisy),
+    )
+    if missing := [name for name, ends, used in parts if used and ends == EXACT]:
+        yield f"nothing tells the error of {', '.join(missing)}: the band leaves it out"
 
 
 def _unseen(noise: StragglerNoise | None, largest: int) -> Iterable[str]:

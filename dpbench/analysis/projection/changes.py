@@ -14,6 +14,8 @@ from dpbench.errors import UnknownName, UsageError
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 OVERLAPS: tuple[Overlap, ...] = ("perfect", "none")
+LARGEST = 1e6
+"""Factors and sizes beyond belong to no machine, and overflow."""
 DEFAULTS = (
     "bandwidth=2",
     "latency=0.5",
@@ -71,6 +73,7 @@ def _on_network(one: Series, *, latency: float = 1.0, bandwidth: float = 1.0) ->
 
 
 def _gradients(value: str) -> Parsed:
+    value = value.lower()
     if value not in ELEMENT_BYTES:
         raise UnknownName("value for --change gradients:", value, ELEMENT_BYTES)
     words = f"gradients sent as {value}; converting them costs nothing"
@@ -111,7 +114,7 @@ def _bucket_cap(value: str) -> Parsed:
 
 def _stragglers(value: str) -> Parsed:
     if value != "none":
-        raise UsageError(f"--change stragglers={value}: expected none")
+        raise UsageError(f"--change stragglers={value}: expected stragglers=none")
     words = "all replicas take equally long"
     return words, lambda one: replace(one, model=one.model.without_stragglers())
 
@@ -122,7 +125,7 @@ def _overlap(value: str) -> Parsed:
     overlap: Overlap = "perfect" if value == "perfect" else "none"
     words = {
         "perfect": "communication hidden as soon as the first bucket is ready, at no cost",
-        "none": "all communication after the backward pass",
+        "none": "all communication after the backward pass, which then does not slow it down",
     }[overlap]
     return words, lambda one: replace(one, model=replace(one.model, overlap=overlap))
 
@@ -132,8 +135,11 @@ def _positive(name: str, value: str) -> float:
         number = float(value)
     except ValueError:
         number = 0.0
-    if not 0 < number < float("inf"):
-        raise UsageError(f"--change {name}={value}: expected a positive number")
+    if not 1 / LARGEST <= number <= LARGEST:
+        raise UsageError(
+            f"--change {name}={value}: expected a number from {1 / LARGEST:g} to {LARGEST:,.0f}, "
+            f"as in {name}=2; for several changes repeat --change"
+        )
     return number
 
 

@@ -57,7 +57,7 @@ def given(value: float | None, unit: str) -> Estimate | None:
     """A number that the user stands for: taken as exact."""
     if value is None:
         return None
-    return Estimate(value=value, low=value, high=value, unit=unit, sample_size=1, basis="model")
+    return Estimate(value=value, low=value, high=value, unit=unit, sample_size=1, basis="baseline")
 
 
 def _measured_power(series: Series, notes: list[str]) -> Estimate | None:
@@ -88,6 +88,13 @@ def _training(
         notes.append(
             f"{missing}: how many steps larger batches save follows from the gradient noise scale; "
             "give --noise-scale-samples, or measure it with dpbench sweep --noise-scale"
+        )
+        return None
+    first = _first_loss(series)
+    if first is not None and target_loss >= first:
+        notes.append(
+            f"{missing}: it was reached before the first step was timed (windows begin at "
+            f"{first:.4g}); give a lower loss"
         )
         return None
     row = _largest(series, _reached)
@@ -128,6 +135,12 @@ def _largest(
 
 def _reached(row: ConfigurationSummary) -> bool:
     return row.time_to_loss is not None and row.time_to_loss.samples is not None
+
+
+def _first_loss(series: Series) -> float | None:
+    """The lowest that a window began with."""
+    found = [row.time_to_loss for row in _rows(series) if row.time_to_loss is not None]
+    return min((one.first_loss for one in found), default=None)
 
 
 def _closest(series: Series) -> str:

@@ -1,13 +1,15 @@
-"""The intervals of what a simulation starts from: computing, communication, stragglers."""
+"""The intervals of what a simulation starts from: computing, communication, contention, noise."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from dpbench.analysis.communication.collective_cost import CollectiveCost
-from dpbench.analysis.communication.curve import curves
-from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.communication.curve import CollectiveCurve, curves
+from dpbench.analysis.estimate import Estimate, LogMean, t_quantile
+from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.spread import EXACT, Ends, Spread, ends_of_deviation, ends_of_mean
 from dpbench.analysis.simulation.buckets import Bucket
 from dpbench.analysis.simulation.inputs import SimulationInputs
@@ -26,6 +28,7 @@ def input_spread(
     return Spread(
         compute=ends_of_mean(_with_spread(alone, inputs)),
         communication=_communication_ends(collectives, network, buckets),
+        contention=_contention_ends(inputs.contention),
         noise=_noise_ends(inputs.noise),
     )
 
@@ -44,7 +47,8 @@ def _with_spread(alone: LogMean | None, inputs: SimulationInputs) -> LogMean:
 def _communication_ends(
     collectives: Sequence[CollectiveRecord], network: CollectiveCost, buckets: Sequence[Bucket]
 ) -> Ends:
-    """Of the time of all buckets, over repetitions of the largest group that counts."""
+    """Of the time of all buckets, as the simulation sees it, over repetitions of the largest group
+    that counts."""
     if not network.curves:
         return EXACT
     used = network.curves[-1]
@@ -52,12 +56,29 @@ def _communication_ends(
     for repetition in sorted({record.collective.repetition for record in collectives}):
         own = [r for r in collectives if r.collective.repetition == repetition]
         totals += [
-            sum(curve.seconds_at(bucket.nbytes) for bucket in buckets)
+            sum(_seen(curve, network).seconds_at(bucket.nbytes) for bucket in buckets)
             for curve in curves(own)
             if (curve.collective, curve.backend, curve.group_size, curve.dtype)
             == (used.collective, used.backend, used.group_size, used.dtype)
         ]
     return ends_of_mean(LogMean.of_runs(totals)) if totals else EXACT
+
+
+def _seen(curve: CollectiveCurve, network: CollectiveCost) -> CollectiveCurve:
+    return (curve.in_step or curve) if network.in_step else curve
+
+
+def _contention_ends(contention: Mapping[int, Estimate]) -> Ends:
+    """Of the largest group; an interval of 95 % made one of 90 %."""
+    if not contention:
+        return EXACT
+    factor = contention[max(contention)]
+    if factor.interval is None or factor.sample_size < 2:
+        return EXACT
+    freedom = factor.sample_size - 1
+    reach = math.log(factor.interval[1] / factor.value)
+    reach *= t_quantile(freedom, CONFIDENCE) / t_quantile(freedom, factor.confidence)
+    return math.exp(-reach), math.exp(reach)
 
 
 def _noise_ends(noise: StragglerNoise | None) -> Ends:

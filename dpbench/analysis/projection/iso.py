@@ -19,7 +19,7 @@ from scipy.optimize import nnls
 from dpbench.analysis.laws.prediction import FARTHEST
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.provenance import KINDS, Kind
+from dpbench.analysis.provenance import Kind, weaker
 from dpbench.analysis.simulation.buckets import caps_bytes, into_buckets
 from dpbench.analysis.simulation.trace import Floats, StepTrace
 from dpbench.errors import UsageError
@@ -63,15 +63,27 @@ class Family:
         """Up to which a batch is believed to take what the line says."""
         return FARTHEST * self.batch_sizes[-1]
 
-    def at(self, batch_size: int) -> Series:
-        """The nearest member, with the trace of another batch."""
-        nearest = min(self.members, key=lambda one: abs(one.trial.batch_size - batch_size))
+    def at(self, batch_size: int) -> list[tuple[float, Series]]:
+        """The members next to a batch, each with its trace, and their weights, which add up to 1.
+
+        Stragglers and contention are those of the members; what lies between two of them is
+        interpolated along the logarithm of the batch, so that nothing jumps.
+        """
         trace = affine_trace(
             [one.model.trace for one in self.members], self.batch_sizes, batch_size
         )
-        cap, first_cap = caps_bytes(nearest.trial.bucket_cap_mb)
+        cap, first_cap = caps_bytes(self.members[0].trial.bucket_cap_mb)
         buckets = into_buckets(trace, cap_bytes=cap, first_cap_bytes=first_cap)
-        return replace(nearest, model=replace(nearest.model, trace=trace, buckets=buckets))
+        return [
+            (weight, replace(one, model=replace(one.model, trace=trace, buckets=buckets)))
+            for weight, one in zip(self._weights(batch_size), self.members, strict=True)
+            if weight > 0
+        ]
+
+    def _weights(self, batch_size: int) -> Floats:
+        units = np.eye(len(self.members))
+        logs = np.log(self.batch_sizes)
+        return np.array([np.interp(np.log(batch_size), logs, unit) for unit in units])
 
 
 def families(series: Sequence[Series]) -> tuple[Family, ...]:
@@ -130,7 +142,10 @@ def _on_lines(parts: Floats, batch_sizes: Floats, at: float) -> list[float]:
     """c0 + c1 b of every column by non-negative least squares of relative residuals."""
     values = []
     for column in parts.T:
-        weights = 1 / np.maximum(column, np.finfo(float).tiny)
+        if not column.all():  # a part that takes no time with some batch takes none
+            values.append(0.0)
+            continue
+        weights = 1 / column
         rows = np.column_stack([weights, batch_sizes * weights])
         (constant, slope), _ = nnls(rows, column * weights)
         values.append(float(constant + slope * at))
@@ -138,7 +153,7 @@ def _on_lines(parts: Floats, batch_sizes: Floats, at: float) -> list[float]:
 
 
 def _row(family: Family, group_size: int, efficiency: float) -> IsoRow:
-    refusal = family.members[0].network.refusal(group_size)
+    refusal = family.members[0].refusal(group_size)
     if refusal is not None:
         return IsoRow(group_size=group_size, kind="refused", reason=refusal)
 
@@ -147,9 +162,13 @@ def _row(family: Family, group_size: int, efficiency: float) -> IsoRow:
 
     @cache
     def at(batch: int) -> tuple[float, float, float]:
-        found = simulate_at(family.at(batch), group_size).efficiency
-        low, high = found.interval or (found.value, found.value)
-        return found.value, low, high
+        value = low = high = 0.0
+        for weight, one in family.at(batch):
+            found = simulate_at(one, group_size).efficiency
+            ends = found.interval or (found.value, found.value)
+            value += weight * found.value
+            low, high = low + weight * ends[0], high + weight * ends[1]
+        return value, low, high
 
     batch = reached_by(lambda b: at(b)[0])
     if batch is None:
@@ -157,7 +176,7 @@ def _row(family: Family, group_size: int, efficiency: float) -> IsoRow:
         best = f"{value:.1%} (at best {high:.1%})"
         return IsoRow(
             group_size=group_size,
-            kind=_weaker(family.members[-1].simulated_kind(group_size), "extrapolated"),
+            kind=weaker(family.members[-1].simulated_kind(group_size), "extrapolated"),
             reason=(
                 f"not with any batch up to {family.largest_batch:,}, which reaches {best}; "
                 f"steps are believed up to {FARTHEST} × the largest batch that was traced"
@@ -165,7 +184,7 @@ def _row(family: Family, group_size: int, efficiency: float) -> IsoRow:
         )
     return IsoRow(
         group_size=group_size,
-        kind=_weaker(family.at(batch).simulated_kind(group_size), _kind_of(family, batch)),
+        kind=weaker(family.members[0].simulated_kind(group_size), _kind_of(family, batch)),
         batch_size=batch,
         low=reached_by(lambda b: at(b)[2]),
         high=reached_by(lambda b: at(b)[1]),
@@ -186,7 +205,3 @@ def _smallest(holds: Callable[[int], bool], largest: int) -> int | None:
 def _kind_of(family: Family, batch_size: int) -> Kind:
     sizes = family.batch_sizes
     return "interpolated" if sizes[0] <= batch_size <= sizes[-1] else "extrapolated"
-
-
-def _weaker(first: Kind, second: Kind) -> Kind:
-    return max(first, second, key=KINDS.index)

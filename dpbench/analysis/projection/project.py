@@ -15,6 +15,7 @@ from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.spread import part_band, step_band
 from dpbench.analysis.provenance import Kind
 from dpbench.analysis.scaling import BASELINE
+from dpbench.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,25 +73,32 @@ def project(
 
 
 def simulate_at(series: Series, group_size: int) -> Simulated:
-    """Raises UsageError where the network's cost is refused."""
+    """Raises UsageError where it is refused."""
+    if (reason := series.refusal(group_size)) is not None:
+        raise UsageError(reason)
     cases = series.spread.cases()
     steps = series.model.mean_steps(group_size, cases)
     alone = series.model.mean_steps(1, cases)
     octaves = max(0.0, log2(group_size / series.measured_sizes[-1]))
-    size = series.model.trace.sample_size
+    size = len(series.inputs.traces)
+    error = series.model_error(group_size)
+
+    def band(values: list[float]) -> Estimate:
+        return step_band(values, octaves, sample_size=size, model_error=error)
+
     # What a slower step costs relative to its own replica alone; its inverse is the efficiency.
     lost = [one.seconds / base.seconds for one, base in zip(steps, alone, strict=True)]
     return Simulated(
         kind=series.simulated_kind(group_size),
-        step_seconds=step_band([one.seconds for one in steps], octaves, sample_size=size),
-        efficiency=replace(inverse(step_band(lost, octaves, sample_size=size)), unit="of linear"),
+        step_seconds=band([one.seconds for one in steps]),
+        efficiency=replace(inverse(band(lost)), unit="of linear"),
         exposed_seconds=part_band([one.exposed_seconds for one in steps], sample_size=size),
         straggler_seconds=part_band([one.straggler_seconds for one in steps], sample_size=size),
     )
 
 
 def _row(series: Series, group_size: int, known: Economics) -> ProjectedRow:
-    refusal = series.network.refusal(group_size)
+    refusal = series.refusal(group_size)
     simulated = None if refusal else simulate_at(series, group_size)
     measured = series.measured(group_size)
     if measured is not None:

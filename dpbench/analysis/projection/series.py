@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from dpbench import units
 from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.projection.anchored import anchored_model
 from dpbench.analysis.projection.input_spread import input_spread
 from dpbench.analysis.projection.spread import Spread
 from dpbench.analysis.projection.step_model import StepModel
-from dpbench.analysis.provenance import Kind
-from dpbench.analysis.repetitions import by_configuration
-from dpbench.analysis.simulation.buckets import BUCKETED, caps_bytes, into_buckets
+from dpbench.analysis.provenance import Kind, weaker
+from dpbench.analysis.simulation.buckets import BUCKETED
 from dpbench.analysis.simulation.inputs import SimulationInputs, simulation_inputs
-from dpbench.analysis.summary import usable_repetitions
-from dpbench.analysis.throughput import throughput_mean
 from dpbench.collectives import CollectiveRecord
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec, series_name
+
+ONE_HOST = ("shm",)
+"""Backends whose ranks share the memory of one machine."""
 
 NetworkOf = Callable[[str], CollectiveCost]
 """The network of a backend; raises UsageError where nothing tells what it costs."""
@@ -43,6 +45,8 @@ class Series:
     spread: Spread
     anchor: float
     """What the traced step was multiplied by, so that it is the mean step of the timed window."""
+    model_errors: Mapping[int, float] = field(default_factory=dict)
+    """Group size > 1 → |ln(simulated ÷ measured step)|, where that was measured."""
 
     @property
     def label(self) -> str:
@@ -69,10 +73,30 @@ class Series:
 
     def simulated_kind(self, group_size: int) -> Kind:
         """Of a simulated step: where its collectives come from, and where it could be checked."""
+        if self.refusal(group_size) is not None:
+            return "refused"
         kind = self.network.kind(group_size)
-        if kind in ("refused", "projected"):
+        if kind == "projected":
             return kind
-        return "interpolated" if group_size <= self.measured_sizes[-1] else "extrapolated"
+        within = group_size <= self.measured_sizes[-1]
+        return weaker(kind, "interpolated" if within else "extrapolated")
+
+    def refusal(self, group_size: int) -> str | None:
+        """Why a step of so many replicas is not simulated, with a remedy; None if it is."""
+        nodes = self.model.replicas_per_node
+        if self.trial.backend in ONE_HOST and nodes is not None and group_size > nodes:
+            return (
+                f"{self.trial.backend} stays on one machine, and a node has "
+                f"{units.counted(nodes, 'replica')}; project a series of another backend"
+            )
+        return self.network.refusal(group_size)
+
+    def model_error(self, group_size: int) -> float:
+        """Of the nearest group that was measured, on a scale of ratios; 0 if there is none."""
+        if not self.model_errors:
+            return 0.0
+        nearest = min(self.model_errors, key=lambda n: abs(math.log(n / group_size)))
+        return self.model_errors[nearest]
 
 
 def series_of(
@@ -103,8 +127,18 @@ def series_of(
         if bucket_cap_mb is not None and bucket_cap_mb != trial.bucket_cap_mb:
             trial = replace(trial, bucket_cap_mb=bucket_cap_mb)
             own = {n: row for n, row in own.items() if n == 1}  # one replica sends nothing
-        one = _series(records, trial, own, inputs, network, collectives, replicas_per_node)
-        found.append(replace(one, network_is_given=network_is_given))
+        found.append(
+            _series(
+                records,
+                trial,
+                own,
+                inputs,
+                network,
+                collectives,
+                replicas_per_node,
+                network_is_given=network_is_given,
+            )
+        )
     notes = list(dict.fromkeys(notes))
     if not found:
         raise UsageError(notes[0] if notes else "no trial to project")
@@ -140,48 +174,36 @@ def _series(
     network: CollectiveCost,
     collectives: Sequence[CollectiveRecord],
     replicas_per_node: int | None,
+    *,
+    network_is_given: bool,
 ) -> Series:
-    cap, first_cap = caps_bytes(trial.bucket_cap_mb)
-    buckets = into_buckets(inputs.trace, cap_bytes=cap, first_cap_bytes=first_cap)
-    model = StepModel(
-        trace=inputs.trace,
-        buckets=buckets,
-        network=network,
-        noise=inputs.noise,
-        contention={n: estimate.value for n, estimate in inputs.contention.items()},
+    made = anchored_model(
+        records,
+        inputs,
+        network,
+        bucket_cap_mb=trial.bucket_cap_mb,
         replicas_per_node=replicas_per_node,
-        accumulation_steps=trial.accumulation_steps,
-        fills_buckets=inputs.fills_buckets,
     )
-    alone = _speed_alone(records, inputs)
-    anchor = 1.0
-    if alone is not None:
-        items = trial.batch_size * trial.accumulation_steps
-        anchor = items / alone.value / model.mean_step(1).seconds
-        model = model.rescaled(anchor)
-    return Series(
+    one = Series(
         trial=trial,
         item=next(iter(rows.values())).item,
         rows=rows,
         inputs=inputs,
         network=network,
-        network_is_given=False,
-        model=model,
-        spread=input_spread(alone, inputs, network, collectives, buckets),
-        anchor=anchor,
+        network_is_given=network_is_given,
+        model=made.model,
+        spread=input_spread(made.alone, inputs, network, collectives, made.model.buckets),
+        anchor=made.anchor,
     )
+    return replace(one, model_errors=_model_errors(one))
 
 
-def _speed_alone(records: Sequence[TrialRecord], inputs: SimulationInputs) -> LogMean | None:
-    """Items per second of the trials that were traced, in their timed windows."""
-    for spec, group in by_configuration(records).items():
-        same_work = (spec.workload, spec.threads_per_replica, spec.accumulation_steps) == (
-            inputs.trial.workload,
-            inputs.trial.threads_per_replica,
-            inputs.trial.accumulation_steps,
-        )
-        if spec.label != inputs.trace_source or not same_work:
+def _model_errors(one: Series) -> dict[int, float]:
+    found = {}
+    for n in one.measured_sizes:
+        row = one.measured(n)
+        if n == 1 or row is None or row.throughput is None or one.refusal(n) is not None:
             continue
-        if usable := usable_repetitions(group):
-            return throughput_mean(usable)
-    return None
+        seconds = one.items_per_replica * n / row.throughput.value
+        found[n] = abs(math.log(one.model.mean_step(n).seconds / seconds))
+    return found

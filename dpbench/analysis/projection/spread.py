@@ -2,10 +2,11 @@
 
 Each input is moved to both ends of its 90 % interval, the others staying: what that does to the
 result is its part of the band, and the parts of independent inputs add up as the root of their
-squares. To a step time comes the error of the model itself, on logarithms, as of a fitted law (see
-`analysis.laws.band`): with the square root of the doublings beyond the largest measured group
-size, and slower rather than faster. It was calibrated on laws, not on simulations, of
-which nobody has enough hold-outs.
+squares. To a step time comes the error of the model itself, on logarithms: how far the simulation
+of the nearest measured group size was off, to both sides, and beyond the largest one an error as
+of a fitted law (see `analysis.laws.band`), with the square root of the doublings and slower rather
+than faster. The latter was calibrated on laws, not on simulations, of which nobody has enough
+hold-outs.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Spread:
 
     compute: Ends = EXACT
     communication: Ends = EXACT
+    contention: Ends = EXACT
     noise: Ends = EXACT
 
     def cases(self) -> list[Inputs]:
@@ -60,22 +62,31 @@ def ends_of_deviation(degrees_of_freedom: float) -> Ends:
     return low, high
 
 
-def step_band(seconds: Sequence[float], octaves: float, *, sample_size: int) -> Estimate:
-    """A step time from its cases: below and above on logarithms, with the error of the model."""
+def step_band(
+    seconds: Sequence[float], octaves: float, *, sample_size: int, model_error: float = 0.0
+) -> Estimate:
+    """A step time from its cases: below and above on logarithms, with the error of the model.
+
+    `model_error` is |ln(simulated ÷ measured)| of the nearest measured step.
+    """
     swings = [math.log(case / seconds[0]) for case in seconds[1:]]
     law = published_misspecification().beyond.reach(octaves)
-    below = math.hypot(law[0], *(min(0.0, swing) for swing in swings))
-    above = math.hypot(law[1], *(max(0.0, swing) for swing in swings))
+    below = math.hypot(law[0], model_error, *(min(0.0, swing) for swing in swings))
+    above = math.hypot(law[1], model_error, *(max(0.0, swing) for swing in swings))
     value = seconds[0]
     return _estimate(value, value * math.exp(-below), value * math.exp(above), "s", sample_size)
 
 
 def part_band(seconds: Sequence[float], *, sample_size: int) -> Estimate:
-    """A part of a step from its cases; without the error of the model, which is of the whole."""
+    """A part of a step from its cases; without the error of the model, which is of the whole.
+
+    A part that is not below zero does not get there by its band.
+    """
     value = seconds[0]
     below = math.hypot(*(min(0.0, case - value) for case in seconds[1:]))
     above = math.hypot(*(max(0.0, case - value) for case in seconds[1:]))
-    return _estimate(value, value - below, value + above, "s", sample_size)
+    low = value - below if value < 0 else max(0.0, value - below)
+    return _estimate(value, low, value + above, "s", sample_size)
 
 
 def _estimate(value: float, low: float, high: float, unit: str, sample_size: int) -> Estimate:

@@ -29,6 +29,7 @@ class Network(Protocol):
     def lost_share(self, nbytes: float) -> float: ...
     def stretch(self, nbytes: float) -> float: ...
     def fill_seconds(self, nbytes: float) -> float: ...
+    def broadcast_seconds(self, nbytes: float, group_size: int) -> float: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +38,10 @@ class Inputs:
 
     compute: float = 1.0
     communication: float = 1.0
+    contention: float = 1.0
+    """Where replicas share a machine."""
     noise: float = 1.0
-    """On the logarithm of the slowest replica's slowdown."""
+    """On the logarithm of the slowest replica's slowdown; one replica takes what it took."""
 
 
 AS_MEASURED = Inputs()
@@ -79,7 +82,7 @@ class StepModel:
 
     def mean_steps(self, group_size: int, cases: Sequence[Inputs]) -> list[MeanStep]:
         """One for each case; all see the same seeded noise, so that they differ by their inputs."""
-        sizes = {self.trace.buffer_bytes, *(bucket.nbytes for bucket in self.buckets)}
+        sizes = {bucket.nbytes for bucket in self.buckets}
         costs = {nbytes: self.network.seconds(nbytes, group_size) for nbytes in sizes}
         slowest, alone = self._slowdowns(group_size), self._slowdowns(1)
         return [self._mean_step(group_size, case, slowest, alone, costs) for case in cases]
@@ -117,10 +120,17 @@ class StepModel:
         def cost(nbytes: float) -> float:
             return inputs.communication * costs[int(nbytes)]
 
-        factor = inputs.compute * self.contention_at(group_size)
-        noisy = self._simulate(group_size, cost, factor * slowest**inputs.noise)
-        usual = factor * np.mean(alone**inputs.noise, keepdims=True)
-        undisturbed = self._simulate(group_size, cost, usual)
+        def send(nbytes: float) -> float:
+            return inputs.communication * self.network.broadcast_seconds(nbytes, group_size)
+
+        contention = self.contention_at(group_size)
+        if contention != 1:
+            contention *= inputs.contention
+        usual = inputs.compute * contention * np.mean(alone, keepdims=True)
+        # One replica takes on average what was measured of it, however much it is disturbed.
+        factor = usual / np.mean(alone**inputs.noise)
+        noisy = self._simulate(group_size, cost, send, factor * slowest**inputs.noise, usual)
+        undisturbed = self._simulate(group_size, cost, send, usual, usual)
         seconds = float(np.mean(noisy.step_seconds))
         return MeanStep(
             seconds=seconds,
@@ -128,9 +138,16 @@ class StepModel:
             straggler_seconds=seconds - float(np.mean(undisturbed.step_seconds)),
         )
 
-    def _simulate(self, group_size: int, cost: Cost, slowdown: Floats) -> SimulatedStep:
+    def _simulate(
+        self, group_size: int, cost: Cost, send: Cost, slowdown: Floats, usual: Floats
+    ) -> SimulatedStep:
+        """`usual` holds for what follows the last gradient.
+
+        No replica waits there, so that it must not grow with their number: communication would
+        hide behind it.
+        """
         if self.overlap != "simulated":
-            return self._simulate_bracket(group_size, cost, slowdown)
+            return self._simulate_bracket(group_size, cost, send, slowdown, usual)
         together = group_size > 1
         return simulate(
             self.trace,
@@ -139,28 +156,34 @@ class StepModel:
             lost_share=self.network.lost_share if together else None,
             stretch=self.network.stretch if together else None,
             fill=self.network.fill_seconds if together and self.fills_buckets else None,
+            broadcast=send,
             accumulation_steps=self.accumulation_steps,
             slowdown=slowdown,
+            tail_slowdown=usual,
         )
 
-    def _simulate_bracket(self, group_size: int, cost: Cost, slowdown: Floats) -> SimulatedStep:
+    def _simulate_bracket(
+        self, group_size: int, cost: Cost, send: Cost, slowdown: Floats, usual: Floats
+    ) -> SimulatedStep:
         """All of the communication in one piece, from the first or after the last gradient on.
 
-        T_c + sum c, and max(T_c, r_1 + sum c); buckets that are filled first add it to T_c.
+        T_c + sum c, and max(T_c, r_1 + sum c); filling the buckets is part of T_c, that of the
+        first also of r_1.
         """
-        fills = group_size > 1 and self.fills_buckets
+        trace, fills = self.trace, group_size > 1 and self.fills_buckets
         filled = [self.network.fill_seconds(b.nbytes) if fills else 0.0 for b in self.buckets]
-        ready = self.trace.backward_end_seconds
+        alone = trace.ready_seconds[-1] * slowdown + trace.tail_seconds * usual
+        computed = alone + sum(filled)
+        start = computed
         if self.overlap == "perfect":
-            # The simulation adds the filling of all; only that of the first bucket comes before.
-            ready = max(0.0, self.buckets[0].ready_seconds - sum(filled[1:]))
+            start = self.buckets[0].ready_seconds * slowdown + filled[0]
         whole = sum(cost(bucket.nbytes) for bucket in self.buckets)
-        return simulate(
-            self.trace,
-            [Bucket(ready_seconds=ready, nbytes=self.trace.total_bytes)],
-            lambda _: whole,
-            fill=lambda _: sum(filled),
-            broadcast=cost,
-            accumulation_steps=self.accumulation_steps,
-            slowdown=slowdown,
+        sent = send(trace.buffer_bytes) if trace.buffer_bytes else 0.0
+        before = (self.accumulation_steps - 1) * alone
+        optimizer = trace.optimizer_seconds * slowdown
+        return SimulatedStep(
+            step_seconds=before + sent + np.maximum(computed, start + whole) + optimizer,
+            compute_seconds=before + alone + optimizer,
+            communication_seconds=sent + whole,
+            timeline=(),
         )

@@ -49,7 +49,7 @@ def what_if(
     """Each change alone against the step as it is, at each group size in rising order."""
     found = []
     for n in sorted(set(group_sizes)):
-        refusal = series.network.refusal(n)
+        refusal = series.refusal(n)
         if refusal is not None:
             found.append(WhatIf(group_size=n, kind="refused", reason=refusal))
             continue

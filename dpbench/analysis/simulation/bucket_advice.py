@@ -1,34 +1,40 @@
-"""Which bucket cap a measured configuration should have, and what that would gain."""
+"""Which bucket cap a configuration should have, and what that would gain."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from dpbench.analysis.communication.collective_cost import CollectiveCost
-from dpbench.analysis.communication.curve import CollectiveCurve, find
+from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.estimate import Estimate, LogMean, mean, t_quantile
+from dpbench.analysis.laws.band import CONFIDENCE
+from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.step_model import MeanStep
+from dpbench.analysis.provenance import Kind
 from dpbench.analysis.simulation.bucket_sizes import (
     CapResult,
-    Simulate,
+    ideal_buckets,
     simulate_cap,
     sweep_caps,
 )
 from dpbench.analysis.simulation.buckets import Bucket
 from dpbench.analysis.simulation.inputs import SimulationInputs
-from dpbench.analysis.simulation.overlap import simulate
-from dpbench.analysis.simulation.stragglers import expected_maximum
-from dpbench.analysis.simulation.trace import single_steps, step_trace
+from dpbench.analysis.simulation.trace import StepTrace, single_steps, step_trace
+from dpbench.errors import UsageError
 
 WORTH = 0.01
 """Share of a step; a simulation does not tell less than that apart."""
 
+Steps = list[MeanStep]
+"""As measured; then with each input at either end of its interval."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapSummary:
-    """What a cap makes of a step: means over the traces, or over the steps of the only one."""
+    """What a cap makes of a step: of the median trace, with the spread over the traces, or over
+    the steps of the only one."""
 
     cap_mb: float | None
     """None: what the implementation takes by itself; infinity: one bucket."""
@@ -36,22 +42,42 @@ class CapSummary:
     step_seconds: Estimate
     exposed_seconds: Estimate
     gain: Estimate
-    """Share of the present step that it saves; taken trace by trace, so that what they differ in
-    as a whole drops out."""
+    """Share of the present step that it saves. Both steps have the same traces and inputs, so that
+    what these differ in as a whole drops out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketAdvice:
-    """One measured configuration with its buckets as they are, and as they could be."""
+    """A series at one group size with its buckets as they are, and as they could be."""
 
-    row: ConfigurationSummary
-    inputs: SimulationInputs
+    series: Series
+    group_size: int
     present: CapSummary
     others: tuple[CapSummary, ...]
     """By rising cap; caps that make the same buckets as another one are left out."""
     recommended: CapSummary
     """That which gains most, by itself; the present one if none gains."""
     notes: tuple[str, ...]
+
+    @property
+    def inputs(self) -> SimulationInputs:
+        return self.series.inputs
+
+    @property
+    def row(self) -> ConfigurationSummary | None:
+        """What was measured with the present buckets, on the network in question."""
+        return self.series.measured(self.group_size)
+
+    @property
+    def kind(self) -> Kind:
+        return self.series.simulated_kind(self.group_size)
+
+    @property
+    def label(self) -> str:
+        """Of a trial of that group size: "ddp/gloo ×2, batch 32"."""
+        trial = self.series.trial
+        many = replace(trial, group_size=self.group_size, devices=trial.devices * self.group_size)
+        return many.label
 
     @property
     def is_worthwhile(self) -> bool:
@@ -63,9 +89,9 @@ class BucketAdvice:
     @property
     def measured_step_seconds(self) -> Estimate | None:
         """Of the row, with the present buckets."""
-        speed, samples = self.row.throughput, self.inputs.trial.effective_batch_size
-        if speed is None:
+        if self.row is None or self.row.throughput is None:
             return None
+        speed, samples = self.row.throughput, self.series.items_per_replica * self.group_size
         low, high = speed.interval or (None, None)
         return replace(
             speed,
@@ -76,92 +102,131 @@ class BucketAdvice:
         )
 
 
-def advise_buckets(
-    row: ConfigurationSummary,
-    inputs: SimulationInputs,
-    cost: CollectiveCost,
-    curves: Sequence[CollectiveCurve] = (),
-) -> BucketAdvice:
-    """Simulates the caps for a row of a sweep, of two ranks or more; `inputs` are of its trial.
-
-    `curves` may hold one of broadcasts, which then is what sending buffers costs.
+def advise_buckets(series: Series, group_size: int) -> BucketAdvice:
+    """Simulates the caps for a series at a group size of two or more, as `project` does.
 
     Raises:
         UsageError: nothing supports the cost of a collective at this group size.
     """
-    run, notes = _simulation(row, inputs, cost, curves)
-    single = len(inputs.traces) == 1
-    each = single_steps(inputs.traces[0]) if single else [step_trace([t]) for t in inputs.traces]
-    cap_mb = inputs.trial.bucket_cap_mb
-    before = [simulate_cap(trace, cap_mb, run) for trace in each]
+    if (reason := series.refusal(group_size)) is not None:
+        raise UsageError(reason)
+    cap_mb = series.trial.bucket_cap_mb
+    cases = series.spread.cases()
 
-    def summary(result: CapResult) -> CapSummary:
-        after = [simulate_cap(trace, result.cap_mb, run) for trace in each]
-        return _summary(result, before, after, of_steps=single and len(each) > 1)
+    def run(trace: StepTrace, buckets: Sequence[Bucket]) -> Steps:
+        model = replace(series.model, trace=trace, buckets=tuple(buckets))
+        return model.mean_steps(group_size, cases)
 
-    present = simulate_cap(inputs.trace, cap_mb, run)
-    others = [r for r in sweep_caps(inputs.trace, run) if r.buckets != present.buckets]
+    each, of_steps = _traces(series)
+    before = [simulate_cap(trace, cap_mb, run).step for trace in each]
+    present = simulate_cap(series.model.trace, cap_mb, run)
+
+    def summary(result: CapResult[Steps]) -> CapSummary:
+        after = [simulate_cap(trace, result.cap_mb, run).step for trace in each]
+        return _summary(result, present.step, before, after, of_steps=of_steps)
+
+    others = [r for r in sweep_caps(series.model.trace, run) if r.buckets != present.buckets]
     summaries = [summary(present), *map(summary, others)]
     return BucketAdvice(
-        row=row,
-        inputs=inputs,
+        series=series,
+        group_size=group_size,
         present=summaries[0],
         others=tuple(summaries[1:]),
         recommended=max(summaries, key=lambda one: one.gain.value),
-        notes=(*inputs.notes, *notes, *cost.assumptions),
+        notes=_notes(series, group_size),
     )
 
 
-def _simulation(
-    row: ConfigurationSummary,
-    inputs: SimulationInputs,
-    cost: CollectiveCost,
-    curves: Sequence[CollectiveCurve],
-) -> tuple[Simulate, tuple[str, ...]]:
-    """A step at the row's group size, and what it takes for granted."""
-    notes = []
-    contention = inputs.slowdown(row.group_size)
-    if contention is None:
+def _traces(series: Series) -> tuple[list[StepTrace], bool]:
+    """One a repetition, or the steps of the only one; anchored as the series is."""
+    traces = series.inputs.traces
+    of_steps = len(traces) == 1 and len(traces[0].step_seconds) > 1
+    each = single_steps(traces[0]) if of_steps else [step_trace([trace]) for trace in traces]
+    return [trace.scaled(series.anchor) for trace in each], of_steps
+
+
+def _notes(series: Series, group_size: int) -> tuple[str, ...]:
+    notes = [*series.inputs.notes]
+    if series.model.replicas_per_node != 1 and series.inputs.slowdown(group_size) is None:
         notes.append(
-            "contention was not measured (there is no independent at this group size): replicas "
-            "are taken to compute as fast together as one does alone"
+            f"contention of {group_size} replicas was not measured (there is no independent at "
+            f"this group size): computing takes {series.model.contention_at(group_size):.3g} times "
+            "as long as that of one alone"
         )
-    backend = inputs.trial.backend
-    broadcast = find(curves, collective="broadcast", backend=backend, group_size=row.group_size)
-    if inputs.trace.buffer_bytes and broadcast is None:
-        notes.append(
-            "buffers are sent at the start of a step in the time of an all-reduce of their size, "
-            "as broadcasts were not measured"
-        )
-    stragglers = expected_maximum(inputs.noise, row.group_size) if inputs.noise else 1.0
-    run = partial(
-        simulate,
-        cost=partial(cost.seconds, group_size=row.group_size),
-        lost_share=cost.lost_share,
-        stretch=cost.stretch,
-        fill=cost.fill_seconds if inputs.fills_buckets else None,
-        broadcast=None if broadcast is None else broadcast.seconds_at,
-        accumulation_steps=inputs.trial.accumulation_steps,
-        slowdown=(contention or 1.0) * stragglers,
+    if series.model.trace.buffer_bytes:
+        notes.append(series.network.broadcast_assumption)
+    return (*notes, *_closed_form(series, group_size), *series.network.assumptions)
+
+
+def _closed_form(series: Series, group_size: int) -> Iterator[str]:
+    """The optimum of equal buckets, as a check on the one that was searched for."""
+    trace, label = series.model.trace, f"{series.label}, {group_size:,} replicas"
+    latency = series.network.seconds(1.0, group_size)
+    transfer = series.network.seconds(trace.total_bytes, group_size) - latency
+    if min(latency, transfer, trace.backward_seconds) <= 0:
+        return
+    best = ideal_buckets(
+        total_bytes=trace.total_bytes,
+        backward_seconds=trace.backward_seconds * series.model.contention_at(group_size),
+        latency_seconds=latency,
+        bytes_per_second=trace.total_bytes / transfer,
     )
-    return run, tuple(notes)
+    count = max(1, round(best.count))
+    yield (
+        f"{label}: gradients that got ready evenly, on a network of {units.seconds(latency)} a "
+        "collective that disturbs no computing, would be sent best in "
+        f"{units.counted(count, 'bucket')} of {units.bytes_binary(trace.total_bytes // count)}, "
+        f"{units.seconds(best.exposed_seconds)} exposed"
+    )
 
 
 def _summary(
-    result: CapResult, before: Sequence[CapResult], after: Sequence[CapResult], *, of_steps: bool
+    result: CapResult[Steps],
+    present: Steps,
+    before: Sequence[Steps],
+    after: Sequence[Steps],
+    *,
+    of_steps: bool,
 ) -> CapSummary:
-    was = [float(one.step.step_seconds) for one in before]
-    seconds = [float(one.step.step_seconds) for one in after]
-    exposed = [float(one.step.exposed_seconds) for one in after]
-    shares = [1 - new / old for old, new in zip(was, seconds, strict=True)]
+    gains = [1 - new.seconds / old.seconds for new, old in zip(result.step, present, strict=True)]
+    pairs = zip(after, before, strict=True)
+    of_traces = [1 - new[0].seconds / old[0].seconds for new, old in pairs]
 
-    def based(estimate: Estimate) -> Estimate:
-        return replace(estimate, basis="step batches") if of_steps else estimate
+    def around(value: float, spread: Estimate) -> Estimate:
+        """The simulation of the median trace, which `project` shows, with that spread."""
+        low, high = spread.interval or (None, None)
+        return replace(
+            spread,
+            value=value,
+            low=None if low is None else value + low - spread.value,
+            high=None if high is None else value + high - spread.value,
+            basis="step batches" if of_steps else spread.basis,
+        )
 
+    step = LogMean.of_runs([one[0].seconds for one in after]).estimate("s")
+    exposed = mean([one[0].exposed_seconds for one in after], unit="s")
+    spread = mean(of_traces, unit="of the step")
     return CapSummary(
         cap_mb=result.cap_mb,
         buckets=result.buckets,
-        step_seconds=based(LogMean.of_runs(seconds).estimate("s")),
-        exposed_seconds=based(mean(exposed, unit="s")),
-        gain=based(mean(shares, unit="of the step")),
+        step_seconds=around(result.step[0].seconds, step),
+        exposed_seconds=around(result.step[0].exposed_seconds, exposed),
+        gain=around(gains[0], _widened(spread, gains)),
+    )
+
+
+def _widened(spread: Estimate, gains: Sequence[float]) -> Estimate:
+    """The spread over traces, with what the inputs leave open; both at the confidence of bands."""
+    below = math.hypot(*(min(0.0, one - gains[0]) for one in gains[1:]))
+    above = math.hypot(*(max(0.0, one - gains[0]) for one in gains[1:]))
+    half = 0.0
+    if spread.half_width is not None:
+        freedom = spread.sample_size - 1
+        half = spread.half_width * t_quantile(freedom, CONFIDENCE)
+        half /= t_quantile(freedom, spread.confidence)
+    return replace(
+        spread,
+        low=spread.value - math.hypot(below, half),
+        high=spread.value + math.hypot(above, half),
+        confidence=CONFIDENCE,
     )

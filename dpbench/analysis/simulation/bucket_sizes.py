@@ -15,39 +15,41 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from dpbench.analysis.simulation.buckets import Bucket, caps_bytes, into_buckets
-from dpbench.analysis.simulation.overlap import SimulatedStep
 from dpbench.analysis.simulation.trace import StepTrace
 
 CAPS_MB = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 25.0, 35.0, 50.0, 70.0, 100.0)
 ONE_BUCKET = math.inf
 
-Simulate = Callable[[StepTrace, Sequence[Bucket]], SimulatedStep]
-"""A step with these buckets: overlap.simulate with all but the first two arguments given."""
+S = TypeVar("S")
+Simulate = Callable[[StepTrace, Sequence[Bucket]], S]
+"""What a step is with these buckets: overlap.simulate with all but the first two arguments given,
+or more of it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CapResult:
+@dataclass(frozen=True, kw_only=True)
+class CapResult(Generic[S]):
     """What a cap makes of a step."""
 
     cap_mb: float | None
     """None: what the implementation takes by itself; infinity: one bucket."""
     buckets: tuple[Bucket, ...]
-    step: SimulatedStep
+    step: S
 
 
-def simulate_cap(trace: StepTrace, cap_mb: float | None, simulate: Simulate) -> CapResult:
+def simulate_cap(trace: StepTrace, cap_mb: float | None, simulate: Simulate[S]) -> CapResult[S]:
     cap, first = caps_bytes(cap_mb)
     buckets = into_buckets(trace, cap_bytes=cap, first_cap_bytes=first)
     return CapResult(cap_mb=cap_mb, buckets=buckets, step=simulate(trace, buckets))
 
 
 def sweep_caps(
-    trace: StepTrace, simulate: Simulate, caps_mb: Sequence[float] = (*CAPS_MB, ONE_BUCKET)
-) -> tuple[CapResult, ...]:
+    trace: StepTrace, simulate: Simulate[S], caps_mb: Sequence[float] = (*CAPS_MB, ONE_BUCKET)
+) -> tuple[CapResult[S], ...]:
     """A result for each cap that makes other buckets than those before it."""
-    found: dict[tuple[Bucket, ...], CapResult] = {}
+    found: dict[tuple[Bucket, ...], CapResult[S]] = {}
     for cap in caps_mb:
         result = simulate_cap(trace, cap, simulate)
         found.setdefault(result.buckets, result)

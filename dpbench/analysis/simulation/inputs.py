@@ -13,7 +13,7 @@ from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.factors import References, mean_seconds
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.simulation.same_gradients import require_same_gradients, require_trace_of
-from dpbench.analysis.simulation.stragglers import StragglerNoise, measured_noise
+from dpbench.analysis.simulation.stragglers import StragglerNoise, calibrated_noise
 from dpbench.analysis.simulation.trace import Floats, StepTrace, step_trace, tracing_overhead
 from dpbench.analysis.summary import usable_repetitions
 from dpbench.analysis.traffic import reduced_bytes_per_step
@@ -70,6 +70,7 @@ def simulation_inputs(records: Sequence[TrialRecord], trial: TrialSpec) -> Simul
     require_same_gradients(traces)
     _require_trace_of_series(usable, trial, traces)
     noise, of_noise = _noise(usable, trial)
+    contention = _contention(usable, trial.replica_batch_sizes[0])
     return SimulationInputs(
         trial=trial,
         trace=step_trace(list(traces.values())),
@@ -78,8 +79,8 @@ def simulation_inputs(records: Sequence[TrialRecord], trial: TrialSpec) -> Simul
         fills_buckets=_fills_buckets(trial.implementation, traced[0].trial.implementation),
         tracing_overhead=tracing_overhead(list(traces.values())),
         noise=noise,
-        contention=_contention(usable),
-        notes=(*notes, *of_noise),
+        contention=contention,
+        notes=(*notes, *of_noise, *_of_contention(contention)),
     )
 
 
@@ -181,11 +182,11 @@ def _noise(
         if chosen:
             largest = max(record.trial.group_size for record, _ in chosen)
             widest = [(r, t) for r, t in chosen if r.trial.group_size == largest]
-            noise = measured_noise([table for _, table in widest])
+            noise = calibrated_noise([table for _, table in widest])
             return noise, (_of_noise(noise, widest[0][0].trial.label),)
     return None, (
-        "stragglers were not measured, as no group of 2 ranks or more ran without synchronization: "
-        "every rank is taken to be as fast as the one that was traced",
+        "stragglers were not measured, as no group of 2 ranks or more ran without synchronization "
+        f"at batch {batch}: every rank is taken to be as fast as the one that was traced",
     )
 
 
@@ -220,15 +221,29 @@ def _table(ranks: Iterator[tuple[float, ...]]) -> Floats | None:
     return table if min(table.shape) >= 2 and table.min() > 0 else None
 
 
-def _contention(usable: Sequence[TrialRecord]) -> dict[int, Estimate]:
-    """Mean step of `independent` copies ÷ that of `single`, in the same repetition."""
+def _contention(usable: Sequence[TrialRecord], batch: int) -> dict[int, Estimate]:
+    """Mean step of `independent` copies ÷ that of `single`, both in the same repetition and with
+    that batch each."""
     references = References(usable)
     ratios: dict[int, list[float]] = {}
     for record in usable:
         if record.trial.implementation != "independent" or record.trial.group_size == 1:
             continue
-        alone = mean_seconds(references.single(record.trial, record.trial.replica_batch_sizes[0]))
+        if set(record.trial.replica_batch_sizes) != {batch}:
+            continue
+        alone = mean_seconds(references.single(record.trial, batch))
         together = mean_seconds(record)
         if alone is not None and together is not None:
             ratios.setdefault(record.trial.group_size, []).append(together / alone)
     return {n: LogMean.of_runs(found).estimate("×") for n, found in sorted(ratios.items())}
+
+
+def _of_contention(contention: dict[int, Estimate]) -> Iterator[str]:
+    for n, factor in contention.items():
+        low, high = factor.interval or (factor.value, factor.value)
+        if factor.value < 1 or low < 1:
+            yield (
+                f"{n} copies at once took {factor.value:.3g} ({low:.3g} to {high:.3g}) times as "
+                "long as one: that they slow each other down was not shown, and the factor counts "
+                "all the same"
+            )

@@ -40,6 +40,10 @@ PerBytes = Callable[[float], float]
 Seconds = float | Floats
 """A number, or an array of one value per simulated step."""
 
+SLOWEST_RATE = 0.05
+"""Of computing beside a collective, as to how long the last microseconds of it can go on: without
+it, noise in a lost share of about 1 would decide whether a whole collective is stretched."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketTimes:
@@ -68,16 +72,6 @@ class SimulatedStep:
         """What communication adds to the step: filling buckets, waiting, slower computing."""
         return self.step_seconds - self.compute_seconds
 
-    @property
-    def overlapped_share(self) -> Seconds | None:
-        """The part of communication that computing hides; None where there is none.
-
-        Negative where collectives cost computing more than they hide.
-        """
-        if not self.communication_seconds:
-            return None
-        return 1 - self.exposed_seconds / self.communication_seconds
-
 
 def simulate(
     trace: StepTrace,
@@ -90,6 +84,7 @@ def simulate(
     broadcast: Cost | None = None,
     accumulation_steps: int = 1,
     slowdown: Seconds = 1.0,
+    tail_slowdown: Seconds | None = None,
 ) -> SimulatedStep:
     """One optimizer step of the slowest replica.
 
@@ -101,11 +96,10 @@ def simulate(
             computing more than its own time; below 0 it is noise, and counts as 0.
         stretch: by size; 1 without it.
         fill: of copying gradients into a bucket, where the trace does not hold that already.
-        broadcast: of sending the module's buffers before the forward pass; without it that of an
-            all-reduce.
+        broadcast: of sending the module's buffers before the forward pass; else of an all-reduce.
         accumulation_steps: micro-steps; only the last one communicates.
-        slowdown: factor on all computing; of an array every value is a step of its own, computed
-            at once.
+        slowdown: factor on all computing; every value of an array is a step of its own.
+        tail_slowdown: of what follows the last gradient in a backward pass; None: as the rest.
 
     Raises:
         ValueError: a cost, stretch or number of steps that makes no sense.
@@ -113,23 +107,22 @@ def simulate(
     if accumulation_steps < 1:
         raise ValueError(f"{accumulation_steps} accumulation steps: expected 1 or more")
     factor = np.asarray(slowdown, dtype=np.float64)
-    alone, optimizer = trace.backward_end_seconds * factor, trace.optimizer_seconds * factor
+    tail = trace.tail_seconds * (factor if tail_slowdown is None else tail_slowdown)
+    alone = trace.ready_seconds[-1] * factor + tail
+    optimizer = trace.optimizer_seconds * factor
     filled = np.cumsum([_cost(fill, b.nbytes) if fill else 0.0 for b in buckets])
     pass_seconds = alone + (filled[-1] if buckets else 0.0)
     sent = _cost(broadcast or cost, trace.buffer_bytes)
     begin = (accumulation_steps - 1) * alone + sent
-    computed = np.zeros_like(factor)
-    end = begin
+    computed, end = np.zeros_like(factor), begin
     communication, timeline = sent, []
     for bucket, filling in zip(buckets, filled, strict=True):
         seconds = _cost(cost, bucket.nbytes)
-        rate = 1 - (max(0.0, lost_share(bucket.nbytes)) if lost_share else 0.0)
-        longer = _stretch(stretch, bucket.nbytes)
+        rate, longer = _rate(lost_share, bucket.nbytes), _stretch(stretch, bucket.nbytes)
         ready = bucket.ready_seconds * factor + filling
         start = end + np.maximum(0.0, ready - computed)
         computed = np.maximum(computed, ready)
-        left = np.maximum(0.0, pass_seconds - computed)  # below 0 only by rounding
-        both = _both(seconds * longer, left, rate)
+        both = _both(seconds * longer, pass_seconds - computed, rate)
         end = start + both + (seconds - both / longer)
         computed = computed + rate * both
         communication += seconds
@@ -144,9 +137,8 @@ def simulate(
 
 def _both(longest: float, computing_left: Floats, rate: float) -> Floats:
     """Seconds in which a collective that takes `longest` beside computing has some beside it."""
-    if rate > 0:
-        return np.minimum(longest, computing_left / rate)
-    return np.where(computing_left > 0, longest, 0.0)  # computing stands still, or worse
+    left = np.maximum(0.0, computing_left)  # below 0 only by rounding
+    return np.minimum(longest, left / max(rate, SLOWEST_RATE))
 
 
 def _cost(cost: Cost, nbytes: int) -> float:
@@ -154,6 +146,11 @@ def _cost(cost: Cost, nbytes: int) -> float:
     if not (np.isfinite(seconds) and seconds >= 0):
         raise ValueError(f"{seconds} s for a collective of {nbytes} bytes: expected 0 or more")
     return seconds
+
+
+def _rate(lost_share: PerBytes | None, nbytes: int) -> float:
+    """Of computing while a collective is under way."""
+    return 1 - (max(0.0, lost_share(nbytes)) if lost_share else 0.0)
 
 
 def _stretch(stretch: PerBytes | None, nbytes: int) -> float:

@@ -18,22 +18,26 @@ too: what n replicas lose to stragglers is expected_maximum(n) / expected_maximu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import ndtri
 
 from dpbench.analysis.simulation.order_statistics import rare_delay
 from dpbench.analysis.simulation.trace import Floats
-from dpbench.analysis.steps import CLOCK_SECONDS, OUTLIER_DEVIATIONS
+from dpbench.analysis.steps import FEWEST_STEPS, OUTLIER_DEVIATIONS
 
 TAIL_SAMPLES = 10
 """The empirical distribution is believed up to its tenth largest value, p = 1 - 10/N; beyond it,
 and at least in no more than the upper half, quantiles rise as those of a lognormal."""
 MOST_QUANTILES = 10_000
 RANK_QUANTILES = 101
+MOST_CALIBRATION = 4.0
 INTEGRATION_POINTS = 20_000
+LEAST_EXCESS = 1e-6
+"""Share of a step; less is no event, even if all else is equal to the last digit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,20 +56,6 @@ class StragglerNoise:
     ranks: int = 0
     rank_steps: int = 0
     """Steps times ranks that were measured, over all repetitions; 0 where nothing was."""
-
-
-def assumed_noise(residual_cv: float) -> StragglerNoise:
-    """Lognormal noise that nobody measured, different for every rank and step.
-
-    Raises:
-        ValueError: a coefficient of variation below zero.
-    """
-    if not (np.isfinite(residual_cv) and residual_cv >= 0):
-        raise ValueError(f"a coefficient of variation of {residual_cv}: expected 0 or more")
-    normal = ndtri(_midpoints(MOST_QUANTILES)) * _log_deviation(residual_cv)
-    return StragglerNoise(
-        rank_cv=0.0, time_cv=0.0, residual_cv=residual_cv, residuals=tuple(normal.tolist())
-    )
 
 
 def measured_noise(tables: Sequence[Floats]) -> StragglerNoise:
@@ -101,6 +91,41 @@ def measured_noise(tables: Sequence[Floats]) -> StragglerNoise:
     )
 
 
+def calibrated_noise(tables: Sequence[Floats]) -> StragglerNoise:
+    """Measured noise, its deviations times one factor, with the E[max] that the tables have.
+
+    Where the noise comes in bursts, and strikes ranks together, it is not what independent draws
+    from its distribution make of it. So the slowest of the ranks that were measured must take, in
+    a step, as many times the mean of a rank as it did: mean over tables of E[max] / E[rank].
+
+    Raises:
+        ValueError: as `measured_noise`.
+    """
+    noise = measured_noise(tables)
+    ranks = max(len(table) for table in tables)
+    target = float(
+        np.mean([np.max(t, axis=0).mean() / np.mean(t) for t in map(np.asarray, tables)])
+    )
+
+    def excess(factor: float) -> float:
+        scaled = _scaled(noise, factor)
+        return expected_maximum(scaled, ranks) / expected_maximum(scaled, 1) - target
+
+    if not excess(0.0) < 0 < excess(MOST_CALIBRATION):
+        return noise  # rare events alone cost as much, or ranks are equal
+    return _scaled(noise, float(brentq(excess, 0.0, MOST_CALIBRATION, xtol=1e-4)))
+
+
+def _scaled(noise: StragglerNoise, factor: float) -> StragglerNoise:
+    """With so many times the deviation between ranks, on logarithms."""
+    return replace(
+        noise,
+        rank_cv=_cv((factor * _log_deviation(noise.rank_cv)) ** 2),
+        residual_cv=_cv((factor * _log_deviation(noise.residual_cv)) ** 2),
+        residuals=tuple(factor * value for value in noise.residuals),
+    )
+
+
 def expected_maximum(noise: StragglerNoise, group_size: int) -> float:
     """The mean slowdown of a step of the slowest of so many replicas.
 
@@ -118,11 +143,14 @@ def slowdowns(
     """Slowdowns of so many steps, each already the maximum over so many replicas; shape (steps,).
 
     The maximum of n values is drawn as one, Q(U^(1/n)), whatever n is. Rank effects are drawn anew
-    in every step: that changes how steps follow each other, not their distribution.
+    in every step: that changes how steps follow each other, not their distribution. Draws are
+    stratified, so that their mean is `expected_maximum` but for a part in thousands.
     """
-    largest = _quantiles(noise).at(generator.random(steps) ** (1 / group_size))
-    common = generator.normal(0.0, _log_deviation(noise.time_cv), steps)
-    struck = generator.random(steps) < rare_delay(noise.rare_probability, 1.0, group_size)
+    spread = _midpoints(steps)  # every component takes all its quantiles once, in random order
+    largest = _quantiles(noise).at(generator.permutation(spread) ** (1 / group_size))
+    common = generator.permutation(ndtri(spread)) * _log_deviation(noise.time_cv)
+    strikes = steps * rare_delay(noise.rare_probability, 1.0, group_size)
+    struck = np.clip(strikes - generator.permutation(steps), 0.0, 1.0)
     factors: Floats = np.exp(largest + common) + struck * noise.rare_cost
     return factors
 
@@ -197,9 +225,11 @@ def _rare(logs: Floats) -> Floats:
     centred = logs - np.median(logs, axis=1, keepdims=True)
     others = [np.median(np.delete(centred, rank, axis=0), axis=0) for rank in range(len(logs))]
     excess = centred - np.stack(others)
-    limit = OUTLIER_DEVIATIONS * float(np.median(np.abs(excess))) + CLOCK_SECONDS
-    found: Floats = np.where(excess > limit, np.expm1(excess), 0.0)
-    return found
+    limit = OUTLIER_DEVIATIONS * float(np.median(np.abs(excess))) + LEAST_EXCESS
+    strikes: Floats = np.where(excess > limit, np.expm1(excess), 0.0)
+    quiet = logs.shape[1] - (strikes > 0).any(axis=0).sum()
+    # Of fewer steps the median deviation is that of two or three.
+    return strikes if quiet >= FEWEST_STEPS else np.zeros_like(logs)
 
 
 def _logs(table: Floats) -> Floats:

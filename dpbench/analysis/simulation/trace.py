@@ -59,6 +59,11 @@ class StepTrace:
         return self.backward_end_seconds + self.optimizer_seconds
 
     @property
+    def tail_seconds(self) -> float:
+        """From the last gradient to the end of the backward pass: the host's time, mostly."""
+        return max(0.0, self.backward_end_seconds - self.ready_seconds[-1])  # rounding apart
+
+    @property
     def total_bytes(self) -> int:
         return sum(self.gradient_bytes)
 

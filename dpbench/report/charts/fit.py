@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -35,24 +36,37 @@ def scaling_fit(studies: Sequence[Study], paths: Sequence[Path], *, source: str)
 
 def _save(figure: Figure, image: str, path: Path) -> None:
     metadata = {"Date": None} if image == "svg" else {}
-    figure.savefig(path, format=image, dpi=PIXELS_PER_INCH, metadata=metadata)
+    with warnings.catch_warnings():
+        # A label may have letters that the font lacks: they show as boxes, which says enough.
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
+        figure.savefig(path, format=image, dpi=PIXELS_PER_INCH, metadata=metadata)
 
 
 def _figure(studies: Sequence[Study], source: str) -> Figure:
-    shown = studies[:MOST_PANELS]
+    shown = _shown(studies)
     figure, axes = panels(len(shown), share_y=True)
     for axis, one in zip(axes, shown, strict=True):
         _panel(axis, one)
-    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylim(0, max(105.0, axes[0].get_ylim()[1]))
     axes[0].set_ylabel("efficiency (% of linear scaling)")
     figure.legend(handles=_key(shown), loc="outside right upper")
     left_out = len(studies) - len(shown)
-    more = f" · first {len(shown)} of {len(studies)} series" if left_out else ""
+    more = f" · {len(shown)} of {len(studies)} series" if left_out else ""
     caption = (
         f"band: {100 * CONFIDENCE:.0f} % of predictions, ending where they are refused; bars: "
         f"95 % interval of measured points that have one{more} · {source}"
     )
     return finish(figure, title="Fitted scaling laws", caption=caption)
+
+
+def _shown(studies: Sequence[Study]) -> list[Study]:
+    """As many as there is room for, those with withheld points first; in their order."""
+
+    def is_untested(place: int) -> bool:
+        return not any(row.withheld for row in studies[place].predicted)
+
+    chosen = sorted(range(len(studies)), key=is_untested)[:MOST_PANELS]
+    return [studies[place] for place in sorted(chosen)]
 
 
 def _panel(axis: Axes, one: Study) -> None:
@@ -97,7 +111,8 @@ def _law(axis: Axes, one: Study, sizes: Sequence[int]) -> None:
     smallest, largest = one.fit.series.group_sizes[0], one.fit.series.group_sizes[-1]
     end = min(FARTHEST * largest, max(sizes))
     spread = np.geomspace(smallest, end, 60).round().astype(int).tolist()
-    grid = sorted({*spread, *one.fit.series.group_sizes})
+    reach = one.fit.reach
+    grid = [n for n in sorted({*spread, *reach.measured}) if reach.refusal(n) is None]
     law = [one.series.items(n) / one.fit.seconds(n) for n in grid]
     axis.plot(grid, [100 * x / _linear(one, n) for n, x in zip(grid, law, strict=True)], color=BLUE)
     found = [one.fit.predict(n).throughput for n in grid]

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.analysis.communication.bandwidth import (
-    algorithm_bandwidth,
-    bus_bandwidth,
-    bus_factor,
-)
+from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
 from dpbench.collectives import Collective
 
 
@@ -31,7 +27,6 @@ def test_the_factor_is_that_of_nccl_tests(
 
 def test_a_gigabyte_in_half_a_second_is_two_gigabytes_a_second() -> None:
     assert algorithm_bandwidth(1e9, 0.5) == 2e9
-    assert bus_bandwidth("all_reduce", 1e9, 0.5, 8) == 3.5e9
 
 
 def test_a_group_has_at_least_one_rank() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -129,9 +130,25 @@ def test_a_curve_across_hosts_is_of_the_network_between_them() -> None:
     assert cost.kind(2) == "measured"
 
 
-def test_a_curve_that_contradicts_its_topology_is_remarked() -> None:
-    fast = network_cost(topology(), [ring_curve(8, slower=1e-3)])
-    assert any("where its figures say" in text for text in fast.assumptions)
+def times_the_figures(factor: float) -> CollectiveCurve:
+    return replace(
+        ring_curve(8),
+        seconds=tuple(factor * all_reduce_seconds(topology(), size, 8) for size in SIZES),
+    )
+
+
+def test_a_curve_that_disagrees_with_its_topology_is_remarked() -> None:
+    slow = network_cost(topology(), [times_the_figures(3)])
+    assert slow.kind(8) == "measured"
+    assert any("where its figures say" in text for text in slow.assumptions)
+
+
+def test_a_curve_that_contradicts_its_topology_is_not_scaled() -> None:
+    """Else a link with less latency would cost more: ρ, measured ÷ modelled, grows with it."""
+    for factor in (0.1, 10):
+        cost = network_cost(topology(), [times_the_figures(factor)])
+        assert cost.seconds(1e6, 64) == all_reduce_seconds(topology(), 1e6, 64)
+        assert any("more than 5 times faster or slower" in text for text in cost.assumptions)
 
 
 def test_a_single_node_ends_where_it_is_full() -> None:
@@ -170,7 +187,10 @@ def test_overlap_is_that_of_the_largest_group_that_has_it() -> None:
     overlaps = (Overlap(nbytes=2**20, lost_share=0.5, stretch=1.2),)
     cost = measured_cost([replace(ring_curve(2), overlaps=overlaps), ring_curve(4)], "gloo")
     assert (cost.lost_share(1e6), cost.stretch(1e6)) == (0.5, 1.2)
-    assert any("measured at 2 ranks" in text for text in cost.assumptions)
+    assert any(
+        "measured at 2 ranks, at every group size, and of matrix products that stay" in text
+        for text in cost.assumptions
+    )
     plain = measured_cost([ring_curve(4)], "gloo")
     assert (plain.lost_share(1e6), plain.stretch(1e6)) == (0.0, 1.0)
     assert any("that was not measured" in text for text in plain.assumptions)
@@ -180,10 +200,52 @@ def test_what_a_step_sees_counts_where_it_was_measured() -> None:
     cold = ring_curve(2, slower=1.5)
     cost = measured_cost([replace(ring_curve(2), in_step=cold)], "gloo")
     assert cost.seconds(1e6, 2) == pytest.approx(cold.seconds_at(1e6))
-    assert any("1.5 to 1.5 times as long" in text for text in cost.assumptions)
+    assert any(
+        "at 2 ranks 1.5 times (of 1 MiB), 1.5 times (of 25 MiB) what they take one" in text
+        for text in cost.assumptions
+    )
     warm = measured_cost([replace(ring_curve(2), in_step=cold)], "gloo", in_step=False)
     assert warm.seconds(1e6, 2) == pytest.approx(ring_curve(2).seconds_at(1e6))
-    assert not any("times as long" in text for text in warm.assumptions)
+    assert not any("in a step" in text for text in warm.assumptions)
+
+
+def test_what_a_step_multiplies_is_multiplied_on_every_further_hop() -> None:
+    """2 ranks pass on 1 s/B, 8 pass on 1.75: cold, both take 3 times as long."""
+    cold = ring_curve(2, slower=3)
+    cost = measured_cost([replace(ring_curve(2), in_step=cold)], "gloo")
+    nbytes = SIZES[-1]
+    more = cost.seconds(nbytes, 8) - cost.seconds(nbytes, 2)
+    assert more == pytest.approx(3 * 0.75 * nbytes / 2e9 + 12 * 50e-6, rel=1e-3)
+
+
+def broadcast_curve(n: int, seconds: float, **changes: Any) -> CollectiveCurve:
+    return replace(
+        ring_curve(n), collective="broadcast", seconds=(seconds,) * len(SIZES), **changes
+    )
+
+
+def test_a_broadcast_takes_what_was_measured_and_grows_as_an_all_reduce() -> None:
+    cost = measured_cost([ring_curve(2), ring_curve(4), broadcast_curve(2, 3e-3)], "gloo")
+    assert cost.broadcast_seconds(1e6, 2) == pytest.approx(3e-3)
+    growth = cost.seconds(1e6, 4) / cost.seconds(1e6, 2)
+    assert cost.broadcast_seconds(1e6, 4) == pytest.approx(3e-3 * growth)
+    assert cost.broadcast_seconds(1e6, 1) == cost.broadcast_seconds(0, 2) == 0
+    faster = cost.scaled(latency=0.5, bandwidth=2)
+    assert faster.broadcast_seconds(1e6, 2) == pytest.approx(1.5e-3)
+    assert "broadcast as measured at 2 ranks" in cost.broadcast_assumption
+
+
+def test_without_a_broadcast_of_the_same_network_buffers_cost_an_all_reduce() -> None:
+    others = [
+        broadcast_curve(2, 3e-3, backend="shm"),
+        broadcast_curve(2, 3e-3, nodes=2),
+        broadcast_curve(4, 3e-3),
+    ]
+    cost = measured_cost([ring_curve(2), *others], "gloo")
+    assert cost.broadcast_seconds(1e6, 2) == cost.seconds(1e6, 2)
+    assert "time of an all-reduce" in cost.broadcast_assumption
+    given_ = network_cost(load_topology("tcp-10gbe"), [ring_curve(2), broadcast_curve(2, 3e-3)])
+    assert given_.broadcast_seconds(1e6, 2) == given_.seconds(1e6, 2)
 
 
 def test_assumptions_are_sentences_with_their_numbers() -> None:

@@ -77,6 +77,15 @@ def test_the_first_communicator_counts() -> None:
     assert parse_tuning_table(TABLE + second)["Tree", "LL"] == (25.2, 10.0)
 
 
+def test_a_second_communicator_fills_no_gaps_and_its_size_does_not_count() -> None:
+    lacking = TABLE.split(f"{PREFIX}  Algorithm   |          NVLS")[0]
+    other = SHAPE.replace("nRanks 16 nNodes 2", "nRanks 4 nNodes 1")
+    assert "NVLS" not in {name for name, _ in parse_tuning_table(lacking + TABLE)}
+    cost = nccl_cost(other + SHAPE + lacking + other + TABLE)
+    assert "of 16 ranks on 2 nodes" in cost.assumptions[0]
+    assert cost.seconds(1e9, 16) == pytest.approx(90e-6 + 1e-2)  # Ring/Simple
+
+
 def test_at_the_logs_group_size_the_fastest_pair_counts() -> None:
     cost = nccl_cost(SHAPE + TABLE)
     assert cost.seconds(1000, 16) == pytest.approx(25.2e-6 + 1e-7)  # Tree/LL
@@ -109,6 +118,8 @@ def test_a_log_of_one_node_knows_no_network() -> None:
         ("", "nRanks"),
         (SHAPE, "no table of all-reduce algorithms"),
         (SHAPE + TABLE.replace("25.2/ 10.0", "25.2; 10.0"), "'25.2; 10.0' in the NCCL log's"),
+        (SHAPE + TABLE.replace("25.2/ 10.0 |", ""), "AllReduce has 5 cells below 6 columns"),
+        (TABLE + SHAPE, "before a table"),
         (SHAPE.replace("nRanks 16", "nRanks 1") + TABLE, "of one rank"),
         (
             SHAPE + TABLE.split(f"{PREFIX}  Algorithm ")[2].join((f"{PREFIX}  Algorithm ", "")),

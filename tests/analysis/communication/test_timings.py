@@ -14,6 +14,7 @@ from tests.analysis.communication.collective_records import (
     affine,
     collective_record,
     collective_spec,
+    exchange_timing,
     failed_record,
     overlap_timing,
 )
@@ -84,6 +85,21 @@ def test_failures_are_kept_with_their_reasons_and_runs_again_count_once() -> Non
     (found,) = measured(records)
     assert found.repetitions == 1
     assert found.failures == ((Status.TIMED_OUT, "after 60 s"),)
+
+
+def test_a_size_that_a_rank_lacks_does_not_count() -> None:
+    spec = replace(SPEC, exchange_sizes_bytes=(MIB,), overlap_sizes_bytes=(MIB,))
+    record = collective_record(
+        spec,
+        affine(1e-4, 1e9),
+        overlaps=[overlap_timing(MIB, alone=1e-2, beside=1e-2, collective=1e-3, stretched=1e-3)],
+        exchanges=[exchange_timing(MIB, 1e-3)],
+    )
+    assert len(measured([record])[0].exchanges) == len(measured([record])[0].overlaps) == 1
+    first, second = record.ranks
+    damaged = replace(record, ranks=(first, replace(second, overlaps=(), exchanges=())))
+    (found,) = measured([damaged])
+    assert found.exchanges == found.overlaps == ()
 
 
 def test_hosts_are_counted() -> None:

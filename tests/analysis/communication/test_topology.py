@@ -93,6 +93,28 @@ def test_auto_takes_the_fastest() -> None:
         assert took("auto", nbytes, n) == min(took(one, nbytes, n) for one in named)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "seconds"),
+    [
+        # 8 shards of 12.5 MB share the node's 25 GB/s: 4 ms and a hop.
+        ("in-network", 28e-6 + 0.875e-3 + 10e-6 + 4e-3),
+        # 3 halvings and 3 doublings between 8 nodes, twice 7/8 of those 4 ms.
+        ("halving-doubling", 28e-6 + 0.875e-3 + 60e-6 + 7e-3),
+    ],
+)
+def test_ranks_of_a_node_share_its_link_after_a_ring_among_them(
+    algorithm: Algorithm, seconds: float
+) -> None:
+    took = all_reduce_seconds(topology(algorithm=algorithm), NBYTES, 64)
+    assert took == pytest.approx(seconds)
+
+
+def test_one_node_needs_no_network_to_add_up() -> None:
+    # A switch between the 8: 2 µs and 100 MB at 200 GB/s.
+    took = all_reduce_seconds(topology(algorithm="in-network"), NBYTES, 8)
+    assert took == pytest.approx(2e-6 + 0.5e-3)
+
+
 def test_a_switch_that_adds_up_sends_each_byte_once() -> None:
     network = Topology(
         name="switch",

@@ -78,21 +78,33 @@ def test_an_h100_node_is_near_what_nccl_calculates() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("latency_us = 2", "latency_us = -2", "[intra]: latency_us = -2; expected a number that"),
-        ("= 25", "= 0", "[inter]: gigabytes_per_second = 0; expected a positive number"),
-        ("= 25", "= nan", "gigabytes_per_second = nan; expected a positive number"),
-        ("= 25", "= true", "gigabytes_per_second = True; expected a positive number"),
-        ("= 25", '= "25"', "gigabytes_per_second = '25'; expected a positive number"),
+        (
+            "latency_us = 2",
+            "latency_us = -2",
+            "[intra]: latency_us = -2; expected a number from 0 to 1e+06",
+        ),
+        ("latency_us = 2", "latency_us = 1e300", "latency_us = 1e+300; expected a number from 0"),
+        ("= 25", "= 0", "[inter]: gigabytes_per_second = 0; expected a number from 1e-06"),
+        ("= 25", "= nan", "gigabytes_per_second = nan; expected a number from 1e-06"),
+        ("= 25", "= true", "gigabytes_per_second = True; expected a number from 1e-06"),
+        ("= 25", '= "25"', "gigabytes_per_second = '25'; expected a number from 1e-06"),
         ("per_node = 8", "per_node = 0", "ranks_per_node = 0; expected a whole number from 1"),
         ("per_node = 8", "per_node = 8.0", "ranks_per_node = 8.0; expected a whole number"),
         ("ranks_per_node", "rank_per_node", "'rank_per_node'. Did you mean 'ranks_per_node'?"),
         ("launch_us", "lunch_us", "'lunch_us'. Did you mean 'launch_us'?"),
         ("latency_us = 10", "latency = 10", "'latency'. Did you mean 'latency_us'?"),
         ("[intra]\nlatency_us = 2\n", "[intra]\n", "[intra]: latency_us missing; expected"),
-        ("date = 2026-01-31\n", "", "date missing; expected ranks_per_node, source, date"),
+        (
+            "date = 2026-01-31\n",
+            "",
+            "date missing; expected ranks_per_node, source, date and [intra]",
+        ),
         ('"our cluster"', '" "', "source = ' '; expected a text"),
         ("launch_us = 10", 'algorithm = "rings"', "'rings'. Did you mean 'ring'?"),
         ("launch_us = 10", "backend = 1", "backend = 1; expected a text"),
+        ("launch_us = 10", 'backend = "glo"', "'glo'. Did you mean 'gloo'?"),
+        ("2026-01-31", '"yesterday"', "date = 'yesterday'; expected one as in 2026-01-31"),
+        ("= 25", "= 1e-300", "gigabytes_per_second = 1e-300; expected a number from 1e-06 to"),
         ("launch_us = 10", "launch_us = ", "not TOML: Invalid value (at line 5"),
         ("[intra]", "[outra]", "'outra'. Did you mean 'intra'?"),
     ],
@@ -113,9 +125,17 @@ def test_a_node_of_several_ranks_needs_its_link(tmp_path: Path) -> None:
         load_topology(path)
 
 
+def test_several_networks_in_one_file_are_told_apart_from_a_wrong_key(tmp_path: Path) -> None:
+    path = written(tmp_path, "[ours]\nranks_per_node = 8\n[theirs]\nranks_per_node = 4\n")
+    with pytest.raises(UsageError, match=r"one network, without a heading like \[ours\]"):
+        load_topology(path)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("h100", "Did you mean 'h100-nvswitch-ndr'"),
+        ("tcp", "Did you mean 'tcp-10gbe'"),
         ("h100-nvswitch-ndx", "Did you mean 'h100-nvswitch-ndr'"),
         ("this-machine", "leave the topology out"),
         ("nowhere/ours.toml", "No such file or directory"),

@@ -9,8 +9,10 @@ import pytest
 
 from dpbench.analysis.laws.band import (
     FEWEST_HOLD_OUTS,
+    LawError,
     band,
     calibrated,
+    envelope,
     published_misspecification,
 )
 
@@ -20,7 +22,9 @@ from dpbench.analysis.laws.band import (
     [(16, 0.98, 1.14), (64, 0.96, 1.26), (1000, 0.95, 1.42), (10_000, 0.93, 1.53)],
 )
 def test_the_law_error_beyond_eight_replicas(group_size: int, low: float, high: float) -> None:
-    reach = published_misspecification().beyond.reach(math.log2(group_size / 8))
+    """The survey's numbers, of 40 hold-outs."""
+    survey = LawError(low=-0.021, high=0.133, hold_outs=40, source="survey")
+    reach = survey.reach(math.log2(group_size / 8))
     assert [round(math.exp(end), 2) for end in reach] == [low, high]
 
 
@@ -30,16 +34,23 @@ def test_on_the_data_a_law_has_no_error_of_its_own() -> None:
 
 def test_both_parts_add_up_as_independent_errors() -> None:
     draws = np.exp(np.linspace(-0.03, 0.03, 1001))
-    low, high = band(1.0, draws, (-0.036, 0.04))
+    low, high = band(1.0, draws[None], (-0.036, 0.04))
     noise = 0.9 * 0.03
     assert math.log(low) == pytest.approx(-math.hypot(noise, 0.036))
     assert math.log(high) == pytest.approx(math.hypot(noise, 0.04))
 
 
 def test_a_band_holds_its_prediction_even_if_all_refits_are_faster() -> None:
-    low, high = band(1.0, np.full(10, 0.9), (0.0, 0.0))
+    low, high = band(1.0, np.full((1, 10), 0.9), (0.0, 0.0))
     assert low == pytest.approx(0.9)
     assert high == 1.0
+
+
+def test_alternatives_are_spanned_whole() -> None:
+    """Two laws without noise: no quantile between them, but both."""
+    assert envelope(np.array([[0.8], [1.2]])) == (0.8, 1.2)
+    low, high = envelope(np.stack([np.linspace(0, 1, 101), np.linspace(2, 3, 101)]))
+    assert (low, high) == pytest.approx((0.05, 2.95))
 
 
 def test_calibration_takes_order_statistics() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbench.analysis.laws.band import published_misspecification
 from dpbench.analysis.laws.fit import fit
 from dpbench.errors import UsageError
 from tests.analysis.laws.series import log_mean, ring_and_log, series
@@ -62,8 +63,10 @@ def test_a_band_is_asymmetric_and_names_its_confidence() -> None:
     assert speed is not None
     assert speed.interval is not None
     low, high = speed.interval
-    assert low / speed.value == pytest.approx(math.exp(-0.133))
-    assert high / speed.value == pytest.approx(math.exp(0.021))
+    beyond = published_misspecification().beyond
+    assert beyond.high > -beyond.low > 0
+    assert low / speed.value == pytest.approx(math.exp(-beyond.high))
+    assert high / speed.value == pytest.approx(math.exp(-beyond.low))
     assert (speed.basis, speed.confidence, speed.sample_size) == ("model", 0.9, 4)
 
 
@@ -76,7 +79,7 @@ def test_the_noise_of_the_points_widens_the_band() -> None:
     assert noisy is not None
     assert noisy.low is not None
     assert quiet.low is not None
-    assert noisy.value / noisy.low - 1 > 2 * (quiet.value / quiet.low - 1)
+    assert noisy.value / noisy.low - 1 > 1.5 * (quiet.value / quiet.low - 1)
 
 
 def test_two_sizes_cannot_tell_bandwidth_from_latency() -> None:
@@ -89,6 +92,36 @@ def test_two_sizes_cannot_tell_bandwidth_from_latency() -> None:
     ring, log = 0.1 + 2 * overhead * 7 / 8, 0.1 + 3 * overhead
     assert prediction.value == pytest.approx(log)
     assert prediction.interval[0] < ring < log < prediction.interval[1]
+
+
+def test_both_laws_of_two_sizes_lie_in_bands_and_costs() -> None:
+    """0.1 s alone, 0.2 s at 16: a ring of 0.1 × 16/15 s, or a tree of 0.025 s a doubling."""
+    times = {1: 0.1, 16: 0.2}
+    found = fit(series(lambda n: times[n], (1, 16)))
+    costs = {term.name: found.cost(term).interval for term in found.terms}
+    assert costs["ring"] == pytest.approx((0, 0.1 * 16 / 15))
+    assert costs["log"] == pytest.approx((0, 0.025))
+    for n in (2, 4, 8, 32, 64):
+        step = found.predict(n).step_seconds
+        assert step is not None
+        assert step.contains(0.1 + 0.1 * 16 / 15 * (n - 1) / n)
+        assert step.contains(0.1 + 0.025 * math.log2(n))
+
+
+def test_noise_and_alternatives_add_up() -> None:
+    """Each of the two laws keeps its own noise, which the band then spans."""
+    found = fit(series(ring_and_log, (1, 2), relative_error=0.01), refits=200)
+    assert found.draws.shape == (2, 100, 3)
+    ring, log = found.draws[0][:, [1, 2]], found.draws[1][:, [1, 2]]
+    assert (ring[:, 1] == 0).all()
+    assert (log[:, 0] == 0).all()
+
+
+def test_copies_that_exchange_nothing_have_no_law_of_collectives() -> None:
+    copies = series(lambda n: 0.1 + 0.01 * (n - 1), implementation="independent")
+    with pytest.raises(UsageError, match=r"exchanges nothing.*--basis const,lin"):
+        fit(copies)
+    assert fit(copies, basis=("const", "lin")).coefficients[1] == pytest.approx(0.01)
 
 
 def test_precise_points_count_more() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.laws.band import published_misspecification
-from dpbench.analysis.laws.cross_validation import leave_one_out
+from dpbench.analysis.laws.cross_validation import MOST_LEFT_OUT, leave_one_out
 from dpbench.analysis.laws.fit import fit
 from dpbench.analysis.laws.holdout import (
     AMDAHL,
@@ -48,6 +48,12 @@ def test_the_law_beats_the_others(model: str, factor: int) -> None:
     assert ERRORS[LAW, factor].median < ERRORS[model, factor].median
 
 
+def test_amdahls_law_is_const_and_lin() -> None:
+    (case,) = hold_outs([series(ring_and_log, (1, 2, 4, 8))])
+    found = fit(series(ring_and_log, (1, 2, 4)), basis=("const", "lin"), refits=0)
+    assert case.predicted[AMDAHL] == pytest.approx(8 * 32 / found.seconds(8))
+
+
 def test_free_signs_are_no_way_to_extrapolate() -> None:
     assert ERRORS[FREE_USL, 2].median > 0.2
     assert ERRORS[FREE_USL, 4].median > 1
@@ -55,9 +61,31 @@ def test_free_signs_are_no_way_to_extrapolate() -> None:
 
 def test_bands_cover() -> None:
     assert sum(case.is_covered for case in CASES) / len(CASES) >= 0.85
-    covered = leave_one_series_out(CASES)
-    assert covered is not None
-    assert sum(covered) / len(covered) >= 0.85
+    independent = leave_one_series_out(CASES)
+    assert independent is not None
+    assert sum(case.is_covered for case in independent) / len(CASES) >= 0.85
+
+
+def test_a_band_of_the_other_series_knows_nothing_of_its_own() -> None:
+    """The case that is slowest of all sets the band of all others, not its own."""
+    independent = leave_one_series_out(CASES)
+    assert independent is not None
+    worst = max(range(len(CASES)), key=lambda place: CASES[place].residual)
+    assert CASES[worst].is_covered
+    assert not independent[worst].is_covered
+    others = max(c.residual for c in CASES if c.series != CASES[worst].series)
+    assert independent[worst].low == pytest.approx(
+        CASES[worst].predicted[LAW] * math.exp(-others * math.sqrt(CASES[worst].octaves))
+    )
+
+
+def test_the_error_beyond_is_that_of_the_shipped_table() -> None:
+    error, own = published_misspecification().beyond, own_error(CASES)
+    assert own is not None
+    assert error.hold_outs == own.hold_outs
+    # Rounded outwards to three decimals.
+    assert error.low == pytest.approx(math.floor(1000 * own.low) / 1000)
+    assert error.high == pytest.approx(math.ceil(1000 * own.high) / 1000)
 
 
 def test_the_error_between_sizes_is_that_of_the_shipped_table() -> None:
@@ -94,6 +122,13 @@ def test_few_cases_calibrate_nothing() -> None:
     few = hold_outs(SERIES[:5])
     assert own_error(few) is None
     assert leave_one_series_out(few) is None
+
+
+def test_a_long_series_leaves_out_some_of_its_points() -> None:
+    found = leave_one_out(series(ring_and_log, range(1, 200)))
+    assert found is not None
+    assert found.points == MOST_LEFT_OUT
+    assert found.law < 1e-9
 
 
 def test_leave_one_out_beside_its_baseline() -> None:

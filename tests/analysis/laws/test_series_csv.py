@@ -79,6 +79,11 @@ def test_seconds_are_enough(tmp_path: Path) -> None:
     assert one.label == "batch 32"
 
 
+def test_numbers_as_other_programs_write_them(tmp_path: Path) -> None:
+    (one,) = read(tmp_path, "batch_per_gpu,gpus,seconds_per_step\n32,1,.1\n32,2,+2.e-1\n")
+    assert [point.step_seconds.value for point in one.points] == pytest.approx([0.1, 0.2])
+
+
 def test_columns_that_matter(tmp_path: Path) -> None:
     header = "source,implementation,batch_per_gpu,gpus,gpus_per_node,images_per_second\n"
     rows = "a,dp,32,1,8,10\na,dp,32,2,8,19\nb,dp,32,1,8,10\nb,dp,32,2,8,18\n"
@@ -115,6 +120,18 @@ def test_strong_series_share_the_steps_of_one_replica(tmp_path: Path) -> None:
         ),
         ("batch_per_gpu,gpus,scaling,images_per_second\n1,1,both,1\n", "expected weak or strong"),
         ("speedup,gpus\n-1,2\n", "column 'speedup'"),
+        ("gpus,seconds_per_step\n1,0.1\n", "expected a column 'batch_per_gpu'"),
+        ("GPUs,Batch_per_GPU\n1,32\n", "expected a column 'gpus', got ['GPUs'"),
+        ("gpus;batch_per_gpu\n1;32\n", "expected columns separated by commas, got ';'"),
+        (
+            "batch_per_gpu,gpus,implementation,seconds_per_step\n32,1,torch_dp,0.1\n",
+            "line 2: unknown implementation 'torch_dp'. Did you mean 'torch-dp'?",
+        ),
+        (
+            "batch_per_gpu,gpus,scaling,seconds_per_step\n256,1,strong,1\n256,2,strong,1\n",
+            "line 3, column 'batch_per_gpu': expected 128 (strong scaling: batch_per_gpu × gpus "
+            "stays 256, as on line 2), got '256'",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, words: str) -> None:

@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.laws.speedup_laws import (
-    amdahl,
-    gustafson,
-    karp_flatt,
-    karp_flatt_estimate,
-    trend,
-    usl,
-    usl_peak,
-)
+from dpbench.analysis.laws import amdahl, gustafson, karp_flatt, usl, usl_peak
+from dpbench.analysis.laws.speedup_laws import karp_flatt_estimate, trend
 
 
 def test_amdahl_at_a_serial_part_of_five_percent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dpbench.analysis.laws.series import LoneStep, Series
 from dpbench.analysis.laws.series_sweep import series_of
 from dpbench.analysis.laws.study import Wanted, study, study_all
 from dpbench.analysis.summary import summarize
@@ -71,5 +72,25 @@ def test_what_cannot_be_studied_is_told() -> None:
     studies, reasons = study_all([good, lonely], Wanted())
     assert [one.series.label for one in studies] == ["made up"]
     assert reasons == ("lonely: a fit takes at least two group sizes, got 1",)
+    other = series(ring_and_log, (1,), label="other")
     with pytest.raises(UsageError, match=r"lonely.*and 1 more series"):
-        study_all([lonely, lonely], Wanted())
+        study_all([lonely, other], Wanted())
+
+
+def test_one_replica_that_is_in_use_is_not_left_out() -> None:
+    """The plain module has no group; a strong series divides the steps of one replica."""
+    plain = series(ring_and_log, (1,), label="plain", implementation="single")
+    assert study_all([series(ring_and_log), plain], Wanted())[1] == ()
+
+    def alone(batch: int) -> Series:
+        return series(lambda _: batch / 1000, (1,), label="one", scaling="strong", batch_size=batch)
+
+    lone = tuple(
+        LoneStep(batch_size=batch, step_seconds=alone(batch).points[0].step_seconds)
+        for batch in (64, 128)
+    )
+    times = {1: 0.128, 2: 0.07}
+    strong = series(lambda n: times[n], (1, 2), scaling="strong", batch_size=128, lone_steps=lone)
+    studies, reasons = study_all([strong, alone(64), alone(96)], Wanted())
+    assert len(studies) == 1
+    assert len(reasons) == 1  # batch 96, which nothing divides

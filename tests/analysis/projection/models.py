@@ -15,7 +15,6 @@ from dpbench.analysis.communication.curve import curves
 from dpbench.analysis.projection.series import Series, series_of
 from dpbench.analysis.projection.step_model import StepModel
 from dpbench.analysis.simulation.buckets import MEBI, Bucket
-from dpbench.analysis.simulation.stragglers import assumed_noise
 from dpbench.analysis.summary import summarize
 from dpbench.records import TrialRecord
 from tests.analysis.communication.collective_records import (
@@ -24,6 +23,7 @@ from tests.analysis.communication.collective_records import (
     collective_spec,
 )
 from tests.analysis.communication.topologies import topology
+from tests.analysis.simulation.noises import assumed_noise
 from tests.analysis.simulation.traces import step, traced_sweep
 
 RESNET_BUCKETS = (MEBI, 25 * MEBI, 25 * MEBI, 25 * MEBI, 43 * MEBI // 2)
@@ -48,6 +48,9 @@ class StandIn:
 
     def fill_seconds(self, nbytes: float) -> float:
         return 0.1
+
+    def broadcast_seconds(self, nbytes: float, group_size: int) -> float:
+        return 7 * self.seconds(nbytes, group_size)
 
 
 def resnet50(step_seconds: float, bucket_seconds: dict[int, float], cv: float) -> StepModel:

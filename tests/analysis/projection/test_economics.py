@@ -37,6 +37,7 @@ def reached(samples: Estimate | None) -> TimeToLoss:
         repetitions=3,
         censored=0 if samples else 3,
         longest_seconds=12.0,
+        first_loss=2.3,
         seconds=samples and estimate(1.0, "s"),
         samples=samples,
     )
@@ -90,3 +91,10 @@ def test_without_a_noise_scale_or_a_group_that_got_there_the_note_has_the_remedy
     [note] = economics(one, target_loss=0.5, noise_scale=64.0).notes
     assert "no group of ddp/gloo, batch 32 stayed there in every repetition" in note
     assert "the longest window took 12 s" in note
+
+
+def test_a_loss_that_training_begins_below_is_refused() -> None:
+    one = with_row(2, time_to_loss=reached(estimate(64.0, "images")))
+    known = economics(one, noise_scale=320.0, target_loss=2.3)
+    assert known.training is None
+    assert "reached before the first step was timed (windows begin at 2.3)" in known.notes[-1]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
 import pytest
 
 from dpbench.analysis.projection.iso import Family, affine_trace, families, iso_batches
+from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series, series_of
 from dpbench.analysis.projection.spread import Spread
 from dpbench.analysis.summary import summarize
@@ -19,6 +21,7 @@ from tests.analysis.projection.models import (
     series,
     swept,
 )
+from tests.analysis.simulation.noises import assumed_noise
 from tests.analysis.simulation.traces import step
 
 COMMUNICATION = 4e-3
@@ -104,3 +107,24 @@ def test_a_step_never_gets_shorter_with_its_batch() -> None:
 def test_traces_of_different_gradients_are_refused() -> None:
     with pytest.raises(UsageError, match="different gradients"):
         affine_trace([step([1.0], [4]), step([1.0], [8])], [1, 2], 3)
+
+
+def test_nothing_jumps_between_the_batches_that_were_measured() -> None:
+    """The members differ in their noise; half-way between them so does not the efficiency."""
+    small, large = traced(64), traced(256)
+    noisy = replace(small, model=replace(small.model, noise=assumed_noise(0.3)))
+    [found] = families([noisy, large])
+
+    def efficiency(batch: int) -> float:
+        return sum(w * simulate_at(one, 8).efficiency.value for w, one in found.at(batch))
+
+    values = [efficiency(batch) for batch in range(150, 172)]
+    steps = [after - before for before, after in itertools.pairwise(values)]
+    assert max(steps) < 2 * min(steps)
+    assert found.at(64)[0][0] == 1
+    assert [weight for weight, _ in found.at(128)] == pytest.approx([0.5, 0.5])
+
+
+def test_a_part_that_takes_no_time_takes_none_at_any_batch() -> None:
+    traces = [step([b], forward=0.0) for b in (1.0, 2.0)]
+    assert affine_trace(traces, [10, 20], 40).forward_seconds == 0

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from dpbench.analysis.laws.band import published_misspecification
 from dpbench.analysis.projection.assumptions import assumptions, band_meaning
 from dpbench.analysis.projection.economics import Economics, given
 from dpbench.analysis.projection.project import project
 from dpbench.analysis.projection.series import series_of
 from dpbench.analysis.projection.step_model import StepModel
+from dpbench.analysis.provenance import weaker
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UsageError
 from tests.analysis.communication.collective_records import collective_record, collective_spec
@@ -172,7 +175,8 @@ def test_assumptions_have_their_numbers() -> None:
     assert "every node has 8 replicas" in "\n".join(assumptions(given_one, 8, "a machine"))
     alone = series(network_of=given_network, replicas_per_node=1)
     assert "every node has 1 replica, which" in "\n".join(assumptions(alone, 8, "a machine"))
-    assert "exp(-0.021 r) to exp(0.133 r)" in band_meaning()
+    law = published_misspecification().beyond
+    assert f"exp({law.low:g} r) to exp({law.high:g} r)" in band_meaning()
 
 
 def test_without_copies_that_share_a_machine_the_assumption_says_so() -> None:
@@ -186,3 +190,55 @@ def _only_gloo(backend: str):
     if backend != "gloo":
         raise UsageError(f"nothing on {backend} was measured")
     return measured_network()
+
+
+def test_the_band_holds_the_error_that_the_simulation_was_seen_to_have() -> None:
+    one = series()
+    [two, three] = project(one, [2, 3])
+    assert two.simulation_error is not None
+    off = abs(math.log1p(two.simulation_error))
+    assert one.model_errors == {2: pytest.approx(off)}
+    assert three.step_seconds is not None
+    low, high = three.step_seconds.interval or (0.0, 0.0)
+    assert math.log(three.step_seconds.value / low) >= off
+    assert math.log(high / three.step_seconds.value) >= off
+
+
+def test_what_stands_on_extrapolated_collectives_is_no_interpolation() -> None:
+    assert [series().simulated_kind(n) for n in (1, 2, 3)] == [
+        "interpolated",
+        "interpolated",
+        "extrapolated",
+    ]
+    assert weaker("interpolated", "extrapolated") == "extrapolated"
+    one = series()
+    wide = replace(one, rows={**one.rows, 4: replace(one.rows[2], group_size=4)})
+    assert wide.measured_sizes == (1, 2, 4)
+    assert wide.simulated_kind(3) == "extrapolated"
+
+
+def test_the_sample_size_is_that_of_repetitions() -> None:
+    [row] = project(series(), [3])
+    assert row.step_seconds is not None
+    assert row.step_seconds.sample_size == 3
+
+
+def test_shared_memory_does_not_leave_its_machine() -> None:
+    one = series(network_of=given_network, network_is_given=True, replicas_per_node=8)
+    shm = replace(one, trial=replace(one.trial, backend="shm"))
+    eight, nine = project(shm, [8, 9])
+    assert (eight.kind, nine.kind) == ("projected", "refused")
+    assert nine.reason is not None
+    assert nine.reason.startswith("shm stays on one machine, and a node has 8 replicas")
+    assert (nine.simulated, shm.simulated_kind(9)) == (None, "refused")
+    measured = series()
+    here = replace(measured, trial=replace(measured.trial, backend="shm"))
+    assert "on one machine with as many cores" in "\n".join(assumptions(here, 8, "a machine"))
+
+
+def test_inputs_without_an_interval_are_named() -> None:
+    text = "\n".join(assumptions(series(), 8, "a machine"))
+    assert (
+        "nothing tells the error of computing, communication, contention: the band leaves it out"
+        in text
+    )

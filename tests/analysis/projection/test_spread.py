@@ -7,6 +7,7 @@ import math
 import pytest
 
 from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.laws.band import published_misspecification
 from dpbench.analysis.projection.spread import (
     EXACT,
     Spread,
@@ -34,8 +35,8 @@ def test_the_ends_of_a_mean_are_those_of_student_at_90_percent() -> None:
 def test_every_input_is_moved_alone() -> None:
     plain, *cases = Spread(compute=(0.9, 1.1), noise=(0.5, 2.0)).cases()
     assert (plain.compute, plain.communication, plain.noise) == (1, 1, 1)
-    assert [case.compute for case in cases] == [0.9, 1.1, 1, 1, 1, 1]
-    assert [case.noise for case in cases] == [1, 1, 1, 1, 0.5, 2.0]
+    assert [case.compute for case in cases] == [0.9, 1.1, 1, 1, 1, 1, 1, 1]
+    assert [case.noise for case in cases] == [1, 1, 1, 1, 1, 1, 0.5, 2.0]
 
 
 def test_swings_add_up_as_squares_on_logarithms() -> None:
@@ -46,11 +47,19 @@ def test_swings_add_up_as_squares_on_logarithms() -> None:
 
 
 def test_beyond_the_data_the_error_of_the_model_makes_steps_slower() -> None:
-    found = step_band([1.0], 3.0, sample_size=1)
-    assert found.interval == pytest.approx(
-        (math.exp(-0.021 * math.sqrt(3)), math.exp(0.133 * math.sqrt(3)))
-    )
-    assert found.interval == pytest.approx((0.96, 1.26), abs=0.005)
+    found, law = step_band([1.0], 3.0, sample_size=1), published_misspecification().beyond
+    ends = [math.exp(end * math.sqrt(3)) for end in (law.low, law.high)]
+    assert found.interval == pytest.approx(tuple(ends))
+    assert law.high > -law.low
+
+
+def test_the_error_that_the_simulation_was_seen_to_have_widens_both_sides() -> None:
+    found = step_band([2.0, 2 * math.exp(0.03)], 0.0, sample_size=3, model_error=0.04)
+    assert found.interval == pytest.approx((2 * math.exp(-0.04), 2 * math.exp(0.05)))
+
+
+def test_a_part_of_a_step_does_not_get_below_zero_by_its_band() -> None:
+    assert part_band([0.1, -0.2, 0.3], sample_size=1).interval == pytest.approx((0.0, 0.3))
 
 
 def test_parts_of_a_step_may_be_zero() -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from dpbench.analysis.projection.step_model import Inputs, StepModel
 from dpbench.analysis.simulation.buckets import Bucket
-from dpbench.analysis.simulation.stragglers import assumed_noise, expected_maximum
+from dpbench.analysis.simulation.stragglers import expected_maximum
 from tests.analysis.projection.models import StandIn, resnet50
+from tests.analysis.simulation.noises import assumed_noise
 from tests.analysis.simulation.traces import step
 
 H100_BUCKET_SECONDS = {8: 175e-6, 64: 265e-6, 1000: 333e-6, 10_000: 384e-6}
@@ -144,9 +145,50 @@ def test_inputs_scale_what_they_are_named_after() -> None:
     plain, compute, network, noise = model.mean_steps(
         64, [Inputs(), Inputs(compute=2), Inputs(communication=2), Inputs(noise=0)]
     )
+    alone = model.mean_step(1).seconds
     assert network.seconds == pytest.approx(plain.seconds + BUCKET_SECONDS)
     assert compute.seconds == pytest.approx(2 * plain.seconds - BUCKET_SECONDS)
-    assert noise.seconds == pytest.approx(6.4)
+    assert noise.seconds == pytest.approx(alone + 0.4)
+
+
+def test_more_noise_leaves_the_step_of_one_replica_as_it_was_measured() -> None:
+    model = uniform(noise=assumed_noise(0.2))
+    plain, more = model.mean_steps(1, [Inputs(), Inputs(noise=2)])
+    assert more.seconds == pytest.approx(plain.seconds)
+    one, two = model.mean_steps(64, [Inputs(), Inputs(noise=2)])
+    assert two.seconds > 1.2 * one.seconds
+
+
+def test_contention_moves_only_replicas_that_share_a_machine() -> None:
+    model = uniform(contention={2: 1.2})
+    seconds = [model.mean_step(n, Inputs(contention=1.5)).seconds for n in (1, 2)]
+    assert seconds == pytest.approx([6, 6 * 1.8 + 0.4])
+
+
+def test_buffers_are_sent_as_broadcasts_of_the_network() -> None:
+    trace = step([1.0, 2.0, 3.0, 4.0, 5.0], optimizer=1.0, buffer_bytes=10)
+    for overlap, expected in (("simulated", 9.2), ("none", 10.8), ("perfect", 8.8)):
+        found = uniform(trace=trace, overlap=overlap).mean_step(8)
+        assert found.seconds == pytest.approx(expected)
+
+
+def test_the_tail_of_a_backward_pass_does_not_grow_with_the_slowest_of_many() -> None:
+    """Else the last all-reduce hides behind a host that waits for nobody."""
+    trace = step([1.0], end=1.1)
+    model = uniform(
+        trace=trace, buckets=(Bucket(ready_seconds=1.0, nbytes=1),), noise=assumed_noise(0.5)
+    )
+    usual = expected_maximum(assumed_noise(0.5), 1)
+    found = model.mean_step(10_000)
+    assert found.exposed_seconds == pytest.approx(0.4 - 0.1 * usual, rel=1e-3)
+
+
+def test_a_bracket_fills_buckets_at_the_speed_of_memory() -> None:
+    """The slowest takes twice as long to compute, and not to copy."""
+    slow = StandIn(lambda nbytes, n: 2.5)
+    model = uniform(overlap="perfect", network=slow, fills_buckets=True, contention={2: 2.0})
+    # The first bucket is computed at 2 s and filled at 2.1; all five take 12.5 s; optimizer 2 s.
+    assert model.mean_step(2).seconds == pytest.approx(2.1 + 12.5 + 2)
 
 
 def test_ten_thousand_replicas_take_as_many_draws_as_two() -> None:

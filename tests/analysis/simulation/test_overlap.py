@@ -58,11 +58,6 @@ def test_of_uniform_buckets_the_last_is_exposed_or_all_that_piles_up(
 def test_one_bucket_is_exposed_as_a_whole() -> None:
     found = uniform(1, 0.7)
     assert found.exposed_seconds == pytest.approx(0.7)
-    assert found.overlapped_share == pytest.approx(0.0, abs=1e-12)
-
-
-def test_without_communication_there_is_no_share_of_it() -> None:
-    assert uniform(3, 0.0).overlapped_share is None
 
 
 def test_a_collective_takes_its_share_from_computing() -> None:
@@ -179,3 +174,26 @@ def test_what_makes_no_sense_is_refused() -> None:
         simulate(trace, one, lambda _: -1.0)
     with pytest.raises(ValueError, match="stretch"):
         simulate(trace, one, lambda _: 1.0, stretch=lambda _: 0.0)
+
+
+@pytest.mark.parametrize("lost", [0.99, 1.0, 1.2])
+def test_a_lost_share_of_about_one_does_not_decide_on_a_whole_stretch(lost: float) -> None:
+    """The last gradient is ready 1 µs before the end: next to nothing is computed beside it."""
+    trace = step([2.0 - 1e-6], end=2.0)
+    found = simulate(
+        trace,
+        buckets(trace.ready_seconds),
+        lambda _: 0.5,
+        lost_share=lambda _: lost,
+        stretch=lambda _: 1.5,
+    )
+    assert found.step_seconds == pytest.approx(2.5, abs=1e-4)
+
+
+def test_the_tail_of_the_backward_pass_may_have_a_factor_of_its_own() -> None:
+    trace = step([1.0], end=1.25, optimizer=0.5)
+    found = simulate(
+        trace, buckets([1.0]), lambda _: 0.75, slowdown=2.0, tail_slowdown=1.0, accumulation_steps=2
+    )
+    assert found.compute_seconds == pytest.approx(2 * 2.25 + 1.0)
+    assert found.step_seconds == pytest.approx(2.25 + 2.75 + 1.0)

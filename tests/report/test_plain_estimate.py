@@ -1,0 +1,33 @@
+"""Estimates for programs."""
+
+from __future__ import annotations
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.report.plain_estimate import plain_estimate
+
+BAND = Estimate(
+    value=2.0, low=1.0, high=4.0, unit="s", sample_size=3, basis="model", confidence=0.9
+)
+
+
+def test_an_interval_comes_with_its_confidence() -> None:
+    assert plain_estimate(BAND) == {
+        "value": 2.0,
+        "low": 1.0,
+        "high": 4.0,
+        "unit": "s",
+        "confidence": 0.9,
+        "sample_size": 3,
+        "basis": "model",
+    }
+
+
+def test_the_kind_is_there_where_it_is_known() -> None:
+    assert plain_estimate(BAND, "projected") == {
+        **(plain_estimate(BAND) or {}),
+        "kind": "projected",
+    }
+
+
+def test_nothing_measured_is_none() -> None:
+    assert plain_estimate(None) is None
