@@ -35,9 +35,10 @@ class UnknownName(UsageError):
 
     def __init__(self, kind: str, got: str, known: Iterable[str]) -> None:
         names = list(known)
-        near = [name for name in names if got and name.startswith(got)]
-        near = near or difflib.get_close_matches(got, names, n=1, cutoff=0.5)
-        guess = f" Did you mean {near[0]!r}?" if near else ""
+        plain = {name.lower(): name for name in names}
+        near = [name for name in plain if got and name.startswith(got.lower())]
+        near = near or difflib.get_close_matches(got.lower(), plain, n=1, cutoff=0.5)
+        guess = f" Did you mean {plain[near[0]]!r}?" if near else ""
         super().__init__(f"unknown {kind} {got!r}.{guess} Known: {', '.join(names)}.")
         self.got = got
 

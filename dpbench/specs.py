@@ -123,6 +123,9 @@ IMPLEMENTATIONS = {
     )
 }
 
+BUCKETED = tuple(name for name, traits in IMPLEMENTATIONS.items() if traits.has_buckets)
+"""Implementations that reduce gradients in buckets while the backward pass goes on."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadSpec:

@@ -7,6 +7,10 @@ from typing import Literal
 Kind = Literal["measured", "interpolated", "extrapolated", "projected", "refused"]
 KINDS: tuple[Kind, ...] = ("measured", "interpolated", "extrapolated", "projected", "refused")
 
+FARTHEST = 4
+"""Times the largest that was measured, be it a group, a batch or a message: nothing is believed
+beyond without another source."""
+
 MEANINGS: dict[Kind, str] = {
     "measured": "measured at this group size",
     "interpolated": "between measured group sizes",

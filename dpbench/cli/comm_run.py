@@ -116,7 +116,12 @@ def _stored_records(folder: Path) -> Sequence[CollectiveRecord]:
 def _missing(
     specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]
 ) -> list[CollectiveSpec]:
-    done = {record.collective.collective_id for record in records}
+    """What has no completed record: what failed is measured again."""
+    done = {
+        record.collective.collective_id
+        for record in records
+        if record.status in (Status.COMPLETED, Status.SKIPPED)
+    }
     return [spec for spec in specs if spec.collective_id not in done]
 
 
@@ -191,7 +196,8 @@ def _report(job: Job) -> int:
 
 
 def exit_status(records: Sequence[CollectiveRecord]) -> int:
-    """1 if something failed or nothing completed, else 0."""
-    statuses = {record.status for record in records}
+    """1 if something failed or nothing completed, else 0; what ran again counts as it ended last."""
+    ended = {record.collective.collective_id: record.status for record in records}
+    statuses = {*ended.values()}
     failed = statuses - {Status.COMPLETED, Status.SKIPPED}
     return 1 if failed or Status.COMPLETED not in statuses else 0

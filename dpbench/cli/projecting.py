@@ -12,14 +12,13 @@ from dpbench.cli.network import Network, read_network
 from dpbench.cli.row_filter import RowFilter, listed
 from dpbench.cli.values import bounded_float, known_name, positive_int
 from dpbench.errors import UsageError
-from dpbench.specs import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs import BUCKETED, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.projection.series import Series
     from dpbench.store import StoredSweep
 
-BUCKETED = tuple(name for name, traits in IMPLEMENTATIONS.items() if traits.has_buckets)
 SMALLEST_CAP_MB = 0.001
 LARGEST_CAP_MB = 1_000_000.0
 LARGEST_GROUP = 10_000_000
@@ -130,7 +129,7 @@ def load_series(request: Request) -> Loaded:
 def _wanted(request: Request) -> tuple[RowFilter, tuple[int, ...] | None]:
     """The series, and the group sizes to simulate them at, which need not be measured ones."""
     notes: list[str] = []
-    names = listed("--implementations", request.implementations, _known(BUCKETED), notes)
+    names = listed("--implementations", request.implementations, _simulated, notes)
     wanted = RowFilter(
         implementations=names or BUCKETED,
         backends=listed("--backends", request.backends, _known(PROCESS_GROUP_BACKENDS), notes),
@@ -153,6 +152,16 @@ def group_size(option: str, token: str) -> int:
 
 def _known(names: Sequence[str]) -> Callable[[str, str], str]:
     return lambda option, token: known_name(option, token, names)
+
+
+def _simulated(option: str, token: str) -> str:
+    name = known_name(option, token, IMPLEMENTATIONS)
+    if name not in BUCKETED:
+        raise UsageError(
+            f"{option}: {name} is not simulated, which {', '.join(BUCKETED)} are; dpbench fit "
+            "describes it by a law"
+        )
+    return name
 
 
 def _nothing(folder: Path, rows: Sequence[ConfigurationSummary]) -> str:

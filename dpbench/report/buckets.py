@@ -69,7 +69,7 @@ def _section(advice: BucketAdvice) -> str:
 
 
 def _profile(advice: BucketAdvice) -> Iterable[str]:
-    trace = advice.inputs.trace
+    trace = advice.series.model.trace
     count = units.counted(len(trace.gradient_bytes), "gradient")
     steps = units.counted(trace.sample_size, "step")
     yield f"{count}, {units.bytes_binary(trace.total_bytes)}; {advice.inputs.trace_source}, {steps}"

@@ -132,7 +132,7 @@ def test_a_sweep_without_buckets_is_refused(
     ("options", "words"),
     [
         (["--batch-size", "64"], "no such series; there are ddp/gloo, batch 32"),
-        (["--implementation", "local-sgd"], "Known: ddp, torch-ddp, torch-ddp-static"),
+        (["--implementation", "local-sgd"], "local-sgd is not simulated, which ddp, torch-ddp"),
         (["--backend", "glo"], "Did you mean 'gloo'?"),
         (["--group-size", "two"], "not a positive integer"),
         (["--group-size", "1", *TOPOLOGY], "1 replica sends no buckets"),

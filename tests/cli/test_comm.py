@@ -85,6 +85,17 @@ def test_the_same_command_measures_only_what_is_missing(tmp_path: Path, capsys: 
     assert ran(tmp_path) == ["gloo 0", "shm 0", "shm 1", "gloo 1"]
 
 
+def test_what_failed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = CollectiveOutcome(status=Status.FAILED, reason="rank 1 was killed")
+    once = ("--backends", "gloo", "--repetitions", "1")
+    with monkeypatch.context() as broken:
+        broken.setattr(SyntheticCollectives, "run", lambda *_: failed)
+        assert comm(tmp_path, *once) == 1
+    assert comm(tmp_path, *once) == 0
+    statuses = [r.status for r in store.load_collectives(tmp_path / "c").records]
+    assert statuses == [Status.FAILED, Status.COMPLETED]
+
+
 def test_collectives_join_a_sweep_and_are_reported_after_its_trials(
     tmp_path: Path, capsys: Captured
 ) -> None:

@@ -234,6 +234,17 @@ def test_without_collectives_the_error_has_the_command(
     assert "--topology NAME" in line
 
 
+def test_buckets_far_larger_than_any_message_measured_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored(tmp_path / "demo", swept())
+    with CollectiveStore.append_to(folder, ["dpbench", "comm"]) as store:
+        store.append(collective_record(collective_spec(sizes_bytes=(1024, 4096)), GLOO))
+    line = refused(["project", str(folder)], capsys)
+    assert "all_reduce on gloo was measured up to 4 KiB" in line
+    assert "dpbench comm --backends gloo --sizes 4B-256MB" in line
+
+
 def test_without_a_trace_the_error_has_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,7 +259,7 @@ def test_without_a_trace_the_error_has_the_command(
         (["project", "--group-sizes", "0"], "'0' is not a positive integer"),
         (["project", "--group-sizes", "99999999"], "expected at most 10,000,000"),
         (["project", "--price-per-gpu-hour", "-1"], "is not a positive number"),
-        (["project", "--implementations", "dp"], "Did you mean 'ddp'"),
+        (["project", "--implementations", "dp"], "dpbench fit describes it by a law"),
         (["project", "--batch-sizes", "64"], "no such series; there are ddp/gloo, batch 32"),
         (["project", "--bucket-cap-mb", "0"], "--bucket-cap-mb: '0' is not a positive number"),
         (["project", "--nccl-log", "none.txt"], "cannot be read"),

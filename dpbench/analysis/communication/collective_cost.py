@@ -20,12 +20,10 @@ from dpbench import units
 from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.curve import CollectiveCurve
 from dpbench.analysis.communication.topology import Topology, all_reduce_seconds
-from dpbench.analysis.provenance import Kind
+from dpbench.analysis.provenance import FARTHEST, Kind
 from dpbench.collectives import Collective
 from dpbench.errors import UsageError
 
-FURTHEST = 4
-"""Times the largest measured group size; beyond, the machine says nothing about its network."""
 DISAGREEMENT = 2
 """A measured curve this many times faster or slower than its topology calls for a remark."""
 CONTRADICTION = 5
@@ -131,12 +129,18 @@ class CollectiveCost:
         first, last = self.curves[0].group_size, self.curves[-1].group_size
         if group_size < first:
             return f"the smallest group measured is {first}; measure {group_size} too"
-        if group_size > FURTHEST * last:
+        if group_size > FARTHEST * last:
             return (
-                f"the largest group measured is {last}, and {group_size} is more than {FURTHEST} "
+                f"the largest group measured is {last}, and {group_size} is more than {FARTHEST} "
                 "times that; give the network as --topology"
             )
         return None
+
+    @property
+    def largest_bytes(self) -> int | None:
+        """The largest message that was measured; None where nothing was."""
+        sizes = [self._seen(curve).sizes_bytes[-1] for curve in self.curves]
+        return min(sizes) if sizes else None
 
     def lost_share(self, nbytes: float) -> float:
         """Part of a rank's computing that is lost while a collective is under way."""

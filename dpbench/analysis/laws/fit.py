@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from dpbench.analysis.laws.band import Misspecification, published_misspecification
 from dpbench.analysis.laws.basis import default_basis, terms
 from dpbench.analysis.laws.noise import redrawn, relative_errors
-from dpbench.analysis.laws.prediction import FARTHEST
 from dpbench.analysis.laws.refits import REFITS, refit
 from dpbench.analysis.laws.scaling_fit import ScalingFit, at
 from dpbench.analysis.laws.series import Series, require_points
 from dpbench.analysis.laws.strong import work_of_one
+from dpbench.analysis.provenance import FARTHEST
 
 Array = NDArray[np.float64]
 

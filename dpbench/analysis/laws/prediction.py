@@ -7,11 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.provenance import Kind
-
-FARTHEST = 4
-"""A law is trusted up to so many times the largest measured group size: hold-outs at 2 and 4 times
-are what its band is calibrated on."""
+from dpbench.analysis.provenance import FARTHEST, Kind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

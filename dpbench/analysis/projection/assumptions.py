@@ -60,9 +60,16 @@ def _buckets(series: Series) -> str:
     cap, first = caps_bytes(series.trial.bucket_cap_mb)
     sizes = [bucket.nbytes for bucket in series.model.buckets]
     first_words = "" if first is None else f", the first of {units.bytes_binary(first)}"
+    largest = series.network.largest_bytes
+    beyond = (
+        f"; beyond the largest message measured, {units.bytes_binary(largest)}, the bandwidth stays"
+        if largest is not None and max(sizes) > largest
+        else ""
+    )
     return (
         f"gradients of {units.bytes_binary(sum(sizes))} travel in "
         f"{units.counted(len(sizes), 'bucket')} of up to {units.bytes_binary(cap)}{first_words}"
+        f"{beyond}"
     )
 
 

@@ -16,10 +16,9 @@ from functools import cache
 import numpy as np
 from scipy.optimize import nnls
 
-from dpbench.analysis.laws.prediction import FARTHEST
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.provenance import Kind, weaker
+from dpbench.analysis.provenance import FARTHEST, Kind, weaker
 from dpbench.analysis.simulation.buckets import caps_bytes, into_buckets
 from dpbench.analysis.simulation.trace import Floats, StepTrace
 from dpbench.errors import UsageError

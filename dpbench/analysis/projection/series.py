@@ -13,13 +13,13 @@ from dpbench.analysis.projection.anchored import anchored_model
 from dpbench.analysis.projection.input_spread import input_spread
 from dpbench.analysis.projection.spread import Spread
 from dpbench.analysis.projection.step_model import StepModel
-from dpbench.analysis.provenance import Kind, weaker
-from dpbench.analysis.simulation.buckets import BUCKETED
+from dpbench.analysis.provenance import FARTHEST, Kind, weaker
+from dpbench.analysis.simulation.buckets import Bucket
 from dpbench.analysis.simulation.inputs import SimulationInputs, simulation_inputs
 from dpbench.collectives import CollectiveRecord
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord
-from dpbench.specs import TrialSpec, series_name
+from dpbench.specs import BUCKETED, TrialSpec, series_name
 
 ONE_HOST = ("shm",)
 """Backends whose ranks share the memory of one machine."""
@@ -118,27 +118,24 @@ def series_of(
         if (reason := _unfit(trial)) is not None:
             notes.append(f"{next(iter(own.values())).series}: not projected: {reason}")
             continue
-        try:
-            inputs = simulation_inputs(records, trial)
-            network = network_of(trial.backend)
-        except UsageError as error:
-            notes.append(str(error))
-            continue
         if bucket_cap_mb is not None and bucket_cap_mb != trial.bucket_cap_mb:
             trial = replace(trial, bucket_cap_mb=bucket_cap_mb)
             own = {n: row for n, row in own.items() if n == 1}  # one replica sends nothing
-        found.append(
-            _series(
+        try:
+            one = _series(
                 records,
                 trial,
                 own,
-                inputs,
-                network,
+                simulation_inputs(records, trial),
+                network_of(trial.backend),
                 collectives,
                 replicas_per_node,
                 network_is_given=network_is_given,
             )
-        )
+        except UsageError as error:
+            notes.append(str(error))
+        else:
+            found.append(one)
     notes = list(dict.fromkeys(notes))
     if not found:
         raise UsageError(notes[0] if notes else "no trial to project")
@@ -184,6 +181,7 @@ def _series(
         bucket_cap_mb=trial.bucket_cap_mb,
         replicas_per_node=replicas_per_node,
     )
+    _require_sizes(trial, made.model.buckets, network)
     one = Series(
         trial=trial,
         item=next(iter(rows.values())).item,
@@ -196,6 +194,17 @@ def _series(
         anchor=made.anchor,
     )
     return replace(one, model_errors=_model_errors(one))
+
+
+def _require_sizes(trial: TrialSpec, buckets: Sequence[Bucket], network: CollectiveCost) -> None:
+    """Raises UsageError for buckets far larger than any message that was measured."""
+    largest, needed = network.largest_bytes, max(bucket.nbytes for bucket in buckets)
+    if largest is not None and needed > FARTHEST * largest:
+        raise UsageError(
+            f"{trial.label}: a bucket of {units.bytes_binary(needed)}, but all_reduce on "
+            f"{trial.backend} was measured up to {units.bytes_binary(largest)}; measure larger "
+            f"messages with dpbench comm --backends {trial.backend} --sizes 4B-256MB"
+        )
 
 
 def _model_errors(one: Series) -> dict[int, float]:

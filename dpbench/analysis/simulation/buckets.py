@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpbench.analysis.simulation.trace import StepTrace
-from dpbench.specs import IMPLEMENTATIONS
 
 MEBI = 1024**2
 DEFAULT_CAP_MB = 25.0
@@ -13,8 +12,6 @@ DEFAULT_FIRST_CAP_MB = 1.0
 """What torch's DistributedDataParallel and dpbench's take on every backend unless they are told
 otherwise: a small first bucket lets communication start early. Any cap that is given holds for
 the first bucket too."""
-BUCKETED = tuple(name for name, traits in IMPLEMENTATIONS.items() if traits.has_buckets)
-"""Implementations that reduce gradients in buckets while the backward pass goes on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from dpbench.analysis.laws.band import CONFIDENCE
-from dpbench.analysis.laws.prediction import FARTHEST
 from dpbench.analysis.laws.study import Study
+from dpbench.analysis.provenance import FARTHEST
 from dpbench.report.charts.curves import MOST_PANELS, number_axis
 from dpbench.report.charts.files import PIXELS_PER_INCH, write_whole
 from dpbench.report.charts.style import BLUE, GREY, VERMILION, finish, house_style, panels

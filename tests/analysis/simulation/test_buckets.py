@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dpbench.analysis.simulation.buckets import (
-    BUCKETED,
     DEFAULT_CAP_MB,
     DEFAULT_FIRST_CAP_MB,
     MEBI,
@@ -18,6 +17,7 @@ from dpbench.analysis.simulation.buckets import (
     into_buckets,
 )
 from dpbench.parallel.ddp.buckets import BucketCaps, assign_buckets
+from dpbench.specs import BUCKETED
 from tests.analysis.simulation.traces import step
 
 
