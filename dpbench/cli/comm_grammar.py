@@ -95,8 +95,8 @@ Name = Annotated[
     typer.Option(
         metavar="NAME",
         rich_help_panel=OUTPUT,
-        help="Folder of the results. That of a sweep gets the collectives added; what it holds "
-        "of them already is not measured again.",
+        help="Folder of the results. That of a sweep gets the collectives added; what has "
+        "completed in it already is not measured again.",
         show_default="the time and collectives",
     ),
 ]

@@ -196,7 +196,7 @@ def _report(job: Job) -> int:
 
 
 def exit_status(records: Sequence[CollectiveRecord]) -> int:
-    """1 if something failed or nothing completed, else 0; what ran again counts as it ended last."""
+    """1 if something failed or nothing completed, else 0; of what ran twice the last run counts."""
     ended = {record.collective.collective_id: record.status for record in records}
     statuses = {*ended.values()}
     failed = statuses - {Status.COMPLETED, Status.SKIPPED}
