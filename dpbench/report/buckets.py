@@ -126,7 +126,10 @@ def _verdict(advice: BucketAdvice) -> str:
         return "→ no cap makes other buckets: there is nothing to choose"
     if advice.recommended is advice.present:
         return "→ no cap is better than the present one"
-    return f"→ no difference worth a change: {name} would save {gain} of a step"
+    would = f"{name} would save {gain} of a step"
+    if advice.seen_error > advice.recommended.gain.value >= WORTH:
+        return f"→ {would}, less than the simulation was off here:\n  measure it before it is taken"
+    return f"→ no difference worth a change: {would}"
 
 
 def _common_notes(advice: Sequence[BucketAdvice]) -> Iterable[str]:

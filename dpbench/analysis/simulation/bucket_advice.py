@@ -81,10 +81,16 @@ class BucketAdvice:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether the gain is 1 % of a step or more, and its whole interval a gain."""
+        """Whether the gain is 1 % of a step or more, its whole interval a gain, and larger than
+        the simulation was seen to be off."""
         gain = self.recommended.gain
         low = gain.value if gain.interval is None else gain.interval[0]
-        return gain.value >= WORTH and low > 0
+        return gain.value >= max(WORTH, self.seen_error) and low > 0
+
+    @property
+    def seen_error(self) -> float:
+        """Of the simulated step at the nearest group size that was measured, as a part of it."""
+        return math.expm1(self.series.model_error(self.group_size))
 
     @property
     def measured_step_seconds(self) -> Estimate | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,7 +29,10 @@ def advise(
     latency: float = 10e-6,
     bandwidth: float = 4e9,
     broadcast: float | None = None,
+    *,
+    seen_error: float = 0.0,
 ) -> BucketAdvice:
+    """As if the simulation had been off by so much where it could be checked."""
     measured = [collective_record(collective_spec(), affine(latency, bandwidth))]
     if broadcast is not None:
         spec = collective_spec(collective="broadcast")
@@ -36,11 +40,17 @@ def advise(
     found = curves(measured)
     rows = [row for row in summarize(records) if row.implementation.startswith("ddp")]
     [series], _ = series_of(records, rows, network_of=lambda backend: measured_cost(found, backend))
-    return advise_buckets(series, 2)
+    return advise_buckets(replace(series, model_errors={2: math.log1p(seen_error)}), 2)
 
 
 def sweep(repetitions: int = 3, **changes: Any) -> list[TrialRecord]:
     return [r for i in range(repetitions) for r in traced_sweep(i, **changes)]
+
+
+def test_a_gain_below_the_error_that_was_seen_is_not_recommended() -> None:
+    gain = advise(sweep()).recommended.gain.value
+    assert advise(sweep(), seen_error=gain / 2).is_worthwhile
+    assert not advise(sweep(), seen_error=2 * gain).is_worthwhile
 
 
 def test_small_buckets_win_where_latency_is_small() -> None:
