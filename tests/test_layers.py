@@ -20,24 +20,25 @@ LAYERS = (
     ("records", "environment"),
     ("collectives",),
     ("plausibility",),
-    ("record_log",),
+    ("record_log", "live"),
     ("store", "architecture"),
     ("parallel", "data"),
     ("measure",),
     ("launch",),
-    ("sweep", "training"),
+    ("grid", "training"),
     ("analysis",),
     ("report",),
     ("cli",),
+    ("api",),
     ("__main__", "__init__"),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 NEVER = {
     # A library that can be lifted out.
     "parallel": {f"dpbench.{name}" for name in HEIGHT if name != "parallel"},
-    "sweep": {"dpbench.store"},
-    "analysis": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch", "dpbench.sweep"},
-    "report": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch", "dpbench.sweep"},
+    "grid": {"dpbench.store"},
+    "analysis": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch", "dpbench.grid"},
+    "report": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch", "dpbench.grid"},
     "environment": {"torch"},
     "store": {"torch", "pandas", "numpy"},
 }

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dpbench import environment, store
 from dpbench.errors import NewerSchema, StoreError, UsageError
+from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import SCHEMA_VERSION, TrialRecord
 from dpbench.store import SweepStore
-from dpbench.sweep import plan, run
 from tests.builders import sweep_spec, trial_spec
 
 SPEC = sweep_spec()

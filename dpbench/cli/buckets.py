@@ -12,8 +12,7 @@ from dpbench.cli.projecting import Loaded, Request, load_series
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from dpbench.analysis.projection.series import Series
-    from dpbench.analysis.simulation.bucket_advice import BucketAdvice
+    from dpbench.analysis.projection.bucket_advice import BucketAdvice
 
 SIZES = (64,)
 """Group sizes on a network that is given."""
@@ -62,19 +61,13 @@ def buckets(
 
 def _advise(loaded: Loaded) -> tuple[list[BucketAdvice], list[str]]:
     """On each series at each group size, and why some cannot be simulated."""
-    from dpbench.analysis.simulation.bucket_advice import advise_buckets
+    from dpbench.analysis.projection.bucket_advice import advise_buckets
 
     advice, refusals = [], []
     for one in loaded.series:
-        for size in sorted(set(loaded.group_sizes or _usual(loaded, one))):
+        for size in sorted(set(loaded.sizes(SIZES, one.measured_sizes[1:]))):
             try:
                 advice.append(advise_buckets(one, size))
             except UsageError as error:
                 refusals.append(f"{one.label}, {size:,} replicas: {error}")
     return advice, refusals
-
-
-def _usual(loaded: Loaded, series: Series) -> tuple[int, ...]:
-    if loaded.network.is_given:
-        return SIZES
-    return series.measured_sizes[1:] or (loaded.largest_measured,)

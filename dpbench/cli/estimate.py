@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from dpbench import units
 from dpbench.analysis.throughput import step_seconds
+from dpbench.grid import run
 from dpbench.launch.launcher import Launcher
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import IMPLEMENTATIONS, TrialSpec
-from dpbench.sweep import run
 
 PROBE_STEPS = 3
 PROBE_LIMIT_SECONDS = 60.0

@@ -13,10 +13,10 @@ from dpbench.cli.measuring import here
 from dpbench.cli.thresholds import FEWEST_REPETITIONS
 from dpbench.cli.values import comma_list, known_name
 from dpbench.errors import UsageError
+from dpbench.grid import plan
 from dpbench.launch.machine import Machine
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import IMPLEMENTATIONS, SweepSpec
-from dpbench.sweep import plan
 
 
 def candidates(implementations: str, against: str, notes: list[str]) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def iso(
     from dpbench.analysis.projection.iso import families, iso_batches
     from dpbench.report.iso import IsoAnswer, render, to_json
 
-    sizes = loaded.group_sizes or (SIZES if loaded.network.is_given else (loaded.largest_measured,))
+    sizes = loaded.sizes(SIZES)
     answers = [
         IsoAnswer(
             label=family.label,

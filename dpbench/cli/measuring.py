@@ -17,12 +17,12 @@ from dpbench.cli.progress import Reporter, reporter
 from dpbench.data.registry import Prepared, prepare
 from dpbench.environment import Environment
 from dpbench.errors import DataError, Interrupted
+from dpbench.grid import FailedSeries, plan, run
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.records import TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.store import StoredSweep, SweepStore
-from dpbench.sweep import FailedSeries, plan, run
 
 LOGS_FOLDER = "logs"
 """Where the ranks of failed trials leave what they printed."""

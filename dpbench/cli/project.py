@@ -48,7 +48,6 @@ def project(
 
     It takes a sweep with group size 1 in it, where gradients are traced, and collectives.
     """
-
     price = _number("--price-per-gpu-hour", price_per_gpu_hour, most=1e6)
     watts = _number("--watts-per-gpu", watts_per_gpu, most=1e5)
     noise_scale = _number("--noise-scale-samples", noise_scale_samples, most=1e12)

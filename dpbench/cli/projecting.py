@@ -64,10 +64,17 @@ class Loaded:
             f"replicas compute, and vary, as on {self.machine}; only the network is that of {name}"
         )
 
-    @property
-    def largest_measured(self) -> int:
-        """The largest group size whose collectives were measured."""
-        return max(curve.group_size for one in self.series for curve in one.network.curves)
+    def sizes(self, on_given: tuple[int, ...], measured: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """The group sizes that were asked for, else `on_given` on a network that is given.
+
+        On one that was measured `measured`, else the largest whose collectives were.
+        """
+        if self.group_sizes is not None:
+            return self.group_sizes
+        if self.network.is_given:
+            return on_given
+        curves = (curve for one in self.series for curve in one.network.curves)
+        return measured or (max(curve.group_size for curve in curves),)
 
 
 def refuse_all(reasons: Sequence[str | None]) -> None:

@@ -7,9 +7,9 @@ from time import monotonic
 
 from dpbench import units
 from dpbench.cli.measuring import missing
+from dpbench.grid import next_repetitions, plan
 from dpbench.records import TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.sweep import next_repetitions, plan
 
 Unsettled = Callable[[Sequence[TrialRecord]], frozenset[TrialSpec]]
 """From all records to the configurations that want more repetitions."""

@@ -27,11 +27,11 @@ from dpbench.cli.rounds import UntilSettled
 from dpbench.cli.sweep_options import ParsedOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.errors import StoreError, UsageError
+from dpbench.grid import plan
 from dpbench.launch.machine import Machine
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import SweepSpec, differing_fields
 from dpbench.store import StoredSweep
-from dpbench.sweep import plan
 
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
 

@@ -53,7 +53,7 @@ def what_if(
     from dpbench.analysis.projection.what_if import what_if as changed
     from dpbench.report.what_if import Answers, render, to_json
 
-    sizes = loaded.group_sizes or (SIZES if loaded.network.is_given else (loaded.largest_measured,))
+    sizes = loaded.sizes(SIZES)
     answers = [
         Answers(
             label=one.label,

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
-from dpbench.analysis.simulation.bucket_advice import WORTH, BucketAdvice, CapSummary
+from dpbench.analysis.projection.bucket_advice import WORTH, BucketAdvice, CapSummary
 from dpbench.analysis.simulation.buckets import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, MEBI
 from dpbench.analysis.simulation.trace import StepTrace
 from dpbench.report.assumed import assumed

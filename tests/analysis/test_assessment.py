@@ -12,8 +12,8 @@ from dpbench.analysis.assessment import assess
 from dpbench.analysis.differences import Differences, welch
 from dpbench.analysis.matching import NotComparable
 from dpbench.analysis.verdict import ALPHA_OF_A_LOOK, decide
+from dpbench.grid import next_repetitions
 from dpbench.records import Status
-from dpbench.sweep import next_repetitions
 from tests.analysis.assessments import (
     INCONCLUSIVE,
     NOISY,

@@ -6,9 +6,9 @@ from dpbench import environment
 from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.memory import memory_imbalance
 from dpbench.environment import Environment
+from dpbench.grid import run
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import TrialRecord
-from dpbench.sweep import run
 from tests.builders import trial_spec
 
 HERE = replace(environment.capture(), cores=2)

@@ -10,10 +10,10 @@ import pytest
 
 from dpbench.cli import rounds
 from dpbench.cli.rounds import UntilSettled
+from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.sweep import plan, run
 from tests.builders import sweep_spec
 
 SPEC = sweep_spec(

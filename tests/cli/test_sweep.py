@@ -19,10 +19,10 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.cli.sweep_run import exit_status
+from dpbench.grid import plan
+from dpbench.grid import run as run_trials
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status, TrialRecord
-from dpbench.sweep import plan
-from dpbench.sweep import run as run_trials
 from tests.builders import sweep_spec
 from tests.cli.command import dpbench, start
 
@@ -55,7 +55,7 @@ TWO = ["--gpus", "2", "--oversubscribe"]
 QUICK = ["--arch", "mlp", "--batch-sizes", "4", "--steps", "3", "--warmup", "1"]
 THREE_TRIALS = [
     *("--arch", "tests.launch.faulty:TakesLong", "--implementations", "ddp", *QUICK[2:], *TWO),
-    *("--repetitions", "1", "--gradient-steps", "0", "--name", "cut"),
+    *("--repetitions", "1", "--gradient-steps", "0", "--phases", "0", "--name", "cut"),
 ]
 
 
@@ -160,15 +160,21 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole_group", [True, False], ids=["as-from-a-terminal", "as-from-kill"])
+def test_an_interrupt_of_the_command_alone_ends_its_ranks_too(here: Path) -> None:
+    running, processes = in_the_second_trial(here)
+    os.kill(running.pid, signal.SIGINT)
+    _, err = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert "interrupted: 1 of 3 trials are stored" in err
+    assert gone(processes)
+
+
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured_and_resume_finishes_the_rest(
-    here: Path, capfd: pytest.CaptureFixture[str], whole_group: bool
+    here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     running, processes = in_the_second_trial(here)
-    if whole_group:
-        os.killpg(running.pid, signal.SIGINT)
-    else:
-        os.kill(running.pid, signal.SIGINT)
+    os.killpg(running.pid, signal.SIGINT)
     _, err = running.communicate(timeout=20)
     assert running.returncode == 130
     assert "interrupted: 1 of 3 trials are stored" in err

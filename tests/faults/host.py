@@ -16,10 +16,10 @@ from unittest import mock
 
 from dpbench import store
 from dpbench.analysis.summary import summarize
+from dpbench.grid import plan, run
 from dpbench.launch import agent
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status
-from dpbench.sweep import plan, run
 from tests.builders import sweep_spec
 from tests.cli.command import environment, start
 from tests.faults.ranks import faulty, launcher
@@ -73,7 +73,7 @@ def clock_set_back(tries: int) -> Iterator[Try]:
     steady = list(run(plan(spec), SyntheticLauncher(), environment_id="e", time_limit_seconds=1))
     for number in range(tries):
         jump_at, Jumping.calls = number, 0
-        with mock.patch("dpbench.sweep.datetime", Jumping):
+        with mock.patch("dpbench.grid.datetime", Jumping):
             jumped = list(
                 run(plan(spec), SyntheticLauncher(), environment_id="e", time_limit_seconds=1)
             )

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpbench import environment
+from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.store import SweepStore
-from dpbench.sweep import plan, run
 from tests.builders import WORKLOAD, sweep_spec
 
 SPEC = sweep_spec(

@@ -6,7 +6,7 @@ import json
 import re
 
 from dpbench.report.buckets import cap_to_take, render, to_json
-from tests.analysis.simulation.test_bucket_advice import advise, sweep
+from tests.analysis.projection.test_bucket_advice import advise, sweep
 
 
 def test_the_text_holds_the_profile_the_caps_and_the_command() -> None:

@@ -139,7 +139,7 @@ class CollectiveCost:
     @property
     def largest_bytes(self) -> int | None:
         """The largest message that was measured; None where nothing was."""
-        sizes = [self._seen(curve).sizes_bytes[-1] for curve in self.curves]
+        sizes = [self.seen(curve).sizes_bytes[-1] for curve in self.curves]
         return min(sizes) if sizes else None
 
     def lost_share(self, nbytes: float) -> float:
@@ -156,6 +156,10 @@ class CollectiveCost:
         """How many times as long a collective takes while the ranks compute."""
         curve = self._overlapping
         return 1.0 if curve is None else curve.stretch_at(nbytes)
+
+    def seen(self, curve: CollectiveCurve) -> CollectiveCurve:
+        """The times of a curve that count: see `in_step`."""
+        return (curve.in_step or curve) if self.in_step else curve
 
     def scaled(self, *, latency: float = 1.0, bandwidth: float = 1.0) -> CollectiveCost:
         """The same with so many times the latency and the bandwidth.
@@ -183,7 +187,7 @@ class CollectiveCost:
     def _interpolated(
         self, low: CollectiveCurve, high: CollectiveCurve, nbytes: float, n: int
     ) -> float:
-        ends = [self._seen(curve).seconds_at(nbytes) for curve in (low, high)]
+        ends = [self.seen(curve).seconds_at(nbytes) for curve in (low, high)]
         if low is high:
             return ends[0]
         first, last = math.log(low.group_size), math.log(high.group_size)
@@ -196,17 +200,14 @@ class CollectiveCost:
         latency, was = model(0.0, n), model(0.0, n0)
         rho = curve.latency_seconds / was if was > 0 else 1.0
         bandwidth = (model(nbytes, n) - latency) - (model(nbytes, n0) - was)
-        took = self._seen(curve).seconds_at(nbytes)
+        took = self.seen(curve).seconds_at(nbytes)
         cold = took / curve.seconds_at(nbytes)
         return took + (latency - was) * rho + bandwidth * cold
-
-    def _seen(self, curve: CollectiveCurve) -> CollectiveCurve:
-        return (curve.in_step or curve) if self.in_step else curve
 
     @property
     def _overlapping(self) -> CollectiveCurve | None:
         curve = _with_overlaps(self.curves)
-        return None if curve is None else self._seen(curve)
+        return None if curve is None else self.seen(curve)
 
 
 def measured_cost(

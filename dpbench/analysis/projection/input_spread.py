@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from dpbench.analysis.communication.collective_cost import CollectiveCost
-from dpbench.analysis.communication.curve import CollectiveCurve, curves
+from dpbench.analysis.communication.curve import curves
 from dpbench.analysis.estimate import Estimate, LogMean, t_quantile
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.spread import EXACT, Ends, Spread, ends_of_deviation, ends_of_mean
@@ -18,25 +18,24 @@ from dpbench.collectives import CollectiveRecord
 
 
 def input_spread(
-    alone: LogMean | None,
     inputs: SimulationInputs,
     network: CollectiveCost,
     collectives: Sequence[CollectiveRecord],
     buckets: Sequence[Bucket],
 ) -> Spread:
-    """`alone` is the speed of one replica in its timed windows, if there are any."""
+    """`collectives` tell how far the time of `buckets` on the network differs from run to run."""
     return Spread(
-        compute=ends_of_mean(_with_spread(alone, inputs)),
+        compute=ends_of_mean(_alone(inputs)),
         communication=_communication_ends(collectives, network, buckets),
         contention=_contention_ends(inputs.contention),
         noise=_noise_ends(inputs.noise),
     )
 
 
-def _with_spread(alone: LogMean | None, inputs: SimulationInputs) -> LogMean:
+def _alone(inputs: SimulationInputs) -> LogMean:
     """The speed of one replica, or, where its windows tell no error, its traced steps."""
-    if alone is not None and alone.squared_error is not None:
-        return alone
+    if inputs.alone.squared_error is not None:
+        return inputs.alone
     means = [fmean(trace.step_seconds) for trace in inputs.traces]
     first = inputs.traces[0].step_seconds
     if len(means) == 1 and len(first) > 1:
@@ -56,16 +55,12 @@ def _communication_ends(
     for repetition in sorted({record.collective.repetition for record in collectives}):
         own = [r for r in collectives if r.collective.repetition == repetition]
         totals += [
-            sum(_seen(curve, network).seconds_at(bucket.nbytes) for bucket in buckets)
+            sum(network.seen(curve).seconds_at(bucket.nbytes) for bucket in buckets)
             for curve in curves(own)
             if (curve.collective, curve.backend, curve.group_size, curve.dtype)
             == (used.collective, used.backend, used.group_size, used.dtype)
         ]
     return ends_of_mean(LogMean.of_runs(totals)) if totals else EXACT
-
-
-def _seen(curve: CollectiveCurve, network: CollectiveCost) -> CollectiveCurve:
-    return (curve.in_step or curve) if network.in_step else curve
 
 
 def _contention_ends(contention: Mapping[int, Estimate]) -> Ends:

@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 from scipy.optimize import nnls
 
+from dpbench import units
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.provenance import FARTHEST, Kind, weaker
@@ -80,9 +81,9 @@ class Family:
         ]
 
     def _weights(self, batch_size: int) -> Floats:
-        units = np.eye(len(self.members))
         logs = np.log(self.batch_sizes)
-        return np.array([np.interp(np.log(batch_size), logs, unit) for unit in units])
+        corners = np.eye(len(self.members))
+        return np.array([np.interp(np.log(batch_size), logs, corner) for corner in corners])
 
 
 def families(series: Sequence[Series]) -> tuple[Family, ...]:
@@ -172,14 +173,14 @@ def _row(family: Family, group_size: int, efficiency: float) -> IsoRow:
     batch = reached_by(lambda b: at(b)[0])
     if batch is None:
         value, _, high = at(family.largest_batch)
-        best = f"{value:.1%} (at best {high:.1%})"
+        best = f"{units.percent(value, 3)} (at best {units.percent(high, 3)})"
         return IsoRow(
             group_size=group_size,
             kind=weaker(family.members[-1].simulated_kind(group_size), "extrapolated"),
             reason=(
                 f"not with any batch up to {family.largest_batch:,}, which reaches {best}; "
                 f"steps are believed up to {FARTHEST} × the largest batch that was traced"
-            ).replace("%", " %"),
+            ),
         )
     return IsoRow(
         group_size=group_size,

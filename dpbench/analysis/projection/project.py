@@ -13,6 +13,7 @@ from dpbench.analysis.projection.economics import Economics
 from dpbench.analysis.projection.resources import energy_per_million, inverse, price_per_million
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.spread import part_band, step_band
+from dpbench.analysis.projection.step_model import MeanStep
 from dpbench.analysis.provenance import Kind
 from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
@@ -28,6 +29,8 @@ class Simulated:
     efficiency: Estimate
     exposed_seconds: Estimate
     straggler_seconds: Estimate
+    steps: tuple[MeanStep, ...]
+    """What these are made of, one for each of the cases of `Series.spread`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +97,7 @@ def simulate_at(series: Series, group_size: int) -> Simulated:
         efficiency=replace(inverse(band(lost)), unit="of linear"),
         exposed_seconds=part_band([one.exposed_seconds for one in steps], sample_size=size),
         straggler_seconds=part_band([one.straggler_seconds for one in steps], sample_size=size),
+        steps=tuple(steps),
     )
 
 

@@ -123,7 +123,6 @@ def series_of(
             own = {n: row for n, row in own.items() if n == 1}  # one replica sends nothing
         try:
             one = _series(
-                records,
                 trial,
                 own,
                 simulation_inputs(records, trial),
@@ -164,7 +163,6 @@ def _unfit(trial: TrialSpec) -> str | None:
 
 
 def _series(
-    records: Sequence[TrialRecord],
     trial: TrialSpec,
     rows: Mapping[int, ConfigurationSummary],
     inputs: SimulationInputs,
@@ -175,7 +173,6 @@ def _series(
     network_is_given: bool,
 ) -> Series:
     made = anchored_model(
-        records,
         inputs,
         network,
         bucket_cap_mb=trial.bucket_cap_mb,
@@ -190,7 +187,7 @@ def _series(
         network=network,
         network_is_given=network_is_given,
         model=made.model,
-        spread=input_spread(made.alone, inputs, network, collectives, made.model.buckets),
+        spread=input_spread(inputs, network, collectives, made.model.buckets),
         anchor=made.anchor,
     )
     return replace(one, model_errors=_model_errors(one))

@@ -47,49 +47,52 @@ def what_if(
     series: Series, group_sizes: Sequence[int], changes: Sequence[Change]
 ) -> tuple[WhatIf, ...]:
     """Each change alone against the step as it is, at each group size in rising order."""
-    found = []
-    for n in sorted(set(group_sizes)):
-        refusal = series.refusal(n)
-        if refusal is not None:
-            found.append(WhatIf(group_size=n, kind="refused", reason=refusal))
-            continue
-        outcomes = [_outcome(series, series, n, AS_IS, "")]
-        outcomes += [_outcome(series, c.apply(series), n, c.text, c.words) for c in changes]
-        found.append(
-            WhatIf(
-                group_size=n,
-                kind=series.simulated_kind(n),
-                outcomes=tuple(outcomes),
-                simulation_error=project(series, [n])[0].simulation_error,
-            )
-        )
-    return tuple(found)
+    return tuple(_at(series, n, changes) for n in sorted(set(group_sizes)))
 
 
-def _outcome(series: Series, changed: Series, n: int, change: str, words: str) -> Outcome:
-    simulated = simulate_at(changed, n)
-    items = changed.items_per_replica * n
+def _at(series: Series, n: int, changes: Sequence[Change]) -> WhatIf:
+    if (refusal := series.refusal(n)) is not None:
+        return WhatIf(group_size=n, kind="refused", reason=refusal)
+    [row] = project(series, [n])
+    as_is = row.simulated
+    assert as_is is not None, "refusal() lets no other group size through"
+    same = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
+    outcomes = [_outcome(series, n, as_is, same, AS_IS, "")]
+    for change in changes:
+        changed = change.apply(series)
+        simulated = simulate_at(changed, n)
+        per_item = series.items_per_replica / changed.items_per_replica
+        ratio = _ratio(as_is, simulated, per_item)
+        outcomes.append(_outcome(changed, n, simulated, ratio, change.text, change.words))
+    return WhatIf(
+        group_size=n,
+        kind=as_is.kind,
+        outcomes=tuple(outcomes),
+        simulation_error=row.simulation_error,
+    )
+
+
+def _outcome(
+    series: Series, n: int, simulated: Simulated, ratio: Estimate, change: str, words: str
+) -> Outcome:
+    items = series.items_per_replica * n
     return Outcome(
         change=change,
         words=words,
         step_seconds=simulated.step_seconds,
         throughput=inverse(simulated.step_seconds).scaled(items, unit=f"{series.item}/s"),
-        ratio=_ratio(series, changed, n, simulated),
+        ratio=ratio,
         exposed_seconds=simulated.exposed_seconds,
     )
 
 
-def _ratio(series: Series, changed: Series, n: int, simulated: Simulated) -> Estimate:
+def _ratio(before: Simulated, after: Simulated, per_item: float) -> Estimate:
     """Of throughputs; both sides share their inputs, and so most of their spread.
 
-    The model's own error is taken to be common to both sides.
+    `per_item`: items of a step before ÷ after. The model's own error is taken to be common to
+    both sides.
     """
-    if series is changed:
-        return Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
-    cases = series.spread.cases()
-    before = series.model.mean_steps(n, cases)
-    after = changed.model.mean_steps(n, cases)
-    per_item = series.items_per_replica / changed.items_per_replica
-    ratios = [b.seconds / a.seconds / per_item for b, a in zip(before, after, strict=True)]
-    band = step_band(ratios, 0.0, sample_size=simulated.step_seconds.sample_size)
+    pairs = zip(before.steps, after.steps, strict=True)
+    ratios = [b.seconds / a.seconds / per_item for b, a in pairs]
+    band = step_band(ratios, 0.0, sample_size=after.step_seconds.sample_size)
     return replace(band, unit="×")

@@ -16,6 +16,7 @@ from dpbench.analysis.simulation.same_gradients import require_same_gradients, r
 from dpbench.analysis.simulation.stragglers import StragglerNoise, calibrated_noise
 from dpbench.analysis.simulation.trace import Floats, StepTrace, step_trace, tracing_overhead
 from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.throughput import throughput_mean
 from dpbench.analysis.traffic import reduced_bytes_per_step
 from dpbench.errors import UsageError
 from dpbench.records import GradientTrace, TrialRecord
@@ -34,6 +35,8 @@ class SimulationInputs:
     """One per repetition; `trace` is the median of their steps."""
     trace_source: str
     """The configuration that was traced: "ddp/gloo ×1, batch 32"."""
+    alone: LogMean
+    """Items per second of the trials that were traced, in their timed windows."""
     fills_buckets: bool
     """Whether gradients must still be copied into buckets, which the trace does not hold."""
     tracing_overhead: Estimate
@@ -42,12 +45,6 @@ class SimulationInputs:
     contention: dict[int, Estimate]
     """By group size, the step of a copy among so many that run at once ÷ alone."""
     notes: tuple[str, ...]
-
-    def slowdown(self, group_size: int) -> float | None:
-        """What copies on the same machine cost each other; None if that was not measured."""
-        if group_size == 1:
-            return 1.0
-        return self.contention[group_size].value if group_size in self.contention else None
 
 
 def simulation_inputs(records: Sequence[TrialRecord], trial: TrialSpec) -> SimulationInputs:
@@ -76,6 +73,7 @@ def simulation_inputs(records: Sequence[TrialRecord], trial: TrialSpec) -> Simul
         trace=step_trace(list(traces.values())),
         traces=tuple(traces.values()),
         trace_source=traced[0].trial.label,
+        alone=throughput_mean(traced),
         fills_buckets=_fills_buckets(trial.implementation, traced[0].trial.implementation),
         tracing_overhead=tracing_overhead(list(traces.values())),
         noise=noise,
@@ -90,6 +88,7 @@ def _same_work(other: TrialSpec, trial: TrialSpec) -> bool:
     return (
         other.workload == trial.workload
         and other.threads_per_replica == trial.threads_per_replica
+        and other.accumulation_steps == trial.accumulation_steps
         and len(kinds) == 1
     )
 

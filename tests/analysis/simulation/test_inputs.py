@@ -41,6 +41,14 @@ def test_the_trace_is_that_of_the_implementation_alone() -> None:
     assert not any("stands in" in note for note in found.notes)
 
 
+def test_the_speed_alone_is_that_of_the_trials_that_were_traced() -> None:
+    """Windows of 11 ms a step with ddp, of 10 ms with single."""
+    found = simulation_inputs(sweep(), DDP)
+    assert (found.alone.value, found.alone.sample_size) == (pytest.approx(32 / 0.011), 3)
+    stand_in = simulation_inputs(without(sweep(), "ddp", 1), DDP)
+    assert stand_in.alone.value == pytest.approx(32 / 0.010)
+
+
 def test_single_stands_in_where_the_implementation_was_not_traced() -> None:
     found = simulation_inputs(without(sweep(), "ddp", 1), DDP)
     assert found.trace_source == "single ×1, batch 32"
@@ -54,9 +62,8 @@ def test_another_backend_of_the_implementation_comes_before_single() -> None:
 
 def test_contention_is_that_of_independent_copies() -> None:
     found = simulation_inputs(sweep(), DDP)
+    assert list(found.contention) == [2]
     assert found.contention[2].value == pytest.approx(12.5 / 10)
-    assert (found.slowdown(1), found.slowdown(2)) == (1.0, pytest.approx(1.25))
-    assert found.slowdown(4) is None
     assert simulation_inputs(without(sweep(), "independent", 2), DDP).contention == {}
 
 
@@ -94,7 +101,8 @@ def test_in_strong_scaling_the_trace_is_at_the_batch_of_a_replica() -> None:
 
 def test_trials_of_other_work_do_not_count() -> None:
     other = replace(DDP, workload=replace(DDP.workload, architecture="mlp"))
-    for changed in (other, replace(DDP, threads_per_replica=2), replace(DDP, batch_size=64)):
+    differing = [{"threads_per_replica": 2}, {"batch_size": 64}, {"accumulation_steps": 4}]
+    for changed in (other, *(replace(DDP, **values) for values in differing)):
         with pytest.raises(UsageError, match="no gradient trace"):
             simulation_inputs(sweep(), changed)
     on_gpus: TrialSpec = replace(DDP, devices=("cuda:0", "cuda:1"))

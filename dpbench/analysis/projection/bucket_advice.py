@@ -10,6 +10,7 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, LogMean, mean, t_quantile
 from dpbench.analysis.laws.band import CONFIDENCE
+from dpbench.analysis.projection.resources import inverse
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.step_model import MeanStep
 from dpbench.analysis.provenance import Kind
@@ -97,15 +98,8 @@ class BucketAdvice:
         """Of the row, with the present buckets."""
         if self.row is None or self.row.throughput is None:
             return None
-        speed, samples = self.row.throughput, self.series.items_per_replica * self.group_size
-        low, high = speed.interval or (None, None)
-        return replace(
-            speed,
-            value=samples / speed.value,
-            low=None if high is None else samples / high,
-            high=None if not low else samples / low,
-            unit="s",
-        )
+        samples = self.series.items_per_replica * self.group_size
+        return inverse(self.row.throughput).scaled(samples, unit="s")
 
 
 def advise_buckets(series: Series, group_size: int) -> BucketAdvice:
@@ -153,7 +147,7 @@ def _traces(series: Series) -> tuple[list[StepTrace], bool]:
 
 def _notes(series: Series, group_size: int) -> tuple[str, ...]:
     notes = [*series.inputs.notes]
-    if series.model.replicas_per_node != 1 and series.inputs.slowdown(group_size) is None:
+    if series.model.replicas_per_node != 1 and group_size not in series.inputs.contention:
         notes.append(
             f"contention of {group_size} replicas was not measured (there is no independent at "
             f"this group size): computing takes {series.model.contention_at(group_size):.3g} times "

@@ -9,10 +9,10 @@ import pytest
 
 from dpbench.analysis.communication.collective_cost import measured_cost
 from dpbench.analysis.communication.curve import curves
+from dpbench.analysis.projection.bucket_advice import BucketAdvice, advise_buckets
 from dpbench.analysis.projection.project import project
 from dpbench.analysis.projection.series import series_of
 from dpbench.analysis.projection.spread import Spread
-from dpbench.analysis.simulation.bucket_advice import BucketAdvice, advise_buckets
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+from dpbench.grid import FailedSeries, next_repetitions, plan, run
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
-from dpbench.sweep import FailedSeries, next_repetitions, plan, run
 from tests.builders import sweep_spec, trial_spec
 
 

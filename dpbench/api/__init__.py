@@ -1,0 +1,1 @@
+"""dpbench from Python and notebooks: results as frames, sweeps as calls."""

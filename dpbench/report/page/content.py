@@ -1,0 +1,130 @@
+"""What a report says, as values: all text is plain, and nothing in it is markup yet but the charts.
+
+`build` makes it from records, `html` writes it down. Text may hold anything that a record may
+hold, names with "<script>" in them included: whoever writes it down escapes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SortValue = float | str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableColumn:
+    """One column of a table on the page."""
+
+    key: str
+    header: str
+    meaning: str
+    """One sentence that defines it, with its unit."""
+    text: bool = False
+    """Text is aligned left, numbers right."""
+    shown: bool = True
+    """Others are there as well, but have to be chosen."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableCell:
+    """What a cell shows, and what sorting goes by: None is last in either direction."""
+
+    text: str
+    sort: SortValue
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableRow:
+    """A configuration, a failure, a difference: one line of a table."""
+
+    cells: tuple[TableCell, ...]
+    status: str | None = None
+    """A `Status` value where the row has one: rows that did not complete look different."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A table that people sort, filter and copy."""
+
+    key: str
+    """Tells it apart from the other tables of its sweep: "configurations"."""
+    caption: str
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TableRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One of the things to know first: "Fastest", the number, and what it belongs to."""
+
+    title: str
+    value: str
+    """With its unit and interval: "2,662 ± 294 images/s"."""
+    about: str
+    """Which configuration, the sample size, and what qualifies it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChartImage:
+    """A chart that was drawn."""
+
+    kind: str
+    title: str
+    description: str
+    """For those who do not see it."""
+    svg: str
+    """Markup, safe to put into a page as it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """Charts and tables that answer one question, with what has to be said about them."""
+
+    key: str
+    """"scaling", "time", "learning", "communication", …"""
+    title: str
+    """A question: "How well does it scale?"."""
+    charts: tuple[ChartImage, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Advice, and which charts have nothing to show and why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepContent:
+    """What one results folder has to say."""
+
+    name: str
+    started: str | None
+    """When the first trial started, as people write it, UTC."""
+    state: str
+    """"66 of 66 trials", and whether it is running."""
+    findings: tuple[Finding, ...]
+    warnings: tuple[str, ...]
+    """What a reader must know before believing a number: verification, drift, oversubscription."""
+    environment: tuple[tuple[str, str], ...]
+    """Name and value: CPU, cores, accelerators, versions, commit."""
+    command: str
+    """What repeats it exactly, to be typed."""
+    results: Table
+    """A row a configuration."""
+    notes: tuple[str, ...]
+    """How to read the table, and what it leaves out."""
+    failures: Table | None
+    """What failed or was skipped, with the whole reason; None if nothing was."""
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """A report of one sweep, or of several beside each other."""
+
+    title: str
+    version: str
+    """Of dpbench."""
+    sweeps: tuple[SweepContent, ...]
+    comparison: Section | None = None
+    """Of several sweeps: what was measured in more than one, beside each other, and what differs
+    between their environments and specifications."""
+    refreshed: bool = False
+    """Served while the sweep runs: looks for news by itself."""
