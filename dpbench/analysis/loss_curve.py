@@ -30,6 +30,7 @@ class LossCurve:
 
     losses: Floats
     """Smoothed."""
+    steps: Floats
     samples: Floats
     """Of all ranks."""
     seconds: Floats
@@ -57,6 +58,7 @@ def loss_curve(record: TrialRecord) -> LossCurve | None:
     ends = length * np.arange(1, len(medians) + 1)
     return LossCurve(
         losses=_trailing_mean(medians),
+        steps=ends.astype(np.float64),
         samples=ends * samples_per_step,
         seconds=np.cumsum(slowest.step_seconds)[ends - 1],
     )

@@ -93,6 +93,16 @@ def summarize_steps(windows: Sequence[Seconds], each: Sequence[StepStatistics]) 
     )
 
 
+def outlier_limits(steps: Floats) -> Floats:
+    """Seconds of each row above which a step is an outlier; infinite where steps are too few."""
+    if steps.shape[1] < FEWEST_STEPS:
+        return np.full(len(steps), np.inf)
+    medians = np.median(steps, axis=1)
+    deviations = np.median(np.abs(steps - medians[:, None]), axis=1)
+    limits: Floats = medians + OUTLIER_DEVIATIONS * deviations + CLOCK_SECONDS
+    return limits
+
+
 def autocorrelation(values: Floats) -> Floats:
     """First-order, of each row: sum (x_i - m)(x_i+1 - m) ÷ sum (x_i - m)²; NaN of equal values."""
     means = values.mean(axis=1)
@@ -107,11 +117,7 @@ def autocorrelation(values: Floats) -> Floats:
 
 def _of_equal_length(steps: Floats, warmup_steps: int) -> Iterator[StepStatistics]:
     medians = np.median(steps, axis=1)
-    deviations = np.median(np.abs(steps - medians[:, None]), axis=1)
-    limits = medians + OUTLIER_DEVIATIONS * deviations + CLOCK_SECONDS
-    if steps.shape[1] < FEWEST_STEPS:
-        limits = np.full(len(steps), np.inf)
-    outliers = (steps > limits[:, None]).sum(axis=1).tolist()
+    outliers = (steps > outlier_limits(steps)[:, None]).sum(axis=1).tolist()
     slowest = (steps.max(axis=1) / np.maximum(medians, CLOCK_SECONDS)).tolist()
     of_steps = _or_none(autocorrelation(steps))
     batches = batch_means(steps)

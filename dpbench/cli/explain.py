@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.messages import say, warn
-from dpbench.cli.report import REPORT_FOLDER
-from dpbench.cli.row_filter import RowFilter, family, listed, only
-from dpbench.cli.values import positive_int
+from dpbench.cli.charts import draw_beside, source_of
+from dpbench.cli.messages import warn
+from dpbench.cli.row_filter import RowFilter, choices, only, parse_filter
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,24 +38,12 @@ def explain(
 
     A sweep with independent in it tells contention from the wrapper.
     """
-    notes: list[str] = []
-    wanted = RowFilter(
-        implementations=listed("--implementations", implementations, _name, notes),
-        backends=listed("--backends", backends, _name, notes),
-        group_sizes=listed("--group-sizes", group_sizes, positive_int, notes),
-        batch_sizes=listed("--batch-sizes", batch_sizes, positive_int, notes),
-    )
-    for note in notes:
-        say(note)
+    wanted = parse_filter(implementations, backends, group_sizes, batch_sizes)
     if folder.is_file():
         raise UsageError(_not_a_folder(folder))
     from dpbench.store import load
 
     _explain(load(folder), wanted, json=json, charts=charts)
-
-
-def _name(option: str, token: str) -> str:
-    return token.strip()
 
 
 def _not_a_folder(path: Path) -> str:
@@ -89,7 +76,9 @@ def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool)
         typer.echo(render(explanations, advice, rows=chosen, notes=notes), nl=False)
     warn(*sweep.warnings)
     if charts:
-        _draw(sweep, chosen)
+        from dpbench.report.charts.waterfall import waterfall
+
+        draw_beside(sweep.folder, {"waterfall": waterfall}, source_of(sweep, chosen))
 
 
 def _nothing(
@@ -101,7 +90,7 @@ def _nothing(
     """Why there is nothing to explain, and what there would be."""
     if explained:
         what = f"nothing to explain in {chosen[0].label}" if chosen else "no such row"
-        return f"{folder}: {what}; there are {_axes(explained)}"
+        return f"{folder}: {what}; there are {choices(explained)}"
     if not rows:
         return f"{folder}: no trial has ended yet; dpbench sweep --resume goes on with it"
     ends = (f"{r.label} {r.status.words}: {r.reason}" for r in rows if r.reason)
@@ -109,38 +98,3 @@ def _nothing(
         f"{folder}: nothing to explain, because no row has a speed to compare with `single`"
         f"{''.join(f' ({end})' for end in islice(ends, 1))}"
     )
-
-
-def _axes(rows: Sequence[ConfigurationSummary]) -> str:
-    """What the filters can choose from."""
-    values: dict[str, list[Any]] = {
-        "--implementations": [family(row) for row in rows],
-        "--backends": [row.backend for row in rows],
-        "--group-sizes": [row.group_size for row in rows],
-        "--batch-sizes": [row.batch_size for row in rows],
-    }
-    return "; ".join(
-        f"{option} {', '.join(map(str, dict.fromkeys(found)))}" for option, found in values.items()
-    )
-
-
-def _draw(sweep: StoredSweep, rows: Sequence[ConfigurationSummary]) -> None:
-    from dpbench.errors import StoreError
-    from dpbench.report.charts.files import write_charts
-    from dpbench.report.charts.source import ChartSource
-    from dpbench.report.charts.waterfall import WATERFALL, efficiency_waterfall
-    from dpbench.report.document import CHART_FOLDER
-
-    folder = sweep.folder / REPORT_FOLDER / CHART_FOLDER
-    source = ChartSource(
-        rows=tuple(rows),
-        records=sweep.records,
-        environments=sweep.environments,
-        name=sweep.folder.resolve().name,
-    )
-    try:
-        paths, remarks = write_charts(folder, {WATERFALL: efficiency_waterfall}, source)
-    except OSError as error:
-        raise StoreError(f"cannot write the chart to {folder}: {error.strerror}") from None
-    for line in (*remarks, *(f"waterfall in {path}" for path in paths)):
-        typer.echo(line, err=True)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpbench.cli.charts import draw_beside, draw_charts
 from dpbench.cli.messages import say, warn
-from dpbench.cli.report import REPORT_FOLDER
 from dpbench.cli.values import comma_list, positive_int
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
     from dpbench.analysis.laws.series import Series
     from dpbench.analysis.laws.study import Study, Wanted
-    from dpbench.environment import Environment
+    from dpbench.report.charts.files import Image
+    from dpbench.report.charts.source import ChartSource
 
-IMAGES = (".png", ".svg")
+IMAGES: dict[str, Image] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 
 
 TrainUpTo = Annotated[
@@ -60,7 +62,7 @@ Chart = Annotated[
     typer.Option(
         metavar="FILE",
         show_default="PATH/report/charts; of a CSV file, none",
-        help="Draw the curves and their bands into this .png or .svg file.",
+        help="Draw the curves and their bands into this .png, .svg or .pdf file.",
     ),
 ]
 
@@ -97,8 +99,8 @@ def fit(
     if predict is not None:
         sizes = tuple(comma_list("--predict", predict, positive_int, notes))
     base = positive_int("--baseline", baseline)
-    if chart is not None and chart.suffix.lower() not in IMAGES:
-        raise UsageError(f"--chart {chart}: expected a file that ends in .png or .svg")
+    if chart is not None and chart.suffix not in IMAGES:
+        raise UsageError(f"--chart {chart}: expected a file that ends in .png, .svg or .pdf")
     for note in notes:
         say(note)
     from dpbench.analysis.laws.basis import parse_basis
@@ -112,18 +114,22 @@ def fit(
         misspecification=None if residuals is None else misspecification_from(residuals),
         baseline=base,
     )
-    series, environments = _read(path)
+    series, source = _read(path)
     studies = _show(path, series, wanted, json=json)
     if chart is None and (path.is_file() or not charts):
         return
-    _draw(path, chart, studies, environments)
+    _draw(path, chart, studies, source)
 
 
-def _read(path: Path) -> tuple[Sequence[Series], Mapping[str, Environment]]:
+def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
+    """The series, and where they are from."""
+    from dpbench.report.charts.source import ChartSource
+
+    name = path.resolve().name
     if path.suffix.lower() == ".csv" and not path.is_dir():
         from dpbench.analysis.laws.series_csv import read_series
 
-        return read_series(path), {}
+        return read_series(path), ChartSource(rows=(), environments={}, name=name)
     if path.is_file():
         raise UsageError(f"{path}: expected a results folder or a .csv file")
     from dpbench.analysis.laws.series_sweep import series_of
@@ -134,7 +140,9 @@ def _read(path: Path) -> tuple[Sequence[Series], Mapping[str, Environment]]:
     found = series_of(stored.records, stored.environments)
     if not found:
         raise UsageError(f"{path}: no trial has a speed yet, so there is nothing to fit")
-    return found, stored.environments
+    return found, ChartSource(
+        rows=(), records=stored.records, environments=stored.environments, name=name
+    )
 
 
 def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -> Sequence[Study]:
@@ -157,23 +165,13 @@ def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -
     return studies
 
 
-def _draw(
-    path: Path,
-    chart: Path | None,
-    studies: Sequence[Study],
-    environments: Mapping[str, Environment],
-) -> None:
-    from dpbench.errors import StoreError
-    from dpbench.report.charts.fit import SCALING_FIT, scaling_fit
-    from dpbench.report.charts.source import environment_line
-    from dpbench.report.document import CHART_FOLDER
+def _draw(path: Path, chart: Path | None, studies: Sequence[Study], source: ChartSource) -> None:
+    from dpbench.report.charts import fit
 
-    folder = path / REPORT_FOLDER / CHART_FOLDER
-    targets = [chart] if chart else [folder / f"{SCALING_FIT}{image}" for image in IMAGES]
-    machine = [environment_line(environments, set(environments))] if environments else []
-    try:
-        scaling_fit(studies, targets, source=" · ".join([*machine, path.resolve().name]))
-    except OSError as error:
-        raise StoreError(f"cannot write the chart to {targets[0]}: {error.strerror}") from None
-    for target in targets:
-        typer.echo(f"chart in {target}", err=True)
+    draw = partial(fit.fit, studies)
+    if chart is None:
+        draw_beside(path, {"fit": draw}, source)
+        return
+    image = IMAGES[chart.suffix]
+    for drawn in draw_charts(chart.parent, {chart.stem: draw}, source, (image,))[0]:
+        typer.echo(f"fit in {drawn}", err=True)

@@ -63,6 +63,13 @@ class Network:
     def is_given(self) -> bool:
         return self.topology is not None or self.log is not None
 
+    @property
+    def given_name(self) -> str | None:
+        """Of the network that is given; None where it is as measured."""
+        if self.log is not None:
+            return "nccl log"
+        return None if self.topology is None else self.topology.name
+
     def cost(self, backend: str) -> CollectiveCost:
         """Of a backend; raises UsageError where nothing tells.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,9 @@ import typer
 
 from dpbench.cli import network as networks
 from dpbench.cli import project_grammar as grammar
+from dpbench.cli.charts import draw_beside, source_of
 from dpbench.cli.projecting import Loaded, Request, load_series, refuse_all
 from dpbench.cli.values import bounded_float
-from dpbench.errors import StoreError
 
 if TYPE_CHECKING:
     from dpbench.analysis.projection.economics import Economics
@@ -66,22 +66,41 @@ def project(
             target_loss=loss,
         )
     )
-    from dpbench.analysis.projection.economics import economics
     from dpbench.report.projection import render, to_json
+
+    found = projections_of(
+        loaded, price=price, watts=watts, noise_scale=noise_scale, target_loss=loss
+    )
+    write = to_json if json else render
+    typer.echo(write(found, premise=loaded.premise, notes=loaded.notes), nl=False)
+    if charts:
+        from dpbench.report.charts.projection import file_name, projection
+
+        chart = {file_name(loaded.network.given_name): partial(projection, found)}
+        draw_beside(loaded.sweep.folder, chart, source_of(loaded.sweep))
+
+
+def projections_of(
+    loaded: Loaded,
+    *,
+    price: float | None = None,
+    watts: float | None = None,
+    noise_scale: float | None = None,
+    target_loss: float | None = None,
+) -> list[Projection]:
+    """One for each series; raises UsageError if there is no number in any."""
+    from dpbench.analysis.projection.economics import economics
 
     costs = partial(
         economics,
         price_per_replica_hour=price,
         watts=watts,
         noise_scale=noise_scale,
-        target_loss=loss,
+        target_loss=target_loss,
     )
     found = [_projection(loaded, one, costs(one)) for one in loaded.series]
     refuse_all([row.reason for one in found for row in one.rows])
-    write = to_json if json else render
-    typer.echo(write(found, premise=loaded.premise, notes=loaded.notes), nl=False)
-    if charts:
-        _draw(loaded, found)
+    return found
 
 
 def _number(option: str, text: str | None, *, most: float) -> float | None:
@@ -112,27 +131,3 @@ def _noise_scale(known: Economics, item: str) -> Iterable[str]:
 
     if known.noise_scale is not None:
         yield f"phi, the gradient noise scale: {ranged(known.noise_scale)} {item}"
-
-
-def _draw(loaded: Loaded, projections: Sequence[Projection]) -> None:
-    from dpbench.cli.report import REPORT_FOLDER
-    from dpbench.report.charts.files import write_charts
-    from dpbench.report.charts.projection import PROJECTION, projection_by_group_size
-    from dpbench.report.charts.source import ChartSource
-    from dpbench.report.document import CHART_FOLDER
-
-    sweep = loaded.sweep
-    folder = sweep.folder / REPORT_FOLDER / CHART_FOLDER
-    source = ChartSource(
-        rows=(),
-        records=sweep.records,
-        environments=sweep.environments,
-        name=sweep.folder.resolve().name,
-    )
-    chart = {PROJECTION: partial(projection_by_group_size, projections)}
-    try:
-        paths, remarks = write_charts(folder, chart, source)
-    except OSError as error:
-        raise StoreError(f"cannot write the chart to {folder}: {error.strerror}") from None
-    for line in (*remarks, *(f"projection in {path}" for path in paths)):
-        typer.echo(line, err=True)

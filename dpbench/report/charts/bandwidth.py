@@ -2,113 +2,176 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from dpbench import units
+from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.timings import MeasuredCollective, measured
+from dpbench.analysis.imported.nccl_tests import ImportedCollective
 from dpbench.collectives import Collective, CollectiveRecord
+from dpbench.report.cells import one_line
 from dpbench.report.charts import curves
-from dpbench.report.charts.curves import Curve, Panel
-from dpbench.report.charts.files import Chart
+from dpbench.report.charts.axis_units import scaled_axis
+from dpbench.report.charts.curves import Curve
+from dpbench.report.charts.end_labels import Label, label_lines
 from dpbench.report.charts.source import (
     ChartSource,
     NothingToDraw,
     environment_line,
     interval_words,
 )
-from dpbench.report.charts.style import GREY, finish, panels, series_styles
+from dpbench.report.charts.style import (
+    INK,
+    MUTED,
+    SeriesStyle,
+    finish,
+    panels,
+    series_styles,
+)
 
-BANDWIDTH = "bandwidth_by_size"
 MOST_PANELS = 9
+MOST_TICKS, FEW_TICKS = 5, 3
+"""Sizes that there is room for at the axis of one panel, and of several beside each other."""
+Panel = Sequence[MeasuredCollective]
 
 
-def bandwidth_chart(records: Sequence[CollectiveRecord]) -> Chart:
-    """The chart of these records, to be drawn with `files.write_charts`."""
-    return partial(bandwidth_by_size, records)
+def bandwidth(
+    records: Sequence[CollectiveRecord],
+    source: ChartSource,
+    *,
+    beside: Sequence[ImportedCollective] = (),
+) -> Figure:
+    """One panel a collective and group size, a line a backend; of `source` place and name.
 
-
-def bandwidth_by_size(records: Sequence[CollectiveRecord], source: ChartSource) -> Figure:
-    """One panel a collective and group size, a line a backend; of `source` place and name."""
-    found = [one for one in measured(records) if len(one.sizes) > 1]
+    What another tool measured of a collective stands in all its panels, whatever the group sizes:
+    busbw is there to be compared.
+    """
+    found = [one for one in measured(records) if len(one.sizes) > 1 and _bus_factor(one) > 0]
     if not found:
         raise NothingToDraw("no collective was measured at two sizes or more")
-    groups: dict[tuple[Collective, int], dict[str, MeasuredCollective]] = {}
+    groups: dict[tuple[Collective, int], list[MeasuredCollective]] = {}
     for one in found:
-        key = (one.spec.collective, one.spec.group_size)
-        groups.setdefault(key, {})[one.spec.backend] = one
-    shown = dict(list(groups.items())[:MOST_PANELS])
-    drawn = {key: _curves(list(group.values()), found) for key, group in shown.items()}
-    figure, axes = panels(len(shown), share_y=True)
-    for axis, (key, lines) in zip(axes, drawn.items(), strict=True):
-        copies = _copies(list(shown[key].values()))
-        axis.plot(*copies, color=GREY, linewidth=1.0, zorder=1)
-        curves.draw(axis, lines, log=True)
-        _axes(axis, lines)
-        axis.set_title(f"{key[0]} ×{key[1]}")
-    axes[0].set_ylabel("busbw")
-    pictured = [Panel(parameter=None, curves=lines) for lines in drawn.values()]
-    grey = Line2D([], [], color=GREY, linewidth=1.0, label="copies")
-    curves.legend(figure, pictured, extra=[grey])
-    left_out = len(groups) - len(shown)
-    remarks = [f"first {MOST_PANELS} of {len(groups)} panels"] if left_out else []
-    used = {identifier for one in found for identifier in one.environment_ids}
-    parts = [
-        *interval_words(curves.estimates(pictured)),
-        *remarks,
-        "grey: copies of as many bytes from one tensor to another by all ranks at once",
-        environment_line(source.environments, used),
-        source.name,
-    ]
-    return finish(figure, title="Bandwidth by message size", caption=" · ".join(parts))
-
-
-def _curves(
-    group: Sequence[MeasuredCollective], every: Sequence[MeasuredCollective]
-) -> tuple[Curve, ...]:
-    """A backend looks the same in all panels."""
-    backends = dict.fromkeys(one.spec.backend for one in every)
+        groups.setdefault((one.spec.collective, one.spec.group_size), []).append(one)
+    shown = list(groups.items())[:MOST_PANELS]
+    backends = dict.fromkeys(one.spec.backend for one in found)
     styles = series_styles([("collective", backend) for backend in backends])
-    return tuple(
-        Curve(
-            label=one.spec.backend,
-            style=styles[f"collective {one.spec.backend}"],
-            xs=tuple(size.nbytes for size in one.sizes),
-            ys=tuple(size.bus_bandwidth for size in one.sizes),
-        )
-        for one in group
+    figure, axes = panels(len(shown), share_y=True)
+    for axis, ((collective, group_size), group) in zip(axes, shown, strict=True):
+        others = [one for one in beside if one.collective == collective and len(one.sizes) > 1]
+        _panel(axis, group, styles, others)
+        axis.set_title(f"{collective} ×{group_size}")
+    fastest = [max(size.bus_bandwidth.value for size in one.sizes) for one in found]
+    for axis in axes:
+        scaled_axis(axis.yaxis, fastest, "B/s", "bandwidth")
+        if not curves.first_in_row(axis):
+            axis.set_ylabel("")
+    return finish(
+        figure,
+        title="Bandwidth by message size",
+        caption=_caption(found, source, len(groups), beside),
     )
 
 
-def _copies(group: Sequence[MeasuredCollective]) -> tuple[list[int], list[float]]:
-    """Sizes and bytes per second; of several backends, which copy alike, the fastest."""
+def _panel(
+    axes: Axes, group: Panel, styles: dict[str, SeriesStyle], beside: Sequence[ImportedCollective]
+) -> None:
+    """Busbw with its intervals, algbw as a dotted line where it is another number."""
+    equal = _bus_factor(group[0]) == 1
+    names: list[Label] = []
+    if sizes := _copies(group):
+        axes.plot([*sizes], [*sizes.values()], color=MUTED, linewidth=1.0, zorder=1)
+        names.append((*list(sizes.items())[-1], "copies", MUTED))
+    lines = [_curve(one, styles[_series(one)], "" if equal else " busbw") for one in group]
+    names += curves.draw(axes, lines, log=True)
+    for one in () if equal else group:
+        colour = styles[_series(one)].color
+        xs = [size.nbytes for size in one.sizes]
+        ys = [size.algorithm_bandwidth.value for size in one.sizes]
+        axes.plot(xs, ys, color=colour, linestyle=":", linewidth=1.0)
+        names.append((xs[-1], ys[-1], f"{one_line(one.spec.backend)} algbw", colour))
+    for other in beside:
+        names += _imported(axes, other)
+    _axes(axes, [size.nbytes for one in group for size in one.sizes])
+    label_lines(axes, names)
+
+
+def _series(one: MeasuredCollective) -> str:
+    return f"collective {one.spec.backend}"
+
+
+def _curve(one: MeasuredCollective, style: SeriesStyle, which: str) -> Curve:
+    return Curve(
+        label=f"{one_line(one.spec.backend)}{which}",
+        style=style,
+        xs=tuple(size.nbytes for size in one.sizes),
+        ys=tuple(size.bus_bandwidth for size in one.sizes),
+    )
+
+
+def _imported(axes: Axes, one: ImportedCollective) -> Iterator[Label]:
+    """Dashed busbw and dotted algbw, in black; gives their names."""
+    name = one_line(one.label.removeprefix(f"{one.collective} on "))
+    sizes = [size.nbytes for size in one.sizes]
+    algorithm = [size.algorithm_bandwidth.value for size in one.sizes]
+    bus = [size.bus_bandwidth.value for size in one.sizes if size.bus_bandwidth]
+    if len(bus) == len(sizes):
+        axes.plot(sizes, bus, color=INK, linestyle="--", marker="x", linewidth=1.0)
+        yield sizes[-1], bus[-1], name if bus == algorithm else f"{name} busbw", INK
+    if bus != algorithm:
+        axes.plot(sizes, algorithm, color=INK, linestyle=":", linewidth=1.0)
+        yield sizes[-1], algorithm[-1], f"{name} algbw", INK
+
+
+def _copies(group: Panel) -> dict[int, float]:
+    """Bytes per second by rising size; of several backends, which copy alike, the fastest."""
     best: dict[int, float] = {}
     for size in (size for one in group for size in one.sizes):
         if size.copy_bandwidth is not None:
             best[size.nbytes] = max(size.copy_bandwidth.value, best.get(size.nbytes, 0.0))
-    return sorted(best), [best[nbytes] for nbytes in sorted(best)]
+    return dict(sorted(best.items()))
 
 
-def _axes(axes: Axes, lines: Sequence[Curve]) -> None:
-    sizes = [x for line in lines for x in line.xs]
+def _axes(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(curves.chosen(sizes, 5))
+    axes.set_xticks(curves.chosen(sizes, MOST_TICKS if len(axes.figure.axes) == 1 else FEW_TICKS))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.bytes_binary(value)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(_rate))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("message size")
 
 
-def _rate(bytes_per_second: float, _: object) -> str:
-    """Writes "10 GB/s", "100 kB/s": powers of ten, as the axis has them."""
-    for size, unit in ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
-        if bytes_per_second >= size:
-            return f"{bytes_per_second / size:g} {unit}"
-    return f"{bytes_per_second:g} B/s"
+def _caption(
+    found: Panel, source: ChartSource, count: int, beside: Sequence[ImportedCollective]
+) -> str:
+    equal = [one for one in found if _bus_factor(one) == 1]
+    remarks = [] if len(equal) == len(found) else ["solid: busbw, dotted: algbw"]
+    if equal:
+        alike = dict.fromkeys(f"{one.spec.collective} ×{one.spec.group_size}" for one in equal)
+        remarks.append(f"busbw and algbw of {' and '.join(alike)} are equal")
+    if count > MOST_PANELS:
+        remarks.append(f"first {MOST_PANELS} of {count} panels")
+    remarks += [
+        f"black: {name}, single values (n = 1)"
+        for name in dict.fromkeys(one_line(o.source) for o in beside)
+    ]
+    ours = {one.spec.collective for one in found}
+    if strangers := dict.fromkeys(o.collective for o in beside if o.collective not in ours):
+        remarks.append(f"{', '.join(strangers)} not drawn, as it was not measured here")
+    used = {identifier for one in found for identifier in one.environment_ids}
+    parts = [
+        *interval_words([size.bus_bandwidth for one in found for size in one.sizes]),
+        *remarks,
+        "copies: as many bytes from one tensor to another by all ranks at once",
+        environment_line(source.environments, used),
+        source.name,
+    ]
+    return " · ".join(parts)
+
+
+def _bus_factor(one: MeasuredCollective) -> float:
+    return bus_factor(one.spec.collective, one.spec.group_size)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
-from dpbench.report.charts import curves
+from dpbench.report.charts import curves, limits
+from dpbench.report.charts.axis_units import scaled_axis
+from dpbench.report.charts.end_labels import label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import finish, panels, plain_number
+from dpbench.report.charts.style import finish, panels
 
 
-def throughput_by_batch_size(source: ChartSource) -> Figure:
+def batch_size(source: ChartSource) -> Figure:
     """One panel a group size."""
     found, remarks = curves.make_panels(
         source.rows,
@@ -19,26 +20,25 @@ def throughput_by_batch_size(source: ChartSource) -> Figure:
         x=lambda row: row.batch_size,
         y=lambda row: row.throughput,
     )
+    values = curves.estimates(found)
     sizes = sorted({x for panel in found for curve in panel.curves for x in curve.xs})
     if len(sizes) < 2:
-        raise NothingToDraw("fewer than two batch sizes have a throughput")
-    unit = next(row.throughput.unit for row in source.rows if row.throughput)
+        raise NothingToDraw("no throughput at two batch sizes or more")
     strong = any(row.configuration and row.configuration.scaling == "strong" for row in source.rows)
-    whose = "group" if strong else "replica"
-    # With large groups a common axis would flatten the small ones into a line.
-    common = max(panel.parameter or 1 for panel in found) <= curves.LINEAR_UP_TO
-    figure, axes = panels(len(found), share_y=common)
+    label = f"batch size (samples per {'group' if strong else 'replica'})"
+    alike = limits.are_alike(found)
+    figure, axes = panels(len(found), share_y=alike)
+    cut = False
     for axis, panel in zip(axes, found, strict=True):
-        curves.draw(axis, panel.curves, log=True)
-        curves.number_axis(axis, sizes, f"batch size (samples per {whose})", log=True)
-        axis.yaxis.set_major_formatter(FuncFormatter(plain_number))
-        axis.set_title(f"group size {panel.parameter}")
-    for axis in axes:  # when all is drawn: a limit ends the automatic ones of a shared axis
-        axis.set_ylim(bottom=0)
-    axes[0].set_ylabel(f"throughput ({unit})")
-    curves.legend(figure, found)
-    return finish(
-        figure,
-        title="Throughput by batch size",
-        caption=source.caption(curves.estimates(found), remarks),
-    )
+        label_lines(axis, curves.draw(axis, panel.curves, log=True))
+        curves.number_axis(axis, sizes, label, log=True)
+        neighbours = found if alike else [panel]
+        top = limits.top(neighbours)
+        axis.set_ylim(0, top)
+        cut |= limits.are_cut([panel], top)
+        quantity = "" if alike and not curves.first_in_row(axis) else "throughput"
+        scaled_axis(axis.yaxis, [limits.highest_value(neighbours)], values[0].unit, quantity)
+        axis.set_title(f"group size {panel.parameter:,}")
+    if cut:
+        remarks.append(limits.CUT_OFF)
+    return finish(figure, title="Throughput by batch size", caption=source.caption(values, remarks))

@@ -1,23 +1,29 @@
-"""Lines with interval bars in small multiples: what three of the four charts have in common."""
+"""Lines with interval bars in small multiples: what charts along a number have in common."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.report.cells import one_line
+from dpbench.report.charts.end_labels import Label
 from dpbench.report.charts.style import SeriesStyle, plain_number, series_styles
 
 MOST_PANELS = 6
 MOST_SERIES = 10
+MOST_TICKS = 9
 LINEAR_UP_TO = 8
 """Group sizes up to this one stand on linear axes, more on logarithmic ones."""
+APART, FILLED = 0.03, 0.4
+"""How far points of the same x are moved, so that none hides another: as a share of the panel's
+width, and all of them together of the distance to the next x, at the most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,58 +96,64 @@ def estimates(panels: Sequence[Panel]) -> list[Estimate]:
     return [y for panel in panels for curve in panel.curves for y in curve.ys]
 
 
-def draw(axes: Axes, curves: Sequence[Curve], *, scale: float = 1.0, log: bool = False) -> None:
-    """Lines, markers and interval bars, moved apart a little so that none hides another."""
-    xs = [x for curve in curves for x in curve.xs]
-    span = max(xs) - min(xs)
+def draw(axes: Axes, curves: Sequence[Curve], *, log: bool = False) -> list[Label]:
+    """Lines, markers and interval bars; gives their names where they end, for `label_lines`."""
+    step = _step(curves, log=log)
+    ends = []
     for place, curve in enumerate(curves):
-        shift = (place - (len(curves) - 1) / 2) * 0.012
-        at = [x * 2 ** (3 * shift) if log else x + shift * span for x in curve.xs]
-        values = [y.value * scale for y in curve.ys]
-        ends = [y.interval or (y.value, y.value) for y in curve.ys]
+        shift = (place - (len(curves) - 1) / 2) * step
+        at = [x * math.exp(shift) if log else x + shift for x in curve.xs]
+        values = [y.value for y in curve.ys]
+        intervals = [y.interval or (y.value, y.value) for y in curve.ys]
         axes.errorbar(
             at,
             values,
             yerr=[
-                [max(0.0, v - low * scale) for v, (low, _) in zip(values, ends, strict=True)],
-                [max(0.0, high * scale - v) for v, (_, high) in zip(values, ends, strict=True)],
+                [max(0.0, y - low) for y, (low, _) in zip(values, intervals, strict=True)],
+                [max(0.0, high - y) for y, (_, high) in zip(values, intervals, strict=True)],
             ],
-            color=curve.style.color,
-            linestyle=curve.style.linestyle,
-            marker=curve.style.marker,
             elinewidth=1.0,
-            capsize=2.5,
+            label=curve.label,
+            **curve.style.marks,
         )
+        ends.append((at[-1], values[-1], curve.label, curve.style.color))
+    return ends
 
 
 def number_axis(axes: Axes, ticks: Sequence[int], label: str, *, log: bool) -> None:
-    """An x axis with a tick at every measured value."""
+    """An x axis with ticks at measured values only."""
     if log:
         axes.set_xscale("log", base=2)
-    axes.set_xticks(chosen(ticks, 9))
+    axes.set_xticks(_apart(sorted(set(ticks)), log=log))
     axes.xaxis.set_major_formatter(FuncFormatter(plain_number))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(label)
 
 
-def legend(figure: Figure, panels: Sequence[Panel], extra: Sequence[Line2D] = ()) -> None:
-    """One key for all panels, at the right: the same order as in the table."""
-    seen: dict[str, Line2D] = {}
-    for panel in panels:
-        for curve in panel.curves:
-            style = curve.style
-            seen.setdefault(
-                curve.label,
-                Line2D(
-                    [],
-                    [],
-                    color=style.color,
-                    linestyle=style.linestyle,
-                    marker=style.marker,
-                    label=curve.label,
-                ),
-            )
-    figure.legend(handles=[*seen.values(), *extra], loc="outside right upper", handlelength=3.2)
+def first_in_row(axes: Axes) -> bool:
+    """Where the label of a y axis stands that a row of panels has in common."""
+    place = axes.get_subplotspec()
+    return place is None or place.is_first_col()
+
+
+def _step(curves: Sequence[Curve], *, log: bool) -> float:
+    """How far neighbours of the same x stand apart; of its logarithm if `log`."""
+    xs = {x for curve in curves for x in curve.xs}
+    places = sorted(math.log(x) if log else x for x in xs)
+    nearest = min((b - a for a, b in pairwise(places)), default=1.0)
+    width = places[-1] - places[0] or 1.0
+    return min(APART * width, FILLED * nearest / len(curves))
+
+
+def _apart(ticks: Sequence[int], *, log: bool) -> list[int]:
+    """The ticks that have room beside each other, the last one always."""
+    places = [math.log(tick) if log else tick for tick in ticks]
+    nearest = (places[-1] - places[0]) / MOST_TICKS
+    kept, last = [ticks[-1]], places[-1]
+    for tick, place in zip(reversed(ticks), reversed(places), strict=True):
+        if last - place > nearest:
+            kept, last = [tick, *kept], place
+    return kept
 
 
 def _curve(
@@ -150,10 +162,9 @@ def _curve(
     y: Callable[[ConfigurationSummary], Estimate | None],
 ) -> Curve:
     ordered = sorted(points)
-    first = points[ordered[0]]
     found = [y(points[x]) for x in ordered]
     return Curve(
-        label=first.series,
+        label=one_line(points[ordered[0]].series),
         style=style,
         xs=tuple(ordered),
         ys=tuple(estimate for estimate in found if estimate is not None),

@@ -2,61 +2,60 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 from matplotlib.figure import Figure
 
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
+from dpbench.report.whole_file import write_whole
 
 Chart = Callable[[ChartSource], Figure]
 """Draws, or raises `NothingToDraw` where its data is missing."""
 
-IMAGES = ("png", "svg")
+Image = Literal["svg", "png", "pdf"]
+IMAGES: tuple[Image, ...] = ("svg", "png", "pdf")
 PIXELS_PER_INCH = 130
+_UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""Without dates equal data gives equal files."""
 
 
 def write_charts(
-    folder: Path, charts: Mapping[str, Chart], source: ChartSource
+    folder: Path,
+    charts: Mapping[str, Chart],
+    source: ChartSource,
+    images: Sequence[Image] = ("svg",),
 ) -> tuple[list[Path], list[str]]:
-    """Writes folder/<name>.png and .svg; also says which charts have nothing to show and why.
+    """Writes folder/<name>.<image>; also says which charts have nothing to show and why.
 
-    Files of those are removed. Raises OSError.
+    Files of those are removed, whatever their format. Raises OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths, remarks = [], []
     with house_style():
         for name, chart in charts.items():
-            files = [folder / f"{name}.{image}" for image in IMAGES]
             try:
                 figure = chart(source)
             except NothingToDraw as reason:
                 remarks.append(f"no chart {name}: {reason}")
-                for file in files:
-                    file.unlink(missing_ok=True)
+                for image in IMAGES:
+                    (folder / f"{name}.{image}").unlink(missing_ok=True)
                 continue
-            paths += [write_whole(file, _saver(figure, file.suffix[1:])) for file in files]
+            paths += [write_figure(figure, folder / f"{name}.{image}") for image in images]
     return paths, remarks
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> Path:
-    """Writes beside the file and renames, so that nobody ever reads half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+def write_figure(figure: Figure, path: Path) -> Path:
+    """Writes it in the format that the suffix names; within `house_style`. Raises OSError."""
+    return write_whole(path, partial(_save, figure, path.suffix[1:].lower()))
 
 
-def _saver(figure: Figure, image: str) -> Callable[[Path], None]:
-    # Without its date, equal data gives an equal file.
-    metadata = {"Date": None} if image == "svg" else {}
-
-    def save(path: Path) -> None:
-        figure.savefig(path, format=image, dpi=PIXELS_PER_INCH, metadata=metadata)
-
-    return save
+def _save(figure: Figure, image: str, path: Path) -> None:
+    with warnings.catch_warnings():
+        # A name may have letters that the font lacks: they show as boxes, which says enough.
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
+        figure.savefig(path, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))

@@ -3,60 +3,51 @@
 from __future__ import annotations
 
 import textwrap
-import warnings
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.study import Study
 from dpbench.analysis.provenance import FARTHEST
+from dpbench.report.cells import one_line
 from dpbench.report.charts.curves import MOST_PANELS, number_axis
-from dpbench.report.charts.files import PIXELS_PER_INCH, write_whole
-from dpbench.report.charts.style import BLUE, GREY, VERMILION, finish, house_style, panels
+from dpbench.report.charts.end_labels import Label, label_lines
+from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.style import BLUE, MUTED, VERMILION, finish, panels
 
-SCALING_FIT = "scaling_fit"
 TITLE_WIDTH = 44
+BAND_OPACITY = 0.18
 
 
-def scaling_fit(studies: Sequence[Study], paths: Sequence[Path], *, source: str) -> None:
-    """Draws a panel for each series, as PNG or SVG by the suffixes; raises OSError."""
-    with house_style():
-        figure = _figure(studies, source)
-        for path in paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, partial(_save, figure, path.suffix[1:].lower()))
-
-
-def _save(figure: Figure, image: str, path: Path) -> None:
-    metadata = {"Date": None} if image == "svg" else {}
-    with warnings.catch_warnings():
-        # A label may have letters that the font lacks: they show as boxes, which says enough.
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        figure.savefig(path, format=image, dpi=PIXELS_PER_INCH, metadata=metadata)
-
-
-def _figure(studies: Sequence[Study], source: str) -> Figure:
+def fit(studies: Sequence[Study], source: ChartSource) -> Figure:
+    """A panel for each series; of `source` place and name."""
     shown = _shown(studies)
+    if not shown:
+        raise NothingToDraw("no series could be fitted")
     figure, axes = panels(len(shown), share_y=True)
     for axis, one in zip(axes, shown, strict=True):
         _panel(axis, one)
     axes[0].set_ylim(0, max(105.0, axes[0].get_ylim()[1]))
     axes[0].set_ylabel("efficiency (% of linear scaling)")
-    figure.legend(handles=_key(shown), loc="outside right upper")
-    left_out = len(studies) - len(shown)
-    more = f" · {len(shown)} of {len(studies)} series" if left_out else ""
-    caption = (
-        f"band: {100 * CONFIDENCE:.0f} % of predictions, ending where they are refused; bars: "
-        f"95 % interval of measured points that have one{more} · {source}"
+    remarks = [
+        "full points: measured",
+        f"band: {100 * CONFIDENCE:.0f} % of predictions, ending where they are refused",
+    ]
+    if len(shown) < len(studies):
+        remarks.append(f"{len(shown)} of {len(studies)} series")
+    return finish(
+        figure, title="Fitted scaling laws", caption=source.caption(_estimates(shown), remarks)
     )
-    return finish(figure, title="Fitted scaling laws", caption=caption)
+
+
+def _estimates(studies: Sequence[Study]) -> list[Estimate]:
+    """Those of measured points that are no baseline."""
+    found = [row.efficiency for one in studies for row in one.measured if row.efficiency]
+    return [estimate for estimate in found if estimate.basis != "baseline"]
 
 
 def _shown(studies: Sequence[Study]) -> list[Study]:
@@ -70,51 +61,81 @@ def _shown(studies: Sequence[Study]) -> list[Study]:
 
 
 def _panel(axis: Axes, one: Study) -> None:
-    axis.axhline(100, color=GREY, linewidth=1.0, zorder=1)
+    axis.axhline(100, color=MUTED, linewidth=1.0, zorder=1)
     sizes = sorted({r.prediction.group_size for r in (*one.measured, *one.predicted)})
-    _law(axis, one, sizes)
-    measured = [
-        (row.prediction.group_size, row.efficiency) for row in one.measured if row.efficiency
-    ]
-    ends = [(e.interval or (e.value, e.value)) for _, e in measured]
+    names: list[Label] = [(*_law(axis, one, sizes), "law", BLUE), *_withheld(axis, one)]
+    _measured(axis, one)
+    for row in one.predicted:
+        if row.prediction.kind == "refused":
+            _refused(axis, row.prediction.group_size)
+    label_lines(axis, names)
+    number_axis(axis, sizes, "group size (replicas)", log=True)
+    axis.set_title(textwrap.fill(one_line(one.series.label), TITLE_WIDTH), fontsize=8.5)
+
+
+def _measured(axis: Axes, one: Study) -> None:
+    found = [(row.prediction.group_size, row.efficiency) for row in one.measured if row.efficiency]
+    ends = [(e.interval or (e.value, e.value)) for _, e in found]
     axis.errorbar(
-        [n for n, _ in measured],
-        [100 * e.value for _, e in measured],
+        [n for n, _ in found],
+        [100 * e.value for _, e in found],
         yerr=[
-            [100 * (e.value - low) for (_, e), (low, _) in zip(measured, ends, strict=True)],
-            [100 * (high - e.value) for (_, e), (_, high) in zip(measured, ends, strict=True)],
+            [100 * (e.value - low) for (_, e), (low, _) in zip(found, ends, strict=True)],
+            [100 * (high - e.value) for (_, e), (_, high) in zip(found, ends, strict=True)],
         ],
         color=BLUE,
         linestyle="none",
         marker="o",
         elinewidth=1.0,
-        capsize=2.5,
     )
-    withheld = [(row.prediction.group_size, row.withheld) for row in one.predicted if row.withheld]
+
+
+def _withheld(axis: Axes, one: Study) -> list[Label]:
+    """Points that the fit did not see; gives the name of the last one."""
+    found = [
+        (row.prediction.group_size, 100 * row.withheld / _linear(one, row.prediction.group_size))
+        for row in one.predicted
+        if row.withheld
+    ]
     axis.plot(
-        [n for n, _ in withheld],
-        [100 * speed / _linear(one, n) for n, speed in withheld],
+        [n for n, _ in found],
+        [y for _, y in found],
         color=VERMILION,
         linestyle="none",
         marker="D",
         markerfacecolor="white",
     )
-    for row in one.predicted:
-        if row.prediction.kind == "refused":
-            axis.axvline(row.prediction.group_size, color=GREY, linestyle=":", linewidth=1.0)
-    number_axis(axis, sizes, "group size (replicas)", log=True)
-    axis.set_title(textwrap.fill(one.series.label, TITLE_WIDTH), fontsize=8.5)
+    return [(*point, "withheld", VERMILION) for point in found[-1:]]
 
 
-def _law(axis: Axes, one: Study, sizes: Sequence[int]) -> None:
-    """The curve and its band at every whole size that it speaks for, as far as is shown."""
+def _refused(axis: Axes, group_size: int) -> None:
+    axis.axvline(group_size, color=MUTED, linestyle=":", linewidth=1.0)
+    axis.annotate(
+        "refused",
+        (group_size, 0),
+        xytext=(-2, 4),
+        textcoords="offset points",
+        rotation=90,
+        ha="right",
+        va="bottom",
+        color=MUTED,
+        fontsize=7.5,
+    )
+
+
+def _law(axis: Axes, one: Study, sizes: Sequence[int]) -> tuple[float, float]:
+    """The curve and its band at every whole size that it speaks for, as far as is shown.
+
+    Gives where the curve ends.
+    """
     smallest, largest = one.fit.series.group_sizes[0], one.fit.series.group_sizes[-1]
     end = min(FARTHEST * largest, max(sizes))
     spread = np.geomspace(smallest, end, 60).round().astype(int).tolist()
     reach = one.fit.reach
     grid = [n for n in sorted({*spread, *reach.measured}) if reach.refusal(n) is None]
     law = [one.series.items(n) / one.fit.seconds(n) for n in grid]
-    axis.plot(grid, [100 * x / _linear(one, n) for n, x in zip(grid, law, strict=True)], color=BLUE)
+    heights = [100 * x / _linear(one, n) for n, x in zip(grid, law, strict=True)]
+    axis.plot(grid, heights, color=BLUE)
     found = [one.fit.predict(n).throughput for n in grid]
     # At measured sizes nothing is predicted: there the band closes on the law.
     ends = [
@@ -126,36 +147,13 @@ def _law(axis: Axes, one: Study, sizes: Sequence[int]) -> None:
         [100 * low / _linear(one, n) for n, (low, _) in zip(grid, ends, strict=True)],
         [100 * high / _linear(one, n) for n, (_, high) in zip(grid, ends, strict=True)],
         color=BLUE,
-        alpha=0.18,
+        alpha=BAND_OPACITY,
         linewidth=0,
     )
+    return grid[-1], heights[-1]
 
 
 def _linear(one: Study, group_size: float) -> float:
     """Throughput if scaling from the baseline were linear."""
     growth = group_size / one.baseline.group_size
     return one.series.throughput(one.baseline).value * growth
-
-
-def _key(studies: Sequence[Study]) -> list[Line2D | Patch]:
-    key: list[Line2D | Patch] = [
-        Line2D([], [], color=BLUE, marker="o", linestyle="none", label="measured"),
-        Line2D([], [], color=BLUE, label="fitted law"),
-        Patch(color=BLUE, alpha=0.18, linewidth=0, label="band"),
-    ]
-    rows = [row for one in studies for row in one.predicted]
-    if any(row.withheld for row in rows):
-        key.append(
-            Line2D(
-                [],
-                [],
-                color=VERMILION,
-                marker="D",
-                markerfacecolor="white",
-                linestyle="none",
-                label="withheld",
-            )
-        )
-    if any(row.prediction.kind == "refused" for row in rows):
-        key.append(Line2D([], [], color=GREY, linestyle=":", linewidth=1.0, label="refused"))
-    return key

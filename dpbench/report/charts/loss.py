@@ -1,111 +1,114 @@
-"""Training loss against seconds of the timed window: what the speed is for."""
+"""Training loss along something that it costs: what the three charts of it have in common."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
+from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.convergence import is_finite, losses
-from dpbench.analysis.summary import usable_repetitions
-from dpbench.analysis.throughput import elapsed_seconds, step_seconds
-from dpbench.records import TrialRecord
-from dpbench.report.charts.curves import chosen
+from dpbench.analysis.loss_band import LossBand, loss_band
+from dpbench.analysis.loss_curve import BLOCKS, TRAILING_BLOCKS, Floats, LossCurve, loss_curve
+from dpbench.report.cells import one_line
+from dpbench.report.charts.axis_units import scaled_axis
+from dpbench.report.charts.cases import Measured, measured
+from dpbench.report.charts.curves import MOST_SERIES, chosen
+from dpbench.report.charts.end_labels import label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import SeriesStyle, finish, panels, series_styles
-from dpbench.specs import TrialSpec
 
-MOST_POINTS = 40
-"""Blocks of steps in a curve; single steps would only show the noise of mini-batches."""
+BAND_OPACITY = 0.18
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Curve:
+class Along:
+    """What the loss is drawn against."""
+
+    title: str
+    quantity: str
+    unit: str
+    of: Callable[[LossCurve], Floats]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Line:
     row: ConfigurationSummary
-    record: TrialRecord
-    losses: tuple[float, ...]
+    band: LossBand
 
 
-def loss_by_seconds(source: ChartSource) -> Figure:
-    """One panel a batch size; every implementation at its largest group size, first repetition."""
-    found = _curves(source)
-    if not found:
-        raise NothingToDraw("no completed trial recorded losses")
-    batch_sizes = [curve.row.batch_size or 0 for curve in found]
-    shown = chosen(batch_sizes)
-    names = list(dict.fromkeys((c.row.implementation, c.row.backend) for c in found))
-    styles = series_styles(names)
+def loss_chart(source: ChartSource, along: Along) -> Figure:
+    """One panel a batch size; every implementation at its largest group size, all repetitions."""
+    largest = _largest(measured(source))
+    lines = [line for one in largest if (line := _line(one, along)) is not None]
+    if not lines:
+        raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
+    names = list(dict.fromkeys((line.row.implementation, line.row.backend) for line in lines))
+    styles = series_styles(names[:MOST_SERIES])
+    drawn = [line for line in lines if _series(line) in styles]
+    shown = chosen([line.row.batch_size or 0 for line in drawn])
     figure, axes = panels(len(shown), share_y=True)
-    handles: dict[str, Line2D] = {}
+    ends = [float(line.band.at[-1]) for line in drawn if (line.row.batch_size or 0) in shown]
     for axis, batch_size in zip(axes, shown, strict=True):
-        for curve in (c for c in found if c.row.batch_size == batch_size):
-            style = styles[f"{curve.row.implementation} {curve.row.backend}"]
-            seconds, values = _blocks(curve)
-            (line,) = axis.plot(seconds, values, color=style.color, linestyle=style.linestyle)
-            _mark_end(axis, style, seconds, values)
-            label = f"{curve.row.series} ×{curve.row.group_size}"
-            handles.setdefault(label, line)
+        _panel(axis, [line for line in drawn if (line.row.batch_size or 0) == batch_size], styles)
         axis.set_title(f"batch size {batch_size}")
-        axis.set_xlabel("seconds of the timed window")
+        scaled_axis(axis.xaxis, ends, along.unit, along.quantity)
     axes[0].set_ylabel("training loss (mean over ranks)")
-    figure.legend(
-        handles=list(handles.values()),
-        labels=list(handles),
-        loc="outside right upper",
-        handlelength=3.2,
-    )
-    return finish(
-        figure, title="Loss by seconds", caption=source.caption([], _remarks(source, found, shown))
-    )
+    remarks = _remarks(drawn, shown)
+    if len(names) > MOST_SERIES:
+        remarks.append(f"first {MOST_SERIES} of {len(names)} series")
+    if bad := len(largest) - len(lines):
+        remarks.append(f"{units.counted(bad, 'configuration')} without finite losses left out")
+    return finish(figure, title=along.title, caption=source.caption([], remarks))
 
 
-def _curves(source: ChartSource) -> list[_Curve]:
-    groups: dict[TrialSpec, list[TrialRecord]] = {}
-    for record in source.records:
-        groups.setdefault(record.trial.configuration, []).append(record)
-    found: dict[tuple[str, str | None, int | None], _Curve] = {}
-    for row in source.rows:
-        if row.configuration is None:
-            continue
-        usable = usable_repetitions(groups.get(row.configuration, []))
-        for record in usable[:1]:
-            curve = _Curve(row=row, record=record, losses=losses(record))
-            key = (row.implementation, row.backend, row.batch_size)
-            # Rows come in order of group size, so the largest one stays.
-            if len(curve.losses) > 1 and is_finite(curve.losses):
-                found[key] = curve
-    return list(found.values())
+def _largest(found: Sequence[Measured]) -> list[Measured]:
+    """Of each series and batch size the largest group: rows come in order of group size."""
+    return list({(one.row.series, one.row.batch_size): one for one in found}.values())
 
 
-def _blocks(curve: _Curve) -> tuple[list[float], list[float]]:
-    """Means of losses over consecutive blocks of steps, at the end of each block."""
-    steps = step_seconds(curve.record)
-    ends = np.cumsum(steps) * (elapsed_seconds(curve.record) / steps.sum())
-    count = min(MOST_POINTS, len(curve.losses))
-    values = [float(block.mean()) for block in np.array_split(curve.losses, count)]
-    return [float(block[-1]) for block in np.array_split(ends, count)], values
+def _line(one: Measured, along: Along) -> _Line | None:
+    curves = [curve for record in one.records if (curve := loss_curve(record)) is not None]
+    if not curves or min(len(curve.losses) for curve in curves) < 2:
+        return None
+    return _Line(row=one.row, band=loss_band(curves, [along.of(curve) for curve in curves]))
 
 
-def _mark_end(
-    axes: Axes, style: SeriesStyle, seconds: Sequence[float], values: Sequence[float]
-) -> None:
-    """A marker where the window ends: faster ones end further left."""
-    axes.plot(seconds[-1:], values[-1:], color=style.color, marker=style.marker)
+def _series(line: _Line) -> str:
+    return f"{line.row.implementation} {line.row.backend}"
 
 
-def _remarks(source: ChartSource, found: Sequence[_Curve], shown: Sequence[int]) -> list[str]:
-    remarks = ["first repetition", "largest group size of each implementation"]
-    steps = max(len(curve.losses) for curve in found)
-    if steps > MOST_POINTS:
-        remarks.append(f"means of up to {math.ceil(steps / MOST_POINTS)} steps")
-    measured = {curve.row.batch_size for curve in found}
-    if len(shown) < len(measured):
+def _panel(axes: Axes, lines: Sequence[_Line], styles: dict[str, SeriesStyle]) -> None:
+    names = []
+    for line in lines:
+        style, band = styles[_series(line)], line.band
+        axes.fill_between(
+            band.at, band.low, band.high, color=style.color, alpha=BAND_OPACITY, linewidth=0
+        )
+        axes.plot(band.at, band.median, color=style.color, linestyle=style.linestyle)
+        # A marker where the window ends: along seconds, faster ones end further left.
+        end = (float(band.at[-1]), float(band.median[-1]))
+        axes.plot(*end, color=style.color, marker=style.marker)
+        names.append((*end, f"{one_line(line.row.series)} ×{line.row.group_size}", style.color))
+    label_lines(axes, names)
+
+
+def _remarks(lines: Sequence[_Line], shown: Sequence[int]) -> list[str]:
+    repetitions = sorted({line.band.repetitions for line in lines})
+    if repetitions[-1] > 1:
+        counted = units.counted(repetitions[-1], "repetition")
+        least = "" if repetitions[0] == repetitions[-1] else f"{repetitions[0]}–"
+        remarks = [f"line: median over {least}{counted}; band: their range"]
+    else:
+        remarks = ["one repetition (n = 1), so no band"]
+    remarks += [
+        f"medians of {100 // BLOCKS} % of the steps, trailing mean of {TRAILING_BLOCKS}",
+        "largest group size of each implementation",
+    ]
+    measured_sizes = {line.row.batch_size for line in lines}
+    if len(shown) < len(measured_sizes):
         listed = ", ".join(map(str, shown))
-        remarks.append(f"batch sizes {listed} of {len(measured)} measured")
+        remarks.append(f"batch sizes {listed} of {len(measured_sizes)} measured")
     return remarks

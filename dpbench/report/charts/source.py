@@ -9,6 +9,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.environment import Environment
 from dpbench.records import TrialRecord
+from dpbench.report.cells import one_line
 
 
 class NothingToDraw(Exception):
@@ -24,11 +25,15 @@ class ChartSource:
     environments: Mapping[str, Environment]
     name: str
 
-    def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str]) -> str:
-        """How the intervals came about, what is not shown, and the environment."""
+    def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str], **words: str) -> str:
+        """How the intervals came about, what is not shown, and the environment.
+
+        `words` are those of `interval_words`.
+        """
         used = {record.environment_id for record in self.records}
-        parts = [*interval_words(estimates), *remarks, environment_line(self.environments, used)]
-        return " · ".join([*parts, self.name])
+        intervals = interval_words(estimates, **words)
+        parts = [*intervals, *remarks, environment_line(self.environments, used)]
+        return " · ".join(one_line(part) for part in (*parts, self.name))
 
 
 def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
@@ -49,8 +54,10 @@ def environment_line(environments: Mapping[str, Environment], used: set[str]) ->
     return ", ".join(what)
 
 
-def interval_words(estimates: Sequence[Estimate]) -> list[str]:
-    """How the intervals of a chart came about."""
+def interval_words(
+    estimates: Sequence[Estimate], mark: str = "bars", without: str = "points without a bar"
+) -> list[str]:
+    """How the intervals of a chart came about, and what shows them."""
     words = []
     for basis, noun in (
         ("repetitions", "repetitions"),
@@ -59,9 +66,9 @@ def interval_words(estimates: Sequence[Estimate]) -> list[str]:
         sizes = sorted({e.sample_size for e in estimates if e.basis == basis})
         if sizes:
             count = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
-            words.append(f"bars: 95 % interval over {count} {noun}")
+            words.append(f"{mark}: 95 % interval over n = {count} {noun}")
     single = sum(estimate.basis == "single value" for estimate in estimates)
     if single:
-        which = "points" if single == len(estimates) else f"{single} points"
-        words.append(f"{which} without a bar: single values (n = 1)")
+        which = "all" if single == len(estimates) else str(single)
+        words.append(f"{which} {without}: single values (n = 1)")
     return words

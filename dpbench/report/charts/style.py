@@ -1,7 +1,9 @@
-"""How all charts look: colours, lines, fonts, panels, captions.
+"""How all charts look: colours, lines, panels, captions; dpbench.mplstyle has fonts and axes.
 
 Colours are Okabe and Ito's, which people with any colour vision tell apart; the line style and
-the marker say the backend, so that no chart depends on colour alone.
+the marker say the backend, and lines are named where they end (`end_labels`), so that no chart
+depends on colour alone. Pages replace exactly these colours by those of their theme: a chart uses
+no other ones but white and none.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -20,8 +23,12 @@ from matplotlib.figure import Figure
 from dpbench.specs import BACKENDS, IMPLEMENTATIONS
 
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
-SKY, PURPLE, BLACK, GREY = "#56B4E9", "#CC79A7", "#000000", "#8A8A8A"
-PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+SKY, PURPLE = "#56B4E9", "#CC79A7"
+INK, MUTED, GRID = "#222222", "#767676", "#E4E4E4"
+"""Of text and the plain module; of marks that stand behind the data; of grid lines."""
+ON_COLOUR = "#111111"
+"""Of text on a colour, which is the same one on a light and on a dark page."""
+PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
 
 IMPLEMENTATION_COLOURS = {
     "ddp": BLUE,
@@ -30,32 +37,15 @@ IMPLEMENTATION_COLOURS = {
     "dp": SKY,
     "torch-dp": ORANGE,
     "independent": GREEN,
-    "single": BLACK,
+    "single": INK,
 }
 Dash = Literal["-", "--", ":", "-."]
 DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-
-RULES: Any = {
-    "figure.dpi": 110,
-    "font.size": 9.0,
-    "axes.titlesize": 10.0,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#555555",
-    "axes.grid": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4.5,
-    "legend.frameon": False,
-    # Text stays text in SVG (small, searchable), and equal data gives equal files.
-    "svg.fonttype": "none",
-    "svg.hashsalt": "dpbench",
-}
+STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
+CAPTION_POINTS = 7.5
+CHARACTERS_PER_INCH = 15.5
+"""Of a caption."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,19 +55,31 @@ class SeriesStyle:
     color: str
     linestyle: Dash
     marker: str
+    hollow: bool = False
+    """Where there are more series than colours."""
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """What matplotlib's line functions take."""
+        return {
+            "color": self.color,
+            "linestyle": self.linestyle,
+            "marker": self.marker,
+            "markerfacecolor": "white" if self.hollow else self.color,
+        }
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """The rules for everything that is drawn and saved inside; none outlive it."""
-    with mpl.rc_context(RULES):
+    """The style sheet, for everything that is drawn and saved inside; nothing outlives it."""
+    with mpl.rc_context(fname=STYLE_SHEET):
         yield
 
 
 def series_styles(series: Sequence[tuple[str, str | None]]) -> dict[str, SeriesStyle]:
-    """One style for every (implementation, backend); keys as in `ConfigurationSummary.series`.
+    """One style for every (implementation, backend); keys as in "ddp gloo".
 
-    Colour tells the implementation; of a single implementation, it tells the backend.
+    Colour tells the implementation; of a single one that is not registered, the backend.
     """
     implementations = list(dict.fromkeys(name for name, _ in series))
     backends = list(dict.fromkeys(backend for _, backend in series))
@@ -85,11 +87,14 @@ def series_styles(series: Sequence[tuple[str, str | None]]) -> dict[str, SeriesS
     styles = {}
     for implementation, backend in series:
         place = _place(backend, backends)
-        colour = PALETTE[place % len(PALETTE)]
+        turn = place if alone else _turn(implementation, implementations)
+        colours = _free(() if alone else implementations)
+        known = IMPLEMENTATION_COLOURS.get(implementation)
         styles[f"{implementation} {backend}"] = SeriesStyle(
-            color=colour if alone else _implementation_colour(implementation, implementations),
+            color=known or colours[turn % len(colours)],
             linestyle=DASHES[place % len(DASHES)],
             marker=MARKERS[place % len(MARKERS)],
+            hollow=known is None and turn >= len(colours),
         )
     return styles
 
@@ -112,16 +117,18 @@ def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
 def finish(figure: Figure, *, title: str, caption: str) -> Figure:
     """Puts the title above and the caption below, wrapped to the width of the figure."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    characters = int(figure.get_figwidth() * 15.5)
+    characters = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
     figure.supxlabel(
-        textwrap.fill(caption, characters), x=0.01, ha="left", fontsize=7.5, color="#555555"
+        textwrap.fill(caption, characters), x=0.01, ha="left", fontsize=CAPTION_POINTS, color=MUTED
     )
     return figure
 
 
 def plain_number(value: float, _: object = None) -> str:
-    """Writes axis numbers without exponents: 1,500 or 0.25."""
-    return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:,.3g}"
+    """Writes axis numbers without exponents: 1,500 or 42.5 or 0.25."""
+    if abs(value) < 10 and value != int(value):
+        return f"{value:,.3g}"
+    return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 def _place(backend: str | None, all_backends: Sequence[str | None]) -> int:
@@ -133,10 +140,13 @@ def _place(backend: str | None, all_backends: Sequence[str | None]) -> int:
     return [*known, *others].index(backend)
 
 
-def _implementation_colour(name: str, all_names: Sequence[str]) -> str:
-    if name in IMPLEMENTATION_COLOURS:
-        return IMPLEMENTATION_COLOURS[name]
-    taken = {IMPLEMENTATION_COLOURS[n] for n in all_names if n in IMPLEMENTATION_COLOURS}
-    free = [colour for colour in PALETTE if colour not in taken] or list(PALETTE)
+def _turn(name: str, all_names: Sequence[str]) -> int:
+    """Which one it is of those without a colour of their own, such as local-sgd(4)."""
     others = [n for n in all_names if n not in IMPLEMENTATION_COLOURS]
-    return free[others.index(name) % len(free)]
+    return others.index(name) if name in others else 0
+
+
+def _free(names: Sequence[str]) -> list[str]:
+    """The colours that none of the implementations has; all of them where none is left."""
+    taken = {IMPLEMENTATION_COLOURS.get(name) for name in names}
+    return [colour for colour in PALETTE if colour not in taken] or list(PALETTE)

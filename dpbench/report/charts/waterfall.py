@@ -8,21 +8,30 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation, explain
 from dpbench.analysis.factors import PARTS, Factor
+from dpbench.report.cells import one_line
+from dpbench.report.charts.bars import beside
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import BLUE, GREEN, GREY, VERMILION, finish, panels
+from dpbench.report.charts.style import (
+    BLUE,
+    GREEN,
+    GRID,
+    INK,
+    MUTED,
+    VERMILION,
+    finish,
+    panels,
+)
 from dpbench.report.numbers import plus_minus
 
-WATERFALL = "efficiency_waterfall"
 MOST_PANELS = 12
 WIDEST = 150
 """Percent; an interval that reaches further is cut off."""
 HEIGHT = 0.6
-NOISE = "#D9D9D9"
+COLOURS = "number: what a part leaves of the efficiency; red: a loss, green: a gain, grey: neither"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +47,7 @@ class _Bar:
     @property
     def color(self) -> str:
         if not (self.factor.is_loss or self.is_gain):
-            return NOISE
+            return GRID
         return GREEN if self.is_gain else VERMILION
 
     @property
@@ -51,7 +60,7 @@ def _efficiency(explanation: Explanation) -> float:
     return math.inf if reached is None else reached.value
 
 
-def efficiency_waterfall(source: ChartSource) -> Figure:
+def waterfall(source: ChartSource) -> Figure:
     """One panel a configuration of more than one replica, the largest groups first."""
     found = [
         explanation
@@ -78,11 +87,10 @@ def efficiency_waterfall(source: ChartSource) -> Figure:
         axis.set_xlim(0, min(max(widest, 104), WIDEST))
     for axis in axes[-min(3, len(axes)) :]:
         axis.set_xlabel("efficiency (% of linear scaling of `single`)")
-    figure.legend(handles=_legend(), loc="outside right upper")
     return finish(
         figure,
-        title="Where the efficiency goes",
-        caption=source.caption(_estimates(shown), [*remarks, "numbers beside bars: factors"]),
+        title="From linear scaling to what was reached",
+        caption=source.caption(_estimates(shown), [COLOURS, *remarks]),
     )
 
 
@@ -95,26 +103,34 @@ def _rows(explanations: Sequence[Explanation]) -> tuple[str, ...]:
 def _draw(axes: Axes, explanation: Explanation, rows: Sequence[str]) -> None:
     reached = explanation.factors.efficiency
     assert reached is not None
-    axes.barh(0, 100, color=GREY, height=HEIGHT)
+    last = len(rows) - 1
+    axes.barh(0, 100, color=MUTED, height=HEIGHT)
+    above = 0.0
     for bar in _bars(explanation.factors.factors, rows):
         height = HEIGHT + len(set(bar.factor.parts) & set(rows)) - 1
         axes.barh(bar.middle, bar.bottom - bar.top, left=bar.top, color=bar.color, height=height)
+        axes.plot([bar.top] * 2, [above, bar.middle], color=MUTED, linewidth=0.7, zorder=1)
         _interval(axes, bar.factor.value, bar.middle, scale=bar.top)
         number = plus_minus(bar.factor.value, two_after_one=False, plain_decimals=2)
-        _beside(axes, bar.middle, number)
-    last = len(rows) - 1
-    axes.barh(last, 100 * reached.value, color=BLUE, height=HEIGHT)
+        known = bar.color != GRID
+        beside(
+            axes,
+            bar.middle,
+            f"× {number}",
+            color=bar.color if known else MUTED,
+            fontweight="bold" if known else "normal",
+        )
+        above = bar.middle
+    end = 100 * reached.value
+    axes.plot([end] * 2, [above, last], color=MUTED, linewidth=0.7, zorder=1)
+    axes.barh(last, end, color=BLUE, height=HEIGHT)
     _interval(axes, reached, last, scale=100)
-    _beside(axes, last, f"{plus_minus(reached, scale=100, plain_decimals=0)} %")
+    written = plus_minus(reached, scale=100, plain_decimals=0)
+    beside(axes, last, f"{written} %", color=BLUE, fontweight="bold")
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(last + 0.6, -0.6)
     axes.grid(False, axis="y")
-    axes.set_title(explanation.row.label)
-
-
-def _beside(axes: Axes, place: float, text: str) -> None:
-    """A number at the right of the panel, where no bar can hide it."""
-    axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7.5)
+    axes.set_title(one_line(explanation.row.label))
 
 
 def _bars(factors: Sequence[Factor], rows: Sequence[str]) -> list[_Bar]:
@@ -134,7 +150,7 @@ def _interval(axes: Axes, estimate: Estimate, place: float, *, scale: float) -> 
         low, high = estimate.interval
         ends = ([(estimate.value - low) * scale], [(high - estimate.value) * scale])
         axes.errorbar(
-            estimate.value * scale, place, xerr=ends, color="black", elinewidth=1.0, capsize=2.5
+            estimate.value * scale, place, xerr=ends, color=INK, elinewidth=1.0, capsize=2.5
         )
 
 
@@ -155,13 +171,3 @@ def _estimates(explanations: Sequence[Explanation]) -> list[Estimate]:
         for factor in explanation.factors.factors
         if factor.value.basis != "baseline"
     ]
-
-
-def _legend() -> list[Patch]:
-    meanings = (
-        (VERMILION, "loss"),
-        (GREEN, "gain"),
-        (NOISE, "not beyond the noise"),
-        (BLUE, "reached"),
-    )
-    return [Patch(color=color, label=label) for color, label in meanings]

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from matplotlib.patches import Rectangle
 
-from dpbench.analysis.summary import summarize
-from dpbench.records import TrialRecord
-from dpbench.report.charts.files import write_charts
-from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.waterfall import WATERFALL, efficiency_waterfall
+from dpbench.report.charts.source import NothingToDraw
+from dpbench.report.charts.style import VERMILION
+from dpbench.report.charts.waterfall import waterfall
 from tests.analysis.sweeps import steps_of, weak_sweep
-
-
-def source(records: list[TrialRecord]) -> ChartSource:
-    return ChartSource(
-        rows=summarize(records), records=tuple(records), environments={}, name="demo"
-    )
+from tests.report.charts.sources import source
 
 
 def ends(bar: Rectangle) -> tuple[float, float]:
@@ -26,7 +17,7 @@ def ends(bar: Rectangle) -> tuple[float, float]:
 
 
 def test_every_bar_begins_where_the_one_above_ends() -> None:
-    figure = efficiency_waterfall(source(weak_sweep()))
+    figure = waterfall(source(weak_sweep()))
     ddp = next(axes for axes in figure.axes if axes.get_title().startswith("ddp"))
     bars = [bar for bar in ddp.patches if isinstance(bar, Rectangle)]
     linear, *factors, reached = [ends(bar) for bar in bars]
@@ -40,7 +31,7 @@ def test_every_bar_begins_where_the_one_above_ends() -> None:
 
 def test_a_merged_factor_is_one_bar_over_both_rows() -> None:
     records = [*weak_sweep(), steps_of("dp", [0.02], [0.015], group_size=2)]
-    figure = efficiency_waterfall(source(records))
+    figure = waterfall(source(records))
     dp = next(axes for axes in figure.axes if axes.get_title().startswith("dp"))
     heights = [round(bar.get_height(), 1) for bar in dp.patches if isinstance(bar, Rectangle)]
     assert heights == [0.6, 0.6, 1.6, 0.6, 0.6]
@@ -55,7 +46,7 @@ def test_configurations_that_are_left_out_are_said() -> None:
             steps_of("ddp", [0.02, 0.02], [0.01, 0.01], batch_size=batch_size),
         )
     ]
-    figure = efficiency_waterfall(source(records))
+    figure = waterfall(source(records))
     assert len(figure.axes) == 12
     assert (
         "of 14 configurations the 12 with the lowest efficiency"
@@ -63,13 +54,18 @@ def test_configurations_that_are_left_out_are_said() -> None:
     )
 
 
-def test_without_single_there_is_nothing_to_draw(tmp_path: Path) -> None:
+def test_numbers_stand_beside_the_bars_and_say_loss_or_noise() -> None:
+    records = [record for n in range(3) for record in weak_sweep(n, slower=1 + n / 100)]
+    figure = waterfall(source(records))
+    ddp = next(axes for axes in figure.axes if axes.get_title().startswith("ddp"))
+    words = [text.get_text() for text in ddp.texts]
+    assert words[0] == "× 0.80 ± 0"
+    assert words[-1] == "50 ± 0 %"
+    assert len(words) == 5
+    assert ddp.texts[0].get_color() == VERMILION
+
+
+def test_without_single_there_is_nothing_to_draw() -> None:
     _, *others = weak_sweep()
     with pytest.raises(NothingToDraw, match="`single`"):
-        efficiency_waterfall(source(others))
-    old = tmp_path / f"{WATERFALL}.png"
-    old.touch()
-    paths, (remark,) = write_charts(tmp_path, {WATERFALL: efficiency_waterfall}, source(others))
-    assert paths == []
-    assert remark.startswith("no chart efficiency_waterfall")
-    assert not old.exists()
+        waterfall(source(others))

@@ -1,0 +1,65 @@
+"""Charts that commands draw beside what they print: into the report folder, a line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from dpbench.errors import StoreError
+
+if TYPE_CHECKING:
+    from dpbench.analysis.configuration import ConfigurationSummary
+    from dpbench.report.charts.files import Chart, Image
+    from dpbench.report.charts.source import ChartSource
+    from dpbench.store import StoredSweep
+
+IMAGES: tuple[Image, ...] = ("png", "svg")
+"""To look at, and to put into pages and papers."""
+
+
+def source_of(sweep: StoredSweep, rows: Sequence[ConfigurationSummary] = ()) -> ChartSource:
+    """Rows of the sweep that are drawn, with what their captions say."""
+    from dpbench.report.charts.source import ChartSource
+
+    return ChartSource(
+        rows=tuple(rows),
+        records=sweep.records,
+        environments=sweep.environments,
+        name=sweep.folder.resolve().name,
+    )
+
+
+def chart_folder(results: Path) -> Path:
+    """Where the charts of a results folder are."""
+    from dpbench.cli.report import REPORT_FOLDER
+    from dpbench.report.document import CHART_FOLDER
+
+    return results / REPORT_FOLDER / CHART_FOLDER
+
+
+def draw_charts(
+    folder: Path,
+    charts: Mapping[str, Chart],
+    source: ChartSource,
+    images: Sequence[Image] = IMAGES,
+) -> tuple[list[Path], list[str]]:
+    """Draws folder/<name>.<image>; gives the files, and which charts have nothing to show and why.
+
+    Raises StoreError if it cannot write.
+    """
+    from dpbench.report.charts.files import write_charts
+
+    try:
+        return write_charts(folder, charts, source, images)
+    except OSError as error:
+        raise StoreError(f"cannot write the chart to {folder}: {error.strerror}") from None
+
+
+def draw_beside(results: Path, charts: Mapping[str, Chart], source: ChartSource) -> None:
+    """Draws into the report of a results folder, and says on stderr what is where, or why not."""
+    paths, remarks = draw_charts(chart_folder(results), charts, source)
+    for line in (*remarks, *(f"{path.stem} in {path}" for path in paths)):
+        typer.echo(line, err=True)

@@ -1,0 +1,174 @@
+"""dpbench plot: charts of a results folder or a published table, one by one, in any format."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbench.cli import completion
+from dpbench.cli.messages import say
+from dpbench.cli.plotted import Plotted
+from dpbench.cli.row_filter import listed, only, parse_filter
+from dpbench.cli.subjects import is_table
+from dpbench.cli.values import comma_list, known_name
+from dpbench.errors import StoreError, UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from dpbench.report.charts.kinds import ChartKind
+
+ALL = "all"
+FORMATS = ("png", "svg", "pdf")
+DEFAULT_FORMATS = ("png", "svg")
+KINDS = """Charts: throughput, batch-size, implementations, speedup, efficiency, efficiency-map,
+waterfall, step-shares, step-times, loss-steps, loss-samples, loss-seconds, bandwidth, fit,
+projection. dpbench list says what each shows."""
+
+
+def plot(
+    kinds: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help=f"Charts by name, comma-separated, or {ALL}.",
+            autocompletion=completion.charts,
+        ),
+    ],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A results folder, or a .csv file of results.")
+    ],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="A,B", show_default="png,svg", help="png, svg or pdf, or several."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="PATH",
+            show_default="PATH/report/charts",
+            help="A folder, or for one chart a file that ends in .png, .svg or .pdf.",
+        ),
+    ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Of bandwidth: also draw what nccl-tests printed into this file."
+        ),
+    ] = None,
+    implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
+    backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
+    group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
+    batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
+) -> None:
+    """Draw charts of a results folder; nothing is measured again.
+
+    dpbench plot throughput,efficiency results/demo --format pdf
+
+    dpbench plot implementations results/demo --group-size 2 --output beside-torch.svg
+    """
+    wanted = _kinds(kinds)
+    targets = _targets(path, output, format, wanted)
+    if beside is not None and all(kind.source != "collectives" for kind in wanted):
+        raise UsageError(f"--beside {beside}: only the chart bandwidth takes it; plot that, too")
+    subject = Plotted(
+        path=path,
+        wanted=parse_filter(implementations, backends, group_sizes, batch_sizes),
+        beside=beside,
+    )
+    _draw(subject, wanted, targets, is_all=kinds.strip() == ALL)
+
+
+def _draw(
+    subject: Plotted,
+    kinds: Sequence[ChartKind],
+    targets: Mapping[str, Sequence[Path]],
+    *,
+    is_all: bool,
+) -> None:
+    """Writes what there is to show, and prints where; of charts that were named all have to be."""
+    from dpbench.report.charts.files import write_figure
+    from dpbench.report.charts.source import NothingToDraw
+    from dpbench.report.charts.style import house_style
+
+    empty = []
+    with house_style():
+        for kind in kinds:
+            try:
+                figure = subject.figure(kind)
+            except NothingToDraw as reason:
+                empty.append(f"no chart {kind.name}: {reason}")
+                continue
+            for file in targets[kind.name]:
+                try:
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    write_figure(figure, file)
+                except OSError as error:
+                    raise StoreError(f"cannot write {file}: {error.strerror}") from None
+                typer.echo(file)
+    if empty and (not is_all or len(empty) == len(kinds)):
+        raise UsageError(f"{subject.path}: {'; '.join(empty)}")
+    for line in empty:
+        say(line)
+
+
+def _kinds(text: str) -> list[ChartKind]:
+    from dpbench.report.charts.kinds import CHARTS
+
+    if text.strip() == ALL:
+        return list(CHARTS.values())
+    notes: list[str] = []
+    names = comma_list("KIND", text, partial(_kind, known=CHARTS), notes)
+    for note in notes:
+        say(note)
+    return [CHARTS[name] for name in names]
+
+
+def _kind(_: str, token: str, *, known: Collection[str]) -> str:
+    if (name := token.strip()) not in known:
+        raise UnknownName("chart", name, [*known, ALL])
+    return name
+
+
+def _targets(
+    path: Path, output: Path | None, format: str | None, kinds: Sequence[ChartKind]
+) -> dict[str, list[Path]]:
+    """The files of every kind."""
+    from dpbench.cli.charts import chart_folder
+
+    notes: list[str] = []
+    formats = listed("--format", format, partial(known_name, known=FORMATS), notes)
+    for note in notes:
+        say(note)
+    suffix = "" if output is None or output.is_dir() else output.suffix.lower()
+    if output is not None and suffix:
+        return {kinds[0].name: [_file(output, suffix, formats, kinds)]}
+    if output is None and is_table(path):
+        raise UsageError(
+            f"{path} is a table, which has no folder for charts; say where they go: --output PATH"
+        )
+    folder = output or chart_folder(path)
+    images = formats or DEFAULT_FORMATS
+    return {kind.name: [folder / f"{kind.name}.{image}" for image in images] for kind in kinds}
+
+
+def _file(
+    output: Path, suffix: str, formats: tuple[str, ...] | None, kinds: Sequence[ChartKind]
+) -> Path:
+    if suffix[1:] not in FORMATS:
+        raise UsageError(
+            f"--output {output}: expected a folder, or a file that ends in .png, .svg or .pdf"
+        )
+    if len(kinds) > 1:
+        raise UsageError(f"--output {output}: one file for {len(kinds)} charts; name a folder")
+    if formats not in (None, (suffix[1:],)):
+        raise UsageError(
+            f"--output {output} and --format {','.join(formats or ())} contradict each other; "
+            "leave --format out"
+        )
+    return output

@@ -1,0 +1,111 @@
+"""Rows below each other under headings: what charts of one bar a configuration have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dpbench import units
+from dpbench.report.charts.style import INK
+
+Row = TypeVar("Row")
+WIDTH = 9.2
+INCHES_A_ROW = 0.26
+INCHES_A_PANEL = 0.55
+INCHES_AROUND = 1.9
+"""Title, key, axis and caption."""
+HEADING, GAP = 0.95, 0.45
+"""Rows that a heading takes, and that separate it from the block above."""
+
+
+def figure_of(rows: float) -> tuple[Figure, Axes]:
+    """A figure with room for so many rows."""
+    figure = _figure(rows * INCHES_A_ROW + INCHES_AROUND)
+    axes: Axes = figure.subplots()
+    _bare(axes)
+    return figure, axes
+
+
+def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
+    """Panels below each other, each with room for so many rows, and an axis of its own."""
+    height = sum(rows) * INCHES_A_ROW + len(rows) * INCHES_A_PANEL + INCHES_AROUND
+    figure = _figure(height)
+    grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)
+    axes: list[Axes] = [line[0] for line in grid]
+    for axis in axes:
+        _bare(axis)
+    return figure, axes
+
+
+def places(blocks: Sequence[Sequence[Row]]) -> Iterator[tuple[float, list[tuple[float, Row]]]]:
+    """Where the heading of each block stands, and each of its rows, counted downwards."""
+    at = 0.0
+    for block in blocks:
+        yield at, [(at + HEADING + number, row) for number, row in enumerate(block)]
+        at += HEADING + len(block) + GAP
+
+
+def height_of(blocks: Sequence[Sequence[object]]) -> float:
+    return sum(HEADING + len(block) + GAP for block in blocks)
+
+
+def finish_rows(axes: Axes, named: Sequence[tuple[float, str]], height: float) -> None:
+    """Names rows at the left and turns the axis downwards."""
+    axes.set_yticks([place for place, _ in named], [name for _, name in named])
+    axes.set_ylim(height - GAP - 0.3, -0.5)
+
+
+def key(axes: Axes, handles: Sequence[Artist], *, right: bool = False) -> None:
+    """What colours mean, in one line above the panel; at the right where its title is."""
+    axes.legend(
+        handles=handles,
+        loc="lower right" if right else "lower left",
+        bbox_to_anchor=(1 if right else 0, 1),
+        ncols=len(handles),
+        borderaxespad=0.2,
+        handlelength=1.2,
+        columnspacing=1.4,
+    )
+
+
+def heading(axes: Axes, place: float, text: str) -> None:
+    """At the left of the panel, above the rows that it is of."""
+    at = axes.get_yaxis_transform()
+    axes.text(0, place, text, transform=at, va="center", fontweight="bold", color=INK)
+
+
+def beside(axes: Axes, place: float, text: str, *, points: float = 8.0, **look: Any) -> None:
+    """Text so many points to the right of the panel, where no bar can hide it."""
+    axes.annotate(
+        text,
+        (1, place),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(points, 0),
+        textcoords="offset points",
+        va="center",
+        annotation_clip=False,
+        **{"fontsize": 7.5, "color": INK, **look},
+    )
+
+
+def span(counts: Sequence[int], noun: str) -> str:
+    """Writes "3 repetitions", "1–3 repetitions"."""
+    least, most = min(counts), max(counts)
+    return f"{'' if least == most else f'{least:,}–'}{units.counted(most, noun)}"
+
+
+def _figure(height: float) -> Figure:
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    spacing: Any = figure.get_layout_engine()
+    spacing.set(w_pad=0.12, h_pad=0.08)
+    return figure
+
+
+def _bare(axes: Axes) -> None:
+    axes.grid(False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)

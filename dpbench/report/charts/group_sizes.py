@@ -1,0 +1,122 @@
+"""A quantity against the group size, a panel a batch size, beside linear scaling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+from dpbench.report.charts import curves, limits
+from dpbench.report.charts.axis_units import scaled_axis
+from dpbench.report.charts.curves import Panel
+from dpbench.report.charts.end_labels import label_lines
+from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.style import MUTED, finish, panels
+
+FARTHEST_LINEAR = 2.0
+"""Times the highest value: as much of linear scaling is shown on a linear axis."""
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Against:
+    """What is drawn against the group size."""
+
+    title: str
+    quantity: str
+    y: Callable[[ConfigurationSummary], Estimate | None]
+    linear: Callable[[Panel, int], float | None]
+    """What linear scaling gives at a group size; None where nothing tells."""
+    grows: bool = True
+    """With the group: then its axis is logarithmic too where there are large ones."""
+
+
+def by_group_size(
+    source: ChartSource, rows: Sequence[ConfigurationSummary], against: Against
+) -> Figure:
+    """Lines with intervals, and in grey where linear scaling would be."""
+    found, remarks = curves.make_panels(
+        rows,
+        parameter=lambda row: row.batch_size,
+        parameter_name="batch sizes",
+        x=lambda row: row.group_size,
+        y=against.y,
+    )
+    values = curves.estimates(found)
+    sizes = sorted({x for panel in found for curve in panel.curves for x in curve.xs})
+    if len(sizes) < 2:
+        raise NothingToDraw(f"no {against.quantity} at two group sizes or more")
+    log = against.grows and sizes[-1] > curves.LINEAR_UP_TO
+    alike = log or limits.are_alike(found)
+    figure, axes = panels(len(found), share_y=alike)
+    cut = False
+    for axis, panel in zip(axes, found, strict=True):
+        neighbours = found if alike else [panel]
+        cut |= _panel(axis, panel, neighbours, sizes, against)
+        labelled = not alike or curves.first_in_row(axis)
+        scaled_axis(
+            axis.yaxis,
+            [_typical(neighbours) if log else limits.highest_value(neighbours)],
+            values[0].unit,
+            against.quantity if labelled else "",
+        )
+    if cut:
+        remarks.append(limits.CUT_OFF)
+    return finish(figure, title=against.title, caption=source.caption(values, remarks))
+
+
+def _panel(
+    axes: Axes, panel: Panel, neighbours: Sequence[Panel], sizes: Sequence[int], against: Against
+) -> bool:
+    """Draws one panel, whose y axis has room for its neighbours; tells whether bars are cut."""
+    large = sizes[-1] > curves.LINEAR_UP_TO
+    names = curves.draw(axes, panel.curves, log=large)
+    ideal: list[Point] = [(n, y) for n in sizes if (y := against.linear(panel, n)) is not None]
+    cut = False
+    if large and against.grows:
+        _log_axis(axes)
+    else:
+        top = limits.top(neighbours, _room(neighbours, sizes[-1], against))
+        axes.set_ylim(0, top)
+        ideal = _until(top, ideal)
+        cut = limits.are_cut([panel], top)
+    if ideal:
+        axes.plot(*zip(*ideal, strict=True), color=MUTED, linewidth=1.0, zorder=1)
+        names.append((*ideal[-1], "linear scaling", MUTED))
+    label_lines(axes, names)
+    curves.number_axis(axes, sizes, "group size (replicas)", log=large)
+    axes.set_title("" if panel.parameter is None else f"batch size {panel.parameter:,}")
+    return cut
+
+
+def _typical(found: Sequence[Panel]) -> float:
+    """The geometric middle of what a logarithmic axis shows."""
+    values = [y.value for y in curves.estimates(found)]
+    return math.sqrt(min(values) * max(values))
+
+
+def _room(found: Sequence[Panel], largest: int, against: Against) -> float:
+    """How much of linear scaling an axis shows."""
+    ideal = max(against.linear(panel, largest) or 0.0 for panel in found)
+    return min(ideal, FARTHEST_LINEAR * limits.highest_value(found)) if against.grows else ideal
+
+
+def _until(top: float, line: Sequence[Point]) -> list[Point]:
+    """The part of a rising line below `top`, up to where it gets there."""
+    inside = [(x, y) for x, y in line if y <= top]
+    if inside and len(inside) < len(line):
+        (x, y), (further, higher) = inside[-1], line[len(inside)]
+        inside.append((x + (further - x) * (top - y) / (higher - y), top))
+    return inside
+
+
+def _log_axis(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,160 @@
+"""Every kind of chart: what it is called, what it shows, which function draws it.
+
+A kind has a module of its name ("-" is "_" there), with a function of its name. It is imported
+when it is used: names and sentences are there without matplotlib, for help and completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Section = Literal["speed", "scaling", "time", "learning", "communication", "projection"]
+Source = Literal["sweep", "collectives", "series", "projections"]
+"""What is drawn: the rows and records of a sweep; records of collectives; fitted series; projected
+ones."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChartKind:
+    """One kind of chart; `name` is what `dpbench plot` and its file are called."""
+
+    name: str
+    title: str
+    shows: str
+    """One sentence: what is read off it; also for those who do not see it."""
+    section: Section
+    """Of the page."""
+    source: Source = "sweep"
+
+    @property
+    def draw(self) -> Callable[..., Figure]:
+        """Of a sweep `draw(source: ChartSource)`, of others `draw(what, source)`.
+
+        To be called within `style.house_style()`. Raises NothingToDraw with a reason.
+        """
+        function = self.name.replace("-", "_")
+        drawn: Callable[..., Figure] = getattr(
+            import_module(f"dpbench.report.charts.{function}"), function
+        )
+        return drawn
+
+
+CHARTS = {
+    kind.name: kind
+    for kind in (
+        ChartKind(
+            name="throughput",
+            title="Throughput by group size",
+            shows="Items per second against the number of replicas, a panel a batch size, with the "
+            "line of linear scaling and the interval of every point.",
+            section="speed",
+        ),
+        ChartKind(
+            name="batch-size",
+            title="Throughput by batch size",
+            shows="Items per second against the batch size, a panel a group size: where larger "
+            "batches stop to pay.",
+            section="speed",
+        ),
+        ChartKind(
+            name="implementations",
+            title="Implementation against implementation",
+            shows="The throughput of every implementation as its ratio to that of a reference at "
+            "the same sizes, with the interval of the ratio: left of 1 is slower.",
+            section="speed",
+        ),
+        ChartKind(
+            name="speedup",
+            title="Speedup by group size",
+            shows="How many times as fast as one replica each group is, a panel a batch size, with "
+            "the line of linear scaling.",
+            section="scaling",
+        ),
+        ChartKind(
+            name="efficiency",
+            title="Efficiency by group size",
+            shows="The share of linear scaling that each group reaches, a panel a batch size.",
+            section="scaling",
+        ),
+        ChartKind(
+            name="efficiency-map",
+            title="Efficiency by batch size and group size",
+            shows="The share of linear scaling in every cell of batch size and group size, a panel "
+            "an implementation: brighter is closer to linear.",
+            section="scaling",
+        ),
+        ChartKind(
+            name="waterfall",
+            title="From linear scaling to what was reached",
+            shows="The factors that multiply to the efficiency, a bar for each, from linear "
+            "scaling down to what was reached.",
+            section="scaling",
+        ),
+        ChartKind(
+            name="step-shares",
+            title="Where the time of a step goes",
+            shows="The shares of data, forward, backward, communication and optimizer in a step, a "
+            "bar a configuration.",
+            section="time",
+        ),
+        ChartKind(
+            name="step-times",
+            title="How long single steps take",
+            shows="How step times are distributed, rank by rank, with the slowest rank and the "
+            "outliers.",
+            section="time",
+        ),
+        ChartKind(
+            name="loss-steps",
+            title="Loss by steps",
+            shows="Training loss against optimizer steps, a panel a batch size, with the range "
+            "over repetitions.",
+            section="learning",
+        ),
+        ChartKind(
+            name="loss-samples",
+            title="Loss by samples",
+            shows="Training loss against the samples seen, a panel a batch size, with the range "
+            "over repetitions.",
+            section="learning",
+        ),
+        ChartKind(
+            name="loss-seconds",
+            title="Loss by seconds",
+            shows="Training loss against the time it took, a panel a batch size, with the range "
+            "over repetitions: who learns fastest.",
+            section="learning",
+        ),
+        ChartKind(
+            name="bandwidth",
+            title="Bandwidth by message size",
+            shows="Bandwidth of collectives against the size of the message, a panel a collective "
+            "and group size, beside that of plain copies.",
+            section="communication",
+            source="collectives",
+        ),
+        ChartKind(
+            name="fit",
+            title="Fitted scaling laws",
+            shows="Efficiency as measured and as the fitted law has it, with the band of its "
+            "predictions and where it refuses.",
+            section="projection",
+            source="series",
+        ),
+        ChartKind(
+            name="projection",
+            title="Projection by group size",
+            shows="Throughput and efficiency against the number of replicas, as measured and as "
+            "simulated beyond, with bands and what each stretch rests on.",
+            section="projection",
+            source="projections",
+        ),
+    )
+}
+"""In the order in which they are listed and drawn."""

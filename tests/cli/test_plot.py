@@ -1,0 +1,141 @@
+"""dpbench plot as people call it: which files it writes, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpbench.cli import plot
+from dpbench.cli.app import run
+from dpbench.report.charts.kinds import CHARTS
+from tests.analysis.builders import run as throughput
+from tests.analysis.builders import trial
+from tests.analysis.imported.nccl_log import log, row
+from tests.analysis.sweeps import weak_sweep
+from tests.cli.synthetic import dpbench, signals
+from tests.cli.test_explain import PUBLISHED, stored
+
+__all__ = ["signals"]
+
+WEAK_SCALING = PUBLISHED.with_name("weak_scaling.csv")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of one and two replicas; nothing here writes into it but what a test names."""
+    folder = tmp_path_factory.mktemp("plot") / "demo"
+    return stored(folder, [record for i in range(3) for record in weak_sweep(i)])
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The line that it ends with."""
+    assert run(["plot", *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.endswith("\n")
+    return printed.err.splitlines()[-1].removeprefix("dpbench: ")
+
+
+def test_the_help_names_every_chart() -> None:
+    names, _, _ = plot.KINDS.removeprefix("Charts: ").partition(". ")
+    assert names.replace("\n", " ").split(", ") == list(CHARTS)
+
+
+def test_charts_go_into_the_report_and_their_paths_to_stdout(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plot", "throughput, speedup", str(folder)]) == 0
+    charts = folder / "report" / "charts"
+    files = [
+        charts / name for name in ("throughput.png", "throughput.svg", "speedup.png", "speedup.svg")
+    ]
+    assert capsys.readouterr().out.splitlines() == [str(file) for file in files]
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    assert "ddp/gloo" in files[1].read_text()
+
+
+def test_one_chart_as_a_file_of_rows_that_are_wanted(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "new" / "chart.PDF"
+    assert run(["plot", "throughput", str(folder), "--output", str(file)]) == 0
+    assert file.read_bytes().startswith(b"%PDF")
+    svg = tmp_path / "chart.svg"
+    words = ["--output", str(svg), "--implementations", "ddp"]
+    assert run(["plot", "efficiency", str(folder), *words]) == 0
+    assert ">ddp/gloo<" in svg.read_text()
+    assert ">independent<" not in svg.read_text()
+
+
+def test_all_draws_what_there_is_and_says_what_there_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored(tmp_path / "demo", [throughput(trial(group_size=n), 100.0 * n) for n in (1, 2)])
+    assert run(["plot", "all", str(folder), "--format", "svg", "--output", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert str(tmp_path / "throughput.svg") in printed.out.splitlines()
+    assert "no chart batch-size: no throughput at two batch sizes or more" in printed.err
+    assert "no chart bandwidth: it holds no collectives; dpbench comm measures" in printed.err
+    assert not (folder / "report").exists()
+
+
+def test_tables_of_others_are_drawn_and_fitted(tmp_path: Path) -> None:
+    output = ["--format", "svg", "--output", str(tmp_path)]
+    assert run(["plot", "implementations", str(PUBLISHED), *output]) == 0
+    assert run(["plot", "fit", str(WEAK_SCALING), *output]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"implementations.svg", "fit.svg"}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["thrughput", "DIR"], "unknown chart 'thrughput'. Did you mean 'throughput'?"),
+        (["", "DIR"], "KIND is empty"),
+        (["throughput,", "DIR"], "has an empty entry"),
+        (["batch-size", "DIR"], "no chart batch-size: no throughput at two batch sizes or more"),
+        (["bandwidth", "DIR"], "no chart bandwidth: it holds no collectives"),
+        (["projection", "DIR"], "no chart projection: "),
+        (["throughput", "DIR", "--group-sizes", "7"], "no such row; there are --implementations"),
+        (["throughput", "DIR", "--format", "gif"], "unknown value for --format: 'gif'"),
+        (["throughput", "DIR", "--output", "a.gif"], "ends in .png, .svg or .pdf"),
+        (["all", "DIR", "--output", "a.png"], "one file for 15 charts; name a folder"),
+        (["throughput", "DIR", "--output", "a.png", "--format", "svg"], "contradict each other"),
+        (["throughput", "DIR", "--output", "DIR/sweep.json/a"], "cannot write"),
+        (["throughput", "DIR", "--beside", "a.txt"], "only the chart bandwidth takes it"),
+        (["bandwidth", "DIR", "--beside", "a.txt"], "it holds no collectives"),
+        (["throughput", "CSV"], "is a table, which has no folder for charts"),
+        (["fit", "CSV", "--output", "a", "--backend", "nccl"], "a fit takes all rows of a table"),
+        (["projection", "CSV", "--output", "a"], "a projection takes a sweep"),
+        (["throughput", "nowhere"], "nowhere does not exist"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    words: list[str],
+    line: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = {"DIR": str(folder), "CSV": str(PUBLISHED)}
+    typed = [places.get(word, word.replace("DIR", str(folder))) for word in words]
+    assert line in refused(typed, capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("signals")
+def test_collectives_are_drawn_beside_what_nccl_tests_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = ["--sizes", "4B-4KiB", "--samples", "3", "--no-charts", "--gpus", "2"]
+    assert dpbench("comm", *measured, "--results-dir", tmp_path, "--name", "c") == 0
+    printed = tmp_path / "nccl.txt"
+    printed.write_text(log(row(8, (20.0, 20.0), 1.75), row(4096, (30.0, 30.0), 1.75)))
+    words = ["all", str(tmp_path / "c"), "--format", "svg", "--beside", str(printed)]
+    capsys.readouterr()
+    assert run(["plot", *words]) == 0
+    (file,) = capsys.readouterr().out.splitlines()
+    assert Path(file).name == "bandwidth.svg"
+    text = Path(file).read_text()
+    assert "nccl-tests" in text
+    words = ["bandwidth", str(tmp_path / "c"), "--group-sizes", "7"]
+    assert refused(words, capsys).endswith("no collective was measured at two sizes or more")

@@ -1,0 +1,127 @@
+"""Bandwidth by size: both of nccl-tests' numbers, the copies that bound them, another tool's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+from dpbench.analysis.communication.timings import measured
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.imported.nccl_tests import ImportedCollective, ImportedSize
+from dpbench.collectives import CollectiveRecord
+from dpbench.environment import capture
+from dpbench.records import Status
+from dpbench.report.charts.bandwidth import bandwidth
+from dpbench.report.charts.source import ChartSource, NothingToDraw
+from tests.analysis.communication.collective_records import (
+    SIZES,
+    collective_record,
+    collective_spec,
+    failed_record,
+)
+
+SOURCE = ChartSource(rows=(), environments={"e0": capture()}, name="demo")
+
+
+def sample(*group_sizes: int) -> list[CollectiveRecord]:
+    """Three repetitions on gloo: 100 µs and 1.5 GB/s, within 2 %; copies of 10 GB/s."""
+    return [
+        collective_record(
+            collective_spec(backend="gloo", group_size=group_size, repetition=repetition),
+            lambda size, factor=factor: factor * (100e-6 + size / 1.5e9),
+            copy_bytes_per_second=10e9,
+        )
+        for repetition, factor in enumerate((0.98, 1.0, 1.02))
+        for group_size in group_sizes
+    ]
+
+
+def heights(axes: Axes) -> list[list[float]]:
+    lines = [np.asarray(line.get_ydata()).tolist() for line in axes.lines]
+    return [ys for ys in lines if len(ys) == len(SIZES)]
+
+
+def words(axes: Axes) -> set[str]:
+    return {text.get_text() for text in axes.texts}
+
+
+def test_lines_are_busbw_and_algbw_of_the_analysis_below_that_of_copies() -> None:
+    records = sample(4)
+    figure = bandwidth(records, SOURCE)
+    (axes,) = figure.axes
+    (one,) = measured(records)
+    copies, bus, algorithm = heights(axes)
+    assert bus == pytest.approx([size.bus_bandwidth.value for size in one.sizes])
+    assert algorithm == pytest.approx([size.algorithm_bandwidth.value for size in one.sizes])
+    assert np.array(bus) / algorithm == pytest.approx(1.5)
+    assert copies == pytest.approx([10e9] * len(SIZES))
+    assert words(axes) == {"copies", "gloo busbw", "gloo algbw"}
+    assert "solid: busbw, dotted: algbw" in figure.get_supxlabel().replace("\n", " ")
+
+
+def test_where_both_are_equal_one_line_is_both() -> None:
+    figure = bandwidth(sample(2), SOURCE)
+    assert len(heights(figure.axes[0])) == 2  # and the copies
+    assert words(figure.axes[0]) == {"copies", "gloo"}
+    assert "busbw and algbw of all_reduce ×2 are equal" in figure.get_supxlabel().replace("\n", " ")
+
+
+def imported(collective: str, *, bus: float | None = 1.5e9) -> ImportedCollective:
+    """Two sizes at 1 GB/s."""
+
+    def speed(value: float) -> Estimate:
+        return Estimate(value=value, unit="B/s", sample_size=1, basis="single value")
+
+    return ImportedCollective(
+        collective=collective,
+        dtype="float",
+        reduction="sum",
+        root=None,
+        place="in place",
+        group_size=8,
+        hosts=1,
+        devices=("NVIDIA A100",),
+        sizes=tuple(
+            ImportedSize(
+                nbytes=nbytes,
+                count=nbytes // 4,
+                seconds=Estimate(value=nbytes / 1e9, unit="s", sample_size=1, basis="single value"),
+                algorithm_bandwidth=speed(1e9),
+                bus_bandwidth=None if bus is None else speed(bus),
+                wrong=0,
+            )
+            for nbytes in (1024, 2**20)
+        ),
+        source="nccl-tests, a100.txt",
+    )
+
+
+def test_another_tools_points_stand_in_the_panels_of_their_collective() -> None:
+    other = imported("all_reduce")
+    figure = bandwidth(sample(2, 4), SOURCE, beside=[other, imported("all_to_all")])
+    for axes in figure.axes:
+        assert {"nccl ×8, in place busbw", "nccl ×8, in place algbw"} <= words(axes)
+        drawn = [np.asarray(line.get_ydata()).tolist() for line in axes.lines]
+        assert [1.5e9, 1.5e9] in drawn
+        assert [1e9, 1e9] in drawn
+    caption = figure.get_supxlabel().replace("\n", " ")
+    assert "black: nccl-tests, a100.txt, single values (n = 1)" in caption
+    assert "all_to_all not drawn, as it was not measured here" in caption
+
+
+def test_another_tools_busbw_is_left_out_where_its_ranks_are_not_known() -> None:
+    (axes,) = bandwidth(sample(2), SOURCE, beside=[imported("all_reduce", bus=None)]).axes
+    assert words(axes) == {"copies", "gloo", "nccl ×8, in place algbw"}
+
+
+def test_every_point_is_inside_its_panel() -> None:
+    for axes in bandwidth(sample(2, 4), SOURCE).axes:
+        low, high = axes.get_ylim()
+        assert all(low <= y <= high for ys in heights(axes) for y in ys)
+
+
+def test_without_a_curve_there_is_nothing_to_draw() -> None:
+    failed = failed_record(collective_spec(backend="nccl"), Status.SKIPPED, "no GPU")
+    with pytest.raises(NothingToDraw, match="two sizes or more"):
+        bandwidth([failed], SOURCE)

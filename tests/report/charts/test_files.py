@@ -1,0 +1,69 @@
+"""Charts as files: whole, equal for equal data, and of any name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from dpbench.report.charts.files import IMAGES, write_charts, write_figure
+from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.style import finish, house_style, panels
+
+SOURCE = ChartSource(rows=(), environments={}, name="demo")
+STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
+
+
+def small(source: ChartSource) -> Figure:
+    figure, (axes,) = panels(1)
+    axes.plot([1, 2], [1, 2])
+    return finish(figure, title="Small", caption=source.caption([], []))
+
+
+def empty(_: ChartSource) -> Figure:
+    raise NothingToDraw("nothing was measured")
+
+
+def test_equal_data_gives_equal_files(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        paths, remarks = write_charts(tmp_path / folder, {"small": small}, SOURCE, IMAGES)
+        assert remarks == []
+        assert [path.name for path in paths] == ["small.svg", "small.png", "small.pdf"]
+    for image, start in STARTS.items():
+        one, other = ((tmp_path / folder / f"small.{image}").read_bytes() for folder in "ab")
+        assert one.startswith(start)
+        assert one == other
+    assert ">Small</text>" in (tmp_path / "a" / "small.svg").read_text()
+
+
+def test_what_has_nothing_to_show_is_said_and_its_old_files_go(tmp_path: Path) -> None:
+    for image in IMAGES:
+        (tmp_path / f"empty.{image}").touch()
+    paths, (remark,) = write_charts(tmp_path, {"empty": empty}, SOURCE)
+    assert paths == []
+    assert remark == "no chart empty: nothing was measured"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["$x^", r"$\frac$ $\badcommand$", "a\nb\x00\x1b[31m", "<&>", "統計"]
+)
+def test_no_name_stops_a_chart(tmp_path: Path, name: str) -> None:
+    source = ChartSource(rows=(), environments={}, name=name)
+    with house_style():
+        path = write_figure(small(source), tmp_path / "small.SVG")
+    text = path.read_text()
+    assert not {"\x00", "\x1b"} & set(text)
+
+
+def test_a_style_of_the_user_changes_nothing(tmp_path: Path) -> None:
+    import matplotlib as mpl
+
+    with house_style():
+        first = write_figure(small(SOURCE), tmp_path / "a.png").read_bytes()
+    with mpl.rc_context({"lines.linewidth": 9, "axes.facecolor": "black", "font.size": 30}):
+        with house_style():
+            second = write_figure(small(SOURCE), tmp_path / "b.png").read_bytes()
+        assert mpl.rcParams["lines.linewidth"] == 9
+    assert first == second
