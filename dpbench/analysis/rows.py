@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.fields import FieldKind, Plain
 from dpbench.analysis.steps import StepSummary
 from dpbench.analysis.time_to_loss import TimeToLoss
-
-Plain = str | int | float | bool | None
 
 ROW_KEYS = (
     "implementation",
@@ -105,7 +104,21 @@ ROW_KEYS = (
     "duration_seconds_high",
     "learning_rate",
     "learning_rate_rule",
+    "images_per_second_sample_size",
+    "images_per_second_basis",
 )
+_TEXT = """implementation backend status reason item unit steady learning_rate_rule
+images_per_second_basis"""
+_INTEGERS = """group_size batch_size global_batch_size repetitions timed_steps outliers slowest_rank
+peak_memory_bytes peak_reserved_memory_bytes reduced_bytes_per_step time_to_loss_censored
+images_per_second_sample_size"""
+_KINDS: dict[str, FieldKind] = {
+    **dict.fromkeys(_TEXT.split(), "text"),
+    **dict.fromkeys(_INTEGERS.split(), "integer"),
+    "verified": "boolean",
+}
+ROW_KINDS: dict[str, FieldKind] = {key: _KINDS.get(key, "number") for key in ROW_KEYS}
+"""The type of every key's value, which may be None."""
 
 
 def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
@@ -152,8 +165,17 @@ def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
         **with_ends("joules_per_item", row.joules_per_item),
         "learning_rate": row.learning_rate,
         "learning_rate_rule": row.learning_rate_rule,
+        **_provenance("images_per_second", row.throughput),
     }
     return {key: values[key] for key in ROW_KEYS}
+
+
+def _provenance(key: str, estimate: Estimate | None) -> dict[str, Plain]:
+    """How many values are behind the number, and what its interval covers."""
+    return {
+        f"{key}_sample_size": None if estimate is None else estimate.sample_size,
+        f"{key}_basis": None if estimate is None else estimate.basis,
+    }
 
 
 def _steps(steps: StepSummary | None) -> dict[str, Plain]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
-from dpbench.report.notes import bullet
+from dpbench.report.notes import WIDTH, bullet
 
 
 def assumed(series: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
@@ -32,7 +33,8 @@ def _heading(labels: Sequence[str], everyone: Sequence[str]) -> str:
         return "Assumed"
     names = dict.fromkeys(_name(label) for label in labels)
     every = [label for label in everyone if _name(label) in names]
-    return f"Assumed of {'; '.join(labels if len(labels) < len(every) else names)}"
+    listed = "; ".join(labels if len(labels) < len(every) else names)
+    return textwrap.fill(f"Assumed of {listed}", WIDTH, break_on_hyphens=False)
 
 
 def _name(label: str) -> str:

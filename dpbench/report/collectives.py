@@ -46,7 +46,7 @@ def render(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) ->
     """A block for each collective, backend and group size, and how to read them below."""
     found = measured(records)
     blocks = [_block(one) for one in found]
-    below = [*_definitions(found), *notes]
+    below = [*definitions(found), *notes]
     return "\n\n".join([*blocks, "\n".join(map(bullet, below))]).rstrip() + "\n"
 
 
@@ -56,22 +56,28 @@ def as_data(records: Iterable[CollectiveRecord]) -> list[dict[str, Any]]:
 
 
 def _block(one: MeasuredCollective) -> str:
-    lines = [_heading(one)]
+    lines = [heading(one)]
     if one.sizes:
         text: str = tabulate(
-            [_cells(one, size) for size in one.sizes],
+            [size_cells(one, size) for size in one.sizes],
             headers=HEADERS,
             disable_numparse=True,
             colalign=("right",) * len(HEADERS),
         )
         lines += [line.rstrip() for line in text.splitlines()]
-    lines += [bullet(text) for text in _exchanges(one.exchanges)]
-    lines += [bullet(_overlap(cost)) for cost in one.overlaps]
-    lines += [bullet(text) for text in _failures(one)]
+    lines += [bullet(text) for text in remarks(one)]
     return "\n".join(lines)
 
 
-def _heading(one: MeasuredCollective) -> str:
+def remarks(one: MeasuredCollective) -> Iterable[str]:
+    """What was measured beside its sizes, and what failed."""
+    yield from _exchanges(one.exchanges)
+    yield from map(_overlap, one.overlaps)
+    yield from _failures(one)
+
+
+def heading(one: MeasuredCollective) -> str:
+    """Which collective of what, by whom."""
     spec = one.spec
     parts = [spec.label, spec.dtype, units.counted(spec.threads_per_replica, "thread") + " a rank"]
     if one.nodes > 1:
@@ -80,7 +86,8 @@ def _heading(one: MeasuredCollective) -> str:
     return ", ".join([*parts, "/".join(devices)])
 
 
-def _cells(one: MeasuredCollective, size: SizeCost) -> list[str]:
+def size_cells(one: MeasuredCollective, size: SizeCost) -> list[str]:
+    """Below `HEADERS`."""
     return [
         f"{size.nbytes:,}",
         f"{size.nbytes // _item_bytes(one.spec.dtype):,}",
@@ -152,7 +159,8 @@ def _failures(one: MeasuredCollective) -> Iterable[str]:
         yield f"{status.words}{times}{f': {one_line(reason)}' if reason else ''}"
 
 
-def _definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
+def definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
+    """How the tables are to be read."""
     full = [one for one in found if one.sizes]
     if not full:
         return

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.errors import UnknownName, UsageError
 from dpbench.report import cells
+from dpbench.report.meanings import CLAIMED, MEANINGS
 from dpbench.report.numbers import MISSING, compact, compact_time
 
 SEED = "seed"
 
 Cell = Callable[[ConfigurationSummary], str]
+Keys = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +33,11 @@ class Column:
     only_if_any: bool = False
     """Belongs to some sources only: where it has no value, nobody misses it."""
 
+    @property
+    def meaning(self) -> str:
+        """One sentence that defines it, with its unit."""
+        return MEANINGS.get(self.key, CLAIMED)
+
 
 COLUMNS = {
     column.key: column
@@ -38,6 +45,7 @@ COLUMNS = {
         Column(
             key="implementation",
             header="Implementation",
+            wrapped="Implemen-\ntation",
             cell=lambda row: row.implementation,
             text=True,
         ),
@@ -309,14 +317,20 @@ DEFAULT_COLUMNS = tuple(column for column in COLUMNS.values() if column.default)
 
 def parse_columns(text: str) -> tuple[Column, ...]:
     """Reads --columns a,b,c; raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
-    names = [name.strip() for name in text.split(",")]
+    return tuple(COLUMNS[name] for name in parse_keys(text, COLUMNS))
+
+
+def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = (SEED,)) -> Keys:
+    """The same of other keys; `layouts` are what else --columns takes, for the error."""
+    names = tuple(name.strip() for name in text.split(","))
+    keys = tuple(known)
     for name in names:
-        if name not in COLUMNS:
-            raise UnknownName("column", name, [*COLUMNS, SEED])
+        if name not in keys:
+            raise UnknownName("column", name, [*keys, *layouts])
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
         raise UsageError(f"--columns {text!r}: expected each column once, got {doubled[0]} twice")
-    return tuple(COLUMNS[name] for name in names)
+    return names
 
 
 def claim_columns(rows: Sequence[ConfigurationSummary]) -> tuple[Column, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -17,7 +18,8 @@ from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.matching import Matched
 from dpbench.analysis.metrics import Metric
 from dpbench.report import formats
-from dpbench.report.notes import bullet
+from dpbench.report.folding import folded
+from dpbench.report.notes import WIDTH, bullet
 from dpbench.report.numbers import MISSING, plus_minus
 from dpbench.report.quantity import quantity, sample_sizes
 from dpbench.report.tables import RenderedTable
@@ -38,9 +40,13 @@ def render(
     """
     name = formats.check_format(format or formats.DEFAULT)
     sides = _sides(comparisons)
+    headers = ("Configuration", *sides, _ratio_words(metric), "p", "n", "B is")
+    cells = [list(_cells(row, sides, within)) for row in comparisons]
+    if formats.is_for_terminals(name):
+        cells = folded(cells, (len(headers) - 1, 0), headers=headers)
     table: str = tabulate(
-        [_cells(row, sides, within) for row in comparisons],
-        headers=("Configuration", *sides, _ratio_words(metric), "p", "n", "B is"),
+        cells,
+        headers=headers,
         tablefmt=formats.ALIASES.get(name, name),
         disable_numparse=True,
         colalign=("left", "right", "right", "right", "right", "right", "left"),
@@ -55,7 +61,8 @@ def render(
     below = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
     if not formats.has_room_for_notes(name):
         return RenderedTable(text=f"{table}\n", notes_aside=(*head, sentence, *below))
-    paragraphs = ("\n".join(head), table, sentence, "\n".join(map(bullet, below)))
+    counted = textwrap.fill(sentence, WIDTH)
+    paragraphs = ("\n".join(head), table, counted, "\n".join(map(bullet, below)))
     return RenderedTable(text="\n\n".join(paragraphs) + "\n")
 
 
@@ -118,11 +125,12 @@ def _cells(row: Comparison, sides: tuple[str, str], within: float) -> tuple[str,
         MISSING if row.slowdown is None else plus_minus(row.slowdown),
         MISSING if corrected is None else "<0.001" if corrected < 0.001 else f"{corrected:.3f}",
         MISSING if row.slowdown is None else sample_sizes(row.repetitions),
-        _outcome(row, within),
+        outcome_words(row, within),
     )
 
 
-def _outcome(row: Comparison, within: float) -> str:
+def outcome_words(row: Comparison, within: float) -> str:
+    """What came out, and why not more."""
     if row.outcome == "same":
         return f"the same within {units.percent(within, 3)}"
     if row.reason is not None:

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tabulate import tabulate
 
-from dpbench import units
 from dpbench.analysis.advice import Advice
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation
-from dpbench.analysis.factors import PARTS, Factor, Part
-from dpbench.analysis.phases import PHASES, PhaseName, StepPhases
+from dpbench.analysis.factors import Factor
 from dpbench.report.cells import percentage
+from dpbench.report.explanation_columns import EFFICIENCY, PHASE_TIMES, STEP, ExplanationColumn
+from dpbench.report.folding import folded
 from dpbench.report.footnotes import reasons
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING, compact_time, plus_minus
+from dpbench.report.numbers import MISSING
 from dpbench.report.plain_estimate import plain_estimate
 
 MOST_LISTED = 8
 """Configurations that a line of advice names; the rest are counted and stand in the table."""
-
-
-class _Column(NamedTuple):
-    header: str
-    cell: Callable[[Explanation], str]
 
 
 def render(
@@ -42,11 +36,11 @@ def render(
     `rows` are all that were asked for: those without a speed are listed with their reasons.
     """
     paragraphs = [
-        _table(explanations, _EFFICIENCY),
-        _table(explanations, _STEP),
-        _table([explanation for explanation in explanations if explanation.phases], _PHASES),
-        "\n".join(bullet(line) for line in _advice_lines(explanations, advice)),
-        "\n".join(bullet(line) for line in _notes(explanations, rows, notes)),
+        _table(explanations, EFFICIENCY),
+        _table(explanations, STEP),
+        _table([explanation for explanation in explanations if explanation.phases], PHASE_TIMES),
+        "\n".join(bullet(line) for line in advice_lines(explanations, advice)),
+        "\n".join(bullet(line) for line in reading(explanations, rows, notes)),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
@@ -67,98 +61,33 @@ def to_json(
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _part(part: Part) -> Callable[[Explanation], str]:
-    def cell(explanation: Explanation) -> str:
-        factor = explanation.factors.of(part)
-        if factor is None:
-            return MISSING
-        if factor.parts[0] != part:
-            return f"in {factor.parts[0]}"
-        return plus_minus(factor.value, two_after_one=False)
-
-    return cell
-
-
-def _label(explanation: Explanation) -> str:
-    return explanation.row.label
-
-
-def _exposed(explanation: Explanation) -> str:
-    exposed = explanation.row.exposed_communication_seconds
-    return MISSING if exposed is None else compact_time(exposed)
-
-
-def _reduced(explanation: Explanation) -> str:
-    size = explanation.row.reduced_bytes_per_step
-    return MISSING if size is None else units.bytes_binary(size)
-
-
-def _collectives(explanation: Explanation) -> str:
-    count = explanation.row.collectives_per_step
-    return MISSING if count is None else f"{count:.3g}"
-
-
-def _slowest(explanation: Explanation) -> str:
-    slowest = explanation.slowest_rank
-    if slowest is None:
-        return MISSING
-    return f"{slowest.rank} (in {slowest.slowest_in} of {slowest.repetitions})"
-
-
-def _seconds(of: Callable[[StepPhases], Estimate | None]) -> Callable[[Explanation], str]:
-    def cell(explanation: Explanation) -> str:
-        seconds = None if explanation.phases is None else of(explanation.phases)
-        return MISSING if seconds is None else compact_time(seconds)
-
-    return cell
-
-
-def _phase(name: PhaseName) -> Callable[[Explanation], str]:
-    return _seconds(
-        lambda phases: next((one.seconds for one in phases.phases if one.name == name), None)
+def telling(
+    explanations: Sequence[Explanation], columns: Sequence[ExplanationColumn]
+) -> tuple[ExplanationColumn, ...]:
+    """Without columns that say nothing: nowhere measured, or 1 by definition everywhere."""
+    first, *rest = columns
+    return (
+        first,
+        *(c for c in rest if any(c.cell(e) not in (MISSING, "1") for e in explanations)),
     )
 
 
-_CONFIGURATION = _Column("Configuration", _label)
-_EFFICIENCY = (
-    _CONFIGURATION,
-    _Column("Efficiency", lambda e: percentage(e.row.efficiency)),
-    _Column("Absolute\nefficiency", lambda e: percentage(e.factors.efficiency)),
-    *(_Column(part.capitalize(), _part(part)) for part in PARTS),
-)
-_STEP = (
-    _CONFIGURATION,
-    _Column("Step", lambda e: compact_time(e.factors.step_seconds)),
-    _Column("Exposed\ncomm", _exposed),
-    _Column("Reduced\n/step", _reduced),
-    _Column("Collectives\n/step", _collectives),
-    _Column("Rank\nskew", lambda e: percentage(e.row.rank_skew)),
-    _Column("Slowest rank", _slowest),
-)
-_PHASES = (
-    _CONFIGURATION,
-    *(_Column(name.capitalize(), _phase(name)) for name in PHASES),
-    _Column("Instrumented\nstep", _seconds(lambda phases: phases.instrumented_step_seconds)),
-    _Column("Timed\nstep", _seconds(lambda phases: phases.timed_step_seconds)),
-)
-
-
-def _table(explanations: Sequence[Explanation], columns: Sequence[_Column]) -> str:
-    """Without columns that say nothing: nowhere measured, or 1 by definition everywhere."""
+def _table(explanations: Sequence[Explanation], columns: Sequence[ExplanationColumn]) -> str:
     if not explanations:
         return ""
-    shown = [columns[0]]
-    shown += [c for c in columns[1:] if any(c.cell(e) not in (MISSING, "1") for e in explanations)]
+    shown = telling(explanations, columns)
+    headers = [column.header for column in shown]
+    cells = [[column.cell(explanation) for column in shown] for explanation in explanations]
     text: str = tabulate(
-        [[column.cell(explanation) for column in shown] for explanation in explanations],
-        headers=[column.header for column in shown],
+        folded(cells, range(len(headers)), headers=headers),
+        headers=headers,
         disable_numparse=True,
         colalign=["left", *["right"] * (len(shown) - 1)],
     )
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def _advice_lines(
+def advice_lines(
     explanations: Sequence[Explanation], advice: Sequence[Sequence[Advice]]
 ) -> Iterable[str]:
     """A line for each advice, with all configurations that it holds of."""
@@ -188,11 +117,12 @@ def _largest(losses: Sequence[tuple[Explanation, Factor]]) -> float:
     return max(factor.share.value for _, factor in losses)
 
 
-def _notes(
+def reading(
     explanations: Sequence[Explanation],
-    rows: Sequence[ConfigurationSummary],
-    notes: Sequence[str],
+    rows: Sequence[ConfigurationSummary] = (),
+    notes: Sequence[str] = (),
 ) -> Iterable[str]:
+    """How the tables are to be read, and what they leave out."""
     if explanations:
         yield (
             "efficiency is against the same implementation and backend at group size 1; absolute "

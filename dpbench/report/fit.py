@@ -15,6 +15,7 @@ from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS
 from dpbench.analysis.laws.study import Row, Study
 from dpbench.report.cells import or_missing, percentage
+from dpbench.report.folding import folded
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING, compact, compact_time, plus_minus
 from dpbench.report.plain_table import plain_table
@@ -113,10 +114,10 @@ def _withheld(row: Row) -> str:
 def _law(one: Study) -> list[str]:
     """The terms with their mechanism, and how well they say what they have not seen."""
     terms = [
-        (term.name, _cost(cost, term.formula, relative=one.series.relative), term.mechanism)
+        [term.name, _cost(cost, term.formula, relative=one.series.relative), term.mechanism]
         for term, cost in ((term, one.fit.cost(term)) for term in one.fit.terms)
     ]
-    lines = tabulate(terms, tablefmt="plain", disable_numparse=True).splitlines()
+    lines = tabulate(folded(terms, [2]), tablefmt="plain", disable_numparse=True).splitlines()
     what = "step time in steps of one replica" if one.series.relative else "step time"
     return [f"{what}, fitted to {len(one.fit.series.points)} group sizes:", *lines, *_said(one)]
 

@@ -34,12 +34,12 @@ def footnotes(rows: Sequence[ConfigurationSummary], columns: Collection[str]) ->
         (NOISE, _noise),
     )
     return (
-        *_intervals(rows),
+        *intervals(rows),
         *(line for keys, lines in explained if keys & set(columns) for line in lines(rows)),
         *_local_steps(rows),
         *_learning_rates(rows),
         *_outliers(rows),
-        *steadiness(rows, _some),
+        *steadiness(rows, some_of),
         *reasons(rows),
         *_notes(rows),
     )
@@ -55,7 +55,7 @@ def _notes(rows: Rows) -> Iterable[str]:
             if text != note and about not in labels:
                 labels.append(about)
     for text, labels in groups.items():
-        yield f"{_some(labels)}: {text}" if labels else text
+        yield f"{some_of(labels)}: {text}" if labels else text
 
 
 def reasons(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
@@ -65,12 +65,13 @@ def reasons(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
         if row.reason or row.status is Status.WRONG_GRADIENTS:
             groups.setdefault((row.status, one_line(row.reason or "")), []).append(row.label)
     return tuple(
-        f"{status.words}, {_some(labels)}{f': {reason}' if reason else ''}"
+        f"{status.words}, {some_of(labels)}{f': {reason}' if reason else ''}"
         for (status, reason), labels in groups.items()
     )
 
 
-def _intervals(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+def intervals(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+    """What ± stands for, and which numbers have none."""
     speeds = [e for row in rows for e in (row.throughput, row.duration) if e is not None]
     by_basis = {
         basis: [speed for speed in speeds if speed.basis == basis]
@@ -107,9 +108,9 @@ def _scaling(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     )
     measured = [(row, gain) for row, gain in larger if gain.interval is not None]
     if none := [row.label for row, gain in measured if gain.contains(1.0)]:
-        yield f"not distinguishable from no speedup (the interval contains 1): {_some(none)}"
+        yield f"not distinguishable from no speedup (the interval contains 1): {some_of(none)}"
     if beyond := [row.label for row, gain in larger if _beyond_linear(gain, row.group_size)]:
-        yield f"faster than linear, look for a slow baseline or a cache effect: {_some(beyond)}"
+        yield f"faster than linear, look for a slow baseline or a cache effect: {some_of(beyond)}"
 
 
 def _beyond_linear(speedup: Estimate, group_size: int) -> bool:
@@ -133,7 +134,7 @@ def _outliers(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
         if row.steps and row.steps.slowest_outlier
     ]
     if found:
-        yield f"steps that are outliers (more than 10 σ slow; counted, kept): {_some(found)}"
+        yield f"steps that are outliers (more than 10 σ slow; counted, kept): {some_of(found)}"
 
 
 def _local_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
@@ -178,7 +179,7 @@ def _time_to_loss(rows: Rows) -> Iterable[str]:
         if found.censored
     ]
     if missed:
-        yield f"the loss {timed[0][1].target_loss:g} was not reached by: {_some(missed)}"
+        yield f"the loss {timed[0][1].target_loss:g} was not reached by: {some_of(missed)}"
 
 
 def _noise(rows: Rows) -> Iterable[str]:
@@ -202,7 +203,7 @@ def _sizes(estimates: Sequence[Estimate]) -> str:
     return str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
 
 
-def _some(labels: Sequence[str]) -> str:
+def some_of(labels: Sequence[str]) -> str:
     if len(labels) <= LISTED:
         return "; ".join(labels)
     more = units.counted(len(labels) - LISTED, "more configuration")

@@ -7,9 +7,11 @@ import tabulate
 from dpbench.errors import UnknownName
 
 DEFAULT = "simple"
-DATA_FORMATS = ("csv", "json")
+DATA_FORMATS = ("csv", "json", "jsonl")
 """Plain values for programs: all keys, no footnotes."""
-ALIASES = {"markdown": "github"}
+ALIASES = {"github": "markdown", "latex_booktabs": "latex"}
+OWN = ("html", "latex", "markdown")
+"""Written by dpbench.report.export."""
 MARKUP = (
     "asciidoc",
     "html",
@@ -17,18 +19,18 @@ MARKUP = (
     "latex",
     "latex_booktabs",
     "latex_longtable",
-    "latex_raw",
     "mediawiki",
     "moinmoin",
     "rst",
     "textile",
     "tsv",
-    "unsafehtml",
     "youtrack",
 )
 """Formats to be pasted or parsed, in which free lines below the table would be in the way."""
-LAYOUTS = tuple(tabulate.tabulate_formats)
-FORMATS = tuple(sorted({*LAYOUTS, *DATA_FORMATS, *ALIASES}))
+UNSAFE = ("latex_raw", "unsafehtml")
+"""Layouts of tabulate that would let a name of a record act as markup."""
+LAYOUTS = tuple(name for name in tabulate.tabulate_formats if name not in UNSAFE)
+FORMATS = tuple(sorted({*LAYOUTS, *DATA_FORMATS, *ALIASES, *OWN}))
 
 
 def check_format(name: str) -> str:
@@ -43,7 +45,7 @@ def has_room_for_notes(name: str) -> bool:
     return name not in DATA_FORMATS and name not in MARKUP
 
 
-def may_wrap_headers(name: str) -> bool:
-    """Tells whether the format is for a terminal and knows cells of two lines."""
+def is_for_terminals(name: str) -> bool:
+    """Tells whether the layout is read in a terminal and knows cells of two lines."""
     multiline = name in tabulate.multiline_formats and name not in MARKUP
     return multiline and name not in ("github", "markdown", "pipe", "orgtbl")

@@ -17,6 +17,7 @@ from dpbench.analysis.laws.holdout import (
     leave_one_series_out,
     own_error,
 )
+from dpbench.report.folding import folded
 from dpbench.report.notes import bullet
 
 TARGETS = {2: 0.015, 4: 0.03}
@@ -153,9 +154,10 @@ def _misses(missed: Sequence[HoldOut]) -> str:
         ]
         for case in missed
     ]
+    headers = ("Outside its band", "Fitted up to", "Group", "Measured", "Predicted", "Error")
     text: str = tabulate(
-        rows,
-        headers=("Outside its band", "Fitted up to", "Group", "Measured", "Predicted", "Error"),
+        folded(rows, [0], headers=headers),
+        headers=headers,
         disable_numparse=True,
         colalign=("left", *("right",) * 5),
     )

@@ -7,8 +7,13 @@ import textwrap
 WIDTH = 100
 
 
-def bullet(note: str) -> str:
-    """The note behind "· ", its further lines indented; long words stay whole."""
+def bullet(note: str, width: int = WIDTH) -> str:
+    """The note behind "· ", its further lines indented; words stay whole."""
     return textwrap.fill(
-        note, WIDTH, initial_indent="· ", subsequent_indent="  ", break_long_words=False
+        note,
+        width,
+        initial_indent="· ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )

@@ -34,7 +34,7 @@ def plus_minus(
     if estimate.basis == "baseline":
         return f"{value:.0f}"
     if estimate.interval is None or estimate.half_width is None:
-        return f"{value:,.{plain_decimals}f}"
+        return _fixed(value, plain_decimals)
     low, high = (end * scale for end in estimate.interval)
     if _is_lopsided(value, low, high):
         places = decimals(min(value - low, high - value), value)
@@ -43,7 +43,7 @@ def plus_minus(
     if half_width <= ROUNDING * abs(value):
         return f"{value:,.{plain_decimals}f} ± 0"
     places = decimals(half_width, value, two_after_one=two_after_one)
-    return f"{value:,.{places}f} ± {half_width:,.{places}f}"
+    return f"{_fixed(value, places)} ± {half_width:,.{places}f}"
 
 
 def compact(estimate: Estimate) -> str:

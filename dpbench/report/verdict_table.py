@@ -12,6 +12,8 @@ from dpbench import units
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.rows import with_ends
 from dpbench.analysis.verdict import RowVerdict, Verdict
+from dpbench.report.folding import folded
+from dpbench.report.formats import is_for_terminals
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING, decimals
 from dpbench.report.quantity import quantity, sample_sizes
@@ -30,6 +32,8 @@ COLUMNS = {
     "Verdict": "left",
 }
 """Headers and how their columns are aligned."""
+FOLDED = ("Verdict", "Interval", "Configuration", "Candidate", "Baseline")
+"""Columns that give way in a narrow terminal, the first one first."""
 LISTED = 3
 NO_SPREAD = 1e-6
 """Percent; runs that differ by less are equal."""
@@ -56,20 +60,35 @@ def sides(rows: Sequence[RowVerdict]) -> str:
 def table(rows: Sequence[RowVerdict], layout: str, write: Write = str) -> str:
     """The rows in one of tabulate's layouts; `write` escapes what the layout would misread."""
     one_metric = len({row.comparison.metric for row in rows}) == 1
-    headers = [header for header in COLUMNS if header != "Metric" or not one_metric]
-    cells = [_cells(name, row) for name, row in zip(labels(rows), rows, strict=True)]
+    names = [name for name in COLUMNS if name != "Metric" or not one_metric]
+    rate = _rate(rows)
+    by_name = [_cells(label, row, rate) for label, row in zip(labels(rows), rows, strict=True)]
+    cells = [[write(cell[name]) for name in names] for cell in by_name]
+    headers = [_header(name, rows, rate) for name in names]
+    if is_for_terminals(layout):
+        headers = [header.replace(" (", "\n(").replace(" i", "\ni") for header in headers]
+        cells = folded(cells, [names.index(name) for name in FOLDED], headers=headers)
     text: str = tabulate(
-        [[write(cell[header]) for header in headers] for cell in cells],
-        headers=[_header(header, rows) for header in headers],
+        cells,
+        headers=headers,
         tablefmt=layout,
         disable_numparse=True,
-        colalign=[COLUMNS[header] for header in headers],
+        colalign=[COLUMNS[name] for name in names],
     )
     return text
 
 
-def _header(header: str, rows: Sequence[RowVerdict]) -> str:
-    return f"{confidence(rows[0])} interval" if header == "Interval" else header
+def _rate(rows: Sequence[RowVerdict]) -> str:
+    """The unit in brackets, for the headers, where all rows are rates of the same items."""
+    units_seen = {row.comparison.unit for row in rows}
+    unit = units_seen.pop()
+    return f" ({unit})" if unit.endswith("/s") and not units_seen else ""
+
+
+def _header(name: str, rows: Sequence[RowVerdict], rate: str) -> str:
+    if name in ("Baseline", "Candidate"):
+        return f"{name}{rate}"
+    return f"{confidence(rows[0])} interval" if name == "Interval" else name
 
 
 def headline(verdict: Verdict) -> str:
@@ -108,14 +127,14 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
     return lines
 
 
-def _cells(name: str, row: RowVerdict) -> dict[str, str]:
+def _cells(name: str, row: RowVerdict, rate: str) -> dict[str, str]:
     comparison, detectable = row.comparison, row.minimum_detectable_effect
     why = f": {comparison.reason}" if comparison.reason else ""
     return {
         "Configuration": name,
         "Metric": comparison.metric,
-        "Baseline": quantity(comparison.baseline),
-        "Candidate": quantity(comparison.candidate),
+        "Baseline": quantity(comparison.baseline, header=rate),
+        "Candidate": quantity(comparison.candidate, header=rate),
         "Worse by": change(row),
         "Interval": interval(row),
         "Tolerance": units.percent(row.tolerance, 3),

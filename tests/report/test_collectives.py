@@ -1,22 +1,15 @@
-"""The table, the JSON and the chart of collectives."""
+"""The table and the JSON of collectives."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
 from dpbench.collectives import CollectiveRecord
-from dpbench.environment import capture
 from dpbench.records import Status
-from dpbench.report.charts.bandwidth import bandwidth_by_size
-from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.collective_document import write_collectives
 from dpbench.report.collectives import as_data, render
 from tests.analysis.communication.collective_records import (
-    SIZES,
     collective_record,
     collective_spec,
     exchange_timing,
@@ -25,7 +18,6 @@ from tests.analysis.communication.collective_records import (
 )
 
 MIB = 2**20
-SOURCE = ChartSource(rows=(), environments={"e0": capture()}, name="demo")
 
 
 def sample(
@@ -137,41 +129,3 @@ def test_json_holds_every_estimate_in_base_units() -> None:
     assert data[-1]["failures"] == [
         {"status": "skipped", "reason": "nccl needs a CUDA device a rank; none is visible"}
     ]
-
-
-def test_every_point_is_inside_its_panel() -> None:
-    figure: Figure = bandwidth_by_size(sample(), SOURCE)
-    assert [axes.get_title() for axes in figure.axes] == [
-        "all_reduce ×2",
-        "all_reduce ×4",
-    ]
-    for axes in figure.axes:
-        low, high = axes.get_ylim()
-        lines = [line for line in axes.lines if len(line.get_ydata()) == len(SIZES)]
-        assert len(lines) >= 3  # two backends and copies
-        assert all(low <= y <= high for line in lines for y in line.get_ydata())
-
-
-def test_without_a_curve_there_is_nothing_to_draw() -> None:
-    with pytest.raises(NothingToDraw, match="two sizes or more"):
-        bandwidth_by_size(sample()[-1:], SOURCE)
-
-
-def test_a_report_holds_tables_and_chart(tmp_path: Path) -> None:
-    written = write_collectives(
-        tmp_path / "report", sample(), environments=SOURCE.environments, name="demo"
-    )
-    assert {path.name for path in written.paths} == {
-        "collectives.txt",
-        "collectives.json",
-        "bandwidth_by_size.png",
-        "bandwidth_by_size.svg",
-    }
-    assert all(path.stat().st_size > 100 for path in written.paths)
-
-
-def test_without_a_curve_the_report_says_why_there_is_no_chart(tmp_path: Path) -> None:
-    written = write_collectives(tmp_path, sample()[-1:], environments={}, name="demo")
-    assert written.remarks == (
-        "no chart bandwidth_by_size: no collective was measured at two sizes or more",
-    )

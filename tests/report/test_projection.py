@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +17,6 @@ from dpbench.analysis.projection.training_time import TrainingToLoss
 from dpbench.analysis.projection.what_if import what_if
 from dpbench.report import iso, projection
 from dpbench.report import what_if as what_if_report
-from dpbench.report.charts.files import write_charts
-from dpbench.report.charts.projection import PROJECTION, projection_by_group_size
-from dpbench.report.charts.source import ChartSource
 from dpbench.report.projection import Projection
 from tests.analysis.projection.models import given_network, series
 
@@ -145,20 +140,6 @@ def test_durations_are_written_in_the_unit_that_fits() -> None:
     assert written(600) == "10.0 ± 1.0 min"
     assert written(7200) == "2.0 ± 0.2 h"
     assert written(864_000) == "10.0 ± 1.0 d"
-
-
-def test_the_chart_is_drawn_and_says_what_is_missing(tmp_path: Path) -> None:
-    source = ChartSource(rows=(), environments={}, name="demo")
-    chart = {PROJECTION: partial(projection_by_group_size, [projected()])}
-    paths, remarks = write_charts(tmp_path, chart, source)
-    assert (len(paths), remarks) == (2, [])
-    svg = (tmp_path / f"{PROJECTION}.svg").read_text()
-    for words in ("ddp/gloo, batch 32", "measured", "extrapolated", "linear scaling"):
-        assert words in svg
-    empty = {PROJECTION: partial(projection_by_group_size, [])}
-    paths, remarks = write_charts(tmp_path, empty, source)
-    assert paths == []
-    assert "fewer than two group sizes" in remarks[0]
 
 
 def test_iso_answers_with_a_batch_none_or_a_reason() -> None:

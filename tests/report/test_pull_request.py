@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.report.cells import one_line
-from dpbench.report.pull_request import MARKUP, escape, pull_request
+from dpbench.report.export.markdown import MARKUP, escape
+from dpbench.report.pull_request import pull_request
 from tests.analysis.assessments import REGRESSED
 
 

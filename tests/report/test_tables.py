@@ -142,6 +142,26 @@ def test_columns_that_were_asked_for() -> None:
     assert list(only[0]) == ["speedup", "status"]
 
 
+def test_formats_for_programs_take_every_key_as_a_column() -> None:
+    rows = summarize(sample_records())
+    text = render(rows, columns="images_per_second_low,reason", format="csv").text
+    assert text.splitlines()[0] == "images_per_second_low,reason"
+    lines = render(rows, columns="status", format="jsonl").text.splitlines()
+    assert [json.loads(line)["status"] for line in lines] == [row.status.value for row in rows]
+
+
+@pytest.mark.parametrize("name", ["latex_raw", "unsafehtml"])
+def test_layouts_in_which_a_name_could_act_are_not_known(name: str) -> None:
+    with pytest.raises(UnknownName):
+        render((), format=name)
+
+
+def test_a_caption_says_what_plus_minus_is() -> None:
+    rows = summarize(sample_records())
+    html = render(rows, format="html", caption="demo").text
+    assert "<caption>demo; ± is the 95 % interval over 2–3 repetitions" in html
+
+
 def test_every_column_can_be_written() -> None:
     assert render(summarize(sample_records()), columns=",".join(COLUMNS)).text
 

@@ -1,0 +1,154 @@
+"""dpbench export: results at any level of detail, in any format, for other programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbench.cli.messages import say, warn
+from dpbench.errors import StoreError, UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from dpbench.report.export.source import ExportSource
+
+
+Level = Annotated[
+    str,
+    typer.Option(
+        "--level",
+        metavar="LEVEL",
+        help="What has a row: configuration, trial, rank, step or collective.",
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        show_default="as FILE ends, else csv",
+        help="csv, json, jsonl, markdown, latex, html or parquet.",
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="A,B,C",
+        show_default="all; of configurations in a document, those of the report",
+        help="Keys to keep, in this order.",
+    ),
+]
+SchemaName = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        metavar="NAME",
+        help="Print a JSON Schema of what is stored or exported: trial-record, step-row, …",
+    ),
+]
+
+
+def export(
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="PATH",
+            show_default=False,
+            help="A results folder, or a .csv file of results.",
+        ),
+    ] = None,
+    level: Level = "configuration",
+    format: Format = None,
+    columns: Columns = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", show_default="stdout", help="Write to this file."),
+    ] = None,
+    schema: SchemaName = None,
+) -> None:
+    """Write results for other programs and for documents: a row a configuration, a trial, a rank,
+    a step, or a message size of a collective."""
+    if output is not None and output.is_dir():
+        raise UsageError(f"--output {output}: that is a folder; expected the name of a file")
+    if schema is not None:
+        _export_schema(schema, {"PATH": path, "--format": format, "--columns": columns}, output)
+        return
+    if path is None:
+        raise UsageError("export: got no PATH; expected a results folder or a .csv file of results")
+    name = _format(format, output)
+    from dpbench.report.export.source import open_source
+
+    source = open_source(path, level)
+    notes = _export(source, name, columns, output)
+    warn(*source.warnings)
+    for note in (*source.notes, *notes):
+        say(note)
+
+
+def _export_schema(name: str, beside: Mapping[str, object], output: Path | None) -> None:
+    from dpbench.report.export.schemas import schema_text
+
+    if given := [option for option, value in beside.items() if value is not None]:
+        raise UsageError(
+            f"--schema {name} is the same for all results; leave {' and '.join(given)} out"
+        )
+    text = schema_text(name)
+    _write(lambda file: file.write(text), output)
+
+
+def _format(format: str | None, output: Path | None) -> str:
+    """As asked for, else as the file's name ends, else CSV."""
+    from dpbench.report.export.write import EXPORT_FORMATS, SUFFIXES
+
+    suffix = "" if output is None else output.suffix.lower()
+    name = format or SUFFIXES.get(suffix, "csv")
+    if name not in EXPORT_FORMATS:
+        raise UnknownName("format", name, EXPORT_FORMATS)
+    if name == "parquet" and output is None:
+        raise UsageError("--format parquet is no text; give it a file with --output FILE")
+    return name
+
+
+def _export(
+    source: ExportSource, format: str, columns: str | None, output: Path | None
+) -> tuple[str, ...]:
+    """Writes to the file or to stdout; returns notes.
+
+    Raises UnknownName or UsageError for columns, StoreError for a file that cannot be written.
+    """
+    from dpbench.report.export.write import export_parquet, export_text
+
+    if format == "parquet" and output is not None:
+        _write_whole(output, partial(export_parquet, source, columns=columns))
+        return ()
+    write, notes = export_text(source, format, columns)
+    _write(write, output)
+    return notes
+
+
+def _write(write: Callable[[TextIO], object], output: Path | None) -> None:
+    if output is None:
+        write(sys.stdout)
+        return
+
+    def to_file(path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            write(file)
+
+    _write_whole(output, to_file)
+
+
+def _write_whole(output: Path, write: Callable[[Path], None]) -> None:
+    from dpbench.report.whole_file import write_whole
+
+    try:
+        write_whole(output, write)
+    except OSError as error:
+        raise StoreError(f"cannot write {output}: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""Tables for other programs and for documents: one writer a format."""

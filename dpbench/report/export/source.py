@@ -1,0 +1,111 @@
+"""What an export is made of: rows of one level, out of a results folder or a published file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench import store, units
+from dpbench.analysis.collective_rows import collective_rows
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.fields import Field, Plain
+from dpbench.analysis.published import from_csv
+from dpbench.analysis.rows import to_row
+from dpbench.analysis.summary import summarize
+from dpbench.analysis.tidy import Rows, final_records, rank_rows, step_rows, trial_rows
+from dpbench.errors import UnknownName, UsageError
+from dpbench.records import TrialRecord
+from dpbench.report.export.levels import LEVELS
+
+TIDY: dict[str, Callable[[Iterable[TrialRecord]], Rows]] = {
+    "trial": trial_rows,
+    "rank": rank_rows,
+    "step": step_rows,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportSource:
+    """The rows of one level; they may be read once."""
+
+    fields: tuple[Field, ...]
+    rows: Iterable[Mapping[str, Plain]]
+    caption: str
+    summaries: tuple[ConfigurationSummary, ...] | None = None
+    """Of configurations, which documents show with their intervals."""
+    warnings: tuple[str, ...] = ()
+    """What could not be read."""
+    notes: tuple[str, ...] = ()
+    """What has no row."""
+
+
+def open_source(path: Path, level: str) -> ExportSource:
+    """Reads a results folder, or a .csv file of configurations.
+
+    Raises UnknownName for a level, UsageError for one that the path does not have, StoreError.
+    """
+    if level not in LEVELS:
+        raise UnknownName("level", level, LEVELS)
+    if path.suffix.lower() == ".csv" and not path.is_dir():
+        if level != "configuration":
+            raise UsageError(
+                f"--level {level}: {path} has configurations only; expected a results folder"
+            )
+        return _of_configurations(from_csv(path), path.stem)
+    if path.is_file():
+        raise UsageError(f"{path}: expected a results folder or a .csv file")
+    if level == "collective":
+        return _of_collectives(path)
+    sweep = store.load(path)
+    name = f"{path.resolve().name}: {sweep.spec.workload.architecture}"
+    if level == "configuration":
+        rows = summarize(
+            sweep.records, environments=sweep.environments, target_loss=sweep.spec.target_loss
+        )
+        return _of_configurations(rows, name, sweep.warnings)
+    return ExportSource(
+        fields=LEVELS[level],
+        rows=TIDY[level](sweep.records),
+        caption=f"{name}, a row a {level}",
+        warnings=sweep.warnings,
+        notes=tuple(_without_rows(level, sweep.records)),
+    )
+
+
+def _of_configurations(
+    rows: tuple[ConfigurationSummary, ...], name: str, warnings: tuple[str, ...] = ()
+) -> ExportSource:
+    return ExportSource(
+        fields=LEVELS["configuration"],
+        rows=map(to_row, rows),
+        caption=f"{name}, {units.counted(len(rows), 'configuration')}",
+        summaries=rows,
+        warnings=warnings,
+        notes=tuple(_claims(rows)),
+    )
+
+
+def _of_collectives(path: Path) -> ExportSource:
+    found = store.load_collectives(path)
+    return ExportSource(
+        fields=LEVELS["collective"],
+        rows=collective_rows(found.records),
+        caption=f"{path.resolve().name}, collectives",
+        warnings=found.warnings,
+    )
+
+
+def _claims(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+    if names := dict.fromkeys(name for row in rows for name, _ in row.claims):
+        yield f"claims of the source are no keys; documents show them: {', '.join(names)}"
+
+
+def _without_rows(level: str, records: Sequence[TrialRecord]) -> Iterable[str]:
+    final = list(final_records(records))
+    if again := len(records) - len(final):
+        yield f"{units.counted(again, 'trial')} run again; the last record counts"
+    empty = sum(not record.ranks for record in final)
+    if level != "trial" and empty:
+        trials = units.counted(len(final), "trial")
+        yield f"{empty} of {trials} measured nothing and have no row; --level trial says why"
