@@ -49,6 +49,11 @@ class LossAgreement:
     def agrees(self) -> bool:
         return self.max_relative_difference <= self.tolerance
 
+    @property
+    def is_error(self) -> bool:
+        """Nothing but a wrong reduction can tell apart runs that split their batch alike."""
+        return not self.agrees and self.among == "implementations"
+
 
 def loss_agreements(records: Sequence[TrialRecord]) -> tuple[LossAgreement, ...]:
     """One for each global batch on which several configurations trained.
@@ -116,15 +121,13 @@ def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
     one for each that is an error."""
     return [
         *_agreeing([one for one in agreements if one.agrees]),
-        *_between_group_sizes(
-            [one for one in agreements if not one.agrees and one.among != "implementations"]
-        ),
+        *_between_group_sizes([one for one in agreements if not one.agrees and not one.is_error]),
         *(
             f"the losses of {_named(one.labels)} differ by up to "
             f"{units.percent(one.max_relative_difference)} {_extent([one])} (tolerance "
             f"{units.percent(one.tolerance)}) although they split it alike: a reduction is wrong"
             for one in agreements
-            if not one.agrees and one.among == "implementations"
+            if one.is_error
         ),
     ]
 

@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from dpbench.cli.messages import warn
-from dpbench.cli.report import REPORT_FOLDER, tell_where
+from dpbench.cli.report import REPORT_FOLDER, write
+from dpbench.cli.subjects import read_subject
 
 if TYPE_CHECKING:
     from dpbench.store import StoredCollectives
 
 
-def show_collectives(
-    stored: StoredCollectives,
-    *,
-    as_json: bool,
-    printed: bool = True,
-    charts: bool = True,
-    folder: Path | None = None,
-) -> None:
-    """Prints the table to stdout unless something else has it, and writes the report.
+def print_collectives(stored: StoredCollectives, *, as_json: bool) -> None:
+    """The table, or the same for programs, on stdout."""
+    from dpbench.analysis.environments import environment_notes
+    from dpbench.report.collectives import as_data, render
+
+    if as_json:
+        typer.echo(json.dumps(as_data(stored.records), indent=1, ensure_ascii=False))
+        return
+    notes = environment_notes(stored.records, stored.environments, noun="measurement")
+    typer.echo(render(stored.records, notes=notes), nl=False)
+
+
+def show_collectives(stored: StoredCollectives, *, as_json: bool, charts: bool = True) -> None:
+    """Prints them and writes the report of their folder, which may hold a sweep as well.
 
     Raises StoreError if it cannot write.
     """
-    from dpbench.analysis.environments import environment_notes
-    from dpbench.report.collective_document import write_collectives
-    from dpbench.report.collectives import as_data, render
-
-    notes = environment_notes(stored.records, stored.environments, noun="measurement")
-    if printed and as_json:
-        typer.echo(json.dumps(as_data(stored.records), indent=1, ensure_ascii=False))
-    elif printed:
-        typer.echo(render(stored.records, notes=notes), nl=False)
+    print_collectives(stored, as_json=as_json)
     warn(*stored.warnings)
-    target = folder or stored.folder / REPORT_FOLDER
-    written = write_collectives(
-        target,
-        stored.records,
-        environments=stored.environments,
-        name=stored.folder.resolve().name,
-        notes=notes,
-        charts=charts,
-    )
-    tell_where(target, written, charts=charts)
+    write(stored.folder / REPORT_FOLDER, read_subject(stored.folder), charts=charts)

@@ -1,101 +1,205 @@
-"""dpbench report: the table and the charts of a results folder, or of a published CSV file."""
+"""dpbench report: the tables and the page of results folders and of published CSV files."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from dpbench.cli.messages import warn
+from dpbench.cli.messages import say, warn
+from dpbench.cli.report_options import (
+    Charts,
+    Columns,
+    Format,
+    Json,
+    Open,
+    Output,
+    Paths,
+    Port,
+    Serve,
+)
+from dpbench.cli.subjects import is_table, read_subject, subject_of
+from dpbench.cli.width import table_width
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from dpbench.analysis.configuration import ConfigurationSummary
-    from dpbench.records import TrialRecord
+    from dpbench.analysis.subject import Subject
     from dpbench.report.document import WrittenReport
     from dpbench.store import StoredSweep
 
 REPORT_FOLDER = "report"
+SIDE_BY_SIDE = "side-by-side.html"
+NO_ROWS = "no trial has ended yet"
 
 
 def report(
-    path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A results folder, or a .csv file of results.")
-    ],
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            show_default="simple",
-            help="csv, json, markdown, or any layout of tabulate.",
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            metavar="A,B,C",
-            help="Columns to show, by their JSON keys; 'seed' for torch-ddp's four.",
-        ),
-    ] = None,
-    charts: Annotated[
-        bool, typer.Option("--charts/--no-charts", help="Draw the charts (PNG and SVG).")
-    ] = True,
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            metavar="DIR",
-            show_default="PATH/report; of a CSV file, nowhere",
-            help="Where table and charts go.",
-        ),
-    ] = None,
+    paths: Paths,
+    format: Format = None,
+    columns: Columns = None,
+    charts: Charts = True,
+    json: Json = False,
+    output: Output = None,
+    open: Open = False,
+    serve: Serve = False,
+    port: Port = None,
 ) -> None:
-    """Print the table of a sweep, and that of collectives, and write their report; nothing is
-    measured again."""
+    """Print the table of a sweep, and that of collectives, and write their report: index.html,
+    tables, charts. Nothing is measured again.
+
+    dpbench report results/before results/after --open
+
+    Several stand on one page, side by side, with what differs between them.
+    """
     if json and format not in (None, "json"):
         raise UsageError(f"--json and --format {format} contradict each other; give one of them")
     wanted = "json" if json else format
-    if path.suffix.lower() == ".csv" and not path.is_dir():
-        show_published(path, format=wanted, columns=columns, charts=charts, folder=output)
+    _check_paths(paths)
+    if serve or port is not None:
+        _check_served(paths, wanted, columns, output, serve=serve)
+        from dpbench.cli.report_server import serve_report
+
+        serve_report(paths[0], port=port or 0, open_browser=open)
         return
-    if path.is_file():
-        raise UsageError(f"{path}: expected a results folder or a .csv file")
-    _show_folder(path, format=wanted, columns=columns, charts=charts, folder=output)
+    if open and output is None and all(map(is_table, paths)):
+        raise UsageError(f"--open: nothing is written of {paths[0]} without --output DIR; add it")
+    if len(paths) == 1:
+        written = _show_one(paths[0], wanted, columns, charts=charts, folder=output)
+    else:
+        written = _show_several(paths, wanted, columns, charts=charts, folder=output)
+    if open and written is not None:
+        open_in_browser(written.page.resolve().as_uri())
 
 
-def _show_folder(
-    path: Path, *, format: str | None, columns: str | None, charts: bool, folder: Path | None
+def _check_paths(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if path.is_file() and not is_table(path):
+            raise UsageError(f"{path}: expected a results folder or a .csv file")
+    resolved = [path.resolve() for path in paths]
+    for path, place in zip(paths, resolved, strict=True):
+        if resolved.count(place) > 1:
+            raise UsageError(f"{path} is given twice; nothing differs from itself")
+
+
+def _check_served(
+    paths: Sequence[Path],
+    format: str | None,
+    columns: str | None,
+    output: Path | None,
+    *,
+    serve: bool,
+) -> None:
+    if not serve:
+        raise UsageError("--port: only --serve listens; add it, or leave --port out")
+    if len(paths) > 1 or is_table(paths[0]):
+        raise UsageError("--serve: expected one results folder, that of the sweep to watch")
+    for name, value in (("--format", format), ("--columns", columns), ("--output", output)):
+        if value is not None:
+            raise UsageError(f"--serve shows a page and writes nothing; leave {name} out")
+
+
+def _show_one(
+    path: Path, format: str | None, columns: str | None, *, charts: bool, folder: Path | None
+) -> WrittenReport | None:
+    """Prints and writes; of a CSV file nothing is written unless a folder is named."""
+    subject = read_subject(path)
+    target = folder or (None if is_table(path) else path / REPORT_FOLDER)
+    _print(subject, format, columns, target)
+    return None if target is None else write(target, subject, charts=charts)
+
+
+def _show_several(
+    paths: Sequence[Path],
+    format: str | None,
+    columns: str | None,
+    *,
+    charts: bool,
+    folder: Path | None,
+) -> WrittenReport | None:
+    """Prints one table below the other; the page goes into the report of the first folder."""
+    from dpbench.report.cells import one_line
+    from dpbench.report.document import PAGE, write_side_by_side
+    from dpbench.report.formats import DATA_FORMATS
+
+    if format in DATA_FORMATS:
+        raise UsageError(
+            f"--format {format}: expected one PATH, as several tables are no {format}; give them "
+            "one by one"
+        )
+    subjects = _told_apart([read_subject(path) for path in paths], paths)
+    for place, subject in enumerate(subjects):
+        if place:
+            typer.echo()
+        typer.echo(f"{one_line(subject.name)}\n")
+        _print(subject, format, columns)
+    folders = [path for path in paths if not is_table(path)]
+    if folder is None and not folders:
+        return None
+    file = folder / PAGE if folder else folders[0] / REPORT_FOLDER / SIDE_BY_SIDE
+    written = write_side_by_side(file, subjects, charts=charts)
+    typer.echo(f"page: {file}", err=True)
+    return written
+
+
+def _told_apart(subjects: Sequence[Subject], paths: Sequence[Path]) -> list[Subject]:
+    """Folders of the same name by their paths."""
+    names = [subject.name for subject in subjects]
+    return [
+        replace(subject, name=str(path)) if names.count(subject.name) > 1 else subject
+        for subject, path in zip(subjects, paths, strict=True)
+    ]
+
+
+def show_sweep(
+    sweep: StoredSweep,
+    *,
+    format: str | None = None,
+    columns: str | None = None,
+    charts: bool = True,
+    folder: Path | None = None,
+) -> None:
+    """Prints the table of a sweep and its headline to stdout, the rest to stderr; writes its
+    report. Beside a format for other programs, the headline goes to stderr too.
+
+    Raises UnknownName or UsageError for a format or columns, StoreError if it cannot write.
+    """
+    subject = subject_of(sweep)
+    target = folder or sweep.folder / REPORT_FOLDER
+    _print_table(subject, format, columns, target)
+    _print_headline(subject, aside=format is not None)
+    warn(*sweep.warnings)
+    write(target, subject, charts=charts)
+
+
+def _print_headline(subject: Subject, *, aside: bool) -> None:
+    import textwrap
+
+    from dpbench.report.headline import sentence
+
+    lines = textwrap.fill(sentence(subject.headline), table_width(), break_on_hyphens=False)
+    typer.echo(lines if aside else f"\n{lines}\n", err=aside)
+
+
+def _print(
+    subject: Subject, format: str | None, columns: str | None, folder: Path | None = None
 ) -> None:
     """The trials first; in a format for other programs they are alone on stdout."""
-    from dpbench import store
-
-    if not store.holds_collectives(path):
-        show_sweep(store.load(path), format=format, columns=columns, charts=charts, folder=folder)
-        return
-    from dpbench.cli.collectives_report import show_collectives
-
-    printed = True
-    if store.holds_sweep(path):
-        show_sweep(store.load(path), format=format, columns=columns, charts=charts, folder=folder)
-        printed = format is None
-        if printed:
-            typer.echo()
-    else:
+    alone = subject.sweep is None and subject.collectives is not None
+    if alone:
         _check_format_of_collectives(format, columns)
-    show_collectives(
-        store.load_collectives(path),
-        as_json=format == "json",
-        printed=printed,
-        charts=charts,
-        folder=folder,
-    )
+    else:
+        _print_table(subject, format, columns, folder)
+        warn(*(subject.sweep.warnings if subject.sweep else ()))
+    if subject.collectives is not None:
+        from dpbench.cli.collectives_report import print_collectives
+
+        if not alone and format is None:
+            typer.echo()
+        if alone or format is None:
+            print_collectives(subject.collectives, as_json=format == "json")
+        warn(*subject.collectives.warnings)
 
 
 def _check_format_of_collectives(format: str | None, columns: str | None) -> None:
@@ -110,113 +214,42 @@ def _check_format_of_collectives(format: str | None, columns: str | None) -> Non
         )
 
 
-def show_sweep(
-    sweep: StoredSweep,
-    *,
-    format: str | None = None,
-    columns: str | None = None,
-    charts: bool = True,
-    folder: Path | None = None,
-) -> None:
-    """Prints the table of a sweep to stdout, the rest to stderr; writes its report.
-
-    Raises UnknownName or UsageError for a format or columns, StoreError if it cannot write.
-    """
-    from dpbench.analysis.environments import environment_notes
-    from dpbench.analysis.hints import hints
-    from dpbench.analysis.loss_agreement import agreement_notes, loss_agreements
-    from dpbench.analysis.outcome import completed
-    from dpbench.analysis.summary import summarize
-
-    rows = summarize(
-        sweep.records, environments=sweep.environments, target_loss=sweep.spec.target_loss
-    )
-    rows, budget_notes = _with_equal_budgets(rows, sweep.records, columns)
-    notes = (
-        *budget_notes,
-        *environment_notes(sweep.records, sweep.environments),
-        *(hint.text for hint in hints(sweep.records, sweep.environments)),
-        *agreement_notes(loss_agreements(completed(sweep.records))),
-        *_precision_notes(sweep.spec.precision, rows),
-    )
-    _print_table(rows, format, columns, notes)
-    warn(*sweep.warnings)
-
-    from dpbench.report.document import write_report
-
-    target = folder or sweep.folder / REPORT_FOLDER
-    written = write_report(
-        target,
-        rows,
-        records=sweep.records,
-        environments=sweep.environments,
-        name=sweep.folder.resolve().name,
-        notes=notes,
-        charts=charts,
-    )
-    tell_where(target, written, charts=charts)
-
-
-def _with_equal_budgets(
-    rows: tuple[ConfigurationSummary, ...], records: Sequence[TrialRecord], columns: str | None
-) -> tuple[tuple[ConfigurationSummary, ...], tuple[str, ...]]:
-    """Only if their columns are wanted: they take as long as all the rest of the table."""
-    if "loss_at_equal" not in (columns or ""):
-        return rows, ()
-    from dpbench.analysis.equal_budget import with_equal_budgets
-
-    return with_equal_budgets(rows, records)
-
-
-def _precision_notes(
-    precision: float | None, rows: Sequence[ConfigurationSummary]
-) -> tuple[str, ...]:
-    if precision is None:
-        return ()
-    from dpbench.analysis.precision import precision_note
-
-    return (precision_note([(row.label, row.throughput) for row in rows], precision),)
-
-
-def show_published(
-    path: Path,
-    *,
-    format: str | None = None,
-    columns: str | None = None,
-    charts: bool = True,
-    folder: Path | None = None,
-) -> None:
-    """Prints the table of a CSV file; writes a report only into a folder that is named."""
-    from dpbench.analysis.published import from_csv
-
-    rows = from_csv(path)
-    _print_table(rows, format, columns, ())
-    if folder is not None:
-        from dpbench.report.document import write_report
-
-        written = write_report(folder, rows, name=path.name, charts=charts)
-        tell_where(folder, written, charts=charts)
-
-
 def _print_table(
-    rows: Sequence[ConfigurationSummary],
-    format: str | None,
-    columns: str | None,
-    notes: Sequence[str],
+    subject: Subject, format: str | None, columns: str | None, folder: Path | None
 ) -> None:
+    """`folder` will hold the report, with the table as wide as it is."""
+    from dpbench.report.document import WHOLE_TABLE
     from dpbench.report.tables import render
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    table = render(rows, format=format, columns=columns, notes=notes, width=width)
+    budget_notes = subject.budget_notes if "loss_at_equal" in (columns or "") else ()
+    table = render(
+        subject.rows,
+        format=format,
+        columns=columns,
+        notes=(*budget_notes, *subject.notes, *(() if subject.rows else (NO_ROWS,))),
+        width=table_width(),
+        whole=None if folder is None else str(folder / WHOLE_TABLE),
+    )
     typer.echo(table.text, nl=False)
     for note in table.notes_aside:
         typer.echo(note, err=True)
 
 
-def tell_where(folder: Path, written: WrittenReport, *, charts: bool) -> None:
-    from dpbench.report.document import CHART_FOLDER
+def write(folder: Path, subject: Subject, *, charts: bool) -> WrittenReport:
+    """Writes the report of one subject and says where; StoreError if it cannot."""
+    from dpbench.report.document import CHART_FOLDER, write_report
 
+    written = write_report(folder, subject, charts=charts)
     for remark in written.remarks:
         typer.echo(remark, err=True)
     drawn = f", charts in {folder / CHART_FOLDER}" if charts else ""
-    typer.echo(f"tables in {folder}{drawn}", err=True)
+    typer.echo(f"page: {written.page}; tables in {folder}{drawn}", err=True)
+    return written
+
+
+def open_in_browser(address: str) -> None:
+    """Says where the page is if there is no browser that could show it."""
+    import webbrowser
+
+    if not webbrowser.open(address):
+        say(f"no browser was found; open {address} in one")

@@ -1,23 +1,30 @@
-"""Writes a report folder: the table in four formats and the charts, each file at once or not."""
+"""Writes a report folder: the page, the tables in four formats and the charts; each file whole or
+not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.environment import Environment
+from dpbench.analysis.environments import environment_notes
+from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
-from dpbench.records import TrialRecord
-from dpbench.report.charts import CHARTS
-from dpbench.report.charts.files import write_charts, write_whole
-from dpbench.report.charts.source import ChartSource
+from dpbench.report.collectives import as_data
+from dpbench.report.collectives import render as render_collectives
+from dpbench.report.page.build import build_page
+from dpbench.report.page.html import to_html
+from dpbench.report.page.pictures import Pictures, draw, without
 from dpbench.report.tables import render
+from dpbench.report.whole_file import write_whole
+from dpbench.store import StoredCollectives
 
+PAGE = "index.html"
+WHOLE_TABLE = "table.txt"
 TABLES = {
-    "table.txt": "simple",
+    WHOLE_TABLE: "simple",
     "table.md": "markdown",
     "table.csv": "csv",
     "table.json": "json",
@@ -29,44 +36,80 @@ CHART_FOLDER = "charts"
 class WrittenReport:
     """The files that were written, and why others were not."""
 
+    page: Path
     paths: tuple[Path, ...]
-    remarks: tuple[str, ...]
+    """All, the page included."""
+    remarks: tuple[str, ...] = ()
 
 
-def write_report(
-    folder: Path,
-    rows: Sequence[ConfigurationSummary],
-    *,
-    records: Sequence[TrialRecord] = (),
-    environments: Mapping[str, Environment] | None = None,
-    name: str,
-    notes: Sequence[str] = (),
-    charts: bool = True,
-) -> WrittenReport:
-    """Writes folder/table.* and folder/charts/*; raises StoreError if that is not possible.
+def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> WrittenReport:
+    """Writes folder/index.html, tables, and charts/*.svg; StoreError if that is not possible.
 
-    `name` tells in the captions what was measured. Charts of an earlier report that have nothing
-    to show any more are removed; with `charts=False` they are left as they are.
+    Charts of an earlier report that have nothing to show any more are removed; with
+    `charts=False` they are left as they are, and the page has none.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [
-            write_whole(
-                folder / file, partial(_text, text=render(rows, format=format, notes=notes).text)
-            )
-            for file, format in TABLES.items()
-        ]
-        if not charts:
-            old = (folder / CHART_FOLDER).exists()
-            remarks = [f"charts in {folder / CHART_FOLDER} are older than the table"] if old else []
-            return WrittenReport(paths=tuple(paths), remarks=tuple(remarks))
-        source = ChartSource(
-            rows=tuple(rows), records=tuple(records), environments=environments or {}, name=name
-        )
-        drawn, remarks = write_charts(folder / CHART_FOLDER, CHARTS, source)
+        paths = [_write(folder / name, text) for name, text in _texts(subject)]
+        pictures = draw(subject, folder / CHART_FOLDER) if charts else without("as was asked for")
+        page = _write(folder / PAGE, to_html(build_page([subject], [pictures])))
     except OSError as error:
         raise StoreError(f"cannot write the report to {folder}: {error.strerror}") from None
-    return WrittenReport(paths=(*paths, *drawn), remarks=tuple(remarks))
+    return WrittenReport(
+        page=page,
+        paths=(*paths, *pictures.paths, page),
+        remarks=tuple(_remarks(pictures, folder / CHART_FOLDER, charts=charts)),
+    )
+
+
+def write_side_by_side(
+    file: Path, subjects: Sequence[Subject], *, charts: bool = True
+) -> WrittenReport:
+    """Writes one page of several subjects, their charts inside it; StoreError if it cannot."""
+    pictures = [draw(one) if charts else without("as was asked for") for one in subjects]
+    text = to_html(build_page(subjects, pictures))
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        page = _write(file, text)
+    except OSError as error:
+        raise StoreError(f"cannot write the report to {file}: {error.strerror}") from None
+    return WrittenReport(page=page, paths=(page,))
+
+
+def page_of(subject: Subject, version: str) -> str:
+    """The page as text, to be served: with charts when the sweep is over; while it runs, it
+    looks whether the server has another `version`."""
+    if subject.running:
+        reason = "they are drawn when the sweep is over, as drawing takes time from it"
+        return to_html(build_page([subject], [without(reason)], served_as=version))
+    return to_html(build_page([subject], [draw(subject)]))
+
+
+def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
+    if subject.rows or subject.sweep:
+        for name, format in TABLES.items():
+            yield name, render(subject.rows, format=format, notes=subject.notes).text
+    if subject.collectives is not None:
+        yield from _of_collectives(subject.collectives)
+
+
+def _of_collectives(stored: StoredCollectives) -> Iterator[tuple[str, str]]:
+    notes = environment_notes(stored.records, stored.environments, noun="measurement")
+    yield "collectives.txt", render_collectives(stored.records, notes=notes)
+    data = json.dumps(as_data(stored.records), indent=1, ensure_ascii=False, allow_nan=False)
+    yield "collectives.json", f"{data}\n"
+
+
+def _remarks(pictures: Pictures, folder: Path, *, charts: bool) -> Iterator[str]:
+    if not charts and folder.exists():
+        yield f"charts in {folder} are older than the table"
+    if pictures.absent:
+        names = ", ".join(kind.name for kind, _ in pictures.absent)
+        yield f"nothing to show in these charts, {PAGE} says why: {names}"
+
+
+def _write(path: Path, text: str) -> Path:
+    return write_whole(path, partial(_text, text=text))
 
 
 def _text(path: Path, *, text: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import webbrowser
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,7 @@ def test_a_csv_file_writes_nothing_unless_asked(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [copy]
     result = invoke(copy, "--output", tmp_path / "out", "--no-charts")
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        "index.html",
         "table.txt",
         "table.md",
         "table.csv",
@@ -120,8 +123,10 @@ def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path) -> N
     assert "charts in" in result.stderr
     assert "charts in" not in result.stdout
     report_folder = sweep_folder / "report"
-    assert (report_folder / "table.txt").read_text() == result.stdout
-    assert (report_folder / "charts" / "throughput_by_group_size.png").stat().st_size > 1000
+    assert "ddp" in (report_folder / "table.txt").read_text()
+    assert (report_folder / "charts" / "throughput.svg").stat().st_size > 1000
+    assert "<!doctype html>" in (report_folder / "index.html").read_text()
+    assert f"page: {report_folder / 'index.html'}" in result.stderr
     assert not list(report_folder.rglob("*.tmp"))
 
 
@@ -164,10 +169,15 @@ def test_a_cut_off_last_line_is_said_on_stderr(sweep_folder: Path) -> None:
         (["--columns", "backend,backend"], UsageError, "each column once"),
         (["--columns", ""], UnknownName, "unknown column ''"),
         (["--json", "--format", "csv"], UsageError, "contradict"),
+        (["--open"], UsageError, "without --output DIR"),
+        (["--port", "8000"], UsageError, "only --serve listens"),
+        (["--serve"], UsageError, "expected one results folder"),
+        ([RTX3090], UsageError, "given twice"),
+        ([TABICL, "--json"], UsageError, "expected one PATH"),
     ],
 )
 def test_bad_options_are_usage_errors(
-    arguments: list[str], error: type[UsageError], words: str
+    arguments: list[str | Path], error: type[UsageError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         invoke(RTX3090, *arguments)
@@ -190,6 +200,52 @@ def test_an_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot write the report"):
         invoke(RTX3090, "--output", tmp_path / "file" / "out")
+
+
+def test_several_sweeps_print_their_tables_and_share_a_page(sweep_folder: Path) -> None:
+    other = sweep_folder.with_name("other")
+    shutil.copytree(sweep_folder, other)
+    result = invoke(sweep_folder, other, RTX3090, "--no-charts")
+    headings = [line for line in result.stdout.splitlines() if line in ("demo", "other")]
+    assert headings == ["demo", "other"]
+    assert "published" in result.stdout
+    page = sweep_folder / "report" / "side-by-side.html"
+    assert result.stderr.splitlines()[-1] == f"page: {page}"
+    assert "How do they compare?" in page.read_text()
+    assert not (other / "report").exists()
+
+
+def test_folders_of_the_same_name_are_told_apart_by_their_paths(sweep_folder: Path) -> None:
+    other = sweep_folder.parent / "later" / sweep_folder.name
+    shutil.copytree(sweep_folder, other)
+    stdout = invoke(sweep_folder, other, "--no-charts").stdout.splitlines()
+    assert str(sweep_folder) in stdout
+    assert str(other) in stdout
+
+
+def test_several_published_tables_write_nothing_unless_asked(tmp_path: Path) -> None:
+    invoke(RTX3090, TABICL, "--no-charts")
+    invoke(RTX3090, TABICL, "--no-charts", "--output", tmp_path / "out")
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["index.html"]
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_open_shows_the_page_or_says_where_it_is(
+    sweep_folder: Path, monkeypatch: pytest.MonkeyPatch, found: bool
+) -> None:
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or found)
+    result = invoke(sweep_folder, "--no-charts", "--open")
+    address = (sweep_folder / "report" / "index.html").as_uri()
+    assert opened == [address]
+    assert (f"no browser was found; open {address}" in result.stderr) is not found
+
+
+def test_the_page_says_how_much_of_the_sweep_was_run(sweep_folder: Path) -> None:
+    invoke(sweep_folder, "--no-charts")
+    # 3 repetitions of ddp/gloo and single at 1 and 2 replicas are planned, and one trial of nccl
+    # is stored that is not.
+    assert "7 of 9 trials" in (sweep_folder / "report" / "index.html").read_text()
 
 
 def test_help_needs_no_heavy_import() -> None:

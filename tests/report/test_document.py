@@ -1,121 +1,161 @@
-"""The report folder: which files, what is left out, and how long it takes."""
+"""The report folder: which files, what is left out, and that each is whole."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.published import from_csv
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.environment import capture
-from dpbench.report.charts import CHARTS
-from dpbench.report.charts.curves import chosen
+from dpbench.errors import StoreError
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw, environment_line
-from dpbench.report.document import write_report
+from dpbench.report.document import (
+    WrittenReport,
+    page_of,
+    write_report,
+    write_side_by_side,
+)
+from dpbench.store import StoredCollectives
 from tests.analysis.builders import run, trial
 from tests.report.sample import sample_records
+from tests.report.subjects import subject
+from tests.report.test_collectives import sample as sample_collectives
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 TABLES = {"table.txt", "table.md", "table.csv", "table.json"}
-PNG = b"\x89PNG"
+OF_SWEEPS = [kind for kind in CHARTS.values() if kind.source == "sweep"]
 
 
 def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def write(folder: Path, records: list, **options: bool):
-    return write_report(
-        folder,
-        summarize(records),
-        records=records,
-        environments={"e0": capture()},
-        name="demo",
-        **options,
-    )
+def small() -> Subject:
+    return subject(sample_records(batch_sizes=(32,), repetitions=2, timed_steps=10))
 
 
-def test_all_files_are_written(tmp_path: Path) -> None:
-    written = write(tmp_path / "report", sample_records())
-    charts = {f"charts/{name}.{image}" for name in CHARTS for image in ("png", "svg")}
-    assert names(tmp_path / "report") == TABLES | charts
-    assert len(written.paths) == len(TABLES | charts)
-    assert written.remarks == ()
-    for path in written.paths:
-        if path.suffix == ".png":
-            assert path.read_bytes().startswith(PNG)
-        if path.suffix == ".svg":
-            text = path.read_text()
-            assert "torch-ddp/gloo" in text
-            assert "demo" in text
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WrittenReport]:
+    """A report with its charts, over one of an earlier sweep that had more to show."""
+    folder = tmp_path_factory.mktemp("drawn") / "report"
+    (folder / "charts").mkdir(parents=True)
+    (folder / "charts" / "step-shares.svg").touch()
+    return folder, write_report(folder, small())
+
+
+def test_page_tables_and_charts_are_written(drawn: tuple[Path, WrittenReport]) -> None:
+    folder, written = drawn
+    shown = {path.name for path in (folder / "charts").iterdir()}
+    assert names(folder) == TABLES | {"index.html"} | {f"charts/{name}" for name in shown}
+    assert {path.relative_to(folder) for path in written.paths} == {*map(Path, names(folder))}
+    assert {"throughput.svg", "efficiency.svg", "waterfall.svg", "loss-steps.svg"} <= shown
+    assert "torch-ddp/gloo" in (folder / "charts" / "throughput.svg").read_text()
+
+
+def test_every_chart_is_on_the_page_or_there_is_a_reason(
+    drawn: tuple[Path, WrittenReport],
+) -> None:
+    folder, written = drawn
+    page = written.page.read_text()
+    for kind in OF_SWEEPS:
+        there = (folder / "charts" / f"{kind.name}.svg").exists()
+        assert there == (f'data-kind="{kind.name}"' in page), kind.name
+        assert there != (f"no chart “{kind.title}”: " in page), kind.name
+
+
+def test_a_chart_that_has_nothing_to_show_any_more_is_removed(
+    drawn: tuple[Path, WrittenReport],
+) -> None:
+    folder, written = drawn
+    assert not (folder / "charts" / "step-shares.svg").exists()  # no phases in the sample
+    (remark,) = written.remarks
+    assert remark.startswith("nothing to show in these charts, index.html says why: ")
+    assert "step-shares" in remark
+
+
+def test_the_page_has_the_numbers_of_the_tables(tmp_path: Path) -> None:
+    one = small()
+    page = write_report(tmp_path, one, charts=False).page.read_text()
+    rows = json.loads((tmp_path / "table.json").read_text())
+    measured = [row for row in rows if row["images_per_second"] is not None]
+    assert measured
+    for row in measured:
+        assert f'data-v="{row["images_per_second"]:.9g}"' in page
+    table = (tmp_path / "table.md").read_text()
+    fastest = max(one.rows, key=lambda row: row.throughput.value if row.throughput else 0)
+    cell = next(line for line in table.splitlines() if f" {fastest.implementation} " in line)
+    assert all(part.strip() in page for part in cell.split("|")[1:7])
 
 
 def test_equal_data_gives_equal_files(tmp_path: Path) -> None:
-    rows = from_csv(PUBLISHED / "torch_ddp_rtx3090.csv")
+    one = replace(of_published(PUBLISHED / "tabtune_tabicl.csv"), name="published")
     for folder in ("a", "b"):
-        write_report(tmp_path / folder, rows, name="published")
+        write_report(tmp_path / folder, one)
+    assert "charts/efficiency.svg" in names(tmp_path / "a")
     for name in names(tmp_path / "a"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_charts_without_data_are_said_and_old_ones_removed(tmp_path: Path) -> None:
-    write(tmp_path, sample_records(repetitions=1))
-    written = write(tmp_path, [run(trial(), 100.0, losses=())])
-    assert [remark.split(":")[0] for remark in written.remarks] == [
-        f"no chart {name}" for name in CHARTS
-    ]
-    assert names(tmp_path) == TABLES
-
-
 def test_without_charts_old_ones_are_said_to_be_old(tmp_path: Path) -> None:
-    assert write(tmp_path, sample_records(repetitions=1), charts=False).remarks == ()
-    write(tmp_path, sample_records(repetitions=1))
-    (remark,) = write(tmp_path, sample_records(repetitions=1), charts=False).remarks
+    assert write_report(tmp_path, subject([]), charts=False).remarks == ()
+    (tmp_path / "charts").mkdir()
+    (remark,) = write_report(tmp_path, subject([]), charts=False).remarks
     assert "older than the table" in remark
 
 
-def test_published_times_have_an_efficiency_chart(tmp_path: Path) -> None:
-    write_report(tmp_path, from_csv(PUBLISHED / "tabtune_tabicl.csv"), name="tabicl")
-    assert "charts/efficiency_by_group_size.svg" in names(tmp_path)
-
-
 def test_no_rows_at_all(tmp_path: Path) -> None:
-    written = write_report(tmp_path, (), name="nothing")
-    assert len(written.remarks) == len(CHARTS)
+    written = write_report(tmp_path, subject([]))
+    assert names(tmp_path) == TABLES | {"index.html"}
+    assert all(kind.name in written.remarks[0] for kind in OF_SWEEPS)
 
 
-def test_hundreds_of_configurations_are_reported(tmp_path: Path) -> None:
-    records = sample_records(
-        group_sizes=(1, 2, 4, 8, 16, 32, 64), batch_sizes=(1, 2, 4, 8, 16, 32, 64, 128)
+def test_collectives_have_their_table_and_chart(tmp_path: Path) -> None:
+    stored = StoredCollectives(
+        folder=tmp_path, command=("comm",), environments={}, records=(), warnings=()
     )
-    records += sample_records(group_sizes=(3, 5, 6), batch_sizes=(24, 48, 96))
-    assert len(records) >= 700
-    written = write(tmp_path, records)
-    assert len(written.paths) == len(TABLES) + 2 * len(CHARTS)
+    full = replace(stored, records=tuple(sample_collectives()))
+    write_report(tmp_path / "full", of_folder(None, full))
+    files = {"collectives.txt", "collectives.json", "index.html"}
+    assert names(tmp_path / "full") == files | {"charts/bandwidth.svg"}
+    few = replace(stored, records=tuple(sample_collectives()[-1:]))
+    written = write_report(tmp_path / "few", of_folder(None, few))
+    assert names(tmp_path / "few") == files
+    assert "two sizes or more" in written.page.read_text()
 
 
-def test_panels_that_are_left_out_are_said() -> None:
-    batch_sizes = tuple(range(8, 72, 8))
-    records = sample_records(batch_sizes=batch_sizes, repetitions=1)
-    source = ChartSource(
-        rows=summarize(records), records=tuple(records), environments={}, name="many"
-    )
-    figure = CHARTS["throughput_by_group_size"](source)
-    assert len(figure.axes) == 6
-    caption = figure.get_supxlabel()
-    assert "batch sizes 8, 16, 32, 40, 56, 64 of 8 measured" in caption.replace("\n", " ")
+def test_several_stand_on_one_page(tmp_path: Path) -> None:
+    both = [replace(small(), name=name) for name in ("before", "after")]
+    file = tmp_path / "new" / "side-by-side.html"
+    written = write_side_by_side(file, both, charts=False)
+    assert names(tmp_path) == {"new/side-by-side.html"}
+    page = written.page.read_text()
+    assert "How do they compare?" in page
+    assert "<title>before, after" in page
 
 
-def test_chosen_keeps_both_ends() -> None:
-    assert chosen([3, 1, 2]) == [1, 2, 3]
-    assert chosen(list(range(1, 101)), 4) == [1, 34, 67, 100]
+def test_a_running_sweep_is_served_without_charts_and_refreshed() -> None:
+    running = page_of(replace(small(), running=True), "running-12")
+    assert "drawn when the sweep is over" in running
+    assert "<figure class=chart" not in running
+    assert "running-12" in running
 
 
-@pytest.mark.parametrize("name", CHARTS)
-def test_charts_of_nothing_say_so(name: str) -> None:
+def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot write the report"):
+        write_report(tmp_path / "file" / "out", subject([]), charts=False)
+    with pytest.raises(StoreError, match="cannot write the report"):
+        write_side_by_side(tmp_path / "file" / "a.html", [subject([])] * 2, charts=False)
+
+
+@pytest.mark.parametrize("kind", OF_SWEEPS, ids=lambda kind: kind.name)
+def test_charts_of_nothing_say_so(kind) -> None:
     with pytest.raises(NothingToDraw):
-        CHARTS[name](ChartSource(rows=(), environments={}, name="nothing"))
+        kind.draw(ChartSource(rows=(), environments={}, name="nothing"))
 
 
 def test_the_environment_in_a_few_words() -> None:
@@ -125,3 +165,8 @@ def test_the_environment_in_a_few_words() -> None:
     assert "torch" in line
     assert environment_line({}, set()) == "environment not recorded"
     assert environment_line({"a": here}, {"a", "b"}) == "environments a, b"
+
+
+def test_one_trial_has_a_report(tmp_path: Path) -> None:
+    written = write_report(tmp_path, subject([run(trial(), 100.0)]), charts=False)
+    assert "ddp" in written.page.read_text()

@@ -74,6 +74,8 @@ class ChartImage:
     """For those who do not see it."""
     svg: str
     """Markup, safe to put into a page as it is."""
+    caption: str = ""
+    """Sample sizes and environment, which the file of the chart has below it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,5 +128,6 @@ class Page:
     comparison: Section | None = None
     """Of several sweeps: what was measured in more than one, beside each other, and what differs
     between their environments and specifications."""
-    refreshed: bool = False
-    """Served while the sweep runs: looks for news by itself."""
+    served_as: str | None = None
+    """What the server calls this state of a running sweep: as soon as it has another, the page is
+    loaded anew. None: a file, which looks for nothing."""

@@ -1,0 +1,164 @@
+"""What to know first of a sweep: the fastest configuration, the best scaling, what limits it.
+
+Copies that do not train together (`independent`) are never the best of anything, nor is what did
+not complete or had wrong gradients. Where the interval of another configuration overlaps that of
+the best, the two are not told apart, and the headline names it: overlap is the cautious test,
+which suits a best that was picked out of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dpbench.analysis.advice import LARGE, Advice
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.explanation import Explanation
+from dpbench.records import Status
+from dpbench.specs import TrialSpec
+
+NOT_TRAINED_TOGETHER = "independent"
+
+Rows = Sequence[ConfigurationSummary]
+Read = Callable[[ConfigurationSummary], Estimate | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Best:
+    """A number that no other configuration exceeds."""
+
+    value: Estimate
+    row: ConfigurationSummary
+    rivals: tuple[ConfigurationSummary, ...]
+    """Whose intervals overlap the best one's, the nearest first."""
+    others: int
+    """How many configurations it was compared with."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """What costs a configuration most."""
+
+    value: Estimate
+    """Of the step: a share of it, or its exposed communication in seconds."""
+    row: ConfigurationSummary
+    text: str
+    """What the loss is, and after a colon what to try."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Absent:
+    """Why there is no such thing to say."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Headline:
+    """The three things that a reader asks first."""
+
+    fastest: Best | Absent
+    scaling: Best | Absent
+    """The highest efficiency at the largest number of replicas."""
+    limit: Limit | Absent
+    """Of the fastest configuration with more than one replica."""
+
+
+def headline(
+    rows: Rows,
+    explanations: Sequence[Explanation] = (),
+    advice: Sequence[Sequence[Advice]] = (),
+) -> Headline:
+    """Of all rows of one table; `advice` belongs to `explanations`, one by one."""
+    usable = [row for row in rows if _counts(row)]
+    found = {
+        explanation.row.configuration: tuple(lines)
+        for explanation, lines in zip(explanations, advice, strict=True)
+    }
+    return Headline(
+        fastest=_fastest(rows, usable),
+        scaling=_best_scaling(usable),
+        limit=_limit(_fastest(rows, [row for row in usable if row.group_size > 1]), found),
+    )
+
+
+def trains_together(row: ConfigurationSummary) -> bool:
+    """False of copies that train each by itself."""
+    return row.implementation.partition("(")[0] != NOT_TRAINED_TOGETHER
+
+
+def _counts(row: ConfigurationSummary) -> bool:
+    completed = row.status is Status.COMPLETED and row.verified is not False
+    return completed and trains_together(row)
+
+
+def _fastest(rows: Rows, usable: Rows) -> Best | Absent:
+    """By throughput; of published times, by the least time."""
+    if len(units := {row.throughput.unit for row in usable if row.throughput}) > 1:
+        return Absent(reason=f"speeds are in different units: {', '.join(sorted(units))}")
+    best = _best(usable, lambda row: row.throughput)
+    best = best or _best(usable, lambda row: row.duration, least=True)
+    return best or Absent(reason=_why_no_speed(rows))
+
+
+def _why_no_speed(rows: Rows) -> str:
+    if not rows:
+        return "no trial has ended yet"
+    ends = sorted({row.status.words for row in rows if row.status is not Status.COMPLETED})
+    return f"no configuration completed ({', '.join(ends)})" if ends else "no speed is known"
+
+
+def _best_scaling(usable: Rows) -> Best | Absent:
+    scaled = [row for row in usable if row.efficiency and row.group_size > 1]
+    if scaled:
+        largest = max(row.group_size for row in scaled)
+        best = _best([row for row in scaled if row.group_size == largest], lambda r: r.efficiency)
+        assert best is not None
+        return best
+    sizes = sorted({row.group_size for row in usable})
+    if len(sizes) > 1:
+        return Absent(reason="no configuration completed at group size 1 and at a larger one")
+    return Absent(
+        reason=f"one group size was measured ({sizes[0]}): a speedup needs 1 and a larger one"
+        if sizes
+        else "no configuration completed"
+    )
+
+
+def _best(rows: Rows, read: Read, *, least: bool = False) -> Best | None:
+    measured = [(value, row) for row in rows if (value := read(row)) is not None]
+    measured.sort(key=lambda one: one[0].value, reverse=not least)
+    if not measured:
+        return None
+    (value, row), *rest = measured
+    return Best(
+        value=value,
+        row=row,
+        rivals=tuple(other for theirs, other in rest if _overlap(value, theirs)),
+        others=len(rest),
+    )
+
+
+def _overlap(one: Estimate, other: Estimate) -> bool:
+    low, high = one.interval or (one.value, one.value)
+    lower, higher = other.interval or (other.value, other.value)
+    return low <= higher and lower <= high
+
+
+def _limit(
+    best: Best | Absent, found: Mapping[TrialSpec | None, Sequence[Advice]]
+) -> Limit | Absent:
+    if isinstance(best, Absent):
+        return Absent(reason="no configuration with more than one replica completed")
+    row = best.row
+    if row.configuration is None:
+        return Absent(reason="published numbers do not tell: that takes the steps of every rank")
+    if advice := found.get(row.configuration):
+        return Limit(value=advice[0].share, row=row, text=advice[0].text)
+    exposed = row.exposed_communication_seconds
+    if exposed is not None and exposed.interval is not None and exposed.interval[0] > 0:
+        return Limit(value=exposed, row=row, text="exposed communication")
+    return Absent(
+        reason=f"{row.label}: no loss is both large ({LARGE:.0%} of a step) and beyond the noise"
+    )

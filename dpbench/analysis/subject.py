@@ -1,0 +1,99 @@
+"""What one report is about, analysed: a results folder, or a table that someone published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.analysis.advice import Advice, advise
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.environments import environment_notes
+from dpbench.analysis.equal_budget import with_equal_budgets
+from dpbench.analysis.explanation import Explanation, explain
+from dpbench.analysis.headline import Headline, headline
+from dpbench.analysis.hints import hints
+from dpbench.analysis.loss_agreement import agreement_notes, loss_agreements
+from dpbench.analysis.outcome import completed
+from dpbench.analysis.precision import precision_note
+from dpbench.analysis.published import from_csv
+from dpbench.analysis.summary import summarize
+from dpbench.store import StoredCollectives, StoredSweep
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """Rows of the table, and what is known of why they are as they are.
+
+    Of a published table only `name` and `rows`; of a folder that holds collectives only, those.
+    """
+
+    name: str
+    rows: tuple[ConfigurationSummary, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What has to be known before a number is believed: of machines, of losses that are wrong."""
+    hints: tuple[str, ...] = ()
+    loss_notes: tuple[str, ...] = ()
+    """Whether configurations that train on the same samples learn alike."""
+    budget_notes: tuple[str, ...] = ()
+    """At which samples and seconds losses are compared, where their columns are shown."""
+    explanations: tuple[Explanation, ...] = ()
+    advice: tuple[tuple[Advice, ...], ...] = ()
+    """One for each explanation."""
+    sweep: StoredSweep | None = None
+    collectives: StoredCollectives | None = None
+    planned: int | None = None
+    """Trials of the whole sweep, where that is known."""
+    running: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to stand below a table of the rows."""
+        return (*self.warnings, *self.hints, *self.loss_notes)
+
+    @property
+    def headline(self) -> Headline:
+        return headline(self.rows, self.explanations, self.advice)
+
+
+def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None = None) -> Subject:
+    """Analyses what a results folder holds; one of the two at least."""
+    stored = sweep or collectives
+    assert stored is not None
+    name = stored.folder.resolve().name
+    if sweep is None:
+        return Subject(name=name, collectives=collectives)
+    records, environments = sweep.records, sweep.environments
+    rows = summarize(records, environments=environments, target_loss=sweep.spec.target_loss)
+    rows, budget_notes = with_equal_budgets(rows, records)
+    explanations = explain(records, rows)
+    agreements = loss_agreements(completed(records))
+    wrong = [one for one in agreements if one.is_error]
+    return Subject(
+        name=name,
+        rows=rows,
+        warnings=(*environment_notes(records, environments), *agreement_notes(wrong)),
+        hints=(
+            *(hint.text for hint in hints(records, environments)),
+            *_precision_notes(sweep.spec.precision, rows),
+        ),
+        loss_notes=tuple(agreement_notes([one for one in agreements if not one.is_error])),
+        budget_notes=budget_notes,
+        explanations=explanations,
+        advice=advise(explanations, environments),
+        sweep=sweep,
+        collectives=collectives,
+    )
+
+
+def of_published(path: Path) -> Subject:
+    """Reads a CSV file of published numbers; raises StoreError if it is not exactly that."""
+    return Subject(name=path.name, rows=from_csv(path))
+
+
+def _precision_notes(
+    precision: float | None, rows: Sequence[ConfigurationSummary]
+) -> tuple[str, ...]:
+    if precision is None:
+        return ()
+    return (precision_note([(row.label, row.throughput) for row in rows], precision),)

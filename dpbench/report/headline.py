@@ -1,0 +1,137 @@
+"""The headline in words: a sentence for the terminal, findings for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dpbench import units
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.headline import Absent, Best, Headline, Limit
+from dpbench.report.cells import one_line, percentage
+from dpbench.report.numbers import compact_time
+from dpbench.report.page.content import Finding
+from dpbench.report.quantity import quantity
+
+NAMED = 2
+"""Configurations that are named as not distinguishable; the rest are counted."""
+NOT_KNOWN = "not known"
+
+
+def sentence(headline: Headline) -> str:
+    """One line: the fastest, the best scaling, what limits it; or why there is none."""
+    if isinstance(headline.fastest, Absent):
+        return f"No fastest configuration: {headline.fastest.reason}."
+    parts = [
+        f"{_name(headline.fastest.row)} is fastest: {speed_of(headline.fastest.value)} "
+        f"({_sizes(headline.fastest)}{_rivals(headline.fastest)})"
+    ]
+    if isinstance(headline.scaling, Best):
+        same = headline.scaling.row == headline.fastest.row
+        who = "it reaches" if same else f"{_name(headline.scaling.row)} scales best,"
+        parts.append(f"{who} {_scaling(headline.scaling)}{_rivals_alone(headline.scaling)}")
+    if isinstance(headline.limit, Limit):
+        loss, _, _ = headline.limit.text.partition(":")
+        whose = (
+            "" if headline.limit.row == headline.fastest.row else f" ({_name(headline.limit.row)})"
+        )
+        parts.append(f"{_cost(headline.limit)} of a step is {loss}{whose}")
+    return f"{'; '.join(parts)}."
+
+
+def findings(headline: Headline) -> tuple[Finding, ...]:
+    """The same three with all that qualifies them; where one is missing, the reason."""
+    return (
+        _fastest(headline.fastest),
+        _best_scaling(headline.scaling),
+        _limit(headline.limit),
+    )
+
+
+def _fastest(found: Best | Absent) -> Finding:
+    title = "Fastest"
+    if isinstance(found, Absent):
+        return Finding(title=title, value=NOT_KNOWN, about=found.reason)
+    return Finding(title=title, value=speed_of(found.value), about=_about(found))
+
+
+def _best_scaling(found: Best | Absent) -> Finding:
+    title = "Best scaling"
+    if isinstance(found, Absent):
+        return Finding(title=title, value=NOT_KNOWN, about=found.reason)
+    return Finding(title=title, value=_scaling(found), about=_about(found))
+
+
+def _limit(found: Limit | Absent) -> Finding:
+    title = "What limits it"
+    if isinstance(found, Absent):
+        return Finding(title=title, value="none found", about=found.reason)
+    about = f"{found.text} ({_name(found.row)}; n = {found.value.sample_size})"
+    return Finding(title=title, value=f"{_cost(found)} of a step", about=about)
+
+
+def _about(best: Best) -> str:
+    return "; ".join((_name(best.row), *_qualified(best)))
+
+
+def _qualified(best: Best) -> Iterable[str]:
+    yield _sizes(best)
+    if best.value.interval is None and best.others:
+        yield "without an interval nothing tells whether another is as good"
+    if best.rivals:
+        yield f"its interval overlaps that of {_named(best.rivals)}: not told apart"
+    yield from caveats(best.row)
+
+
+def caveats(row: ConfigurationSummary) -> Iterable[str]:
+    """What forbids to take a row's number like any other's."""
+    if row.configuration is None:
+        yield "published, not measured here"
+        return
+    if row.verified is None:
+        yield "its gradients were not compared with one process"
+    if row.configuration.sync_every > 1:
+        yield f"averages parameters every {row.configuration.sync_every} steps, gradients never"
+
+
+def _sizes(best: Best) -> str:
+    value = best.value
+    if value.basis == "step batches":
+        return f"one repetition, n = {value.sample_size} batches of its steps"
+    return f"n = {value.sample_size}"
+
+
+def _rivals(best: Best) -> str:
+    return f"; not told apart from {_named(best.rivals)}" if best.rivals else ""
+
+
+def _rivals_alone(best: Best) -> str:
+    return f" (not told apart from {_named(best.rivals)})" if best.rivals else ""
+
+
+def _named(rows: tuple[ConfigurationSummary, ...]) -> str:
+    names = [_name(row) for row in rows[:NAMED]]
+    if len(rows) > NAMED:
+        names.append(f"{len(rows) - NAMED:,} more")
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _name(row: ConfigurationSummary) -> str:
+    return one_line(row.label)
+
+
+def speed_of(value: Estimate, *, header: str = "") -> str:
+    """Items per second, or the time of a fixed amount of work; with its unit, unless the header
+    has it."""
+    if value.unit == "s" and value.interval is None:
+        return units.seconds(value.value)
+    return one_line(quantity(value, header=header))
+
+
+def _scaling(best: Best) -> str:
+    return f"{percentage(best.value)} of linear at {best.row.group_size} replicas"
+
+
+def _cost(limit: Limit) -> str:
+    value = limit.value
+    return compact_time(value) if value.unit == "s" else percentage(value)

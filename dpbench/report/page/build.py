@@ -1,0 +1,108 @@
+"""Builds the page from analysed subjects: what it says, not how it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+
+from dpbench import units
+from dpbench.analysis.subject import Subject
+from dpbench.report.cells import one_line
+from dpbench.report.columns import COLUMNS
+from dpbench.report.footnotes import footnotes, reasons, some_of
+from dpbench.report.headline import findings
+from dpbench.report.page.command import command_of
+from dpbench.report.page.comparison import comparison
+from dpbench.report.page.content import Finding, Page, SweepContent, Table
+from dpbench.report.page.environment import facts_of
+from dpbench.report.page.pictures import Pictures
+from dpbench.report.page.results_table import empty_columns, failures_table, results_table
+from dpbench.report.page.sections import sections
+from dpbench.report.page.verification import doubts, proof
+from dpbench.report.steadiness import steadiness
+
+
+def build_page(
+    subjects: Sequence[Subject], pictures: Sequence[Pictures], *, served_as: str | None = None
+) -> Page:
+    """A page of one subject, or of several beside each other; `pictures` are theirs, in order."""
+    return Page(
+        title=", ".join(one_line(subject.name) for subject in subjects),
+        version=version("dpbench"),
+        sweeps=tuple(_content(*pair) for pair in zip(subjects, pictures, strict=True)),
+        comparison=comparison(subjects) if len(subjects) > 1 else None,
+        served_as=served_as,
+    )
+
+
+def _content(subject: Subject, pictures: Pictures) -> SweepContent:
+    table = results_table(subject.rows)
+    warnings = tuple(map(one_line, _warnings(subject)))
+    return SweepContent(
+        name=one_line(subject.name),
+        started=_started(subject),
+        state=_state(subject),
+        findings=tuple(_findings(subject)),
+        warnings=warnings,
+        environment=tuple((name, one_line(value)) for name, value in facts_of(subject)),
+        command=command_of(subject),
+        results=table,
+        notes=tuple(
+            note for note in map(one_line, _notes(subject, table, pictures)) if note not in warnings
+        ),
+        failures=failures_table(subject.rows),
+        sections=sections(subject, pictures),
+    )
+
+
+def _findings(subject: Subject) -> Iterator[Finding]:
+    """None where there are no rows: collectives have a section of their own."""
+    if not subject.rows and subject.sweep is None:
+        return
+    yield from findings(subject.headline)
+    if (proved := proof(subject)) is not None:
+        yield proved
+
+
+def _warnings(subject: Subject) -> Iterator[str]:
+    for stored in (subject.sweep, subject.collectives):
+        yield from () if stored is None else stored.warnings
+    yield from doubts(subject)
+    yield from subject.warnings
+    yield from steadiness(subject.rows, some_of)
+
+
+def _notes(subject: Subject, table: Table, pictures: Pictures) -> Iterator[str]:
+    """How to read the table; reasons stand in a table of their own."""
+    if pictures.left_out is not None:
+        yield f"charts are left out: {pictures.left_out}"
+    elsewhere = {*reasons(subject.rows)}
+    shown = footnotes(subject.rows, [*COLUMNS])
+    yield from (note for note in shown if note not in elsewhere)
+    yield from subject.hints
+    if subject.rows and (empty := empty_columns(table)):
+        yield f"not measured, column hidden: {', '.join(empty)}"
+
+
+def _started(subject: Subject) -> str | None:
+    """As in "2025-01-31 14:05 UTC"."""
+    stored = subject.sweep or subject.collectives
+    first = min((record.started_utc for record in stored.records), default="") if stored else ""
+    return f"{first[:10]} {first[11:16]} UTC" if first else None
+
+
+def _state(subject: Subject) -> str:
+    if subject.sweep is None:
+        if subject.collectives is None:
+            return units.counted(len(subject.rows), "published row")
+        return units.counted(len(subject.collectives.records), "measurement") + " of collectives"
+    done = len({record.trial.trial_id for record in subject.sweep.records})
+    if subject.planned is None or done > subject.planned:
+        trials = units.counted(done, "trial")
+    else:
+        trials = f"{done:,} of {units.counted(subject.planned, 'trial')}"
+    if subject.running:
+        return f"{trials}, running"
+    if subject.planned is not None and done < subject.planned:
+        return f"{trials}; the rest was not run: the same command with --name and --resume goes on"
+    return trials

@@ -1,0 +1,54 @@
+"""The commands that measure the same again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from dpbench.analysis.subject import Subject
+from dpbench.report.page.environment import most_used
+from dpbench.store import StoredCollectives, StoredSweep
+
+AGAIN = "-again"
+"""What a name gets behind it: the old folder stays as it is."""
+
+
+def command_of(subject: Subject) -> str:
+    """What is typed, a line for each command; empty for published numbers.
+
+    Variables of the environment that bear on results stand before the command.
+    """
+    stored = (subject.sweep, subject.collectives)
+    return "\n".join(_line(one) for one in stored if one is not None)
+
+
+def _line(stored: StoredSweep | StoredCollectives) -> str:
+    used = [record.environment_id for record in stored.records]
+    environment = most_used(stored.environments, used)
+    variables = () if environment is None else environment.variables
+    settings = [f"{name}={quoted(value)}" for name, value, *_ in variables]
+    return " ".join([*settings, "dpbench", *map(quoted, _again(stored.command))])
+
+
+def _again(words: Sequence[str]) -> Iterator[str]:
+    """The same words into a folder of its own, from the start."""
+    previous = ""
+    for word in words:
+        if previous == "--name" or word.startswith("--name="):
+            yield f"{word}{AGAIN}"
+        elif word != "--resume":
+            yield word
+        previous = word
+
+
+def quoted(word: str) -> str:
+    """For a shell; what cannot be seen with bash's $'…' and its escapes."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = (
+        c
+        if c.isprintable() and c not in "\\'"
+        else "".join(f"\\x{byte:02x}" for byte in c.encode("utf-8", "surrogatepass"))
+        for c in word
+    )
+    return f"$'{''.join(escaped)}'"

@@ -1,0 +1,264 @@
+"""Several subjects beside each other: what was measured in more than one, and what differs.
+
+Ratios are those of `dpbench compare`, each against the first sweep; where two sweeps must not be
+compared their numbers stand without one, and a note says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dpbench.analysis.comparability import check_environments, environment_differences
+from dpbench.analysis.comparison import WITHIN, Comparison, compare
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.headline import trains_together
+from dpbench.analysis.matching import Side, match
+from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.subject import Subject
+from dpbench.errors import DpbenchError
+from dpbench.report.cells import one_line
+from dpbench.report.comparison import outcome_words
+from dpbench.report.headline import speed_of
+from dpbench.report.numbers import MISSING, plus_minus
+from dpbench.report.page.content import Section, Table, TableCell, TableColumn, TableRow
+from dpbench.report.page.environment import facts_of
+from dpbench.report.page.results_table import words
+
+METRIC = METRICS["images_per_second"]
+NOTHING = TableCell(text=MISSING, sort=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ratios:
+    """A sweep against the first one."""
+
+    name: str
+    found: Mapping[str, Comparison]
+    """By what the configuration is called."""
+    notes: tuple[str, ...]
+
+
+def comparison(subjects: Sequence[Subject]) -> Section:
+    """The section that stands before the subjects; two at least."""
+    sweeps = [subject for subject in subjects if subject.sweep and subject.sweep.records]
+    ratios = [_ratios(sweeps[0], other) for other in sweeps[1:]]
+    tables = (_speeds(subjects, ratios), _by_work(subjects), _differences(subjects))
+    return Section(
+        key="comparison",
+        title="How do they compare?",
+        tables=tuple(table for table in tables if table is not None),
+        notes=tuple(map(one_line, _notes(subjects, sweeps, ratios))),
+    )
+
+
+def _ratios(first: Subject, other: Subject) -> _Ratios:
+    try:
+        matched = match(_side(first), _side(other))
+    except DpbenchError as refused:
+        said = f"no ratios to {first.name}; dpbench compare says: {refused}"
+        return _Ratios(name=other.name, found={}, notes=(said,))
+    if different := environment_differences(matched):
+        said = f"no ratios to {first.name}, as environments differ: {'; '.join(different)}"
+        return _Ratios(name=other.name, found={}, notes=(said,))
+    notes = check_environments(matched)
+    rows = compare(matched, METRIC)
+    return _Ratios(name=other.name, found={row.label: row for row in rows}, notes=notes)
+
+
+def _side(subject: Subject) -> Side:
+    assert subject.sweep is not None
+    return Side(
+        label=subject.name,
+        records=subject.sweep.records,
+        environments=subject.sweep.environments,
+        source=str(subject.sweep.folder.resolve()),
+    )
+
+
+def _speeds(subjects: Sequence[Subject], ratios: Sequence[_Ratios]) -> Table | None:
+    """Configurations that more than one subject has, by what they are called."""
+    named = {subject.name: {row.label: row for row in subject.rows} for subject in subjects}
+    labels = dict.fromkeys(label for rows in named.values() for label in rows)
+    common = [label for label in labels if sum(label in rows for rows in named.values()) > 1]
+    if not common:
+        return None
+    sharing = {name: rows for name, rows in named.items() if not rows.keys().isdisjoint(common)}
+    unit = _unit(row for rows in sharing.values() for row in rows.values())
+    related = [one for one in ratios if one.found]
+    return Table(
+        key="shared",
+        caption="Speeds of what was measured in more than one",
+        columns=(
+            _text_column("Configuration", ""),
+            *(_speed_column(k, f"{name}{unit}") for k, name in enumerate(sharing)),
+            *(column for k, one in enumerate(related) for column in _pair(k, one)),
+        ),
+        rows=tuple(
+            TableRow(
+                cells=(
+                    words(label),
+                    *(_speed(rows.get(label), unit) for rows in sharing.values()),
+                    *(cell for one in related for cell in _ratio(one.found.get(label))),
+                )
+            )
+            for label in common
+        ),
+    )
+
+
+def _unit(rows: Iterable[ConfigurationSummary]) -> str:
+    """Of all speeds, for the header: " (images/s)"; nothing if they have several."""
+    units = {value.unit for row in rows if (value := row.throughput or row.duration)}
+    unit = one_line(units.pop()) if len(units) == 1 else ""
+    return f" ({unit})" if unit.endswith("/s") else ""
+
+
+def _speed_column(place: int, header: str) -> TableColumn:
+    return TableColumn(
+        key=f"speed-{place}",
+        header=one_line(header),
+        meaning="Speed there: items per second, or the time of a fixed amount of work.",
+    )
+
+
+def _pair(place: int, one: _Ratios) -> tuple[TableColumn, TableColumn]:
+    name = one_line(one.name)
+    return (
+        TableColumn(
+            key=f"slowdown-{place}",
+            header=f"Slow-down of {name}",
+            meaning="Speed in the first sweep ÷ speed in this one, with its 95 % interval over "
+            "whole runs; above 1 this one is slower.",
+        ),
+        _text_column(
+            f"{name} is",
+            f"What the interval says: the same within {WITHIN:.0%}, faster or slower (p < 0.05, "
+            "corrected for the number of rows), or that it cannot be told.",
+        ),
+    )
+
+
+def _ratio(row: Comparison | None) -> tuple[TableCell, TableCell]:
+    if row is None:
+        return NOTHING, NOTHING
+    ratio = NOTHING
+    if row.slowdown is not None:
+        ratio = TableCell(text=plus_minus(row.slowdown), sort=row.slowdown.value)
+    return ratio, words(outcome_words(row, WITHIN))
+
+
+def _speed(row: ConfigurationSummary | None, unit: str) -> TableCell:
+    """Without the unit, where the header has it."""
+    value = None if row is None else row.throughput or row.duration
+    if value is None:
+        return NOTHING if row is None else words(row.status.words)
+    return TableCell(text=speed_of(value, header=unit), sort=value.value)
+
+
+def _by_work(subjects: Sequence[Subject]) -> Table | None:
+    """Beside published numbers, whose implementations are called otherwise: the fastest of each."""
+    fastest = [_fastest_by_work(subject.rows) for subject in subjects]
+    published = {
+        work: None
+        for subject, rows in zip(subjects, fastest, strict=True)
+        if subject.sweep is None
+        for work in rows
+    }
+    common = [work for work in published if sum(work in rows for rows in fastest) > 1]
+    if not common:
+        return None
+    return Table(
+        key="by-work",
+        caption="The fastest implementation of each, by backend, group size and batch size",
+        columns=(
+            _text_column("Backend", ""),
+            TableColumn(key="group", header="Group", meaning="Number of replicas."),
+            TableColumn(key="batch", header="Batch", meaning="Samples of a replica."),
+            *(
+                TableColumn(
+                    key=f"fastest-{k}",
+                    header=one_line(subject.name),
+                    meaning="The fastest implementation there and its speed.",
+                )
+                for k, subject in enumerate(subjects)
+            ),
+        ),
+        rows=tuple(
+            TableRow(
+                cells=(
+                    words(work[0] or MISSING),
+                    TableCell(text=str(work[1]), sort=float(work[1])),
+                    TableCell(text=str(work[2]), sort=float(work[2])),
+                    *(_named_speed(rows.get(work)) for rows in fastest),
+                )
+            )
+            for work in sorted(common, key=str)
+        ),
+    )
+
+
+_Work = tuple[str | None, int, int]
+
+
+def _fastest_by_work(rows: Sequence[ConfigurationSummary]) -> dict[_Work, ConfigurationSummary]:
+    fastest: dict[_Work, ConfigurationSummary] = {}
+    for row in rows:
+        if row.throughput is None or row.batch_size is None or not trains_together(row):
+            continue
+        work = (row.backend, row.group_size, row.batch_size)
+        best = fastest.get(work)
+        if best is None or best.throughput is None or row.throughput.value > best.throughput.value:
+            fastest[work] = row
+    return fastest
+
+
+def _named_speed(row: ConfigurationSummary | None) -> TableCell:
+    if row is None or row.throughput is None:
+        return NOTHING
+    text = f"{speed_of(row.throughput)} ({one_line(row.implementation)})"
+    return TableCell(text=text, sort=row.throughput.value)
+
+
+def _differences(subjects: Sequence[Subject]) -> Table | None:
+    """Of what was trained and on what, all that is not the same everywhere."""
+    measured = [subject for subject in subjects if subject.sweep or subject.collectives]
+    known = [dict(facts_of(subject)) for subject in measured]
+    names = dict.fromkeys(name for facts in known for name in facts)
+    different = [name for name in names if len({facts.get(name) for facts in known}) > 1]
+    if not different:
+        return None
+    return Table(
+        key="differences",
+        caption="What differs between them",
+        columns=(
+            _text_column("What", ""),
+            *(_text_column(one_line(s.name), "", f"of-{k}") for k, s in enumerate(measured)),
+        ),
+        rows=tuple(
+            TableRow(cells=(words(name), *(words(facts.get(name, MISSING)) for facts in known)))
+            for name in different
+        ),
+    )
+
+
+def _text_column(header: str, meaning: str, key: str | None = None) -> TableColumn:
+    return TableColumn(key=key or header.lower(), header=header, meaning=meaning, text=True)
+
+
+def _notes(
+    subjects: Sequence[Subject], sweeps: Sequence[Subject], ratios: Sequence[_Ratios]
+) -> Iterator[str]:
+    if any(one.found for one in ratios):
+        yield (
+            f"slow-downs are against {sweeps[0].name}: speed there ÷ speed here; above 1 it is "
+            "slower here"
+        )
+    for one in ratios:
+        yield from (f"{one.name}: {note}" for note in one.notes)
+    for subject in subjects:
+        if subject.sweep is None and subject.rows:
+            yield (
+                f"{subject.name} holds published numbers, one of each: nothing tells their spread, "
+                "so they have no ratio"
+            )

@@ -1,0 +1,108 @@
+"""What was trained, how it was measured, and on what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from dpbench import units
+from dpbench.analysis.subject import Subject
+from dpbench.environment import SYNTHETIC, Environment
+from dpbench.specs import SweepSpec
+
+Facts = Iterator[tuple[str, str]]
+
+
+def facts_of(subject: Subject) -> Facts:
+    """(Name, value) of the workload and of the machine that most records come from."""
+    if (stored := subject.sweep or subject.collectives) is None:
+        yield "Source", f"{subject.name}: published numbers, not measured here"
+        return
+    if subject.sweep is not None:
+        yield from _workload(subject.sweep.spec)
+    used = [record.environment_id for record in stored.records]
+    yield from _machines(stored.environments, used)
+
+
+def most_used(environments: Mapping[str, Environment], used: Sequence[str]) -> Environment | None:
+    """The environment of most records; without records, the only one."""
+    counts = Counter(identifier for identifier in used if identifier in environments)
+    if counts:
+        return environments[counts.most_common(1)[0][0]]
+    return next(iter(environments.values())) if len(environments) == 1 else None
+
+
+def _workload(spec: SweepSpec) -> Facts:
+    workload = spec.workload
+    yield "Workload", f"{workload.architecture} on {workload.dataset}"
+    rule = workload.learning_rate_rule
+    scaled = "" if rule == "none" else f", scaled with the batch ({rule})"
+    yield (
+        "Training",
+        f"{workload.optimizer}, learning rate {workload.learning_rate:g}{scaled}, "
+        f"seed {workload.seed}",
+    )
+    batch = "per replica" if spec.scaling == "weak" else "global"
+    micro_steps = (
+        f", {spec.accumulation_steps} micro-steps a step" if spec.accumulation_steps > 1 else ""
+    )
+    yield "Scaling", f"{spec.scaling}: the batch is {batch}{micro_steps}"
+    steps = f"{'at most ' if spec.steps_grow else ''}{spec.timed_steps}"
+    repetitions = f"{'at least ' if spec.precision else ''}{spec.repetitions}"
+    yield (
+        "Measured",
+        f"{steps} timed steps after {spec.warmup_steps} of warmup, {repetitions} repetitions, "
+        "each in fresh processes",
+    )
+    yield "Threads", f"{spec.threads_per_replica} a replica"
+    yield "Implementations", ", ".join(spec.implementations)
+    yield "Backends", ", ".join(spec.backends)
+    yield "Group sizes", ", ".join(map(str, spec.group_sizes))
+    yield "Batch sizes", ", ".join(map(str, spec.batch_sizes))
+
+
+def _machines(environments: Mapping[str, Environment], used: Sequence[str]) -> Facts:
+    machine = most_used(environments, used)
+    if machine is None:
+        yield "Machine", "not recorded"
+        return
+    yield from _machine(machine)
+    others = [environments[i] for i in dict.fromkeys(used) if i in environments]
+    for other in others:
+        if different := other.differences_from(machine):
+            yield "Other records are from", "; ".join(different)
+
+
+def _machine(machine: Environment) -> Facts:
+    if machine.launcher == SYNTHETIC:
+        yield "Launcher", "synthetic: numbers from a cost model, nothing was run"
+    yield "CPU", machine.cpu
+    limit = f", of which the quota allows {machine.quota_cores:g}" if machine.quota_cores else ""
+    where = f" ({machine.affinity})" if machine.affinity else ""
+    yield "Usable cores", f"{machine.cores}{where}{limit}"
+    yield "Memory", units.bytes_binary(machine.memory_bytes)
+    yield from _accelerators(machine)
+    known = {True: "on", False: "off"}
+    if machine.governor is not None or machine.boost is not None:
+        boost = "" if machine.boost is None else f"boost {known[machine.boost]}"
+        yield "Frequency", ", ".join(part for part in (machine.governor, boost) if part)
+    yield "System", f"{machine.system} {machine.kernel}, Python {machine.python}"
+    yield "Versions", ", ".join(" ".join(pair) for pair in machine.versions)
+    if machine.variables:
+        yield "Variables", ", ".join("=".join(pair) for pair in machine.variables)
+    yield "Commit", machine.git_commit or "not known"
+    yield "Host", machine.hostname
+    yield "Environment", machine.environment_id
+
+
+def _accelerators(machine: Environment) -> Facts:
+    names = Counter((gpu.name, gpu.memory_bytes) for gpu in machine.accelerators)
+    listed = [
+        f"{count} × {name}, {units.bytes_binary(memory)}" for (name, memory), count in names.items()
+    ]
+    yield "GPUs", "; ".join(listed) or "none"
+    if machine.cuda:
+        yield (
+            "CUDA",
+            machine.cuda + (f", driver {machine.gpu_driver}" if machine.gpu_driver else ""),
+        )

@@ -1,0 +1,139 @@
+"""The report page: one file that needs nothing else, from values that hold no markup.
+
+Style, scripts and charts are inside; the page's own rules forbid it to fetch anything, and let
+only these scripts run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from dpbench.report.page.content import Page, Section, Table, TableCell, TableColumn
+from dpbench.report.page.visible import visible
+
+HERE = Path(__file__).parent
+MEASURED = "images_per_second"
+"""The column whose cells carry a bar, as long as their value is part of the largest."""
+SIGNIFICANT_DIGITS = 9
+"""Of the numbers that sorting goes by: more than any clock gives."""
+
+_AMOUNT = re.compile(r"([-−]?\d[\d,.]*)(\s.+)?", re.DOTALL)
+_CODE = re.compile("`([^`\n]+)`")
+
+
+def to_html(page: Page) -> str:
+    """The whole document; whatever text of the page looks like markup is shown as it is."""
+    theme, behaviour = _asset("theme.js"), _asset("table.js") + _asset("page.js")
+    return (
+        _environment()
+        .get_template("page.html.jinja")
+        .render(
+            page=page,
+            style=_asset("style.css"),
+            theme=theme,
+            behaviour=behaviour,
+            policy=_policy(theme, behaviour, asks=page.served_as is not None),
+            definitions=_definitions(page),
+        )
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    environment.filters |= {
+        "amount": _amount,
+        "bars": _bars,
+        "prose": _prose,
+        "sort_key": _sort_key,
+    }
+    return environment
+
+
+def _asset(name: str) -> Markup:
+    """A style sheet or script of ours."""
+    return Markup((HERE / name).read_text(encoding="utf-8"))
+
+
+def _policy(*scripts: str, asks: bool) -> str:
+    """The Content-Security-Policy: nothing from elsewhere, no script but these.
+
+    A page that `asks` may ask its own server."""
+    digests = (base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts)
+    rules = {
+        "default-src": "'none'",
+        "style-src": "'unsafe-inline'",
+        "script-src": " ".join(f"'sha256-{digest}'" for digest in digests),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    if asks:
+        rules["connect-src"] = "'self'"
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+def _amount(value: str) -> tuple[str, str]:
+    """The number to be set large, and what follows it: "2,662" and "± 294 images/s"."""
+    found = _AMOUNT.fullmatch(value)
+    return (value, "") if found is None else (found[1], (found[2] or "").strip())
+
+
+def _prose(text: str) -> Markup:
+    """A sentence with `names` set as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(visible(text)))))
+
+
+def _sort_key(cell: TableCell) -> Markup | str:
+    """The attribute that sorting reads, where it differs from the text."""
+    if cell.sort is None:
+        return Markup(" data-v")
+    if isinstance(cell.sort, str):
+        key = None if cell.sort == cell.text else cell.sort
+    else:
+        key = f"{cell.sort:.{SIGNIFICANT_DIGITS}g}"
+    return "" if key is None else Markup(' data-v="{}"').format(visible(key))
+
+
+def _bars(table: Table) -> tuple[int, list[int | None]]:
+    """Which column carries bars (-1: none), and how long each row's is, in per cent."""
+    place = next((i for i, column in enumerate(table.columns) if column.key == MEASURED), -1)
+    values = [row.cells[place].sort if place >= 0 else None for row in table.rows]
+    largest = max((v for v in values if isinstance(v, float | int) and v > 0), default=1)
+    return place, [round(100 * v / largest) if isinstance(v, float | int) else None for v in values]
+
+
+def _definitions(page: Page) -> list[tuple[str, list[TableColumn]]]:
+    """Captions of tables with the columns that no table before has, or not with that meaning."""
+    known: set[tuple[str, str]] = set()
+    groups: dict[str, list[TableColumn]] = {}
+    for table in _tables(page):
+        for column in table.columns:
+            if column.meaning and (column.header, column.meaning) not in known:
+                known.add((column.header, column.meaning))
+                groups.setdefault(table.caption, []).append(column)
+    return list(groups.items())
+
+
+def _tables(page: Page) -> Iterator[Table]:
+    sections: list[Section] = [] if page.comparison is None else [page.comparison]
+    for sweep in page.sweeps:
+        yield sweep.results
+        if sweep.failures is not None:
+            yield sweep.failures
+        sections += sweep.sections
+    for section in sections:
+        yield from section.tables

@@ -1,0 +1,189 @@
+"""A chart as markup inside a page: small, in the page's fonts and colours, readable aloud.
+
+matplotlib writes a whole document, with black ink on white paper. Within a page its ids must not
+meet those of other charts, its colours follow the theme, and its title and caption are text of
+the page, which wraps on a narrow screen where a picture cannot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from xml.etree import ElementTree
+
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from dpbench.report.charts import style
+from dpbench.report.page.visible import visible
+
+THEME = {
+    style.INK: "ink",
+    "#000000": "ink",
+    style.GRID: "grid",
+    style.MUTED: "muted",
+    style.BLUE: "blue",
+    style.VERMILION: "vermilion",
+    style.GREEN: "green",
+    style.ORANGE: "orange",
+    style.SKY: "sky",
+    style.PURPLE: "purple",
+}
+"""The colours of charts, by what style.css calls them: --chart-ink."""
+WHITE = "#ffffff"
+"""Paper where it fills a shape; white letters stay white, because they stand on a colour."""
+LARGE_POINTS = 10
+"""Coordinates from here on have one decimal, and smaller ones, of markers, two: the error is
+a fifteenth of a pixel at the most."""
+
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+_REFERENCE = re.compile(r"(?:url\(|href=\")#([^)\"]+)")
+_REPEATED = re.compile(r"([LCQ])[^A-Za-z]+(?:\1[^A-Za-z]+)+")
+_COORDINATES = ("d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "width", "height", "transform")
+_NO_ROTATION = re.compile(r"rotate\(-?0(?: [^)]*)?\) ?")
+
+
+def inline_svg(figure: Figure, *, kind: str, title: str, description: str) -> str:
+    """Markup of the chart, safe to put into a page as it is.
+
+    What the figure has as title and caption is left out: `title` and `description` name the
+    picture for those who do not see it, and the page sets a heading and `caption_of` beside it.
+    To be called within `style.house_style()`.
+    """
+    text = io.StringIO()
+    with _without_words(figure), warnings.catch_warnings():
+        # Of letters that matplotlib's font lacks; the page is shown in others.
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    root = ElementTree.fromstring(visible(text.getvalue()))
+    prefix = f"{kind}-{hashlib.sha256(text.getvalue().encode(errors='replace')).hexdigest()[:8]}"
+    _forget_the_document(root)
+    _thin(root)
+    _keep_needed_ids(root, prefix)
+    _name(root, prefix, title, description)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def caption_of(figure: Figure) -> str:
+    """Sample sizes and environment, on one line: what a chart says below itself."""
+    return " ".join(figure.get_supxlabel().split())
+
+
+@contextmanager
+def _without_words(figure: Figure) -> Iterator[None]:
+    """Hides the figure's title and caption while it is saved."""
+    title, caption = figure.get_suptitle(), figure.get_supxlabel()
+    words = [text for text in figure.findobj(Text) if text.get_text() in {title, caption} - {""}]
+    for text in words:
+        text.set(visible=False, in_layout=False)
+    try:
+        yield
+    finally:
+        for text in words:
+            text.set(visible=True, in_layout=True)
+
+
+def _forget_the_document(root: ElementTree.Element) -> None:
+    """Namespaces, metadata and style rules are a document's, not a part's."""
+    for parent in root.iter():
+        for child in list(parent):
+            if child.tag.endswith(("}metadata", "}style")):
+                parent.remove(child)
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        for name in [name for name in element.attrib if "}" in name]:
+            element.attrib[name.rpartition("}")[2]] = element.attrib.pop(name)
+    width = float(root.attrib.pop("width").removesuffix("pt"))
+    del root.attrib["height"], root.attrib["version"]
+    # As large as it was drawn: 4 pixels of CSS are 3 points.
+    root.set("style", f"--drawn: {width * 4 / 3:.0f}px")
+
+
+def _thin(root: ElementTree.Element) -> None:
+    for element in root.iter():
+        for name in _COORDINATES:
+            if name in element.attrib:
+                element.set(name, _rounded(element.attrib[name]))
+        if "d" in element.attrib:
+            element.set("d", _short_path(element.attrib["d"]))
+        if "transform" in element.attrib:
+            element.set("transform", _NO_ROTATION.sub("", element.attrib["transform"]))
+            if not element.attrib["transform"]:
+                del element.attrib["transform"]
+        if element is not root and "style" in element.attrib:
+            element.set("style", _themed(element.tag, element.attrib["style"]))
+        if element.tag != "text":
+            element.text = None
+        element.tail = None
+
+
+def _themed(tag: str, rules: str) -> str:
+    """The same CSS declarations with the theme's colours, without what the page says already."""
+    kept = []
+    for rule in rules.split(";"):
+        name, _, value = (part.strip() for part in rule.partition(":"))
+        if name == "font-family" or (name, value) == ("stroke-linejoin", "round"):
+            continue
+        lower = value.lower()
+        if lower in _VARIABLES:
+            value = _VARIABLES[lower]
+        elif lower == WHITE and tag != "text":
+            value = "var(--paper)"
+        kept.append(f"{name}:{value}")
+    return ";".join(kept)
+
+
+def _keep_needed_ids(root: ElementTree.Element, prefix: str) -> None:
+    """Ids that something refers to are numbered; others go, and groups that only had one."""
+    markup = ElementTree.tostring(root, encoding="unicode")
+    needed = dict.fromkeys(_REFERENCE.findall(markup))
+    names = {name: f"{prefix}-{number}" for number, name in enumerate(needed)}
+    for element in root.iter():
+        if (name := element.attrib.pop("id", None)) in names:
+            element.set("id", names[name])
+        for key, value in element.attrib.items():
+            if "#" in value and (found := _REFERENCE.search(f'{key}="{value}"')):
+                element.set(key, value.replace(found[1], names[found[1]]))
+    _open_empty_groups(root)
+
+
+def _open_empty_groups(element: ElementTree.Element) -> None:
+    children = []
+    for child in element:
+        _open_empty_groups(child)
+        bare = child.tag in {"g", "defs"} and not (child.attrib if child.tag == "g" else len(child))
+        children += list(child) if bare else [child]
+    element[:] = children
+
+
+def _name(root: ElementTree.Element, prefix: str, title: str, description: str) -> None:
+    root.set("class", "picture")
+    root.set("role", "img")
+    root.set("aria-labelledby", f"{prefix}-title")
+    root.set("aria-describedby", f"{prefix}-desc")
+    for place, (tag, text) in enumerate((("title", title), ("desc", description))):
+        element = ElementTree.Element(tag, {"id": f"{prefix}-{tag}"})
+        element.text = visible(text)
+        root.insert(place, element)
+
+
+def _rounded(text: str) -> str:
+    def shorter(found: re.Match[str]) -> str:
+        number = float(found[0])
+        value = f"{number:.{1 if abs(number) >= LARGE_POINTS else 2}f}".rstrip("0").rstrip(".")
+        return "0" if value == "-0" else value
+
+    return _NUMBER.sub(shorter, " ".join(text.split()))
+
+
+def _short_path(data: str) -> str:
+    """The same path; a command that is repeated is written once: "M0 0L1 2 3 4"."""
+    tight = re.sub(r" ?([A-Za-z]) ?", r"\1", data)
+    return _REPEATED.sub(lambda run: run[1] + run[0][1:].replace(run[1], " "), tight)
+
+
+_VARIABLES = {colour.lower(): f"var(--chart-{name})" for colour, name in THEME.items()}

@@ -1,0 +1,95 @@
+"""The charts of a page, each drawn once: as a file in the report folder and as part of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from dpbench.analysis.subject import Subject
+from dpbench.report.charts.kinds import CHARTS, ChartKind
+from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.style import house_style
+from dpbench.report.page.content import ChartImage
+from dpbench.report.page.inline_svg import caption_of, inline_svg
+from dpbench.report.whole_file import write_whole
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pictures:
+    """What was drawn of one subject, and why the rest was not."""
+
+    drawn: tuple[tuple[ChartKind, ChartImage], ...] = ()
+    absent: tuple[tuple[ChartKind, str], ...] = ()
+    paths: tuple[Path, ...] = ()
+    left_out: str | None = None
+    """Why none was drawn at all."""
+
+
+def without(reason: str) -> Pictures:
+    return Pictures(left_out=reason)
+
+
+def draw(subject: Subject, folder: Path | None = None) -> Pictures:
+    """Draws every kind that the subject's records may have; with `folder` into files too.
+
+    Files of charts that have nothing to show any more are removed. Raises OSError.
+    """
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    drawn, absent, paths = [], [], []
+    with house_style():
+        for kind in _kinds(subject):
+            file = None if folder is None else folder / f"{kind.name}.svg"
+            try:
+                figure = _figure(kind, subject)
+            except NothingToDraw as reason:
+                absent.append((kind, str(reason)))
+                if file is not None:
+                    file.unlink(missing_ok=True)
+                continue
+            if file is not None:
+                paths.append(write_whole(file, partial(_save, figure)))
+            drawn.append((kind, _image(kind, figure)))
+    return Pictures(drawn=tuple(drawn), absent=tuple(absent), paths=tuple(paths))
+
+
+def _kinds(subject: Subject) -> Iterable[ChartKind]:
+    """Those of trials where there are rows, those of collectives where there are some."""
+    sources = {
+        "sweep": bool(subject.rows or subject.sweep),
+        "collectives": bool(subject.collectives),
+    }
+    return (kind for kind in CHARTS.values() if sources.get(kind.source))
+
+
+def _figure(kind: ChartKind, subject: Subject) -> Figure:
+    stored = subject.collectives if kind.source == "collectives" else subject.sweep
+    source = ChartSource(
+        rows=subject.rows,
+        records=subject.sweep.records if subject.sweep else (),
+        environments=stored.environments if stored else {},
+        name=subject.name,
+    )
+    if kind.source == "collectives":
+        assert subject.collectives is not None
+        return kind.draw(subject.collectives.records, source)
+    return kind.draw(source)
+
+
+def _image(kind: ChartKind, figure: Figure) -> ChartImage:
+    return ChartImage(
+        kind=kind.name,
+        title=kind.title,
+        description=kind.shows,
+        svg=inline_svg(figure, kind=kind.name, title=kind.title, description=kind.shows),
+        caption=caption_of(figure),
+    )
+
+
+def _save(figure: Figure, path: Path) -> None:
+    # Without its date, equal data gives an equal file.
+    figure.savefig(path, format="svg", metadata={"Date": None})

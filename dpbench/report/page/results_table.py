@@ -1,0 +1,123 @@
+"""The main table of the page: every column that there is, the usual ones shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.fields import Plain
+from dpbench.analysis.rows import to_row
+from dpbench.records import Status
+from dpbench.report.cells import number, one_line
+from dpbench.report.columns import COLUMNS, Column, claim_columns
+from dpbench.report.numbers import MISSING
+from dpbench.report.page.content import SortValue, Table, TableCell, TableColumn, TableRow
+
+Rows = Sequence[ConfigurationSummary]
+
+
+def results_table(rows: Rows) -> Table:
+    """A row a configuration; cells say what the tables in other formats say, and are sorted by
+    the values of the JSON rows."""
+    columns = (*list(COLUMNS.values())[:-1], *claim_columns(rows), COLUMNS["status"])
+    values = [to_row(row) | dict(row.claims) for row in rows]
+    texts = [[one_line(column.cell(row)) for column in columns] for row in rows]
+    return Table(
+        key="configurations",
+        caption="Configurations",
+        columns=tuple(
+            TableColumn(
+                key=column.key,
+                header=header(column, rows),
+                meaning=column.meaning,
+                text=column.text,
+                shown=_is_shown(column, [line[k] for line in texts]),
+            )
+            for k, column in enumerate(columns)
+        ),
+        rows=tuple(
+            TableRow(
+                cells=tuple(
+                    TableCell(text=text, sort=sort_value(value[column.key]))
+                    for column, text in zip(columns, line, strict=True)
+                ),
+                status=row.status.value,
+            )
+            for row, value, line in zip(rows, values, texts, strict=True)
+        ),
+    )
+
+
+def _is_shown(column: Column, texts: Sequence[str]) -> bool:
+    """Usual ones with a value somewhere; of no rows at all, those that every sweep has."""
+    if not texts:
+        return column.default and not column.only_if_any
+    return column.default and any(text != MISSING for text in texts)
+
+
+def empty_columns(table: Table) -> tuple[str, ...]:
+    """The headers of usual columns that have no value anywhere."""
+    return tuple(
+        column.header
+        for column in table.columns
+        if not column.shown
+        and (known := COLUMNS.get(column.key))
+        and known.default
+        and not known.only_if_any
+    )
+
+
+def failures_table(rows: Rows) -> Table | None:
+    """What failed or was skipped, whole or in part, with the whole reason."""
+    ended = [row for row in rows if row.status is not Status.COMPLETED or row.reason]
+    if not ended:
+        return None
+    return Table(
+        key="failures",
+        caption="Configurations that did not complete, or not in all repetitions",
+        columns=(
+            TableColumn(key="configuration", header="Configuration", meaning="", text=True),
+            TableColumn(
+                key="status", header="Status", meaning=COLUMNS["status"].meaning, text=True
+            ),
+            TableColumn(
+                key="repetitions", header="Repetitions", meaning=COLUMNS["repetitions"].meaning
+            ),
+            TableColumn(
+                key="reason", header="Reason", meaning="The first cause that is known.", text=True
+            ),
+        ),
+        rows=tuple(
+            TableRow(
+                cells=(
+                    words(row.label),
+                    words(row.status.words),
+                    TableCell(text=number(row.repetitions), sort=float(row.repetitions)),
+                    words(row.reason or MISSING),
+                ),
+                status=row.status.value,
+            )
+            for row in ended
+        ),
+    )
+
+
+def header(column: Column, rows: Rows) -> str:
+    """With the item that the rows count, if it is one."""
+    items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
+    item = one_line(items.pop()) if len(items) == 1 else "items"
+    return column.header.replace("{Item}", item[:1].upper() + item[1:])
+
+
+def words(text: str) -> TableCell:
+    """A cell of text, sorted by what it says."""
+    line = one_line(text)
+    return TableCell(text=line, sort=None if line == MISSING else line)
+
+
+def sort_value(value: Plain) -> SortValue:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return float(value)
+    return None if value is None else one_line(value)

@@ -1,0 +1,145 @@
+"""The report page in a real browser, opened from disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dpbench.report.page.html import to_html
+from tests.browser.conftest import Opener, Tab
+from tests.report.page.sample import SHOWS, TITLE, results, sample_page, sweep
+from tests.report.page.test_html import hostile_page
+
+NARROW = {"width": 400, "height": 800}
+DARK_PAPER = "rgb(20, 23, 26)"
+
+
+def look(shown: Tab, selector: str, of: str = "color") -> str:
+    """A computed style of the first element."""
+    script = f"selector => getComputedStyle(document.querySelector(selector)).{of}"
+    value: str = shown.evaluate(script, selector)
+    return value
+
+
+def test_charts_are_seen_and_have_an_alternative_in_words(shown: Tab) -> None:
+    picture = shown.get_by_role("img", name=TITLE)
+    assert picture.bounding_box()["width"] > 500
+    described = picture.get_attribute("aria-describedby")
+    assert shown.locator(f"#{described}").text_content() == SHOWS
+    assert shown.get_by_text("throughput (images/s)").is_visible()
+
+
+def test_dark_is_dark_for_charts_too(shown: Tab) -> None:
+    looks = []
+    for scheme in ("light", "dark"):
+        shown.emulate_media(color_scheme=scheme)
+        looks.append(
+            (
+                look(shown, "body", "backgroundColor"),
+                look(shown, "body"),
+                look(shown, ".picture text", "fill"),
+                look(shown, ".picture [style*=chart-blue]", "stroke"),
+                look(shown, "tr[data-status=failed] td"),
+            )
+        )
+    light, dark = looks
+    assert dark[0] == DARK_PAPER
+    assert all(one != other for one, other in zip(light, dark, strict=True))
+
+
+def test_a_chosen_theme_is_remembered_until_it_is_the_systems_again(shown: Tab) -> None:
+    shown.get_by_role("button", name="Dark theme").click()
+    shown.reload()
+    assert look(shown, "body", "backgroundColor") == DARK_PAPER
+    shown.get_by_role("button", name="Light theme").click()
+    assert shown.evaluate("localStorage.length") == 0
+    assert look(shown, "body", "backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_the_command_is_copied(shown: Tab) -> None:
+    shown.get_by_role("button", name="Copy", exact=True).click()
+    shown.get_by_role("button", name="Copied").wait_for()
+    assert shown.evaluate("navigator.clipboard.readText()") == sweep().command
+
+
+def test_axe_finds_no_problem(shown: Tab) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    shown.locator("summary").first.click()
+    found = Axe().run(shown).response["violations"]
+    shown.emulate_media(color_scheme="dark")
+    found += Axe().run(shown, options={"runOnly": ["color-contrast"]}).response["violations"]
+    assert [(problem["id"], problem["nodes"][0]["html"]) for problem in found] == []
+
+
+def test_hostile_names_do_nothing(open_page: Opener) -> None:
+    shown = open_page(hostile_page(), viewport=NARROW)
+    assert shown.locator("script").count() == 2
+    assert shown.locator("h1").inner_text().startswith("<script>alert('x')</script>")
+    assert shown.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+
+
+def test_a_narrow_page_scrolls_its_tables_and_not_itself(shown: Tab) -> None:
+    usual = shown.viewport_size
+    shown.set_viewport_size(NARROW)
+    try:
+        assert shown.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+        box = "document.querySelector('.table .scroll')"
+        assert shown.evaluate(f"{box}.scrollWidth > {box}.clientWidth")
+    finally:
+        shown.set_viewport_size(usual)
+
+
+def test_print_has_all_rows_and_no_controls(open_page: Opener) -> None:
+    many = results(sweep().results.rows * 20)
+    shown = open_page(sample_page(results=many), color_scheme="dark")
+    shown.locator("input[type=search]").fill("gloo")
+    shown.emulate_media(media="print")
+    assert all(row.is_visible() for row in shown.locator("tbody tr").all()[::10])
+    for control in (".controls", "#theme", ".contents", "[data-copy-command]"):
+        assert not shown.locator(control).first.is_visible()
+    box = "document.querySelector('.table .scroll')"
+    assert shown.evaluate(f"{box}.scrollHeight - {box}.clientHeight") <= 1
+    assert look(shown, "body", "backgroundColor") == "rgb(255, 255, 255)"
+    assert look(shown, ".chart", "breakInside") == "avoid"
+
+
+def test_a_served_page_is_loaded_anew_when_there_is_news(browser: Any) -> None:
+    address = "http://127.0.0.1:9/"
+    version = ["1-of-9"]
+    context = browser.new_context()
+    context.route(
+        address, lambda route: route.fulfill(body=served(version[0]), content_type="text/html")
+    )
+    context.route(f"{address}version", lambda route: route.fulfill(body=version[0]))
+    shown = context.new_page()
+    shown.clock.install()
+    shown.goto(address)
+    shown.fill("input[type=search]", "shm")
+    shown.clock.run_for(5000)
+    assert "1-of-9" in shown.title()
+    version[0] = "2-of-9"
+    with shown.expect_navigation():
+        shown.clock.run_for(5000)
+    assert "2-of-9" in shown.title()
+    assert shown.input_value("input[type=search]") == "shm"
+    context.close()
+
+
+def served(version: str) -> str:
+    return to_html(replace(sample_page(), title=version, served_as=version))
+
+
+def test_without_scripts_everything_can_be_read(open_page: Opener) -> None:
+    shown = open_page(sample_page(), java_script_enabled=False)
+    headers = shown.locator("#s1-table-configurations thead th")
+    assert all(header.is_visible() for header in headers.all())
+    assert shown.locator("button:visible, input:visible").count() == 0
+    assert shown.get_by_text(sweep().command).is_visible()
+
+
+def test_the_first_stop_of_the_keyboard_skips_to_the_content(shown: Tab) -> None:
+    shown.keyboard.press("Tab")
+    assert shown.evaluate("document.activeElement.className") == "skip"
+    shown.keyboard.press("Enter")
+    assert shown.evaluate("document.activeElement.id") == "content"

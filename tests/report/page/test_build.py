@@ -1,0 +1,182 @@
+"""What the page says of sweeps of every kind: whole, empty, failed, running, hostile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpbench.analysis.published import from_csv
+from dpbench.analysis.subject import Subject, of_folder, of_published
+from dpbench.environment import capture
+from dpbench.records import Status
+from dpbench.report.page.build import build_page
+from dpbench.report.page.content import Section, SweepContent
+from dpbench.report.page.html import to_html
+from dpbench.report.page.pictures import without
+from dpbench.store import StoredCollectives
+from tests.analysis.builders import WRONG, record, run, trial
+from tests.report.sample import sample_records
+from tests.report.subjects import subject
+from tests.report.test_collectives import sample as sample_collectives
+
+PUBLISHED = Path(__file__).parents[3] / "results" / "published"
+
+
+def content(one: Subject) -> SweepContent:
+    return build_page([one], [without("as was asked for")]).sweeps[0]
+
+
+def section(page: SweepContent, key: str) -> Section:
+    return next(section for section in page.sections if section.key == key)
+
+
+@pytest.fixture(scope="module")
+def whole() -> SweepContent:
+    return content(subject(sample_records(), command=["sweep", "--name", "demo", "--gpus", "2"]))
+
+
+def test_findings_come_first_with_the_proof_of_the_gradients(whole: SweepContent) -> None:
+    assert [one.title for one in whole.findings] == [
+        "Fastest",
+        "Best scaling",
+        "What limits it",
+        "Right gradients",
+    ]
+    # 18 rows completed, one of which failed in a repetition; torch-dp's gradients were wrong.
+    assert whole.findings[-1].value == "18 of 19 configurations"
+    assert "1e-12, 1e-06 is allowed" in whole.findings[-1].about
+
+
+def test_warnings_name_wrong_gradients(whole: SweepContent) -> None:
+    assert whole.warnings[0] == (
+        "wrong gradients, and no speed of theirs counts: torch-dp ×1, batch 32"
+    )
+
+
+def test_the_command_makes_a_new_folder(whole: SweepContent) -> None:
+    assert whole.command == "dpbench sweep --name demo-again --gpus 2"
+
+
+def test_reasons_stand_in_their_table_and_not_in_the_notes(whole: SweepContent) -> None:
+    assert whole.failures is not None
+    assert len(whole.failures.rows) == 4
+    assert not any("signal 9" in note for note in whole.notes)
+    assert whole.notes[0] == "charts are left out: as was asked for"
+    assert any(note.startswith("± is the 95 % interval") for note in whole.notes)
+
+
+def test_where_the_time_goes_has_factors_steps_and_advice(whole: SweepContent) -> None:
+    time = section(whole, "time")
+    assert [table.key for table in time.tables] == ["advice", "factors", "steps"]
+    advice, factors, _ = time.tables
+    assert [cell.text for cell in advice.rows[0].cells] == [
+        "torch-ddp/gloo ×2, batch 32",
+        "19.5 ± 0.9 %",
+        "exposed communication on gloo",
+        "shm (same host), or --accumulate 4",
+    ]
+    costs = [row.cells[1].sort for row in advice.rows]
+    assert costs == sorted(costs, reverse=True)
+    assert [column.header for column in factors.columns][:3] == [
+        "Configuration",
+        "Efficiency",
+        "Absolute efficiency",
+    ]
+
+
+def test_a_sweep_without_any_trial_is_a_page_that_says_so() -> None:
+    page = content(replace(subject([]), planned=12))
+    assert page.state.startswith("0 of 12 trials; the rest was not run")
+    assert page.started is None
+    assert page.findings[0].about == "no trial has ended yet"
+    assert page.results.rows == ()
+    assert page.failures is None
+    assert page.sections == ()
+
+
+def test_a_running_sweep_says_how_far_it_is() -> None:
+    one = replace(subject([run(trial(), 100.0)]), planned=12, running=True)
+    assert content(one).state == "1 of 12 trials, running"
+    assert build_page([one], [without("later")], served_as="1").served_as == "1"
+
+
+def test_only_failures_have_no_numbers_but_reasons() -> None:
+    reason = "rank 0 ended with signal 9"
+    page = content(subject([record(trial(), status=Status.FAILED, reason=reason)]))
+    assert page.findings[0].value == "not known"
+    assert page.failures is not None
+    assert page.failures.rows[0].cells[-1].text == reason
+    assert page.sections == ()
+
+
+def test_one_group_size_says_why_there_is_no_speedup() -> None:
+    page = content(subject([run(trial(repetition=k), 100.0 + k) for k in range(3)]))
+    assert page.findings[1].about.startswith("one group size was measured (1)")
+
+
+def test_collectives_alone_have_a_page() -> None:
+    stored = StoredCollectives(
+        folder=Path("links"),
+        command=("comm", "--backends", "gloo"),
+        environments={},
+        records=tuple(sample_collectives()),
+        warnings=("the last line is cut off",),
+    )
+    page = content(of_folder(None, stored))
+    assert page.name == "links"
+    assert page.state == f"{len(stored.records)} measurements of collectives"
+    assert page.findings == ()
+    assert page.warnings == ("the last line is cut off",)
+    assert page.command == "dpbench comm --backends gloo"
+    (communication,) = page.sections
+    assert communication.tables[0].rows[0].cells[0].text == "all_reduce"
+
+
+def test_published_numbers_have_a_page() -> None:
+    page = content(of_published(PUBLISHED / "torch_ddp_rtx3090.csv"))
+    assert page.state == "16 published rows"
+    assert page.command == ""
+    assert page.environment == (
+        ("Source", "torch_ddp_rtx3090.csv: published numbers, not measured here"),
+    )
+    assert len(page.findings) == 3
+    assert len(page.results.rows) == len(from_csv(PUBLISHED / "torch_ddp_rtx3090.csv"))
+
+
+HOSTILE = "</td><script>alert(1)</script>\x1b[31m../../etc\u202epasswd\x00\ud800"
+
+
+def test_hostile_names_end_up_as_text() -> None:
+    named = {"hostname": HOSTILE, "cpu": HOSTILE, "variables": ((HOSTILE, HOSTILE),)}
+    environment = replace(capture(), **named)  # type: ignore[arg-type]
+    records = [
+        run(trial(devices=(HOSTILE,)), 100.0, item=HOSTILE),
+        record(trial("torch-ddp"), status=Status.FAILED, reason=HOSTILE),
+        run(trial("ddp", "shm"), 90.0, verification=replace(WRONG, worst_parameter=HOSTILE)),
+    ]
+    one = subject(
+        records,
+        name="<script>alert(1)<",
+        command=["sweep", "--name", HOSTILE],
+        environments={"e0": environment, HOSTILE: environment},
+    )
+    text = to_html(build_page([one], [without("as was asked for")]))
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert not {"\x1b", "\x00", "\u202e", "\ud800"} & set(text)
+
+
+def test_trials_from_several_environments_say_what_differs() -> None:
+    here = capture()
+    there = replace(here, cpu="another one")
+    records = [
+        run(trial(repetition=0), 100.0, environment_id="a"),
+        run(trial(repetition=1), 101.0, environment_id="a"),
+        run(trial(repetition=2), 99.0, environment_id="b"),
+    ]
+    page = content(subject(records, environments={"a": here, "b": there}))
+    assert ("CPU", here.cpu) in page.environment
+    assert any(name == "Other records are from" for name, _ in page.environment)
+    assert any("trials come from 2 environments" in warning for warning in page.warnings)

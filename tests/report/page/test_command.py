@@ -1,0 +1,45 @@
+"""The command that repeats a sweep, as a shell reads it."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+
+from dpbench.environment import capture
+from dpbench.report.page.command import command_of, quoted
+from tests.analysis.builders import run, trial
+from tests.report.subjects import subject
+
+NASTY = [
+    "plain",
+    "two words",
+    "it's",
+    '"$HOME"',
+    "`id`",
+    "a\nb",
+    "\x1b[31m'\\",
+    "é\u202e",
+    ";&|*",
+    "",
+]
+
+
+def test_a_shell_reads_back_what_was_quoted() -> None:
+    line = " ".join(quoted(word) for word in NASTY)
+    assert line.isprintable()
+    printed = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True
+    ).stdout
+    assert printed.decode().split("\0")[:-1] == NASTY
+
+
+def test_the_folder_is_another_one_and_nothing_is_resumed() -> None:
+    words = ["sweep", "--name=x", "--resume", "--steps", "5"]
+    assert command_of(subject([], command=words)) == "dpbench sweep --name=x-again --steps 5"
+    assert command_of(subject([], command=["sweep"])) == "dpbench sweep"
+
+
+def test_variables_that_change_a_result_stand_before_it() -> None:
+    environment = replace(capture(), variables=(("OMP_NUM_THREADS", "2"), ("NCCL_ALGO", "a b")))
+    one = subject([run(trial(), 100.0)], environments={"e0": environment})
+    assert command_of(one) == "OMP_NUM_THREADS=2 NCCL_ALGO='a b' dpbench sweep"

@@ -1,0 +1,102 @@
+"""Sweeps beside each other: shared configurations with their ratio, and what differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpbench.analysis.subject import Subject, of_published
+from dpbench.environment import Environment, capture
+from dpbench.report.page.comparison import comparison
+from dpbench.report.page.content import Section, Table
+from tests.analysis.builders import run, trial
+from tests.report.subjects import subject
+
+HERE = capture()
+PUBLISHED = Path(__file__).parents[3] / "results" / "published"
+
+
+def sweep(name: str, factor: float, *, environment: Environment = HERE, **spec: object) -> Subject:
+    place = environment.environment_id
+    records = [
+        run(trial("ddp", "gloo", n, repetition=k), 100.0 * n * factor + k, environment_id=place)
+        for k in range(3)
+        for n in (1, 2)
+    ]
+    return subject(records, name=name, environments={place: environment}, **spec)
+
+
+def table(section: Section, key: str) -> Table:
+    return next(table for table in section.tables if table.key == key)
+
+
+def row(found: Table, first: str) -> list[str]:
+    return next([c.text for c in row.cells] for row in found.rows if row.cells[0].text == first)
+
+
+def test_shared_configurations_have_their_speeds_and_the_slow_down() -> None:
+    shared = table(comparison([sweep("before", 1.0), sweep("after", 0.5)]), "shared")
+    assert [column.header for column in shared.columns] == [
+        "Configuration",
+        "before (images/s)",
+        "after (images/s)",
+        "Slow-down of after",
+        "after is",
+    ]
+    _, before, after, ratio, verdict = row(shared, "ddp/gloo ×2, batch 32")
+    assert (before, after) == ("201 ± 2", "101 ± 3")
+    # 201 ÷ 101 = 1.990 of the geometric means
+    assert ratio.startswith("1.99 ± 0.0")
+    assert verdict == "slower"
+
+
+def test_one_beside_two_others_has_a_ratio_for_each() -> None:
+    section = comparison([sweep("a", 1.0), sweep("b", 0.5), sweep("c", 2.0)])
+    headers = [column.header for column in table(section, "shared").columns]
+    assert headers[4:] == ["Slow-down of b", "b is", "Slow-down of c", "c is"]
+    assert row(table(section, "shared"), "ddp/gloo ×1, batch 32")[5:][-1] == "faster"
+
+
+def test_other_machines_have_no_ratio_and_the_reason() -> None:
+    there = replace(HERE, cpu="another one")
+    section = comparison([sweep("here", 1.0), sweep("there", 0.5, environment=there)])
+    assert len(table(section, "shared").columns) == 3
+    assert any("as environments differ: cpu: " in note for note in section.notes)
+    assert row(table(section, "differences"), "CPU") == ["CPU", HERE.cpu, "another one"]
+
+
+def test_what_differs_is_listed_and_what_is_alike_is_not() -> None:
+    section = comparison([sweep("a", 1.0), sweep("b", 1.0, timed_steps=7)])
+    names = [line.cells[0].text for line in table(section, "differences").rows]
+    assert names == ["Measured"]
+
+
+def test_sweeps_with_nothing_in_common_say_so() -> None:
+    other = subject([run(trial("torch-ddp", batch_size=64), 100.0)], name="other")
+    section = comparison([sweep("a", 1.0), other])
+    assert "shared" not in [table.key for table in section.tables]
+    assert any("no configuration is in both a and other" in note for note in section.notes)
+
+
+def test_published_numbers_stand_beside_the_fastest_of_the_sweep() -> None:
+    published = of_published(PUBLISHED / "torch_ddp_rtx3090.csv")
+    section = comparison([sweep("ours", 1.0), published])
+    beside = table(section, "by-work")
+    assert [cell.text for cell in beside.rows[0].cells] == [
+        "gloo",
+        "1",
+        "32",
+        "101 ± 3 images/s (ddp)",
+        "1,724.4 images/s (published)",
+    ]
+    assert any("so they have no ratio" in note for note in section.notes)
+    assert [table.key for table in section.tables] == ["by-work"]  # nothing differs from a CSV
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_an_empty_sweep_may_stand_beside_another(order: tuple[int, int]) -> None:
+    both = [sweep("full", 1.0), subject([], name="empty")]
+    section = comparison([both[place] for place in order])
+    assert "shared" not in [table.key for table in section.tables]
