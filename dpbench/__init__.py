@@ -26,8 +26,10 @@ _HOMES = {
     "check_sync": "dpbench.parallel",
     "dp_train": "dpbench.training",
     "gather": "dpbench.parallel",
+    "load": "dpbench.api.results",
     "scale_lr": "dpbench.learning_rate",
     "scatter": "dpbench.parallel",
+    "sweep": "dpbench.api.sweep",
     "sync_gradients": "dpbench.parallel",
 }
 __all__ = list(_HOMES)

@@ -1,33 +1,46 @@
-"""Numbers that someone else published, from a CSV file: single values without an interval.
+"""Numbers that someone else published, from a CSV file.
 
 Three forms, told apart by their columns:
   throughput  group_size, images_per_second, backend, batch_size
   time        group_size, one of seconds, minutes, hours: a fixed amount of work (strong scaling);
               backend and batch_size may be missing
   speedup     group_size, speedup over one replica; backend and batch_size may be missing
-`gpus` may stand for `group_size`; `implementation` (default "published") and `item` (default
-"images") are optional; columns named *_claimed are shown as claims. Other columns are not read,
-and a note says so. Everything else is an error that names the line.
+`gpus` may stand for `group_size`; `implementation` (default "published"), `item` (default
+"images") and `source` (shown below the table) are optional, and with a source `backend` and
+`batch_size` may be empty: not known. Columns named *_claimed are shown as claims. Numbers are
+single values without an interval, unless throughputs have all of images_per_second_low, _high,
+_sample_size and _basis, as in dpbench's own rows: a 95 % t interval on logarithms, over
+"repetitions" or "step batches". Other columns are not read, and a note says so. Everything else
+is an error that names the line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
+from dpbench.analysis.configuration import ConfigurationSummary, in_order
 from dpbench.analysis.csv_cells import CsvLine, one_of, read_table
-from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.analysis.scaling import BASELINE, Kind, efficiency, speedup
+from dpbench.analysis.estimate import Basis, LogMean, t_quantile
+from dpbench.analysis.published_speed import PublishedSpeed, row_of, summaries
+from dpbench.analysis.scaling import Kind, efficiency
 from dpbench.errors import StoreError
-from dpbench.records import Status
 
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
-SPEEDUP = "speedup"
+SPEED, SPEEDUP = "images_per_second", "speedup"
 COUNTS = ("group_size", "gpus")
-OPTIONAL = ("implementation", "item", "backend", "batch_size")
+OPTIONAL = ("implementation", "item", "backend", "batch_size", "source")
+LOW, HIGH, SAMPLE_SIZE, BASIS = SPREAD = tuple(
+    f"{SPEED}_{part}" for part in ("low", "high", "sample_size", "basis")
+)
+SAMPLED: tuple[Basis, ...] = ("repetitions", "step batches")
 CLAIMED = "_claimed"
+LOPSIDED = 0.02
+"""Of its reach, how much an interval on logarithms may be off its middle: digits are rounded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +51,7 @@ class _Columns:
     value: str
     kind: Kind
     known: tuple[str, ...]
+    spread: bool
     claims: tuple[str, ...]
     unread: tuple[str, ...]
 
@@ -46,98 +60,116 @@ def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
     """Reads a file of published numbers; raises StoreError if it is not exactly that."""
     names, lines = read_table(path)
     columns = _understand(path, names)
-    rows: dict[tuple[object, ...], tuple[int, ConfigurationSummary]] = {}
+    speeds: dict[tuple[object, ...], tuple[int, PublishedSpeed]] = {}
     for line in lines:
-        row = _row(line, columns)
-        key = (row.implementation, row.backend, row.group_size, row.batch_size)
-        if key in rows:
+        speed = _speed(line, columns)
+        if (first := speeds.get(speed.key)) is not None:
+            label = row_of(speed).label
             raise line.error(
-                columns.count, f"each configuration once ({row.label} is on line {rows[key][0]})"
+                columns.count, f"each configuration once ({label} is on line {first[0]})"
             )
-        rows[key] = (line.number, row)
-    return in_order(_with_scaling([row for _, row in rows.values()], columns))
+        speeds[speed.key] = (line.number, speed)
+    found = [speed for _, speed in speeds.values()]
+    return in_order(map(_of_speedup, found)) if columns.value == SPEEDUP else summaries(found)
+
+
+def to_csv(speeds: Iterable[PublishedSpeed]) -> str:
+    """Throughputs in the form that `from_csv` reads, with every digit."""
+    text = io.StringIO()
+    names = ("source", "implementation", "backend", "group_size", "batch_size", "item", SPEED)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*names, *SPREAD))
+    for one in speeds:
+        estimate = one.speed.estimate("")
+        writer.writerow(
+            (
+                *(one.source, one.implementation, one.backend, one.group_size, one.batch_size),
+                *(one.item, estimate.value, estimate.low, estimate.high),
+                *(estimate.sample_size, estimate.basis),
+            )
+        )
+    return text.getvalue()
 
 
 def _understand(path: Path, names: Sequence[str]) -> _Columns:
     count = one_of(path, names, COUNTS)
-    value = one_of(path, names, ("images_per_second", SPEEDUP, *SECONDS))
+    value = one_of(path, names, (SPEED, SPEEDUP, *SECONDS))
     kind: Kind = "time" if value in SECONDS else "throughput"
-    for required in ("backend", "batch_size") if value == "images_per_second" else ():
+    needed = ("backend", "batch_size") if value == SPEED and "source" not in names else ()
+    for required in needed:
         if required not in names:
             raise StoreError(f"{path}, line 1: expected a column {required!r}, got {list(names)}")
-    read = {count, value, *OPTIONAL}
+    spread = value == SPEED and {*SPREAD} <= {*names}
+    read = {count, value, *OPTIONAL, *(SPREAD if spread else ())}
     claims = tuple(name for name in names if name.endswith(CLAIMED))
     return _Columns(
         count=count,
         value=value,
         kind=kind,
         known=tuple(name for name in names if name in read),
+        spread=spread,
         claims=claims,
         unread=tuple(name for name in names if name not in read and name not in claims),
     )
 
 
-def _row(line: CsvLine, columns: _Columns) -> ConfigurationSummary:
+def _speed(line: CsvLine, columns: _Columns) -> PublishedSpeed:
     def text(column: str, default: str) -> str:
         return line.name(column) if column in columns.known else default
 
-    group_size = line.whole(columns.count)
-    batch_size = line.whole("batch_size") if "batch_size" in columns.known else None
-    item = text("item", "images")
-    value = line.positive(columns.value)
-    timed, relative = columns.kind == "time", columns.value == SPEEDUP
-    gain = LogMean.of_single(value).estimate("×") if relative else None
-    row = ConfigurationSummary(
+    sourced = "source" in columns.known
+    known = {column for column in columns.known if line.cells[column] or not sourced}
+    value = line.positive(columns.value) * SECONDS.get(columns.value, 1.0)
+    source = line.phrase("source") if "source" in known else None
+    unread = ", ".join(columns.unread)
+    return PublishedSpeed(
         implementation=text("implementation", "published"),
-        backend=line.name("backend") if "backend" in columns.known else None,
-        group_size=group_size,
-        batch_size=batch_size,
-        # Of times and speedups it is not said whether the batch was per replica.
-        global_batch_size=None
-        if timed or relative or batch_size is None
-        else batch_size * group_size,
-        item=item,
-        status=Status.COMPLETED,
-        throughput=None if timed or relative else LogMean.of_single(value).estimate(f"{item}/s"),
-        duration=_duration(value * SECONDS[columns.value]) if timed else None,
-        speedup=gain,
-        efficiency=None if gain is None else efficiency(gain, group_size),
-        repetitions=1,
+        backend=line.name("backend") if "backend" in known else None,
+        group_size=line.whole(columns.count),
+        batch_size=line.whole("batch_size") if "batch_size" in known else None,
+        item=text("item", "images"),
+        speed=_with_spread(line, value) if columns.spread else LogMean.of_single(value),
+        kind=columns.kind,
+        source=source,
+        notes=(f"columns not read: {unread}",) if unread else (),
         claims=tuple((name, line.name(name)) for name in columns.claims),
     )
-    if columns.unread:
-        row = with_note(row, f"columns not read: {', '.join(columns.unread)}")
-    return row
 
 
-def _duration(seconds: float) -> Estimate:
-    return LogMean.of_single(seconds).estimate("s")
+def _with_spread(line: CsvLine, value: float) -> LogMean:
+    """The standard error that the interval tells: its reach on logarithms ÷ t."""
+    basis = next((known for known in SAMPLED if known == line.cells[BASIS]), None)
+    if basis is None and line.cells[BASIS] != "single value":
+        raise line.error(BASIS, f"one of {', '.join(SAMPLED)}, single value")
+    size = line.whole(SAMPLE_SIZE)
+    if basis is None:
+        for column in (LOW, HIGH):
+            if line.cells[column]:
+                raise line.error(column, "nothing, as the number is a single value")
+        return LogMean.of_single(value)
+    if size < 2:
+        raise line.error(SAMPLE_SIZE, "2 or more for an interval")
+    down = math.log(value / line.positive(LOW))
+    up = math.log(line.positive(HIGH) / value)
+    if down < 0 or abs(up - down) > LOPSIDED * (up + down):
+        raise line.error(HIGH, f"{value * math.exp(down):.6g}, as far above {value:g} as the low")
+    error = (up + down) / 2 / t_quantile(size - 1)
+    return LogMean(
+        value=value,
+        squared_error=error**2,
+        degrees_of_freedom=size - 1,
+        sample_size=size,
+        basis=basis,
+    )
 
 
-def _with_scaling(
-    rows: Sequence[ConfigurationSummary], columns: _Columns
-) -> list[ConfigurationSummary]:
-    if columns.value == SPEEDUP:
-        return list(rows)
-    ones = {
-        (row.implementation, row.backend, row.batch_size): row
-        for row in rows
-        if row.group_size == 1
-    }
-    scaled = []
-    for row in rows:
-        base = ones.get((row.implementation, row.backend, row.batch_size))
-        if base is None:
-            scaled.append(with_note(row, f"{row.label}: no speedup, no row at group size 1"))
-            continue
-        gain = BASELINE
-        if row is not base:
-            gain = speedup(_speed(base), _speed(row), kind=columns.kind)
-        scaled.append(replace(row, speedup=gain, efficiency=efficiency(gain, row.group_size)))
-    return scaled
-
-
-def _speed(row: ConfigurationSummary) -> LogMean:
-    estimate = row.throughput or row.duration
-    assert estimate is not None
-    return LogMean.of_single(estimate.value)
+def _of_speedup(one: PublishedSpeed) -> ConfigurationSummary:
+    """Of speedups it is not said whether the batch was per replica."""
+    gain = one.speed.estimate("×")
+    return replace(
+        row_of(one),
+        global_batch_size=None,
+        throughput=None,
+        speedup=gain,
+        efficiency=efficiency(gain, one.group_size),
+    )

@@ -24,6 +24,7 @@ def test_few_steps_are_blocks_of_one_step_and_a_mean_over_five() -> None:
     assert curve.losses == pytest.approx([6.0, 5.0, 5.0, 4.0, 4.0, 3.0])
     assert curve.samples == pytest.approx([32, 64, 96, 128, 160, 192])
     assert curve.seconds == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert curve.steps.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_many_steps_are_a_hundred_blocks_in_which_a_bad_step_does_nothing() -> None:
@@ -34,6 +35,7 @@ def test_many_steps_are_a_hundred_blocks_in_which_a_bad_step_does_nothing() -> N
     assert curve.losses.tolist() == [2.0] * 100
     assert curve.seconds[-1] == pytest.approx(50.0)
     assert curve.samples[0] == 5 * 32
+    assert curve.steps.tolist()[:2] == [5, 10]
 
 
 def test_seconds_are_those_of_the_slowest_rank_and_samples_those_of_all() -> None:

@@ -15,7 +15,9 @@ from tests.analysis.loss_records import loss_run
 def curve(*losses: float) -> LossCurve:
     """Two seconds and ten samples a block."""
     blocks = np.arange(1, len(losses) + 1, dtype=np.float64)
-    return LossCurve(losses=np.array(losses), seconds=2.0 * blocks, samples=10.0 * blocks)
+    return LossCurve(
+        losses=np.array(losses), steps=blocks, seconds=2.0 * blocks, samples=10.0 * blocks
+    )
 
 
 def test_the_time_is_interpolated_inside_the_block() -> None:

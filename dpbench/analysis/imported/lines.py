@@ -1,0 +1,60 @@
+"""The lines of a log that another tool printed, and what is wrong with one."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.errors import StoreError
+
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
+_RANK_TAG = re.compile(r"\[[0-9]+,[0-9]+\](<std(out|err)>)?:\s?", re.ASCII)
+"""What mpirun --tag-output and horovodrun put before a line."""
+LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line without surrounding blanks."""
+
+    path: Path
+    number: int
+    text: str
+
+    def error(self, expected: str) -> StoreError:
+        shown = self.text if len(self.text) <= LONGEST_SHOWN else f"{self.text[:LONGEST_SHOWN]}…"
+        return StoreError(f"{self.path}, line {self.number}: expected {expected}, got {shown!r}")
+
+    def number_at(self, token: str, what: str) -> float:
+        """A token of the line as a finite number that is not negative."""
+        value = float(token) if _NUMBER.fullmatch(token) else math.nan
+        if not math.isfinite(value):
+            raise self.error(f"a number as {what}, not {token!r}")
+        return value
+
+    def positive(self, token: str, what: str) -> float:
+        if (value := self.number_at(token, what)) <= 0:
+            raise self.error(f"a number above zero as {what}, not {token!r}")
+        return value
+
+    def whole(self, token: str, what: str, *, least: int = 1) -> int:
+        if not _WHOLE.fullmatch(token) or int(token) < least:
+            raise self.error(f"a whole number from {least} on as {what}, not {token!r}")
+        return int(token)
+
+
+def read_lines(path: Path) -> list[LogLine]:
+    """All lines, without the tags of ranks; raises StoreError for what is no text."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path} is not text in UTF-8: {error}") from None
+    return [
+        LogLine(path, number, _RANK_TAG.sub("", line, count=1).strip())
+        for number, line in enumerate(text.split("\n"), 1)
+    ]

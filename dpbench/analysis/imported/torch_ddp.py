@@ -1,0 +1,73 @@
+"""The table of the torch-ddp project's benchmark, a Ruby program: bars between four columns.
+
+    Backend | Proc Group | Batch | Images/s |
+    --------+------------+-------+----------|
+    gloo    | 1          | 32    | 1724.4   |
+
+Its code prints columns about the loss as well, which are not read. Each speed is a single value:
+of one run, whose number of timed steps the table does not tell.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.imported.lines import LogLine, read_lines
+from dpbench.analysis.published_speed import PublishedSpeed
+from dpbench.errors import StoreError
+
+NAME = "torch-ddp.rb"
+"""Not torch-ddp, which is torch's own implementation, in Python."""
+COLUMNS = ("Backend", "Proc Group", "Batch", "Images/s")
+_RULE = re.compile(r"[|+\-=: ]+")
+_BACKEND = re.compile(r"[a-z0-9_+-]{1,20}", re.ASCII)
+
+
+def read_torch_ddp(path: Path) -> tuple[PublishedSpeed, ...]:
+    """The speeds of a table; raises StoreError that names the line."""
+    names: list[str] = []
+    speeds: dict[tuple[str | None, int, int | None], tuple[int, PublishedSpeed]] = {}
+    for line in read_lines(path):
+        cells = _cells(line)
+        if "|" not in line.text or _RULE.fullmatch(line.text):
+            continue
+        if tuple(cells[: len(COLUMNS)]) == COLUMNS:
+            names = cells
+        elif names:
+            speed = _speed(line, cells, names)
+            key = (speed.backend, speed.group_size, speed.batch_size)
+            if key in speeds:
+                raise line.error(f"each configuration once (it is on line {speeds[key][0]})")
+            speeds[key] = (line.number, speed)
+    if not speeds:
+        raise StoreError(
+            f"{path}: no table in it with the header {' | '.join(COLUMNS)} and a row below, as "
+            "torch-ddp's benchmark prints"
+        )
+    return tuple(speed for _, speed in speeds.values())
+
+
+def _cells(line: LogLine) -> list[str]:
+    """With or without a bar at either end."""
+    return [cell.strip() for cell in line.text.strip("|").split("|")]
+
+
+def _speed(line: LogLine, cells: list[str], names: list[str]) -> PublishedSpeed:
+    if len(cells) != len(names):
+        raise line.error(f"{len(names)} cells ({', '.join(names)})")
+    backend, group_size, batch_size, speed = cells[: len(COLUMNS)]
+    if not _BACKEND.fullmatch(backend):
+        raise line.error(f"the name of a backend, not {backend!r}")
+    unread = names[len(COLUMNS) :]
+    return PublishedSpeed(
+        implementation=NAME,
+        backend=backend,
+        group_size=line.whole(group_size, "the group size"),
+        batch_size=line.whole(batch_size, "the batch size"),
+        item="images",
+        speed=LogMean.of_single(line.positive(speed, "the speed")),
+        source="benchmark of the torch-ddp project (Ruby), one run each",
+        notes=(f"columns not read: {', '.join(unread)}",) if unread else (),
+    )

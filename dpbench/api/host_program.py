@@ -1,0 +1,71 @@
+"""The program that a sweep is called from: what it must not do to a sweep, nor a sweep to it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dpbench import environment
+from dpbench.errors import UsageError
+
+NAMES_OF_MAIN = ("__spec__", "__file__")
+_measuring = threading.Lock()
+_variables_of_ranks: list[tuple[tuple[str, str], ...]] = []
+"""Those of the first sweep: ranks are forked from a server, which has them from when it started."""
+
+
+@contextmanager
+def alone(*, starts_ranks: bool) -> Iterator[None]:
+    """One sweep at a time, in a program that may start processes with what it records of them.
+
+    Raises UsageError otherwise.
+    """
+    if multiprocessing.current_process().daemon:
+        raise UsageError(
+            "dpbench.sweep: this is a daemonic process of multiprocessing, which may start no "
+            "others; call it from the process that started this one"
+        )
+    if not _measuring.acquire(blocking=False):
+        raise UsageError(
+            "dpbench.sweep: another thread of this process is measuring, and each would disturb "
+            "the other; wait for its end"
+        )
+    try:
+        if starts_ranks:
+            _check_variables()
+        with _main_module_unseen():
+            yield
+    finally:
+        _measuring.release()
+
+
+def _check_variables() -> None:
+    now = environment.variables()
+    if not _variables_of_ranks:
+        _variables_of_ranks.append(now)
+    before = dict(_variables_of_ranks[0])
+    changed = [n for n in {**before, **dict(now)} if before.get(n) != dict(now).get(n)]
+    if changed:
+        raise UsageError(
+            f"dpbench.sweep: {', '.join(changed)} changed since the first sweep of this process, "
+            "and ranks would not see it; restart Python, and set it before"
+        )
+
+
+@contextmanager
+def _main_module_unseen() -> Iterator[None]:
+    """multiprocessing would import the caller's script again in every rank, to find in it what
+    was pickled: without `if __name__ == "__main__"` that is the sweep once more. Ranks need
+    nothing of it, and it is found by these two names."""
+    main = sys.modules["__main__"]
+    names = vars(main)
+    hidden = {name: names[name] for name in NAMES_OF_MAIN if name in names}
+    names.pop("__file__", None)
+    names["__spec__"] = None
+    try:
+        yield
+    finally:
+        names.update(hidden)

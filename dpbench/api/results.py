@@ -1,0 +1,217 @@
+"""What a results folder holds, in Python: `dpbench.load`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench import store, units
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.headline import Headline
+from dpbench.analysis.subject import Subject, of_folder
+from dpbench.environment import Environment
+from dpbench.errors import UnknownName, UsageError
+from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.headline import sentence
+from dpbench.report.tables import render
+from dpbench.specs import SweepSpec
+from dpbench.store import StoredCollectives, StoredSweep
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from dpbench.analysis.laws.study import Study
+    from dpbench.report.charts.kinds import ChartKind
+
+
+class Results:
+    """A results folder as it was when it was read: a sweep, collectives, or both.
+
+    Frames have stable columns with the unit in the name; what was not measured is missing.
+    """
+
+    def __init__(
+        self,
+        *,
+        sweep: StoredSweep | None = None,
+        collectives: StoredCollectives | None = None,
+        said: Sequence[str] = (),
+    ) -> None:
+        """One of the two at least; `said` is what the sweep had to say when it was started."""
+        self._sweep = sweep
+        self._collectives = collectives
+        self._said = tuple(said)
+
+    @cached_property
+    def _subject(self) -> Subject:
+        return of_folder(self._sweep, self._collectives)
+
+    @property
+    def folder(self) -> Path:
+        stored = self._sweep or self._collectives
+        assert stored is not None
+        return stored.folder
+
+    @property
+    def spec(self) -> SweepSpec | None:
+        """What was to be measured; None if the folder holds collectives only."""
+        return None if self._sweep is None else self._sweep.spec
+
+    @property
+    def environments(self) -> Mapping[str, Environment]:
+        """What the records were measured on, by the identifier that they name."""
+        stored = self._sweep or self._collectives
+        assert stored is not None
+        return stored.environments
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What has to be known before a number is believed; what could not be read."""
+        unread = (one.warnings for one in (self._sweep, self._collectives) if one is not None)
+        return (*(line for lines in unread for line in lines), *self._subject.warnings)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else has to be said: defaults that were taken, hints, how the losses agree."""
+        return (*self._said, *self._subject.hints, *self._subject.loss_notes)
+
+    @property
+    def rows(self) -> tuple[ConfigurationSummary, ...]:
+        """A value per configuration; every number of it is an Estimate with its interval."""
+        return self._subject.rows
+
+    @property
+    def headline(self) -> Headline:
+        """The fastest configuration, the best scaling, and what limits it; `summary` in words."""
+        return self._subject.headline
+
+    @property
+    def summary(self) -> str:
+        """One sentence."""
+        return sentence(self.headline)
+
+    @cached_property
+    def configurations(self) -> pd.DataFrame:
+        """One row per configuration: the table, with the ends of every interval."""
+        from dpbench.analysis.frame import to_frame
+
+        return to_frame(self.rows)
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row per trial; of a trial that was run again the last one."""
+        from dpbench.analysis.frame import trial_frame
+
+        return trial_frame(self._sweep.records if self._sweep else ())
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """One row per rank of a trial."""
+        from dpbench.analysis.frame import rank_frame
+
+        return rank_frame(self._sweep.records if self._sweep else ())
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row per step, window and rank."""
+        from dpbench.analysis.frame import step_frame
+
+        return step_frame(self._sweep.records if self._sweep else ())
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """One row per collective, backend, group size and message size."""
+        from dpbench.analysis.frame import collective_frame
+
+        return collective_frame(self._collectives.records if self._collectives else ())
+
+    def table(
+        self,
+        format: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        width: int | None = None,
+    ) -> str:
+        """The table of configurations as text, in any format of `dpbench report --format`.
+
+        `columns` are keys; `width` is that of a terminal to fit into. Raises UnknownName for a
+        format or a column that is not known.
+        """
+        keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
+        budgets = self._subject.budget_notes if "loss_at_equal" in (keys or "") else ()
+        notes = (*self._subject.notes, *budgets)
+        return render(self.rows, format=format, columns=keys, notes=notes, width=width).text
+
+    def plot(self, kind: str) -> Figure:
+        """A chart, as `dpbench plot` draws it; raises UnknownName for a kind that is not known,
+        UsageError for one that has nothing to show here."""
+        from dpbench.api.picture import shown_by_notebooks
+        from dpbench.report.charts.kinds import CHARTS
+        from dpbench.report.charts.style import house_style
+
+        if kind not in CHARTS:
+            raise UnknownName("chart", kind, CHARTS)
+        chart = CHARTS[kind]
+        source = ChartSource(
+            rows=self.rows,
+            records=self._sweep.records if self._sweep else (),
+            environments=self.environments,
+            name=self._subject.name,
+        )
+        try:
+            with house_style():
+                return shown_by_notebooks(chart.draw(*self._drawn(chart), source))
+        except NothingToDraw as error:
+            raise UsageError(f"nothing to draw as {kind!r} in {self.folder}: {error}") from None
+
+    def _drawn(self, chart: ChartKind) -> tuple[object, ...]:
+        """What a chart takes beside its source; raises UsageError where it cannot be made."""
+        if chart.source == "sweep":
+            return ()
+        if chart.source == "collectives":
+            return (self._collectives.records if self._collectives else (),)
+        if chart.source == "series":
+            return (self._studies(),)
+        raise UsageError(
+            f"{chart.name!r} shows what is simulated, not what is stored: "
+            f"dpbench plot {chart.name} {self.folder}"
+        )
+
+    def _studies(self) -> Sequence[Study]:
+        """The laws of `dpbench fit`, with its defaults."""
+        from dpbench.analysis.laws.series_sweep import series_of
+        from dpbench.analysis.laws.study import Wanted, study_all
+
+        records = self._sweep.records if self._sweep else ()
+        studies, _ = study_all(series_of(records, self.environments), Wanted())
+        return studies
+
+    def __repr__(self) -> str:
+        parts = []
+        if self._sweep is not None:
+            ended = Counter(row.status.words for row in self.rows)
+            each = ", ".join(f"{count:,} {words}" for words, count in ended.items())
+            counted = units.counted(len(self.rows), "configuration")
+            parts.append(f"{counted} ({each})" if each else counted)
+        if self._collectives is not None:
+            measured = {record.collective.configuration for record in self._collectives.records}
+            parts.append(units.counted(len(measured), "collective"))
+        return f"<Results {str(self.folder)!r}: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        from dpbench.api.fragment import fragment
+
+        return fragment(self)
+
+
+def load(path: str | PathLike[str]) -> Results:
+    """Reads a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
+    folder = Path(path)
+    collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None
+    if collectives is not None and not store.holds_sweep(folder):
+        return Results(collectives=collectives)
+    return Results(sweep=store.load(folder), collectives=collectives)

@@ -1,0 +1,153 @@
+"""From the right options of a sweep to what can be measured: the folder, the plan, what is stored.
+
+The command line and `dpbench.sweep` both go through here.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dpbench import store, units
+from dpbench.cli.measuring import (
+    Measurement,
+    Rounds,
+    all_trials,
+    machine_for,
+    measure,
+    results_folder,
+)
+from dpbench.cli.messages import say, warn
+from dpbench.cli.rounds import UntilSettled
+from dpbench.cli.sweep_options import ParsedOptions
+from dpbench.cli.sweep_spec import build
+from dpbench.errors import StoreError, UsageError
+from dpbench.grid import plan
+from dpbench.launch.machine import Machine
+from dpbench.specs import SweepSpec, differing_fields
+from dpbench.store import StoredSweep
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepRequest:
+    """A sweep that is asked for, and where its records go."""
+
+    options: ParsedOptions
+    name: str | None
+    results_dir: Path
+    data_dir: Path | None
+    resume: bool
+    quiet: bool
+    synthetic: bool
+    stop_after_failure: bool
+    command: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
+    """What was typed after "dpbench", or would be for the same sweep."""
+    embedded: bool = False
+    """Asked for by somebody's own program, whose signals are not touched."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedSweep:
+    """A sweep that this machine can measure."""
+
+    measurement: Measurement
+    machine: Machine
+    earlier: StoredSweep | None
+    """What --resume found."""
+
+    def measure(self) -> StoredSweep:
+        """Runs what is not stored yet; raises Interrupted, with what was, when a signal ends it."""
+        spec = self.measurement.spec
+        if self.earlier is not None:
+            _tell_what_is_stored(spec, self.earlier)
+        return measure(self.measurement, self.machine, _rounds(spec, self.earlier))
+
+
+def prepare(request: SweepRequest, *, may_exist: bool = False) -> PreparedSweep:
+    """Looks at the folder and the machine, and says the notes that the user must see.
+
+    Raises UsageError for what this machine cannot do or --resume must not, StoreError for a
+    folder that is there already unless it `may_exist`.
+    """
+    folder = _folder(request, may_exist=may_exist)
+    earlier = store.load(folder) if request.resume else None
+    machine = machine_for(synthetic=request.synthetic)
+    spec, notes = build(request.options, machine)
+    _check_resumable(earlier, spec)
+    for note in notes:
+        say(note)
+    measurement = Measurement(
+        spec=spec,
+        folder=folder,
+        command=request.command,
+        data_dir=request.data_dir,
+        quiet=request.quiet,
+        synthetic=request.synthetic,
+        resumed=request.resume,
+        stop_after_failure=request.stop_after_failure,
+        to_finish=resume_command(request.command, folder),
+        embedded=request.embedded,
+    )
+    return PreparedSweep(measurement=measurement, machine=machine, earlier=earlier)
+
+
+def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
+    if request.resume and request.name is None:
+        raise UsageError("--resume needs the --name of the sweep to finish")
+    arch = request.options.options.arch.replace(":", "-")
+    folder = results_folder(request.results_dir, request.name, otherwise=arch)
+    if folder.exists() and not (request.resume or may_exist):
+        raise StoreError(
+            f"{folder} exists already; choose another --name, or finish it with --resume"
+        )
+    return folder
+
+
+def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
+    if earlier is None:
+        return
+    warn(*earlier.warnings)
+    differences = differing_fields(spec, earlier.spec)
+    if differences:
+        raise UsageError(
+            f"--resume: {earlier.folder} holds another sweep ({'; '.join(differences)}); "
+            f"to finish it: {resume_command(earlier.command, earlier.folder)}"
+        )
+
+
+def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
+    if spec.precision is None or spec.budget_seconds is None:
+        return all_trials(spec)
+    from dpbench.analysis.precision import too_wide
+
+    precision = spec.precision
+    return UntilSettled(
+        spec,
+        lambda records: too_wide(records, precision),
+        budget_seconds=spec.budget_seconds,
+        say=say,
+        spent_seconds=sum(record.duration_seconds for record in earlier.records) if earlier else 0,
+    )
+
+
+def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep) -> None:
+    stored = len({record.trial.trial_id for record in earlier.records})
+    if not stored:
+        return
+    if spec.precision is not None:  # nothing tells how many trials there will be
+        say(f"resuming with {units.counted(stored, 'stored trial')}")
+    else:
+        say(f"resuming: {stored} of {units.counted(len(plan(spec)), 'trial')} are stored")
+
+
+def resume_command(command: Sequence[str], folder: Path) -> str:
+    """The command that finishes the sweep that `command` started in `folder`."""
+    words = [*command]
+    if not any(word == "--name" or word.startswith("--name=") for word in words):
+        words += ["--name", folder.name]
+    if "--resume" not in words:
+        words.append("--resume")
+    return f"dpbench {shlex.join(words)}"

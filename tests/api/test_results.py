@@ -1,0 +1,176 @@
+"""`dpbench.load`: frames, tables, pictures, and how results look in a notebook."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+import dpbench
+from dpbench import store
+from dpbench.api.fragment import MOST_ROWS
+from dpbench.api.results import Results
+from dpbench.cli.app import run
+from dpbench.collectives import CollectiveRecord
+from dpbench.environment import SYNTHETIC, capture
+from dpbench.errors import StoreError, UnknownName, UsageError
+from dpbench.records import Status, TrialRecord
+from dpbench.store import StoredCollectives, StoredSweep
+from tests.analysis.builders import record, trial
+from tests.analysis.builders import run as completed
+from tests.analysis.communication.collective_records import (
+    affine,
+    collective_record,
+    collective_spec,
+)
+from tests.builders import sweep_spec
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\n../../etc"
+ENVIRONMENT = capture(launcher=SYNTHETIC)
+
+
+def of_records(*records: TrialRecord, folder: str = "results/mine") -> Results:
+    stored = StoredSweep(
+        folder=Path(folder),
+        spec=sweep_spec(),
+        command=("sweep",),
+        environments={"e0": ENVIRONMENT},
+        records=records,
+        warnings=(),
+    )
+    return Results(sweep=stored)
+
+
+def of_collectives(*records: CollectiveRecord) -> Results:
+    stored = StoredCollectives(
+        folder=Path("results/comm"),
+        command=("comm",),
+        environments={},
+        records=records,
+        warnings=("one line cut",),
+    )
+    return Results(collectives=stored)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """dp, ddp, and single beside them: 2 implementations × 2 group sizes × 1 batch, and one."""
+    folder = tmp_path_factory.mktemp("results")
+    return dpbench.sweep(
+        batch_sizes=8,
+        group_sizes=[1, 2],
+        steps=4,
+        repetitions=2,
+        oversubscribe=True,
+        synthetic=True,
+        results_dir=folder,
+        name="mine",
+    )
+
+
+def test_frames_have_a_row_for_each_observation(measured: Results) -> None:
+    """5 configurations, 2 repetitions; dp has one process, ddp a rank a replica: 1 + 1 + 1 + 2 + 1
+    ranks a repetition. 4 steps a rank and window; ddp and dp have a second one without
+    synchronization, on 1 + 1 + 1 + 2 ranks."""
+    assert len(measured.configurations) == 5
+    assert len(measured.trials) == 10
+    assert len(measured.ranks) == 12
+    windows = measured.steps.groupby("window", observed=True).size()
+    assert windows.to_dict() == {"timed": 4 * 12, "without_sync": 4 * 10}
+    assert len(measured.collectives) == 0
+    assert {"collective", "nbytes", "bus_bytes_per_second"} <= {*measured.collectives.columns}
+
+
+def test_the_rest_says_what_was_asked_and_on_what(measured: Results) -> None:
+    assert measured.spec is not None
+    assert measured.spec.batch_sizes == (8,)
+    assert [one.launcher for one in measured.environments.values()] == [SYNTHETIC]
+    assert measured.warnings == ("synthetic numbers from a cost model: nothing was run",)
+    assert measured.summary.startswith(("ddp/gloo ×2", "dp ×2"))
+    assert repr(measured) == f"<Results '{measured.folder}': 5 configurations (5 completed)>"
+
+
+def test_a_table_is_that_of_the_report(
+    measured: Results, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", str(measured.folder), "--format", "csv", "--no-charts"]) == 0
+    assert measured.table(format="csv") == capsys.readouterr().out
+    assert measured.table(columns=["backend", "batch_size"]).splitlines()[0] == "Backend  Batch"
+    with pytest.raises(UnknownName, match="column"):
+        measured.table(columns="speed")
+
+
+def test_a_chart_is_a_figure_that_notebooks_show(measured: Results) -> None:
+    figure = measured.plot("speedup")
+    assert isinstance(figure, Figure)
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    with pytest.raises(UnknownName, match="Did you mean 'throughput'"):
+        measured.plot("throughputs")
+    with pytest.raises(UsageError, match="nothing to draw as 'bandwidth' in "):
+        measured.plot("bandwidth")
+    with pytest.raises(UsageError, match="'projection' shows what is simulated"):
+        measured.plot("projection")
+
+
+def test_collectives_alone_are_results_too() -> None:
+    found = of_collectives(
+        collective_record(collective_spec(sizes_bytes=(4, 1024)), affine(1e-4, 1e9))
+    )
+    assert (found.spec, len(found.configurations), len(found.collectives)) == (None, 0, 2)
+    assert found.warnings == ("one line cut",)
+    assert repr(found) == "<Results 'results/comm': 1 collective>"
+    assert "one line cut" in found._repr_html_()
+
+
+def test_a_folder_with_both_has_both(tmp_path: Path) -> None:
+    spec = sweep_spec()
+    store.SweepStore.create(tmp_path / "both", spec, ["sweep"]).close()
+    with store.CollectiveStore.append_to(tmp_path / "both", ["comm"]) as results:
+        results.append(collective_record(collective_spec(sizes_bytes=(4, 8)), affine(1e-4, 1e9)))
+    found = dpbench.load(str(tmp_path / "both"))
+    assert (found.spec, len(found.collectives)) == (spec, 2)
+    assert found.summary == "No fastest configuration: no trial has ended yet."
+
+
+class Elements(HTMLParser):
+    """Which elements there are, and the text between them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.names.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_what_a_record_says_is_never_markup_in_a_notebook() -> None:
+    failed = record(trial(), status=Status.FAILED, reason=HOSTILE)
+    html = of_records(failed, folder=f"results/{HOSTILE}")._repr_html_()
+    found = Elements(html)
+    assert found.names <= {
+        *("div", "p", "strong", "code", "table", "thead", "tbody", "tr", "th", "td"),
+        *("details", "summary", "ul", "li"),
+    }
+    assert "<script>alert(1)</script>" in found.text
+    assert all(c.isprintable() or c == "\n" for c in html)
+
+
+def test_a_notebook_keeps_a_part_of_a_large_sweep() -> None:
+    rows = [completed(trial(batch_size=n), 1000.0 + n) for n in range(1, 257)]
+    html = of_records(*rows)._repr_html_()
+    assert f"The first {MOST_ROWS} of 256 rows." in html
+    assert len(html) < 40_000
+
+
+@pytest.mark.parametrize("name", ["nowhere", "file.csv"])
+def test_what_is_no_results_folder_is_a_store_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file.csv").touch()
+    with pytest.raises(StoreError, match=name):
+        dpbench.load(tmp_path / name)

@@ -1,0 +1,320 @@
+"""`dpbench.sweep`: the same options as the command, in somebody else's program."""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpbench
+from dpbench import store
+from dpbench.api import host_program
+from dpbench.api.sweep import _text, command
+from dpbench.api.sweep import sweep as sweep_of_python
+from dpbench.cli import sweep_preparation, sweep_run
+from dpbench.cli.app import run
+from dpbench.cli.sweep import sweep as sweep_of_the_command
+from dpbench.cli.sweep_preparation import SweepRequest
+from dpbench.cli.sweep_spec import build
+from dpbench.errors import DpbenchError, StoreError, UsageError
+from dpbench.launch.machine import Machine
+from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.records import Status
+from dpbench.specs import IMPLEMENTATIONS
+
+ONLY_OF_THE_COMMAND = {"dry_run", "json_rows", "quiet", "charts"}
+"""What concerns what is printed; `progress` is the opposite of `quiet`."""
+MACHINE = Machine(cores=4, gpus=(), cuda=None, missing_backends=())
+SMALL: dict[str, Any] = {
+    "implementations": ["ddp", "torch-ddp"],
+    "batch_sizes": [8],
+    "group_sizes": [1, 2],
+    "repetitions": 2,
+    "synthetic": True,
+    "oversubscribe": True,
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, Any]:
+    return {name: one.default for name, one in inspect.signature(function).parameters.items()}
+
+
+def test_options_and_defaults_are_those_of_the_command() -> None:
+    python, typed = parameters(sweep_of_python), parameters(sweep_of_the_command)
+    assert {*python} - {"progress"} == {*typed} - ONLY_OF_THE_COMMAND
+    for name in {*python} - {"progress"}:
+        default = typed[name]
+        expected = None if default is None else str(default)
+        assert _text(name, python[name]) == expected, name
+
+
+class Stop(Exception):
+    """Instead of measuring."""
+
+
+def asked_by_python(options: dict[str, Any]) -> SweepRequest | str:
+    """What the call would measure, or its error."""
+    with patch.object(sweep_preparation, "prepare", side_effect=Stop) as prepare:
+        try:
+            dpbench.sweep(**options)
+        except Stop:
+            return prepare.call_args.args[0]
+        except UsageError as error:
+            return str(error)
+    raise AssertionError("it measured")
+
+
+def asked_by_the_command(words: list[str]) -> SweepRequest | str:
+    with (
+        patch.object(sweep_run, "execute", return_value=0) as execute,
+        patch("dpbench.cli.app.say") as said,
+    ):
+        status = run(words)
+    return execute.call_args.args[0] if status == 0 else said.call_args.args[0]
+
+
+def alike(one: SweepRequest, other: SweepRequest) -> bool:
+    ignored = {"command", "embedded", "quiet"}
+    return all(
+        getattr(one, field.name) == getattr(other, field.name)
+        for field in fields(SweepRequest)
+        if field.name not in ignored
+    )
+
+
+names = st.lists(st.sampled_from(list(IMPLEMENTATIONS)), min_size=1, max_size=3)
+counts = st.integers(1, 60) | st.sampled_from([2, 4, -1])
+sizes = st.lists(st.integers(1, 4), min_size=1, max_size=3)
+numbers = st.floats(1e-6, 100) | st.integers(1, 9) | st.sampled_from([0.5, 1e-30, -1, float("nan")])
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "implementations": names.map(lambda some: [*some, "ddp"]) | st.sampled_from(["dp", "dpp"]),
+        "backends": st.sampled_from(["gloo", ["gloo", "shm"], ("gloo", "nccl"), "cpu", []]),
+        "batch_sizes": sizes | counts | st.sampled_from(["4,8", "4,x", (4, 4), range(4, 6)]),
+        "group_sizes": sizes | counts,
+        "gpus": st.sampled_from([1, 2, [0, 1], [1], [1, 1], "0,1", "2", -1]),
+        "scaling": st.sampled_from(["weak", "strong", "medium"]),
+        "arch": st.sampled_from(["mlp", "mnist_cnn", "tests.launch.faulty:TakesLong", "mlpp"]),
+        "warmup": counts,
+        "steps": counts | st.sampled_from(["auto", "12", 50.0, True]),
+        "repetitions": counts,
+        "precision": st.sampled_from(["1%", "2 %", 0.01]),
+        "lr": numbers,
+        "bucket_cap_mb": numbers,
+        "target_loss": numbers,
+        "seed": counts,
+        "time_limit": st.sampled_from([30, 2.5, "5m", "x"]),
+        "data_dir": st.sampled_from(["data", Path("data")]),
+        "name": st.sampled_from(["mine", "my name"]),
+        "results_dir": st.sampled_from(["elsewhere", Path("a b")]),
+        "oversubscribe": st.booleans(),
+        "resume": st.booleans(),
+        "stop_after_failure": st.booleans(),
+        "synthetic": st.booleans(),
+    },
+)
+
+
+@settings(max_examples=60)
+@given(OPTIONS)
+def test_a_call_and_its_command_ask_for_the_same_or_fail_with_the_same_error(
+    options: dict[str, Any],
+) -> None:
+    words = command({**parameters(sweep_of_python), **options})
+    python, typed = asked_by_python(options), asked_by_the_command(words)
+    if isinstance(python, str) or isinstance(typed, str):
+        assert python == typed
+        return
+    assert alike(python, typed)
+    assert list(python.command) == words
+    specs = []
+    for request in (python, typed):
+        try:
+            specs.append(build(request.options, MACHINE))
+        except UsageError as error:
+            specs.append(str(error))
+    assert specs[0] == specs[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("batch_sizes", 32, "32"),
+        ("batch_sizes", [32, 64], "32,64"),
+        ("batch_sizes", range(2, 5), "2,3,4"),
+        ("group_sizes", [2], "2"),
+        ("gpus", 1, "1"),  # a count
+        ("gpus", [1], "1,"),  # the number of one
+        ("gpus", (0, 1), "0,1"),
+        ("lr", 1e-05, "1e-05"),
+        ("results_dir", Path("a b"), "a b"),
+        ("backends", None, None),
+    ],
+)
+def test_a_value_is_typed_as_the_command_takes_it(name: str, value: Any, text: str | None) -> None:
+    assert _text(name, value) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_sizes": [32, "x"]}, "--batch-sizes: 'x' is not a positive integer"),
+        ({"batch_sizes": []}, "--batch-sizes is empty"),
+        ({"batch_sizes": {32}}, "--batch-sizes: '{32}' is not a positive integer"),
+        ({"steps": 2.5}, "--steps: '2.5' is not a positive integer"),
+        ({"precision": 0.01}, "--precision: '0.01' is not a percentage"),
+        ({"resume": "no"}, "resume: expected True or False, got 'no'"),
+        ({"oversubscribe": 1}, "oversubscribe: expected True or False, got 1"),
+        ({"arch": dict}, "arch: expected a name, or 'package.module:factory', got type"),
+        ({"arch": "__main__:Net"}, "put it into a module"),
+        ({"resume": True}, "--resume needs the --name"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error(here: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        dpbench.sweep(**{**SMALL, **options})
+    assert words in str(caught.value)
+    assert not any(here.iterdir())
+
+
+def test_a_sweep_stores_its_records_and_prints_nothing(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = dpbench.sweep(**SMALL, name="quiet")
+    assert capfd.readouterr() == ("", "")
+    assert results.folder == Path("results/quiet")
+    assert results.notes[0] == "--data digits, the default of mnist_cnn"
+    stored = store.load(here / "results/quiet")
+    assert stored.command == tuple(
+        command({**parameters(sweep_of_python), **SMALL, "name": "quiet"})
+    )
+    assert len(results.trials) == len(stored.records) == 10
+    assert not (here / "results/quiet/report").exists()
+    assert dpbench.load("results/quiet").configurations.equals(results.configurations)
+
+
+def test_progress_is_what_the_command_prints(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    results = dpbench.sweep(**SMALL, progress=True)
+    assert "--data digits, the default of mnist_cnn" in results.notes
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "dpbench: --data digits, the default of mnist_cnn\n" in err
+    assert "[10/10]" in err
+
+
+def test_a_folder_is_not_written_twice(here: Path) -> None:
+    dpbench.sweep(**SMALL, name="mine")
+    with pytest.raises(StoreError, match="results/mine exists already"):
+        dpbench.sweep(**SMALL, name="mine")
+    with pytest.raises(UsageError, match="holds another sweep"):
+        dpbench.sweep(**{**SMALL, "batch_sizes": 16}, name="mine", resume=True)
+    assert len(dpbench.sweep(**SMALL, name="mine", resume=True).trials) == 10
+
+
+def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(here: Path) -> None:
+    """The third trial is interrupted; --resume measures the other eight of ten."""
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    complete, calls = SyntheticLauncher.run, []
+
+    def interrupted(self: SyntheticLauncher, *arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return complete(self, *arguments)
+
+    with (
+        patch.object(SyntheticLauncher, "run", interrupted),
+        pytest.raises(KeyboardInterrupt) as caught,
+    ):
+        dpbench.sweep(**SMALL, name="cut")
+    message = str(caught.value)
+    assert message.startswith("interrupted: 2 of 10 trials are stored in results/cut; to finish: ")
+    assert len(dpbench.load("results/cut").trials) == 2
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    results = dpbench.sweep(**SMALL, name="cut", resume=True)
+    assert len(results.trials) == 10
+    assert "resuming: 2 of 10 trials are stored" in results.notes
+
+
+def test_a_thread_may_measure_but_two_at_once_may_not(here: Path) -> None:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(dpbench.sweep(**SMALL, name="thread")))
+    thread.start()
+    thread.join()
+    assert len(found[0].trials) == 10
+    with (
+        host_program.alone(starts_ranks=False),
+        pytest.raises(UsageError, match="another thread of this process is measuring"),
+    ):
+        dpbench.sweep(**SMALL)
+
+
+def test_a_daemonic_process_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = SimpleNamespace(current_process=lambda: SimpleNamespace(daemon=True))
+    monkeypatch.setattr(host_program, "multiprocessing", daemon)
+    with pytest.raises(UsageError, match="daemonic process"):
+        dpbench.sweep(**SMALL)
+
+
+def test_variables_that_ranks_would_not_see_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_program, "_variables_of_ranks", [])
+    with host_program.alone(starts_ranks=True):
+        pass
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    with (
+        pytest.raises(UsageError, match="NCCL_ALGO changed since the first sweep"),
+        host_program.alone(starts_ranks=True),
+    ):
+        pass
+    with host_program.alone(starts_ranks=False):  # what starts no ranks may go on
+        pass
+
+
+def test_ranks_do_not_run_the_script_again_that_asked_for_them(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """multiprocessing would import what __main__ says it is: here a script without a guard."""
+    script, again = here / "script.py", here / "again"
+    script.write_text(f"open({str(again)!r}, 'w').close()\nraise SystemExit('not again')\n")
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "__file__", str(script), raising=False)
+    monkeypatch.setattr(main, "__spec__", None)
+    results = dpbench.sweep(
+        implementations="ddp",
+        arch="mlp",
+        batch_sizes=4,
+        group_sizes=2,
+        steps=3,
+        warmup=1,
+        repetitions=1,
+        phases=0,
+        gradient_steps=0,
+        oversubscribe=True,
+    )
+    assert {*results.trials["status"]} == {Status.COMPLETED.value}
+    assert not again.exists()
+    assert main.__file__ == str(script)
+    assert vars(main)["__spec__"] is None
+
+
+def test_errors_have_one_base(here: Path) -> None:
+    with pytest.raises(DpbenchError):
+        dpbench.load(here / "nowhere")
