@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help sweep test check lint bench gate faults clean
+.PHONY: help sweep test check lint docs bench gate faults clean
 
 help: ## Show these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -25,6 +25,9 @@ lint: $(STAMP) ## Check style and types
 	$(BIN)/mypy
 
 check: lint test ## All that must be green before a commit
+
+docs: $(STAMP) ## Make the outputs, tables and pictures of the documentation again
+	$(BIN)/python -m tests.documentation
 
 bench: $(STAMP) ## Measure the harness itself and our implementations against torch's
 	$(BIN)/python -m tests.benchmarks

@@ -1,84 +1,155 @@
-"""The README says what the code does: its commands parse, its paths exist, its terms are ours."""
+"""The documentation says what the code does: its commands parse, its paths exist, its terms are
+ours, and what it shows of dpbench is what dpbench prints."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
 
+from dpbench import store
 from dpbench.cli.app import app
-from dpbench.report.columns import DEFAULT_COLUMNS
-from dpbench.specs import IMPLEMENTATIONS
+from dpbench.specs import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from tests.documentation import DOCUMENTS, ROOT, outputs
+from tests.documentation.blocks import Block, blocks
+from tests.documentation.making import made
+from tests.documentation.pictures import CHART, EXAMPLE, ORIGIN, PAGE, origin
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"^dpbench (?P<words>\w[^#\n]*?)\s*(?:#.*)?$", README, re.MULTILINE)
-COMMAND_NAMES = (
-    "sweep",
-    "report",
-    "explain",
-    "compare",
-    "check",
-    "calibrate",
-    "comm",
-    "project",
-    "buckets",
-    "iso",
-    "what-if",
-    "fit",
-    "published",
-    "list",
-    "doctor",
+TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in DOCUMENTS}
+README = TEXTS["README.md"]
+ALL_TEXT = "".join(TEXTS.values())
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+MEASURED = re.compile(r"\*Measured on \d{4}-\d\d-\d\d[^*]*\*\n\n(?:```)$")
+ELLIPSIS = "…"
+
+
+def shown_commands() -> Iterator[str]:
+    """Every `dpbench …` line of a fenced block, with or without a prompt; none with an ellipsis."""
+    for block in FENCED.findall(ALL_TEXT):
+        for line in block.replace("\\\n", " ").splitlines():
+            command = re.fullmatch(r"(?:\$ )?dpbench (\w[^#|]*?)\s*(?:[#|].*)?", line)
+            if command and ELLIPSIS not in line:
+                yield command[1]
+
+
+def generated() -> Iterator[tuple[str, Block]]:
+    for name, text in TEXTS.items():
+        yield from ((name, block) for block in blocks(text))
+
+
+@pytest.fixture(scope="module")
+def copies() -> Iterator[None]:
+    with outputs.sandbox():
+        yield
+
+
+@pytest.mark.usefixtures("copies")
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [pytest.param(name, block, id=f"{name}:{block.line}") for name, block in generated()],
 )
-GROUP = typer.main.get_command(app)
+def test_what_is_generated_is_up_to_date(name: str, block: Block) -> None:
+    assert made(block) == block.body, f"{name}, line {block.line}: run make docs"
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_every_command_of_the_readme_parses(words: str) -> None:
+@pytest.mark.parametrize("words", sorted(set(shown_commands())))
+def test_every_command_that_is_shown_parses(words: str) -> None:
     name, *arguments = shlex.split(words)
-    command = GROUP.commands[name]  # type: ignore[attr-defined]
-    command.make_context(name, arguments)
+    COMMANDS[name].make_context(name, arguments)
 
 
-@pytest.mark.parametrize("name", COMMAND_NAMES)
+@pytest.mark.parametrize("words", sorted(set(re.findall(r"`dpbench ([^`]+)`", ALL_TEXT))))
+def test_commands_within_sentences_have_their_options(words: str) -> None:
+    name, *others = words.split()
+    if name in COMMANDS:
+        known = {name for option in COMMANDS[name].params for name in option.opts}
+        assert {word for word in others if word.startswith("--")} <= known | {"--help"}
+    else:
+        assert name == ELLIPSIS or name.isupper() or name.startswith("--")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_shown_and_has_help(name: str) -> None:
-    assert re.search(rf"^dpbench {name}\b", README, re.MULTILINE)
-    assert GROUP.commands[name].help  # type: ignore[attr-defined]
+    assert re.search(rf"^(?:\$ )?dpbench {name}\b|`dpbench {name}\b", README, re.MULTILINE)
+    assert f"\n## dpbench {name}\n" in TEXTS["docs/commands.md"]
+    assert COMMANDS[name].help
 
 
-def test_there_are_no_other_commands() -> None:
-    assert set(GROUP.commands) == set(COMMAND_NAMES)  # type: ignore[attr-defined]
+def test_output_is_generated_or_says_when_and_where_it_was_measured() -> None:
+    for name, text in TEXTS.items():
+        for fenced in FENCED.finditer(text):
+            if "\n$ dpbench" not in fenced[0]:
+                continue
+            before = text[: fenced.start()] + "```"
+            is_generated = re.search(r"<!-- generated: output.* -->\n```$", before)
+            assert is_generated or MEASURED.search(before), f"{name}: {fenced[0][:80]}"
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:\w+/)+[\w.]*)`", README))))
-def test_paths_in_the_readme_exist(path: str) -> None:
+def test_the_example_is_of_the_day_that_the_readme_names() -> None:
+    days = {trial.started_utc[:10] for trial in store.load(ROOT / EXAMPLE).records}
+    assert any(f"measured on {day}" in README for day in days)
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(
+        set(
+            re.findall(
+                r"`((?:architectures|docs|dpbench|tests|results/(?:published|examples))/[\w./-]*)`",
+                ALL_TEXT,
+            )
+        )
+    ),
+)
+def test_paths_in_the_documentation_exist(path: str) -> None:
     assert (ROOT / path).exists()
 
 
-def test_the_first_screen_has_the_two_commands() -> None:
-    first_screen = "\n".join(README.splitlines()[:15])
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_between_the_documents_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", TEXTS[name]):
+        path, _, anchor = target.partition("#")
+        file = (ROOT / name).parent / path if path else ROOT / name
+        assert file.exists(), target
+        if anchor:
+            assert anchor in _anchors(file.read_text()), target
+
+
+def _anchors(text: str) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_first_screen_has_the_two_commands_and_a_chart() -> None:
+    first_screen = "\n".join(README.splitlines()[:16])
     assert "make sweep" in first_screen
     assert "make test" in first_screen
+    assert CHART.relative_to(ROOT).as_posix() in first_screen
 
 
-def test_every_default_column_with_a_metric_is_defined() -> None:
-    names = ("implementation", "backend", "group_size", "batch_size", "status")
-    metrics = [column for column in DEFAULT_COLUMNS if column.key not in names]
-    for column in metrics:
-        if not column.only_if_any:
-            header = column.header.replace("{Item}", "Images")
-            assert f"| {header} |" in README, header
+@pytest.mark.parametrize("picture", [CHART, PAGE], ids=lambda path: path.name)
+def test_pictures_are_small(picture: Path) -> None:
+    assert 10_000 < picture.stat().st_size < 400_000
 
 
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_every_implementation_is_described(name: str) -> None:
-    assert f"`{name}`" in README
+def test_pictures_are_those_of_the_example() -> None:
+    assert ORIGIN.read_text() == origin(), "run make docs"
 
 
-@pytest.mark.parametrize("target", ["sweep", "test", "check", "bench", "gate", "faults"])
+@pytest.mark.parametrize("name", [*IMPLEMENTATIONS, *PROCESS_GROUP_BACKENDS])
+def test_every_implementation_and_backend_is_described(name: str) -> None:
+    assert re.search(rf"^\|.*`{name}`.*\|", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "target", sorted(set(re.findall(r"(?:^|`)make ([a-z]+)", ALL_TEXT, re.MULTILINE)))
+)
 def test_the_targets_of_make_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 

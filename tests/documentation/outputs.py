@@ -1,0 +1,119 @@
+"""Runs the commands that the documentation shows, in this process and on a copy of the results.
+
+Only commands that read: their numbers come from results/examples and results/published, so they
+are the same on every machine. Charts are left out, as nobody sees them and they take time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import typer
+
+from dpbench.cli.app import app, run
+from tests.documentation import ROOT
+
+PROMPT = "$ "
+OMISSION = "…"
+PARAGRAPHS = re.compile(r'paragraphs? (?:(?P<first>\d+)(?:-(?P<last>\d+))?|"(?P<start>.+)")')
+HEAD = re.compile(r"\s*\| head -(?P<lines>\d+)$")
+
+
+@contextlib.contextmanager
+def sandbox() -> Iterator[None]:
+    """Inside, the working directory has copies of the results; what is written there is dropped."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}),
+        contextlib.chdir(folder),
+    ):
+        for name in ("examples", "published"):
+            shutil.copytree(ROOT / "results" / name, Path("results", name))
+        yield
+
+
+def console(body: str, details: str) -> str:
+    """The commands of a block, each followed by what it prints, or the paragraphs wanted of it."""
+    return "".join(
+        f"{PROMPT}{command}\n{selected(_printed(command), details)}" for command in commands(body)
+    )
+
+
+def commands(body: str) -> list[str]:
+    """The commands of a block, those over several lines with their backslashes."""
+    found: list[str] = []
+    goes_on = False
+    for line in body.splitlines():
+        if goes_on:
+            found[-1] += f"\n{line}"
+        elif line.startswith(PROMPT):
+            found.append(line.removeprefix(PROMPT))
+        goes_on = line.endswith("\\") and (goes_on or line.startswith(PROMPT))
+    return found
+
+
+def session(body: str) -> str:
+    """The statements of a Python session, each followed by what it shows."""
+    shown = []
+    names: dict[str, object] = {}
+    for example in doctest.DocTestParser().get_examples(body):
+        first, *others = example.source.splitlines()
+        shown += [f">>> {first}", *(f"... {line}" for line in others)]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+            exec(compile(example.source, "<documentation>", "single"), names)
+        shown += printed.getvalue().rstrip().splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in shown)
+
+
+def selected(text: str, details: str) -> str:
+    """The paragraphs that `details` names; what is left out on either side leaves a mark."""
+    if not details:
+        return text
+    paragraphs = text.strip("\n").split("\n\n")
+    first, last = _range(details, paragraphs)
+    before = [OMISSION] if first > 1 else []
+    after = [OMISSION] if last < len(paragraphs) else []
+    return "\n\n".join([*before, *paragraphs[first - 1 : last], *after]) + "\n"
+
+
+def _printed(command: str) -> str:
+    """What `dpbench …` writes to stdout; raises AssertionError unless it exits with 0."""
+    head = HEAD.search(command)
+    program, *arguments = shlex.split(HEAD.sub("", command).replace("\\\n", " "))
+    assert program == "dpbench", f"{command}: only dpbench is run"
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        status = run([*arguments, *_without_charts(arguments[0])])
+    assert status == 0, f"{command}: exit status {status}: {stderr.getvalue()}"
+    lines = stdout.getvalue().splitlines()[: int(head["lines"]) if head else None]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _without_charts(name: str) -> list[str]:
+    command = typer.main.get_command(app).commands.get(name)  # type: ignore[attr-defined]
+    draws = command is not None and any("--charts" in option.opts for option in command.params)
+    return ["--no-charts"] if draws else []
+
+
+def _range(details: str, paragraphs: list[str]) -> tuple[int, int]:
+    """The first and the last wanted paragraph, from 1."""
+    wanted = PARAGRAPHS.fullmatch(details)
+    assert wanted, f"generated: output, {details}: expected {PARAGRAPHS.pattern}"
+    if wanted["start"]:
+        starts = [paragraph.startswith(wanted["start"]) for paragraph in paragraphs]
+        assert sum(starts) == 1, f"{details}: begins {sum(starts)} paragraphs"
+        return (place := starts.index(True) + 1), place
+    first, last = int(wanted["first"]), int(wanted["last"] or wanted["first"])
+    assert first <= last <= len(paragraphs), f"{details}: there are {len(paragraphs)}"
+    return first, last

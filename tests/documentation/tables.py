@@ -1,0 +1,99 @@
+"""Tables of the documentation that are made from the code: columns, commands, charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import typer
+
+from dpbench.cli.app import app
+from dpbench.report.charts.kinds import CHARTS
+from dpbench.report.columns import COLUMNS
+
+NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
+"""Columns of a table that say what was measured, not how it went."""
+
+
+def table(kind: str, details: str) -> str:
+    """The Markdown table that a comment asks for; raises KeyError for one that there is not."""
+    return _TABLES[kind](details)
+
+
+def _columns(which: str) -> str:
+    """`shown` without being asked for, or `by name`."""
+    shown = {"shown": True, "by name": False}[which]
+    return _markdown(
+        ("column", "key", "definition"),
+        (
+            (column.header.replace("{Item}", "Images"), f"`{column.key}`", column.meaning)
+            for column in COLUMNS.values()
+            if column.default is shown and not (shown and column.key in NAMES)
+        ),
+    )
+
+
+def _commands(_: str) -> str:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    rows = ((f"`{name}`", _flowing(command.help)) for name, command in commands.items())
+    return _markdown(("command", "what it does"), rows)
+
+
+def _options(command_name: str) -> str:
+    command = typer.main.get_command(app).commands[command_name]  # type: ignore[attr-defined]
+    return _markdown(
+        ("option", "default", "meaning"),
+        (
+            (_names(option), _default(option), _flowing(option.help))
+            for option in command.params
+            if option.name != "help"
+        ),
+    )
+
+
+def _flowing(help_text: str | None) -> str:
+    """The first paragraph, as one line; examples of use come after it."""
+    return " ".join((help_text or "").split("\n\n")[0].split())
+
+
+def _names(option: Any) -> str:
+    """`--group-sizes N,N`, or `PATH` for an argument."""
+    if option.param_type_name == "argument":
+        return f"`{option.metavar or option.name.upper()}`"
+    no_value = option.is_flag or option.count
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    return names if no_value or not option.metavar else f"{names} `{option.metavar}`"
+
+
+def _default(option: Any) -> str:
+    """What stands for it where it is not given, in words if the option has them."""
+    if isinstance(getattr(option, "show_default", None), str):
+        return str(option.show_default)
+    if getattr(option, "is_flag", False):
+        return "on" if option.default is True else ""
+    nothing = option.default is None or option.default in ("", (), [])
+    return "" if nothing or callable(option.default) else f"`{option.default}`"
+
+
+def _charts(_: str) -> str:
+    return _markdown(
+        ("kind", "shows"), ((f"`{kind.name}`", kind.shows) for kind in CHARTS.values())
+    )
+
+
+def _markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rule = "|---" * len(headers) + "|"
+    lines = (f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in rows)
+    return "".join(f"{line}\n" for line in (f"| {' | '.join(headers)} |", rule, *lines))
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("<", "&lt;")
+
+
+_TABLES: dict[str, Callable[[str], str]] = {
+    "columns": _columns,
+    "options": _options,
+    "charts": _charts,
+    "commands": _commands,
+}
