@@ -123,11 +123,7 @@ def capture(
         accelerators=tuple(accelerators),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         versions=tuple((name, _version(name)) for name in PACKAGES),
-        variables=tuple(
-            (name, value)
-            for name, value in sorted(os.environ.items())
-            if name in RECORDED_VARIABLES or name.startswith(RECORDED_PREFIXES)
-        ),
+        variables=variables(),
         git_commit=_git_commit(),
         cuda=cuda,
         launcher=launcher,
@@ -135,6 +131,15 @@ def capture(
         quota_cores=None if (quota := quota_cores()) in (None, math.inf) else quota,
         boost=boost(),
         gpu_driver=read_text("/sys/module/nvidia/version"),
+    )
+
+
+def variables() -> tuple[tuple[str, str], ...]:
+    """The environment variables that change a result, by name."""
+    return tuple(
+        (name, value)
+        for name, value in sorted(os.environ.items())
+        if name in RECORDED_VARIABLES or name.startswith(RECORDED_PREFIXES)
     )
 
 

@@ -90,6 +90,31 @@ class RecordLog(Generic[R]):
         self._lines.close()
 
 
+class LogReader(Generic[R]):
+    """Reads a file that somebody else appends to: every record once, each line when it is whole."""
+
+    def __init__(self, path: Path, form: LogFormat[R]) -> None:
+        self._path = path
+        self._form = form
+        self._offset = 0
+        self._lines_read = 0
+
+    def new(self) -> list[R]:
+        """The records since the last call; raises as `read_log` does."""
+        if not self._path.exists() or self._path.stat().st_size == self._offset:
+            return []
+        with self._path.open("rb") as file, _no_garbage_collection():
+            file.seek(self._offset)
+            content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            self._offset += len(whole)
+            return [self._read(line) for line in whole.splitlines()]
+
+    def _read(self, line: bytes) -> R:
+        self._lines_read += 1
+        return _read_record(f"{self._path}:{self._lines_read}", line, self._form)
+
+
 def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, ...]]:
     """All records, and warnings of what could not be read; raises StoreError, NewerSchema."""
     records: list[R] = []

@@ -6,6 +6,7 @@ results/<name>/
   comm.json           the command that first added collectives, the schema version
   collectives.jsonl   one CollectiveRecord a line, flushed as well
   environments/       one file per environment that records were measured in
+  live.json           while a sweep runs: where its page of memory is, see dpbench.live
   report/             tables and charts, made again from the above at any time
 
 A folder holds a sweep, collectives, or both.
@@ -24,12 +25,21 @@ from dpbench.codec import encode
 from dpbench.collectives import CollectiveRecord
 from dpbench.environment import Environment
 from dpbench.errors import StoreError, UsageError
+from dpbench.live import RunningSweep
 from dpbench.plausibility import (
     impossible_in_collective_record,
     impossible_in_record,
     impossible_in_spec,
 )
-from dpbench.record_log import LogFormat, RecordLog, check_schema, decode_at, parse, read_log
+from dpbench.record_log import (
+    LogFormat,
+    LogReader,
+    RecordLog,
+    check_schema,
+    decode_at,
+    parse,
+    read_log,
+)
 from dpbench.records import SCHEMA_VERSION, TrialRecord
 from dpbench.specs import SweepSpec
 
@@ -37,6 +47,7 @@ SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.jsonl"
 COMM_FILE = "comm.json"
 COLLECTIVES_FILE = "collectives.jsonl"
+LIVE_FILE = "live.json"
 LONGEST_NAME = 200
 
 R = TypeVar("R")
@@ -80,6 +91,7 @@ class StoredCollectives:
     """What a results folder holds of collectives; `warnings` tells what could not be read."""
 
     folder: Path
+    command: tuple[str, ...]
     environments: dict[str, Environment]
     records: tuple[CollectiveRecord, ...]
     warnings: tuple[str, ...]
@@ -133,6 +145,14 @@ class SweepStore(OpenStore[TrialRecord]):
         """Opens an existing folder for more trials; cuts off a half-written last line."""
         return cls(folder, RecordLog.append_to(folder / TRIALS_FILE, _TRIALS))
 
+    def publish(self, running: RunningSweep) -> None:
+        """Says to other processes what runs now; taken back at the end."""
+        _write_json(self.folder / LIVE_FILE, encode(running))
+
+    def close(self) -> None:
+        (self.folder / LIVE_FILE).unlink(missing_ok=True)
+        super().close()
+
 
 class CollectiveStore(OpenStore[CollectiveRecord]):
     """The results folder of a running `dpbench comm`, which may be that of a sweep."""
@@ -177,21 +197,42 @@ def holds_collectives(folder: Path) -> bool:
 
 def load(folder: Path) -> StoredSweep:
     """Reads a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
+    spec, command = load_header(folder)
+    records, warnings = read_log(folder / TRIALS_FILE, _TRIALS)
+    return StoredSweep(
+        folder=folder,
+        spec=spec,
+        command=command,
+        environments=_read_environments(folder),
+        records=records,
+        warnings=warnings,
+    )
+
+
+def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
+    """What the sweep of a results folder is, and the command; raises as `load` does."""
     if not folder.exists():
         raise StoreError(f"{folder} does not exist; expected a results folder of dpbench sweep")
     if not holds_sweep(folder):
         held = "holds collectives only" if holds_collectives(folder) else "is not a results folder"
         raise StoreError(f"{folder} {held}: no {SWEEP_FILE} in it; dpbench sweep makes one")
-    header = _read_header(folder / SWEEP_FILE, ("sweep", "command"))
-    records, warnings = read_log(folder / TRIALS_FILE, _TRIALS)
-    return StoredSweep(
-        folder=folder,
-        spec=_read_spec(folder / SWEEP_FILE, header["sweep"]),
-        command=decode_at(folder / SWEEP_FILE, tuple[str, ...], header["command"]),
-        environments=_read_environments(folder),
-        records=records,
-        warnings=warnings,
-    )
+    path = folder / SWEEP_FILE
+    header = _read_header(path, ("sweep", "command"))
+    return _read_spec(path, header["sweep"]), decode_at(path, tuple[str, ...], header["command"])
+
+
+def follow_trials(folder: Path) -> LogReader[TrialRecord]:
+    """Reads the trials of a results folder as they come."""
+    return LogReader(folder / TRIALS_FILE, _TRIALS)
+
+
+def load_running(folder: Path) -> RunningSweep | None:
+    """What a sweep that runs, or was killed, says of itself; None if there is none."""
+    path = folder / LIVE_FILE
+    try:
+        return decode_at(path, RunningSweep, parse(path, path.read_bytes()))
+    except FileNotFoundError:
+        return None
 
 
 def load_collectives(folder: Path) -> StoredCollectives:
@@ -204,10 +245,11 @@ def load_collectives(folder: Path) -> StoredCollectives:
             f"{folder} holds no collectives: no {COMM_FILE} in it; "
             f"dpbench comm --name {folder.resolve().name} adds them"
         )
-    _read_header(folder / COMM_FILE, ("command",))
+    header = _read_header(folder / COMM_FILE, ("command",))
     records, warnings = read_log(folder / COLLECTIVES_FILE, _COLLECTIVES)
     return StoredCollectives(
         folder=folder,
+        command=decode_at(folder / COMM_FILE, tuple[str, ...], header["command"]),
         environments=_read_environments(folder),
         records=records,
         warnings=warnings,

@@ -16,6 +16,7 @@ ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
     ("errors", "units"),
     ("codec", "learning_rate"),
+    ("json_schema",),
     ("specs",),
     ("records", "environment"),
     ("collectives",),

@@ -11,6 +11,7 @@ from dpbench import environment, store
 from dpbench.errors import NewerSchema, StoreError, UsageError
 from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.live import Address, RunningSweep
 from dpbench.records import SCHEMA_VERSION, TrialRecord
 from dpbench.store import SweepStore
 from tests.builders import sweep_spec, trial_spec
@@ -43,6 +44,42 @@ def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> Non
     with SweepStore.create(tmp_path / "s", SPEC, []) as results:
         results.append(RECORDS[0])
         assert store.load(tmp_path / "s").records == RECORDS[:1]
+
+
+def test_a_follower_reads_every_record_once_and_each_when_its_line_is_whole(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "s"
+    trials = folder / store.TRIALS_FILE
+    with SweepStore.create(folder, SPEC, []) as results:
+        follower = store.follow_trials(folder)
+        assert follower.new() == []
+        results.append(RECORDS[0])
+        results.append(RECORDS[1])
+        assert follower.new() == list(RECORDS[:2])
+        results.append(RECORDS[2])
+        whole = trials.read_bytes()
+        trials.write_bytes(whole[:-40])
+        assert follower.new() == []
+        trials.write_bytes(whole)
+        assert follower.new() == [RECORDS[2]]
+        assert follower.new() == []
+
+
+def test_what_runs_is_published_until_the_sweep_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    running = RunningSweep(
+        host="here",
+        address=Address(pid=1, descriptor=3, token=2**61),
+        round=2,
+        configurations=(0, 1),
+        repetitions=(3, 3),
+    )
+    with SweepStore.create(folder, SPEC, []) as results:
+        assert store.load_running(folder) is None
+        results.publish(running)
+        assert store.load_running(folder) == running
+    assert store.load_running(folder) is None
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -18,28 +19,38 @@ from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
+from dpbench.cli.export import export
 from dpbench.cli.fit import fit
+from dpbench.cli.importing import import_
 from dpbench.cli.inventory import inventory
 from dpbench.cli.iso import iso
 from dpbench.cli.messages import say
+from dpbench.cli.plot import KINDS, plot
 from dpbench.cli.project import project
 from dpbench.cli.published import published
 from dpbench.cli.report import report
 from dpbench.cli.sweep import sweep
+from dpbench.cli.top import EXIT_STATUSES as TOP_STATUSES
+from dpbench.cli.top import top
 from dpbench.cli.what_if import what_if
 from dpbench.errors import DpbenchError
 
 EXIT_STATUSES = """Exit status: 0 all rows completed or skipped, at least one completed;
 1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted."""
 
+PROGRAM = "dpbench"
+COMPLETION_VARIABLE = "_DPBENCH_COMPLETE"
+
 app = typer.Typer(
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=EXIT_STATUSES)(sweep)
+app.command(epilog=TOP_STATUSES)(top)
 app.command()(report)
 app.command()(explain)
+app.command(epilog=KINDS)(plot)
+app.command()(export)
 app.command()(compare)
 app.command(epilog=CHECK_STATUSES)(check)
 app.command(epilog=COMM_STATUSES)(comm)
@@ -52,6 +63,7 @@ app.command(name="list")(inventory)
 app.command()(doctor)
 app.command()(fit)
 app.command()(published)
+app.command(name="import")(import_)
 
 
 def _print_version(wanted: bool) -> None:
@@ -100,9 +112,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def _invoke(arguments: Sequence[str]) -> Any:
     """Not by typer's `main`, which prints errors in its own way and ends the process."""
+    if COMPLETION_VARIABLE in os.environ:  # a shell asks, and typer's `main` answers
+        app(prog_name=PROGRAM)
     command = typer.main.get_command(app)
     try:
-        with command.make_context("dpbench", list(arguments) or ["--help"]) as context:
+        with command.make_context(PROGRAM, list(arguments) or ["--help"]) as context:
             return command.invoke(context)
     except typer.Exit as leaving:
         return leaving.exit_code
@@ -116,7 +130,7 @@ def _is_usage_error(error: Exception) -> bool:
 def _usage_message(error: Any) -> str:
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
-    command = context.command_path if context else "dpbench"
+    command = context.command_path if context else PROGRAM
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} See {command} --help."
 
 

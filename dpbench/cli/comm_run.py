@@ -75,7 +75,8 @@ def _measure(
     environment = here(machine, synthetic=job.synthetic)
     results.add_environment(environment)
     try:
-        with reporter(waiting, quiet=job.quiet) as progress:
+        with reporter(quiet=job.quiet, noun="measurement") as progress:
+            progress.planned(waiting)
             for record in run(
                 waiting,
                 launcher,

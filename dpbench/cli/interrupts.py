@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from dpbench.errors import Interrupted
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -31,12 +33,17 @@ def end_at_once(leftovers: Path | None = None) -> None:
         signal.signal(number, end)
 
 
+def _interrupt(number: int, _: FrameType | None) -> None:
+    raise Interrupted(number)
+
+
 @contextmanager
 def as_exceptions() -> Iterator[None]:
-    """Inside, Ctrl-C is a KeyboardInterrupt again, and SIGTERM ends the process."""
+    """Inside, Ctrl-C is a KeyboardInterrupt again, and SIGTERM an Interrupted: whatever was begun,
+    a view on the terminal too, is ended properly."""
     before = [signal.getsignal(number) for number in SIGNALS]
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cli.width import table_width
+
 
 def inventory(
     data_dir: Annotated[
@@ -15,7 +17,7 @@ def inventory(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
 ) -> None:
-    """List architectures, implementations, backends and datasets: usable here or not, and why."""
+    """List architectures, implementations, backends, datasets, charts: usable or not, and why."""
     from tabulate import tabulate
 
     rows = list(_rows(data_dir))
@@ -24,9 +26,13 @@ def inventory(
 
         typer.echo(json.dumps([dict(zip(KEYS, row, strict=True)) for row in rows], indent=1))
         return
-    typer.echo(tabulate([_cells(row) for row in rows], headers=["Kind", "Name", "Usable", "What"]))
+    from dpbench.report.folding import folded
+
+    cells = folded([_cells(row) for row in rows], [3], headers=HEADERS, limit=table_width())
+    typer.echo(tabulate(cells, headers=HEADERS))
 
 
+HEADERS = ("Kind", "Name", "Usable", "What")
 KEYS = ("kind", "name", "reason", "description")
 Row = tuple[str, str, str | None, str]
 """Kind, name, why it cannot be used (None if it can), description."""
@@ -41,6 +47,7 @@ def _rows(data_dir: Path | None) -> Iterator[Row]:
     from dpbench import architecture
     from dpbench.data.registry import DATASETS, unusable_reason
     from dpbench.launch.machine import inspect_machine
+    from dpbench.report.charts.kinds import CHARTS
     from dpbench.specs import BACKENDS, IMPLEMENTATIONS
 
     machine = inspect_machine()
@@ -56,6 +63,8 @@ def _rows(data_dir: Path | None) -> Iterator[Row]:
     for dataset in DATASETS.values():
         reason = unusable_reason(dataset.name, data_dir)
         yield "dataset", dataset.name, reason, dataset.description
+    for chart in CHARTS.values():
+        yield "chart", chart.name, None, chart.title
 
 
 def _architecture(name: str) -> tuple[str | None, str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dpbench import environment, store, units
+from dpbench.cli.broadcast import Broadcast
 from dpbench.cli.interrupts import as_exceptions, end_at_once
 from dpbench.cli.messages import say
 from dpbench.cli.progress import Reporter, reporter
@@ -20,6 +21,7 @@ from dpbench.errors import DataError, Interrupted
 from dpbench.grid import FailedSeries, plan, run
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
+from dpbench.live import LivePage
 from dpbench.records import TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.store import StoredSweep, SweepStore
@@ -49,6 +51,8 @@ class Measurement:
     stop_after_failure: bool = False
     to_finish: str | None = None
     """The command that finishes it after an interrupt."""
+    embedded: bool = False
+    """Within somebody's own program: what a signal does there stays as it is."""
 
 
 def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
@@ -81,21 +85,25 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
     Raises Interrupted, with what was stored, when a signal ends it.
     """
     with (
-        launcher_for(job, machine) as launcher,
+        LivePage() as page,
+        launcher_for(job, machine, page=page) as launcher,
         _open_store(job) as results,
-        as_exceptions(),
+        nullcontext() if job.embedded else as_exceptions(),
     ):
-        _Measuring(job, launcher, results, here(machine, synthetic=job.synthetic)).run(rounds)
+        environment = here(machine, synthetic=job.synthetic)
+        _Measuring(job, launcher, results, page, environment).run(rounds)
     return store.load(job.folder)
 
 
 @contextmanager
 def launcher_for(
-    job: Measurement, machine: Machine, logs: Path | None = None
+    job: Measurement, machine: Machine, logs: Path | None = None, page: LivePage | None = None
 ) -> Iterator[Launcher]:
-    """A launcher with its dataset prepared; the logs of failed trials go into the job's folder."""
+    """A launcher with its dataset prepared; the logs of failed trials go into the job's folder,
+    unless `logs` is another one. Ranks tell their steps to `page`."""
     with tempfile.TemporaryDirectory(prefix="dpbench-") as scratch:
-        end_at_once(Path(scratch))
+        if not job.embedded:
+            end_at_once(Path(scratch))
         if job.synthetic:
             from dpbench.launch.synthetic import SyntheticLauncher
 
@@ -111,6 +119,7 @@ def launcher_for(
             prepared.folder,
             logs=logs or job.folder / LOGS_FOLDER,
             traces=job.folder / TRACES_FOLDER,
+            page=page,
         )
 
 
@@ -129,7 +138,12 @@ class _Measuring:
     """The rounds of one measurement."""
 
     def __init__(
-        self, job: Measurement, launcher: Launcher, results: SweepStore, here: Environment
+        self,
+        job: Measurement,
+        launcher: Launcher,
+        results: SweepStore,
+        page: LivePage,
+        here: Environment,
     ) -> None:
         self._job = job
         self._launcher = launcher
@@ -138,29 +152,43 @@ class _Measuring:
         self._records = list(store.load(job.folder).records)
         self._failed = FailedSeries(self._records) if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
+        self._page = page
+        self._broadcast = Broadcast(job.spec, results, page)
         results.add_environment(here)
 
     def run(self, rounds: Rounds) -> None:
         try:
-            while waiting := rounds(tuple(self._records)):
-                self._waiting = waiting
-                with reporter(waiting, quiet=self._job.quiet) as progress:
+            with reporter(
+                quiet=self._job.quiet,
+                earlier=self._records,
+                grows=self._job.spec.precision is not None,
+                page=self._page,
+            ) as progress:
+                while waiting := rounds(tuple(self._records)):
+                    self._waiting = waiting
                     self._run(waiting, progress)
         except (KeyboardInterrupt, Interrupted) as error:
             number = getattr(error, "signal_number", signal.SIGINT)
             raise Interrupted(number, self._interrupted()) from None
 
     def _run(self, waiting: Sequence[TrialSpec], progress: Reporter) -> None:
+        def started(trial: TrialSpec) -> None:
+            self._broadcast.started(trial)
+            progress.started(trial)
+
+        self._broadcast.planned(waiting)
+        progress.planned(waiting)
         for record in run(
             waiting,
             self._launcher,
             environment_id=self._here.environment_id,
             time_limit_seconds=self._job.spec.time_limit_seconds,
-            on_start=progress.started,
+            on_start=started,
             stop_after_failure=self._failed,
         ):
             self._results.append(record)
             self._records.append(record)
+            self._broadcast.finished()
             progress.finished(record)
 
     def _interrupted(self) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from dpbench import units
 from dpbench.cli.estimate import FEWEST_STEPS, estimate_seconds
+from dpbench.cli.width import table_width
 from dpbench.launch.launcher import Launcher
 from dpbench.specs import SweepSpec, TrialSpec
 
@@ -40,7 +42,7 @@ def show_plan(
         print(f"dpbench: {summary}", file=sys.stderr)
     else:
         print(_table(rows))
-        print(f"\n{summary}")
+        print(f"\n{textwrap.fill(summary, table_width(), break_on_hyphens=False)}")
     return 0
 
 

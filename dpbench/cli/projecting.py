@@ -30,13 +30,13 @@ class Request:
     """The options that these commands take, as they were typed."""
 
     folder: Path
-    comm: Path | None
-    topology: str | None
-    nccl_log: Path | None
-    implementations: str | None
-    backends: str | None
-    batch_sizes: str | None
-    group_sizes: str | None
+    comm: Path | None = None
+    topology: str | None = None
+    nccl_log: Path | None = None
+    implementations: str | None = None
+    backends: str | None = None
+    batch_sizes: str | None = None
+    group_sizes: str | None = None
     bucket_cap_mb: str | None = None
     target_loss: float | None = None
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from dpbench.cli.values import comma_list
+from dpbench.cli.messages import say
+from dpbench.cli.values import comma_list, positive_int
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
@@ -20,10 +21,10 @@ T = TypeVar("T")
 class RowFilter:
     """The values to keep; None for all."""
 
-    implementations: tuple[str, ...] | None
-    backends: tuple[str, ...] | None
-    group_sizes: tuple[int, ...] | None
-    batch_sizes: tuple[int, ...] | None
+    implementations: tuple[str, ...] | None = None
+    backends: tuple[str, ...] | None = None
+    group_sizes: tuple[int, ...] | None = None
+    batch_sizes: tuple[int, ...] | None = None
 
     def passes(self, row: ConfigurationSummary) -> bool:
         pairs = (
@@ -33,6 +34,38 @@ class RowFilter:
             (self.batch_sizes, row.batch_size),
         )
         return all(wanted is None or value in wanted for wanted, value in pairs)
+
+
+def parse_filter(
+    implementations: str | None,
+    backends: str | None,
+    group_sizes: str | None,
+    batch_sizes: str | None,
+) -> RowFilter:
+    """From the options as they were typed; names need not be known ones, for `choices` tells."""
+    notes: list[str] = []
+    wanted = RowFilter(
+        implementations=listed("--implementations", implementations, _name, notes),
+        backends=listed("--backends", backends, _name, notes),
+        group_sizes=listed("--group-sizes", group_sizes, positive_int, notes),
+        batch_sizes=listed("--batch-sizes", batch_sizes, positive_int, notes),
+    )
+    for note in notes:
+        say(note)
+    return wanted
+
+
+def choices(rows: Sequence[ConfigurationSummary]) -> str:
+    """What the filters can choose from."""
+    values: dict[str, list[Any]] = {
+        "--implementations": [family(row) for row in rows],
+        "--backends": [row.backend for row in rows],
+        "--group-sizes": [row.group_size for row in rows],
+        "--batch-sizes": [row.batch_size for row in rows],
+    }
+    return "; ".join(
+        f"{option} {', '.join(map(str, dict.fromkeys(found)))}" for option, found in values.items()
+    )
 
 
 def family(row: ConfigurationSummary) -> str:
@@ -56,3 +89,7 @@ def listed(
 ) -> tuple[T, ...] | None:
     """The values of such an option; None if it was left out."""
     return None if text is None else comma_list(option, text, parse, notes)
+
+
+def _name(option: str, token: str) -> str:
+    return token.strip()

@@ -47,6 +47,7 @@ def sweep(
     results_dir: grammar.ResultsDir = Path("results"),
     resume: grammar.Resume = False,
     dry_run: grammar.DryRun = False,
+    charts: grammar.Charts = True,
     json_rows: grammar.JsonRows = False,
     quiet: grammar.Quiet = False,
     synthetic: grammar.Synthetic = False,

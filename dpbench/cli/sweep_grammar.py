@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cli import completion
+
 SETTINGS = "Settings of every trial"
 MACHINE = "Machine"
 OUTPUT = "Results and output"
@@ -17,6 +19,7 @@ Implementations = Annotated[
         "--implementations",
         "--implementation",
         metavar="A,B",
+        autocompletion=completion.implementations,
         help="Any of dp, ddp, local-sgd (ours), torch-dp, torch-ddp, torch-ddp-static, single, "
         "independent.",
     ),
@@ -27,13 +30,18 @@ Backends = Annotated[
         "--backends",
         "--backend",
         metavar="A,B",
+        autocompletion=completion.backends,
         help="gloo, nccl, shm.",
         show_default="nccl with CUDA, else gloo",
     ),
 ]
 SyncBackend = Annotated[
     str | None,
-    typer.Option(metavar="A,B", help="Another name for --backends; cpu means shm."),
+    typer.Option(
+        metavar="A,B",
+        autocompletion=completion.backends,
+        help="Another name for --backends; cpu means shm.",
+    ),
 ]
 BatchSizes = Annotated[
     str,
@@ -57,13 +65,16 @@ GroupSizes = Annotated[
 Scaling = Annotated[
     str,
     typer.Option(
-        metavar="weak|strong", help="Keep the batch per replica (weak) or per group (strong)."
+        metavar="weak|strong",
+        autocompletion=completion.scalings,
+        help="Keep the batch per replica (weak) or per group (strong).",
     ),
 ]
 Arch = Annotated[
     str,
     typer.Option(
         metavar="NAME",
+        autocompletion=completion.architectures,
         rich_help_panel=SETTINGS,
         help="An architecture of 'dpbench list', or package.module:factory.",
     ),
@@ -72,6 +83,7 @@ Data = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
+        autocompletion=completion.datasets,
         rich_help_panel=SETTINGS,
         help="digits, mnist or synthetic.",
         show_default="the architecture's own",
@@ -188,13 +200,20 @@ BucketCapMb = Annotated[
     ),
 ]
 Optimizer = Annotated[
-    str, typer.Option(metavar="sgd|adamw", rich_help_panel=SETTINGS, help="The optimizer.")
+    str,
+    typer.Option(
+        metavar="sgd|adamw",
+        autocompletion=completion.optimizers,
+        rich_help_panel=SETTINGS,
+        help="The optimizer.",
+    ),
 ]
 Lr = Annotated[str, typer.Option(metavar="X", rich_help_panel=SETTINGS, help="The learning rate.")]
 LrScaling = Annotated[
     str,
     typer.Option(
         metavar="none|linear|sqrt",
+        autocompletion=completion.learning_rate_rules,
         rich_help_panel=SETTINGS,
         help="How --lr follows the samples behind an optimizer step ÷ --batch-sizes. The linear "
         "rule is for SGD; no warm-up is applied.",
@@ -258,6 +277,12 @@ DryRun = Annotated[
     bool,
     typer.Option(
         "--dry-run", rich_help_panel=OUTPUT, help="Print the plan and how long it may take."
+    ),
+]
+Charts = Annotated[
+    bool,
+    typer.Option(
+        "--charts/--no-charts", rich_help_panel=OUTPUT, help="Draw the charts of the report."
     ),
 ]
 JsonRows = Annotated[

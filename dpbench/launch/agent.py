@@ -31,6 +31,7 @@ from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.outcome import judge
 from dpbench.launch.server import fork_server
+from dpbench.live import LivePage, can_open
 from dpbench.measure.trial import measure
 from dpbench.specs import TrialSpec
 
@@ -89,15 +90,24 @@ class ElasticLauncher:
     """Runs trials on this host."""
 
     def __init__(
-        self, machine: Machine, prepared: Path | None, logs: Path, traces: Path | None = None
+        self,
+        machine: Machine,
+        prepared: Path | None,
+        logs: Path,
+        traces: Path | None = None,
+        page: LivePage | None = None,
     ) -> None:
         """`prepared` is the dataset's folder; failed trials leave their ranks' output in `logs`,
-        those with `trace_steps` their timelines in `traces`."""
+        those with `trace_steps` their timelines in `traces`. Ranks tell their steps to `page`."""
         self._machine = machine
         self._prepared = prepared
         self._logs = logs
         self._traces = traces
-        in_child(_nothing)  # starts the server, so that its start is not the first trial's
+        self._live = page.address if page else None
+        # Starts the server as well, so that its start is not the first trial's.
+        visible = in_child(partial(can_open, self._live))
+        if page:
+            page.say_steps_are_visible(visible)
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return self._machine.unusable_reason(trial)
@@ -105,7 +115,7 @@ class ElasticLauncher:
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         scratch = self._logs / f"{trial.trial_id}-{uuid.uuid4().hex[:6]}"
         scratch.mkdir(parents=True)
-        work = partial(measure, trial, self._prepared, traces=self._traces)
+        work = partial(measure, trial, self._prepared, traces=self._traces, live=self._live)
         try:
             reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
         except RanksFailed as failed:
@@ -115,10 +125,6 @@ class ElasticLauncher:
             raise
         remove_scratch(scratch)
         return judge(trial, reports)
-
-
-def _nothing() -> None:
-    """What a process does that is only started."""
 
 
 def remove_scratch(scratch: Path) -> None:

@@ -101,7 +101,7 @@ def _refuse_ranks() -> None:
 
 def in_child(function: Callable[[], T]) -> T:
     """Returns what `function` returns in a fresh process; LaunchError if it fails or is silent."""
-    name = getattr(function, "__name__", repr(function))
+    name = getattr(getattr(function, "func", function), "__name__", repr(function))
     context = fork_server()
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_send_result, args=(function, sender), daemon=True)

@@ -12,6 +12,7 @@ import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
+from dpbench.live import Stage, StepCounter
 from dpbench.measure.batches import BatchQueue, StepBatches
 from dpbench.measure.checksums import tensors_checksum
 from dpbench.measure.energy import DeviceMeter
@@ -54,11 +55,13 @@ class Run:
         dataset: Dataset,
         device: torch.device,
         ranks: RankGroup,
+        counter: StepCounter,
     ) -> None:
         self.trial = trial
         self.rank = rank
         self.device = device
         self.ranks = ranks
+        self.counter = counter
         self.architecture = architecture
         self.dataset = dataset
         torch.manual_seed(trial.workload.seed)
@@ -67,7 +70,7 @@ class Run:
         self.model = wrap(self.module, trial, rank)
         optimizer = build_optimizer(self.module, trial)
         self.trainer = Trainer(
-            self.model, optimizer, architecture, dataset, trial.accumulation_steps
+            self.model, optimizer, architecture, dataset, trial.accumulation_steps, counter.total
         )
         self.batches = BatchQueue(trial, rank, len(dataset), device)
         self.meter = DeviceMeter(trial.devices if trial.process_count == 1 else [str(device)])
@@ -79,6 +82,7 @@ class Run:
         warmup = self.batches.take(self.trial.warmup_steps)
         reset_peak_device_memory(self.device)
         setup_seconds = perf_counter() - setup_started
+        self.counter.enter(Stage.WARMUP, len(warmup))
         for batches in warmup:
             self.trainer.step(batches)
         measurement = self._timed_window(setup_seconds)
@@ -95,6 +99,7 @@ class Run:
     def trace(self, path: Path) -> None:
         """Writes a timeline of a few steps; only after `measure`, for it costs speed."""
         batches = self.batches.take(self.trial.trace_steps)
+        self.counter.enter(Stage.TRACE, len(batches))
         write_trace(path, self.trainer, batches, self.device, self.ranks)
 
     def _timed_window(self, setup_seconds: float) -> RankMeasurement:
@@ -138,6 +143,7 @@ class Run:
         taken: list[StepBatches] = []
         for size in sizes:
             batches = self.batches.take(size - len(taken))
+            self.counter.enter(Stage.TIMED, size, done=len(taken))
             segments.append(self._time(batches, sync=True))
             taken += batches
             if size < most and self._is_precise(joined(segments).step_seconds):
@@ -152,6 +158,7 @@ class Run:
         if self.trial.noise_steps == 0:
             return None
         batches = [micro_steps[0] for micro_steps in self.batches.take(self.trial.noise_steps)]
+        self.counter.enter(Stage.NOISE_SCALE)
         return measure_gradient_norms(
             self.module, self.architecture.loss, self.dataset, batches, self.ranks
         )
@@ -160,12 +167,14 @@ class Run:
         if not self._can_leave_out_sync:
             return None
         batches = self.batches.take(steps)
+        self.counter.enter(Stage.WITHOUT_SYNC, steps)
         return self._window(self._time(batches, sync=False), batches)
 
     def _gradient_trace(self) -> GradientTrace | None:
         if not self.trial.traces_gradients:
             return None
         batches = self.batches.take(2 * self.trial.gradient_steps)
+        self.counter.enter(Stage.GRADIENT_TIMES, len(batches))
         return trace_gradients(self.trainer, self.module, batches, self.device, self.ranks)
 
     def _phases(self, *, sync: bool) -> Phases | None:
@@ -173,6 +182,7 @@ class Run:
         if steps == 0 or not (sync or self._can_leave_out_sync):
             return None
         batches = self.batches.take(steps)
+        self.counter.enter(Stage.PHASES if sync else Stage.PHASES_WITHOUT_SYNC, steps)
         return time_phases(self.trainer, batches, self.device, self.ranks, sync=sync)
 
     @property

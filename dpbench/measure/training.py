@@ -10,6 +10,7 @@ import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
+from dpbench.live import unseen
 from dpbench.measure.implementations import ParallelModel
 from dpbench.specs import TrialSpec
 
@@ -43,11 +44,14 @@ class Trainer:
         architecture: Architecture,
         dataset: Dataset,
         accumulation_steps: int,
+        shown_steps: memoryview[int] | None = None,
     ) -> None:
+        """The first of `shown_steps` is set to the number of steps after each."""
         self.model = model
         self.optimizer = optimizer
         self.losses: list[torch.Tensor] = []
         self.steps = 0
+        self._shown_steps = unseen() if shown_steps is None else shown_steps
         self._loss = architecture.loss
         self._dataset = dataset
         self._accumulation_steps = accumulation_steps
@@ -71,6 +75,7 @@ class Trainer:
             self.model.after_step()
         enter(None)
         self.steps += 1
+        self._shown_steps[0] = self.steps
         if total is not None:
             self.losses.append(total)
 

@@ -14,6 +14,7 @@ from dpbench.architecture import Architecture
 from dpbench.data import datasets
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
+from dpbench.live import Address, Stage, StepCounter
 from dpbench.measure.allocator import keep_freed_memory
 from dpbench.measure.flops import count_flops_per_item
 from dpbench.measure.rank_group import rank_group
@@ -38,28 +39,36 @@ class RankReport:
 
 
 def measure(
-    trial: TrialSpec, prepared: Path | None, rank: int, *, traces: Path | None = None
+    trial: TrialSpec,
+    prepared: Path | None,
+    rank: int,
+    *,
+    traces: Path | None = None,
+    live: Address | None = None,
 ) -> RankReport:
     """Runs `trial` as `rank`.
 
     `prepared` is the folder of the dataset, None if synthetic; `traces` is where a trial with
-    `trace_steps` leaves its timelines. Raises UsageError if such a trial gets no such folder.
+    `trace_steps` leaves its timelines. Rank 0 tells its steps to the page at `live`. Raises
+    UsageError if a trial with `trace_steps` gets no folder.
     """
     started = perf_counter()
     if trial.trace_steps and traces is None:
         raise UsageError(f"{trial.label}: got steps to trace but no folder to write the traces to")
     allocator = keep_freed_memory()
+    counter = StepCounter(live if rank == 0 else None)
     device = _settle_on_device(trial, rank)
     architecture = architectures.load(trial.workload.architecture)
     dataset = _load_dataset(trial, architecture, prepared).to(device)
     with rank_group(trial.backend, trial.process_count) as ranks:
-        run = Run(trial, rank, architecture, dataset, device, ranks)
+        run = Run(trial, rank, architecture, dataset, device, ranks, counter)
         measurement = replace(run.measure(setup_started=started), allocator=allocator)
         if traces is not None and trial.trace_steps:
             run.trace(trace_path(traces, trial, rank))
         del run
         # After the windows, so that its float64 tensors neither count into their peak memory nor
         # warm anything up for them. No speed leaves this function before the proof.
+        counter.enter(Stage.VERIFYING)
         verification = verify(trial, architecture, dataset, rank, ranks)
     proved = measurement if verification.passed else None
     flops = _flops_per_item(trial, rank, architecture, dataset, device)

@@ -45,7 +45,7 @@ def test_every_measurement_is_stored_told_and_shown(tmp_path: Path, capsys: Capt
 
 def test_the_chart_is_drawn(tmp_path: Path) -> None:
     assert comm(tmp_path, "--charts", "--repetitions", "1") == 0
-    assert (tmp_path / "c/report/charts/bandwidth_by_size.png").stat().st_size > 0
+    assert (tmp_path / "c/report/charts/bandwidth.svg").stat().st_size > 0
 
 
 def test_json_is_all_there_is_on_stdout(tmp_path: Path, capsys: Captured) -> None:

@@ -40,7 +40,7 @@ def test_it_prints_the_factors_and_draws_the_waterfall(
     printed = capsys.readouterr()
     assert "Communication" in printed.out
     assert "30.0 ± 0 % of the step is exposed communication on gloo" in printed.out
-    chart = folder / "report" / "charts" / "efficiency_waterfall.png"
+    chart = folder / "report" / "charts" / "waterfall.png"
     assert chart.read_bytes().startswith(b"\x89PNG")
     assert f"waterfall in {chart}" in printed.err
 

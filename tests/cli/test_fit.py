@@ -103,7 +103,7 @@ def test_a_sweep_has_noise_and_a_chart(folder: Path, capsys: Capture) -> None:
     assert "left out" not in printed.err
     # dp is fitted with lin, which the band was not calibrated with.
     assert "may be too narrow: dp, batch 32" in " ".join(printed.out.split())
-    chart = folder / "report" / "charts" / "scaling_fit.png"
+    chart = folder / "report" / "charts" / "fit.png"
     assert chart.read_bytes().startswith(b"\x89PNG")
     assert "<svg" in chart.with_suffix(".svg").read_text()
 
@@ -111,7 +111,7 @@ def test_a_sweep_has_noise_and_a_chart(folder: Path, capsys: Capture) -> None:
 def test_a_chart_of_a_table_goes_where_it_is_told(tmp_path: Path, capsys: Capture) -> None:
     target = tmp_path / "made" / "fit.svg"
     assert run(["fit", WEAK, "--train-up-to", "4", "--chart", str(target)]) == 0
-    assert f"chart in {target}" in capsys.readouterr().err
+    assert f"fit in {target}" in capsys.readouterr().err
     text = target.read_text()
     assert "withheld" in text
     assert "6 of 15 series" in text
@@ -175,7 +175,7 @@ def test_a_baseline_of_several_replicas(table: Callable[[str], str], capsys: Cap
         ("32,1,0.1\n32,2,0.1\n", ["--train-up-to", "1"], "got 1 with --train-up-to 1"),
         ("32,1,0.1\n32,2,0.1\n", ["--basis", "const,lgo"], "Did you mean 'log'?"),
         ("32,1,0.1\n32,2,0.1\n", ["--predict", "8,x"], "--predict: 'x' is not a positive"),
-        ("32,1,0.1\n32,2,0.1\n", ["--chart", "fit.pdf"], "ends in .png or .svg"),
+        ("32,1,0.1\n32,2,0.1\n", ["--chart", "fit.gif"], "ends in .png, .svg or .pdf"),
         ("32,1,0.1\n32,2,0.1\n", ["--residuals", "none.csv"], "cannot read none.csv"),
     ],
 )

@@ -11,6 +11,7 @@ import torch
 from dpbench import architecture
 from dpbench.cli.app import run
 from dpbench.data.registry import DATASETS
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.specs import BACKENDS, IMPLEMENTATIONS
 from tests.data.mnist_folder import put_training_set
 
@@ -19,6 +20,7 @@ NAMES = {
     "implementation": list(IMPLEMENTATIONS),
     "backend": list(BACKENDS),
     "dataset": list(DATASETS),
+    "chart": list(CHARTS),
 }
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
 
@@ -65,8 +67,11 @@ def test_the_table_shows_every_name_and_whether_it_is_usable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
     assert run(["list"]) == 0
-    cells = [line.split()[:3] for line in capsys.readouterr().out.splitlines()[2:]]
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert max(map(len, lines)) <= 100
+    cells = [line.split()[:3] for line in lines if not line.startswith(" ")]
     assert [(kind, name) for kind, name, _ in cells] == [
         (kind, name) for kind, names in NAMES.items() for name in names
     ]

@@ -53,9 +53,14 @@ def test_project_prints_rows_and_draws_a_chart(
     assert run(["project", str(folder)]) == 0
     printed = capsys.readouterr()
     assert "ddp/gloo, batch 32, on gloo as measured" in printed.out
-    chart = folder / "report" / "charts" / "projection_by_group_size.png"
+    chart = folder / "report" / "charts" / "projection.png"
     assert chart.read_bytes().startswith(b"\x89PNG")
     assert f"projection in {chart}" in printed.err
+    # One on a network that is given does not take its place.
+    assert run(["project", str(folder), *TOPOLOGY, "--group-sizes", "8,64"]) == 0
+    (name,) = (one for one in TOPOLOGY if not one.startswith("-"))
+    assert str(chart.with_stem(f"projection-{name}")) in capsys.readouterr().err
+    assert chart.exists()
 
 
 def test_project_as_json_on_a_given_network_reaches_ten_thousand(

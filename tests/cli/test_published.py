@@ -23,8 +23,9 @@ def test_the_error_table_of_the_shipped_tables(
     assert "MISSED" not in out
     assert out.count(" reached") >= 6
     # What a band of the other series misses, with its series.
-    assert "ResNet-50, synthetic, batch 64" in out
-    assert "VGG16, synthetic, batch 32" in out
+    assert "8x P100 DGX-1, ResNet-50, " in out
+    assert "8x P100 DGX-1, VGG16, synthetic, " in out
+    assert max(map(len, out.splitlines())) <= 100
     assert "100 % (23 of 23)" in out
     assert "91 % (21 of 23)" in out
     assert "what it covers of that table is no test" in " ".join(out.split())

@@ -80,6 +80,7 @@ ARCHITECTURES = (
     "json.:x",
     "json",
 )
+KINDS = ("throughput", "fit", "bandwidth,projection", "speedup,efficiency-map")
 COLUMN_LISTS = (",".join(COLUMNS), "loss_at_equal_samples", "mfu,mfu", "speedup,")
 METRIC_LISTS = (",".join(METRICS), "efficiency=1%", "efficiency,efficiency", "efficiency=", "=")
 T = TypeVar("T")
@@ -125,7 +126,7 @@ FIRST: dict[str, tuple[list[str], ...]] = {
     "doctor": (["--nonsense"],),
 }
 """What keeps a command from starting processes, drawing charts or taking long."""
-LEFT_OUT = {"--charts"}
+LEFT_OUT = {"--charts", "--open", "--serve"}
 LIKELY = {
     "--backends": ("gloo", "shm", "gloo,shm", "cpu"),
     "--sync-backend": ("gloo", "shm", "gloo,shm", "cpu"),
@@ -184,7 +185,7 @@ def _mostly(likely: st.SearchStrategy[T], otherwise: st.SearchStrategy[T]) -> st
 
 
 def _folder(argument: Any) -> st.SearchStrategy[list[str]]:
-    good = st.sampled_from(("good", "other", "damaged"))
+    good = st.sampled_from(KINDS if argument.name == "kinds" else ("good", "other", "damaged"))
     one = _mostly(good, st.one_of(st.sampled_from((*FOLDERS, *SIDES)), VALUES))
     given = one.map(lambda folder: [folder])
     return given if argument.required else st.one_of(st.just([]), given)

@@ -13,8 +13,11 @@ from dpbench.cli.app import run
 
 STATUSES = {
     "sweep": {0, 1, 2, 6},
+    "top": {0, 1, 2},
     "report": {0, 2},
     "explain": {0, 2},
+    "plot": {0, 2},
+    "export": {0, 2},
     "compare": {0, 2, 5},
     "check": {0, 1, 2, 3, 4, 5, 6},
     "calibrate": {0, 1, 2, 6},
@@ -26,6 +29,7 @@ STATUSES = {
     "list": {0, 2},
     "fit": {0, 2},
     "published": {0, 2},
+    "import": {0, 2},
     "doctor": {0, 2},
 }
 """The exit statuses that the commands document."""

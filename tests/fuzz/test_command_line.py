@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.cli import effort, thresholds
-from dpbench.report import document
+from dpbench.report.page import pictures
 from tests.fuzz import folders
 from tests.fuzz.arguments import COMMANDS, LONG, command_lines
 from tests.fuzz.commands import STATUSES, assert_ends_well
@@ -32,7 +32,7 @@ def _soon_over() -> Iterator[None]:
         patch.setattr(effort, "BUDGET", "0.05")
         patch.setattr(effort, "MOST_STEPS", 200)
         patch.setattr(thresholds, "DEFAULTS", {**thresholds.DEFAULTS, "budget": "0.05"})
-        patch.setattr(document, "CHARTS", {})
+        patch.setattr(pictures, "CHARTS", {})
         patch.setattr(sys, "path", [*sys.path])
         yield
 

@@ -33,6 +33,11 @@ COMMANDS = [
     "check good --baseline changed --json --strict --benchmark-action a --metric efficiency",
     "calibrate changed",
     "calibrate changed --json",
+    "export changed --format latex",
+    "export changed --level trial --format json",
+    "export changed --level rank --output rank.parquet",
+    "export changed --format html",
+    "export changed --level step --format jsonl",
 ]
 PHASES = ("data", "forward", "backward", "optimizer")
 READING = st.lists(st.sampled_from(COMMANDS), min_size=2, max_size=2, unique=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
+from dpbench.live import LivePage, Stage, StepCounter
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
@@ -27,12 +29,27 @@ def faulty(kind: str, **changes: object) -> TrialSpec:
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> ElasticLauncher:
+def page() -> Iterator[LivePage]:
+    with LivePage() as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory, page: LivePage) -> ElasticLauncher:
     """A launcher whose server is warm, so that times are those of the ranks."""
     logs = tmp_path_factory.mktemp("logs")
-    launcher = ElasticLauncher(MACHINE, prepared=None, logs=logs)
+    launcher = ElasticLauncher(MACHINE, prepared=None, logs=logs, page=page)
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
     return launcher
+
+
+def test_rank_0_tells_how_far_it_is(launcher: ElasticLauncher, page: LivePage) -> None:
+    page.begin_trial(0)
+    trial = faulty("Healthy", warmup_steps=2, timed_steps=5, phase_steps=4)
+    assert launcher.run(trial, 60).status is Status.COMPLETED
+    assert page.read().steps_visible
+    assert page.read().stage is Stage.VERIFYING
+    assert StepCounter(page.address).total[0] == 2 + 5 + 5 + 4 + 4  # the window twice, as phases
 
 
 def timed(launcher: ElasticLauncher, trial: TrialSpec) -> tuple[Outcome, float]:

@@ -1,0 +1,67 @@
+"""What a shell offers behind an option: names that dpbench knows, lists one name at a time.
+
+Everything is imported when a shell asks, since `dpbench --help` has no time for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def implementations(incomplete: str) -> list[str]:
+    from dpbench.specs import IMPLEMENTATIONS
+
+    return listed(incomplete, IMPLEMENTATIONS)
+
+
+def backends(incomplete: str) -> list[str]:
+    from dpbench.specs import PROCESS_GROUP_BACKENDS
+
+    return listed(incomplete, PROCESS_GROUP_BACKENDS)
+
+
+def architectures(incomplete: str) -> list[str]:
+    from dpbench import architecture
+
+    return one(incomplete, architecture.names())
+
+
+def datasets(incomplete: str) -> list[str]:
+    from dpbench.data.registry import DATASETS
+
+    return one(incomplete, DATASETS)
+
+
+def optimizers(incomplete: str) -> list[str]:
+    from dpbench.specs import OPTIMIZERS
+
+    return one(incomplete, OPTIMIZERS)
+
+
+def scalings(incomplete: str) -> list[str]:
+    from dpbench.specs import SCALINGS
+
+    return one(incomplete, SCALINGS)
+
+
+def learning_rate_rules(incomplete: str) -> list[str]:
+    from dpbench.learning_rate import RULES
+
+    return one(incomplete, RULES)
+
+
+def charts(incomplete: str) -> list[str]:
+    from dpbench.report.charts.kinds import CHARTS
+
+    return listed(incomplete, CHARTS)
+
+
+def one(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def listed(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Of a list with commas the last name is completed: "dp,torch-" to "dp,torch-ddp", …"""
+    before, comma, last = incomplete.rpartition(",")
+    taken = before.split(",")
+    return [before + comma + name for name in one(last, names) if name not in taken]

@@ -1,0 +1,61 @@
+"""What a shell offers, asked as bash asks."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpbench.cli import completion
+from dpbench.cli.app import run
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """The answer to bash, with the cursor at the end of `words`."""
+    monkeypatch.setenv("_DPBENCH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    with pytest.raises(SystemExit) as ended:
+        run([])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("dpbench swe", ["sweep"]),
+        ("dpbench sweep --lr", ["--lr", "--lr-scaling"]),
+        ("dpbench sweep --implementations torch-ddp", ["torch-ddp", "torch-ddp-static"]),
+        ("dpbench sweep --implementations dp,sin", ["dp,single"]),
+        ("dpbench sweep --backends gloo,", ["gloo,nccl", "gloo,shm"]),
+        ("dpbench sweep --sync-backend s", ["shm"]),
+        ("dpbench sweep --arch mnist", ["mnist_cnn"]),
+        ("dpbench sweep --data di", ["digits"]),
+        ("dpbench sweep --optimizer ad", ["adamw"]),
+        ("dpbench sweep --scaling w", ["weak"]),
+        ("dpbench sweep --lr-scaling sq", ["sqrt"]),
+        ("dpbench plot throughput,eff", ["throughput,efficiency", "throughput,efficiency-map"]),
+        ("dpbench sweep --batch-sizes 1", []),
+    ],
+)
+def test_names_are_offered(
+    words: str,
+    offered: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert asked(monkeypatch, words, capsys).split() == offered
+
+
+def test_a_name_of_a_list_is_not_offered_twice() -> None:
+    assert completion.listed("a,b,", ["a", "b", "c"]) == ["a,b,c"]
+    assert completion.listed("", ["a", "b"]) == ["a", "b"]
+
+
+def test_the_script_for_a_shell_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("typer.completion._get_shell_name", lambda: "zsh")
+    with pytest.raises(SystemExit) as ended:
+        run(["--show-completion"])
+    assert ended.value.code == 0
+    assert "compdef _dpbench_completion dpbench" in capsys.readouterr().out

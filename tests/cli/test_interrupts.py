@@ -1,0 +1,41 @@
+"""Signals while a sweep measures: what is stored stays, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from dpbench import store
+from dpbench.launch.launcher import Outcome
+from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.specs import TrialSpec
+from tests.cli.synthetic import dpbench, signals
+
+__all__ = ["signals"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
+    number: signal.Signals,
+    signals: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    original = SyntheticLauncher.run
+
+    def interrupted(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+        if trial.implementation == "dp":
+            os.kill(os.getpid(), number)
+        return original(self, trial, limit)
+
+    monkeypatch.setattr(SyntheticLauncher, "run", interrupted)
+    options = ("--batch-sizes", 8, "--implementations", "dp", "--gpus", 1, "--repetitions", 1)
+    status = dpbench("sweep", *options, "--results-dir", tmp_path, "--name", "cut")
+    assert status == 128 + number
+    assert "interrupted: 1 of 2 trials are stored" in capsys.readouterr().err
+    assert len(store.load(tmp_path / "cut").records) == 1
+    assert not (tmp_path / "cut" / store.LIVE_FILE).exists()
