@@ -3,7 +3,8 @@
 The launching process makes it and names the trial; rank 0 names its stage and stores one integer
 a step, which is all that a timed window pays. Reading costs the writers nothing. The memory is a
 memfd, opened by others as /proc/<pid>/fd/<n>: nothing is left on disk however processes end, and
-a page that cannot be opened any more, or has another token, tells that its sweep was killed.
+a page that cannot be opened any more, or has another token, tells that its sweep was killed; so
+does a process of the same number that started at another time, or since another start of the host.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ _WORDS = {
     Stage.PHASES_WITHOUT_SYNC: "phases without sync",
     Stage.TRACE: "profiler trace",
 }
+_STAGES = frozenset(Stage)
 
 
 class NoPage(Exception):
@@ -60,7 +62,8 @@ class NoPage(Exception):
 
 
 class ForeignPage(Exception):
-    """The process is there, but belongs to somebody else, or this system shows it to nobody."""
+    """The process is there, but its page cannot be read from here: it belongs to somebody else,
+    this system shows it to nobody, or another dpbench writes it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +71,10 @@ class Address:
     """Where another process finds the page."""
 
     pid: int
+    started_ticks: int
+    """When that process started, in clock ticks since the host did: numbers are used again."""
+    boot_id: str
+    """Which start of the host that was."""
     descriptor: int
     token: int
 
@@ -125,11 +132,18 @@ class LivePage:
 
     @property
     def address(self) -> Address | None:
-        """None where processes cannot share memory without a name."""
-        if self._descriptor is None:
+        """None where processes cannot share memory without a name, or see each other."""
+        pid = os.getpid()
+        started, boot_id = _started_ticks(pid), _boot_id()
+        if self._descriptor is None or started is None or boot_id is None:
             return None
-        token = self._slots[_TOKEN]
-        return Address(pid=os.getpid(), descriptor=self._descriptor, token=token)
+        return Address(
+            pid=pid,
+            started_ticks=started,
+            boot_id=boot_id,
+            descriptor=self._descriptor,
+            token=self._slots[_TOKEN],
+        )
 
     def say_steps_are_visible(self, visible: bool) -> None:
         self._slots[_VISIBLE] = visible
@@ -160,7 +174,7 @@ class StepCounter:
     """What a rank tells of its steps, or would if somebody could see it."""
 
     def __init__(self, address: Address | None = None) -> None:
-        self._slots = unseen()
+        self._slots = memoryview(bytearray(PAGE_BYTES)).cast("q")
         if address is not None:
             try:
                 self._slots = _open(address, write=True)
@@ -180,11 +194,6 @@ class StepCounter:
         self._slots[_OF] = steps
 
 
-def unseen() -> memoryview[int]:
-    """As a page, but of this process alone."""
-    return memoryview(bytearray(PAGE_BYTES)).cast("q")
-
-
 def can_open(address: Address | None) -> bool:
     """Tells whether this process could write into the page."""
     if address is None:
@@ -197,6 +206,7 @@ def can_open(address: Address | None) -> bool:
 
 
 def _open(address: Address, *, write: bool) -> memoryview[int]:
+    _check_process(address)
     path = Path(f"/proc/{address.pid}/fd/{address.descriptor}")
     try:
         if not str(path.readlink()).startswith(_LINK):  # the number may be another's by now
@@ -205,7 +215,7 @@ def _open(address: Address, *, write: bool) -> memoryview[int]:
     except PermissionError:
         raise ForeignPage from None
     except OSError:
-        raise (ForeignPage if _is_foreign(address.pid) else NoPage) from None
+        raise NoPage from None
     try:
         access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
         slots = memoryview(mmap.mmap(descriptor, PAGE_BYTES, access=access)).cast("q")
@@ -216,6 +226,35 @@ def _open(address: Address, *, write: bool) -> memoryview[int]:
     if slots[_TOKEN] != address.token:
         raise NoPage
     return slots
+
+
+def _check_process(address: Address) -> None:
+    """Raises NoPage if the process has ended, whatever has its number now."""
+    if address.boot_id != _boot_id():
+        raise NoPage
+    started = _started_ticks(address.pid)
+    if started is None and _is_foreign(address.pid):
+        raise ForeignPage
+    if started != address.started_ticks:
+        raise NoPage
+
+
+def _boot_id() -> str | None:
+    """Another text after every start of the host; None where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def _started_ticks(pid: int) -> int | None:
+    """Field 22 of proc_pid_stat(5), which everybody may read; None if there is none to see."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    _, _, fields = stat.rpartition(")")  # behind the name, which may hold anything
+    return int(fields.split()[19])
 
 
 def _is_foreign(pid: int) -> bool:
@@ -230,14 +269,20 @@ def _is_foreign(pid: int) -> bool:
 
 
 def _moment(slots: memoryview[int]) -> Moment:
-    first, of, total = slots[_FIRST], slots[_OF], slots[_STEPS]
-    done = total - first
-    counted = 0 <= done <= of and of > 0  # else rank 0 is just entering a stage
+    """Raises ForeignPage if a stage has a number that is not known here."""
+    trial = slots[_TRIAL]
+    entered = slots[_STAGE], slots[_FIRST], slots[_OF]
+    stage, first, of = entered
+    done = slots[_STEPS] - first
+    settled = entered == (slots[_STAGE], slots[_FIRST], slots[_OF])
+    counted = settled and 0 <= done <= of and of > 0  # else rank 0 is just entering a stage
+    if stage not in _STAGES:
+        raise ForeignPage
     return Moment(
         round=slots[_ROUND],
-        trial=slots[_TRIAL] - 1 if slots[_TRIAL] else None,
+        trial=trial - 1 if trial else None,
         started_seconds=slots[_STARTED] / 1e9,
-        stage=Stage(slots[_STAGE]),
+        stage=Stage(stage),
         steps_done=done if counted else None,
         steps=of if counted else None,
         steps_visible=bool(slots[_VISIBLE]),

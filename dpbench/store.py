@@ -147,7 +147,8 @@ class SweepStore(OpenStore[TrialRecord]):
 
     def publish(self, running: RunningSweep) -> None:
         """Says to other processes what runs now; taken back at the end."""
-        _write_json(self.folder / LIVE_FILE, encode(running))
+        content = {"schema_version": SCHEMA_VERSION, **encode(running)}
+        _write_json(self.folder / LIVE_FILE, content)
 
     def close(self) -> None:
         (self.folder / LIVE_FILE).unlink(missing_ok=True)
@@ -227,12 +228,17 @@ def follow_trials(folder: Path) -> LogReader[TrialRecord]:
 
 
 def load_running(folder: Path) -> RunningSweep | None:
-    """What a sweep that runs, or was killed, says of itself; None if there is none."""
+    """What a sweep that runs, or was killed, says of itself; None if there is none.
+
+    Raises StoreError if it cannot be read, NewerSchema if a newer dpbench wrote it.
+    """
     path = folder / LIVE_FILE
     try:
-        return decode_at(path, RunningSweep, parse(path, path.read_bytes()))
+        content = parse(path, path.read_bytes())
     except FileNotFoundError:
         return None
+    check_schema(content, path)
+    return decode_at(path, RunningSweep, content)
 
 
 def load_collectives(folder: Path) -> StoredCollectives:

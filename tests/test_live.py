@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import SupportsIndex
 
 import pytest
 
@@ -96,9 +98,66 @@ def test_another_file_under_its_number_is_not_opened(tmp_path: Path) -> None:
     """Opening a pipe would wait for its writer."""
     os.mkfifo(tmp_path / "pipe")
     descriptor = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(NoPage):
-        live.read(Address(pid=os.getpid(), descriptor=descriptor, token=0))
+    with pytest.raises(NoPage), LivePage() as page:
+        live.read(replace(address_of(page), descriptor=descriptor))
     os.close(descriptor)
+
+
+def test_a_number_that_another_process_has_by_now_is_not_taken_for_it() -> None:
+    """After a kill, or after the host was started again; whoever owns the other process."""
+    with LivePage() as page:
+        address = address_of(page)
+        for later in (
+            replace(address, started_ticks=address.started_ticks + 1),
+            replace(address, boot_id="another start of this host"),
+        ):
+            with pytest.raises(NoPage):
+                live.read(later)
+    with pytest.raises(NoPage):
+        live.read(replace(address, pid=1))
+
+
+class Changing(list[int]):
+    """Slots that another process writes while they are read: something happens at one read."""
+
+    def __init__(self, slots: list[int], at: int, happens: Callable[[list[int]], None]) -> None:
+        super().__init__(slots)
+        self._at, self._happens = at, happens
+
+    def __getitem__(self, slot: SupportsIndex) -> int:  # type: ignore[override]
+        value = super().__getitem__(slot)
+        if int(slot) == self._at:
+            self._happens(self)
+        return value
+
+
+def read_while(at: int, happens: Callable[[list[int]], None]) -> live.Moment:
+    slots = [0] * 16
+    slots[live._TRIAL] = 3
+    slots[live._STAGE], slots[live._OF], slots[live._STEPS] = Stage.WARMUP, 10, 10
+    return live._moment(Changing(slots, at, happens))  # type: ignore[arg-type]
+
+
+def test_a_trial_that_ends_while_it_is_read_is_no_other_trial() -> None:
+    def end(slots: list[int]) -> None:
+        slots[live._TRIAL] = 0
+
+    assert read_while(live._TRIAL, end).trial == 2
+
+
+def test_steps_of_one_stage_are_not_shown_as_those_of_the_next() -> None:
+    def enter(slots: list[int]) -> None:
+        slots[live._STAGE], slots[live._FIRST], slots[live._OF] = Stage.TIMED, 10, 50
+
+    assert read_while(live._OF, enter).steps is None
+    assert read_while(live._ROUND, lambda _: None).steps == 10
+
+
+def test_a_stage_of_a_newer_dpbench_is_not_read() -> None:
+    with LivePage() as page:
+        StepCounter(address_of(page))._slots[live._STAGE] = 99
+        with pytest.raises(ForeignPage):
+            live.read(address_of(page))
 
 
 def test_a_process_of_somebody_else_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,14 +179,20 @@ def test_a_process_of_somebody_else_is_not_taken_for_dead(monkeypatch: pytest.Mo
 def test_a_killed_process_leaves_no_page() -> None:
     code = (
         "from dpbench.live import LivePage; page = LivePage(); a = page.address;"
-        "print(a.pid, a.descriptor, a.token, flush=True); input()"
+        "print(a.pid, a.started_ticks, a.boot_id, a.descriptor, a.token, flush=True); input()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        pid, descriptor, token = map(int, process.stdout.readline().split())
-        address = Address(pid=pid, descriptor=descriptor, token=token)
+        pid, started, boot_id, descriptor, token = process.stdout.readline().split()
+        address = Address(
+            pid=int(pid),
+            started_ticks=int(started),
+            boot_id=boot_id,
+            descriptor=int(descriptor),
+            token=int(token),
+        )
         assert live.read(address).trial is None
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -70,7 +70,7 @@ def test_what_runs_is_published_until_the_sweep_ends(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     running = RunningSweep(
         host="here",
-        address=Address(pid=1, descriptor=3, token=2**61),
+        address=Address(pid=1, started_ticks=5, boot_id="b", descriptor=3, token=2**61),
         round=2,
         configurations=(0, 1),
         repetitions=(3, 3),
@@ -80,6 +80,12 @@ def test_what_runs_is_published_until_the_sweep_ends(tmp_path: Path) -> None:
         results.publish(running)
         assert store.load_running(folder) == running
     assert store.load_running(folder) is None
+
+
+def test_what_a_newer_dpbench_publishes_is_refused_as_such(tmp_path: Path) -> None:
+    (tmp_path / store.LIVE_FILE).write_text('{"schema_version": 99, "new_field": 1}')
+    with pytest.raises(NewerSchema, match=r"live\.json has schema version 99"):
+        store.load_running(tmp_path)
 
 
 @settings(max_examples=60, deadline=None)

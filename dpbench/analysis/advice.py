@@ -15,10 +15,13 @@ from dpbench.specs import IMPLEMENTATIONS, TrialSpec
 
 LARGE = 0.05
 """Share of a step below which a loss is not worth a line."""
+NOTHING_LARGE = f"no loss is both large ({100 * LARGE:g} % of a step) and beyond the noise"
 ACCUMULATE_TIMES = 4
 Kind = Literal[
     "granularity", "contention", "wrapper", "balance", "communication", "cannot tell apart"
 ]
+Words = tuple[str, str]
+"""The loss, and its remedy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,8 +30,15 @@ class Advice:
 
     kind: Kind
     factor: Factor
-    text: str
-    """What the loss is, a colon, what to try; equal where the same holds of several rows."""
+    loss: str
+    """What it is: "exposed communication on gloo"."""
+    remedy: str
+    """What to try, or why there is nothing to try: "try shm (same host)"."""
+
+    @property
+    def text(self) -> str:
+        """Both; equal where the same holds of several rows."""
+        return f"{self.loss}: {self.remedy}"
 
     @property
     def share(self) -> Estimate:
@@ -68,10 +78,10 @@ def _advice(explanation: Explanation, around: Surroundings) -> tuple[Advice, ...
         for factor in explanation.factors.factors
         if factor.is_loss and factor.share.value >= LARGE
     ]
-    found = [
-        Advice(kind=kind, factor=factor, text=_text(kind, factor, explanation, around))
-        for kind, factor in large
-    ]
+    found = []
+    for kind, factor in large:
+        loss, remedy = _words(kind, factor, explanation, around)
+        found.append(Advice(kind=kind, factor=factor, loss=loss, remedy=remedy))
     return tuple(sorted(found, key=lambda advice: -advice.share.value))
 
 
@@ -82,7 +92,7 @@ def _kind(factor: Factor) -> Kind:
     return "wrapper" if factor.parts == ("wrapper", "balance") else "cannot tell apart"
 
 
-def _text(kind: Kind, factor: Factor, explanation: Explanation, around: Surroundings) -> str:
+def _words(kind: Kind, factor: Factor, explanation: Explanation, around: Surroundings) -> Words:
     trial = explanation.trial
     if kind == "communication":
         return _communication(explanation, around)
@@ -94,25 +104,25 @@ def _text(kind: Kind, factor: Factor, explanation: Explanation, around: Surround
         return _balance(trial, explanation.slowest_rank)
     if kind == "granularity":
         return (
-            "granularity, as a small shard takes longer per sample: try a larger --batch-sizes "
-            "or fewer replicas"
+            "granularity, as a small shard takes longer per sample",
+            "try a larger --batch-sizes or fewer replicas",
         )
-    return f"{' or '.join(factor.parts)}: see below how to tell them apart"
+    return " or ".join(factor.parts), "see below how to tell them apart"
 
 
-def _communication(explanation: Explanation, around: Surroundings) -> str:
+def _communication(explanation: Explanation, around: Surroundings) -> Words:
     trial = explanation.trial
     accumulate = f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
     if IMPLEMENTATIONS[trial.implementation].one_process:
-        return f"gathering gradients in one process: try ddp, or {accumulate}"
+        return "gathering gradients in one process", f"try ddp, or {accumulate}"
     if IMPLEMENTATIONS[trial.implementation].averages_parameters:
         return (
-            f"exposed averaging of parameters on {trial.backend}: try --sync-every "
-            f"{trial.sync_every * ACCUMULATE_TIMES}"
+            f"exposed averaging of parameters on {trial.backend}",
+            f"try --sync-every {trial.sync_every * ACCUMULATE_TIMES}",
         )
     remedies = [_other_backend(explanation, around), accumulate]
     listed = ", or ".join(remedy for remedy in remedies if remedy)
-    return f"exposed communication on {trial.backend}: try {listed}"
+    return f"exposed communication on {trial.backend}", f"try {listed}"
 
 
 def _other_backend(explanation: Explanation, around: Surroundings) -> str | None:
@@ -141,56 +151,62 @@ def _is_above(one: Estimate, other: Estimate) -> bool:
     return bool(one.interval and other.interval and one.interval[0] > other.interval[1])
 
 
-def _contention(trial: TrialSpec, cores: int | None) -> str:
-    copies = f"{trial.group_size} copies slow each other without communicating"
+def _contention(trial: TrialSpec, cores: int | None) -> Words:
+    loss = f"contention, as {trial.group_size} copies slow each other without communicating"
     if trial.devices[0] != "cpu":
         return (
-            f"contention, as {copies}: power, PCIe or the host's cores are shared, and no "
-            "data parallelism can be faster on them"
+            loss,
+            "power, PCIe or the host's cores are shared, and no data parallelism can be faster on "
+            "them",
         )
     threads = trial.threads_per_replica
     if cores is not None and trial.group_size * threads > cores:
         each = cores // trial.group_size
-        remedy = f"--threads {each}" if each else f"at most {units.counted(cores, 'replica')}"
+        fitting = f"--threads {each}" if each else f"at most {units.counted(cores, 'replica')}"
         shared = units.counted(cores, "core")
-        return f"contention, as {trial.group_size * threads} threads share {shared}: try {remedy}"
+        return (
+            f"contention, as {trial.group_size * threads} threads share {shared}",
+            f"try {fitting}",
+        )
     fewer = f"; try --threads {threads // 2}" if threads > 1 else ""
     return (
-        f"contention, as {copies}: memory bandwidth or cores are shared, and no data "
-        f"parallelism can be faster here{fewer}"
+        loss,
+        "memory bandwidth or cores are shared, and no data parallelism can be faster here" + fewer,
     )
 
 
-def _wrapper(trial: TrialSpec) -> str:
+def _wrapper(trial: TrialSpec) -> Words:
     traits = IMPLEMENTATIONS[trial.implementation]
     if traits.one_process and trial.group_size > 1:
-        return "driving all replicas from one process, where they wait for each other: try ddp"
-    what = "the wrapper (hooks, buckets), a cost per step"
+        return "driving all replicas from one process, where they wait for each other", "try ddp"
     other = {"torch-ddp": "torch-ddp-static", "torch-dp": "dp"}.get(trial.implementation)
     alternative = f"{other}, or " if other else ""
     return (
-        f"{what}: try {alternative}a larger --batch-sizes, or --accumulate "
-        f"{trial.accumulation_steps * ACCUMULATE_TIMES}"
+        "the wrapper (hooks, buckets), a cost per step",
+        f"try {alternative}a larger --batch-sizes, or --accumulate "
+        f"{trial.accumulation_steps * ACCUMULATE_TIMES}",
     )
 
 
-def _balance(trial: TrialSpec, slowest: SlowestRank | None) -> str:
+def _balance(trial: TrialSpec, slowest: SlowestRank | None) -> Words:
     sizes = trial.replica_batch_sizes
     if slowest is None:
-        return "waiting for the slowest rank: look for what else runs on its device"
+        return "waiting for the slowest rank", "look for what else runs on its device"
     name = f"rank {slowest.rank} ({slowest.device})"
     if not slowest.always:
         return (
             f"waiting for the slowest rank, which changes ({name} in {slowest.slowest_in} of "
-            f"{slowest.repetitions} repetitions): other work on this machine rather than one slow "
-            "device; free its cores or pin the ranks"
+            f"{slowest.repetitions} repetitions)",
+            "other work on this machine rather than one slow device; free its cores or pin the "
+            "ranks",
         )
     if trial.process_count > 1 and min(sizes) < sizes[slowest.rank]:
         return (
             f"waiting for {name}, whose shard is larger ({max(sizes)} samples, others "
-            f"{min(sizes)}): try a batch that {trial.group_size} divides"
+            f"{min(sizes)})",
+            f"try a batch that {trial.group_size} divides",
         )
     return (
-        f"waiting for {name}, the slowest in all {slowest.repetitions} repetitions: compare its "
-        "device, its clock and what else runs there with the others'"
+        f"waiting for {name}, the slowest in all {slowest.repetitions} repetitions",
+        "compare its device, its clock and what else runs there with the others'",
     )

@@ -13,6 +13,9 @@ from dpbench.environment import comparable
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
+ALONE = "its group size 1 on the same devices"
+"""Rows that lack it say so in the same words, and share a line below the table."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
@@ -40,20 +43,18 @@ def with_scaling(
         return row
     relative = _baseline(spec, spec.implementation, spec.backend)
     absolute = replace(_baseline(spec, "single", "none"), sync_every=1, bucket_cap_mb=None)
-    gain, notes = _against(relative, spec, own, speeds, row.label)
-    absolute_gain, absolute_notes = _against(absolute, spec, own, speeds, row.label)
+    gain, notes = _against(relative, spec, own, speeds, ALONE)
+    absolute_gain, absolute_notes = _against(absolute, spec, own, speeds, "single")
     if gain is None:
-        notes.append(
-            f"{row.label}: no speedup, because {relative.label} on the same devices "
-            "has no completed run"
-        )
+        notes.append(f"no speedup, because {ALONE} has no completed run")
     row = replace(
         row,
         speedup=gain,
         absolute_speedup=absolute_gain,
         efficiency=None if gain is None else efficiency(gain, spec.group_size),
     )
-    return with_note(row, *dict.fromkeys([*notes, *absolute_notes]))
+    found = dict.fromkeys([*notes, *absolute_notes])
+    return with_note(row, *(f"{row.label}: {note}" for note in found))
 
 
 def _baseline(spec: TrialSpec, implementation: str, backend: str) -> TrialSpec:
@@ -72,7 +73,7 @@ def _against(
     spec: TrialSpec,
     own: Speed,
     speeds: Mapping[TrialSpec, Speed],
-    label: str,
+    called: str,
 ) -> tuple[Estimate | None, list[str]]:
     if baseline == spec:
         return BASELINE, []
@@ -81,7 +82,7 @@ def _against(
     notes = []
     if base.environments != own.environments:
         notes.append(
-            f"{label}: compared with {baseline.label} from another environment "
+            f"compared with {called} from another environment "
             f"({', '.join(sorted(base.environments))})"
         )
     return gain(base, own), notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dpbench import units
 from dpbench.collectives import CollectiveRecord, CollectiveSpec
@@ -13,7 +13,12 @@ from dpbench.specs import TrialSpec
 
 SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
 
+NAMED = 8
+"""Configurations that a note names; of more it says how many there are, of which sizes."""
+
 Record = TrialRecord | CollectiveRecord
+
+Spec = TrialSpec | CollectiveSpec
 
 
 def environment_notes(
@@ -51,23 +56,37 @@ def environment_notes(
 def _oversubscribed(
     records: Sequence[Record], environments: Mapping[str, Environment]
 ) -> list[str]:
-    shared: dict[str, dict[str, None]] = {}
+    """One line for each resource that is short."""
+    found: dict[tuple[str, str], dict[Spec, int]] = {}
     for record in records:
         environment = environments.get(record.environment_id)
+        if environment is None or not record.ranks:
+            continue
         spec = record.trial if isinstance(record, TrialRecord) else record.collective
-        what = _shared_resource(spec, environment) if environment else None
-        if what and record.ranks:
-            shared.setdefault(what, {})[spec.label] = None
-    return [f"oversubscribed, {what}: {'; '.join(labels)}" for what, labels in shared.items()]
+        needed, what, there, where = _demand(spec, environment)
+        if needed > there:
+            found.setdefault((what, f"{there} {where}"), {})[spec] = needed
+    return [
+        f"oversubscribed, {_range(needs.values())} {what} on {there}: {_configurations([*needs])}"
+        for (what, there), needs in found.items()
+    ]
 
 
-def _shared_resource(spec: TrialSpec | CollectiveSpec, environment: Environment) -> str | None:
+def _demand(spec: Spec, environment: Environment) -> tuple[int, str, int, str]:
+    """How many of what share how many of which resource."""
     if spec.devices[0] != "cpu":
-        devices = len(set(spec.devices))
-        return (
-            f"{spec.group_size} replicas on {devices} GPUs" if devices < spec.group_size else None
-        )
-    threads = spec.group_size * spec.threads_per_replica
-    return (
-        f"{threads} threads on {environment.cores} cores" if threads > environment.cores else None
-    )
+        return spec.group_size, "replicas", len(set(spec.devices)), "GPUs"
+    return spec.group_size * spec.threads_per_replica, "threads", environment.cores, "cores"
+
+
+def _configurations(specs: Sequence[Spec]) -> str:
+    labels = dict.fromkeys(spec.label for spec in specs)
+    if len(labels) <= NAMED:
+        return "; ".join(labels)
+    sizes = _range([spec.group_size for spec in specs])
+    return f"{len(labels):,} configurations of group size {sizes}"
+
+
+def _range(numbers: Collection[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"

@@ -3,7 +3,7 @@
 Copies that do not train together (`independent`) are never the best of anything, nor is what did
 not complete or had wrong gradients. Where the interval of another configuration overlaps that of
 the best, the two are not told apart, and the headline names it: overlap is the cautious test,
-which suits a best that was picked out of many.
+which suits a best that was picked out of many. Of a best that ran once nothing is told apart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.advice import LARGE, Advice
+from dpbench.analysis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation
@@ -19,6 +19,7 @@ from dpbench.records import Status
 from dpbench.specs import TrialSpec
 
 NOT_TRAINED_TOGETHER = "independent"
+SINGLE = "single"
 
 Rows = Sequence[ConfigurationSummary]
 Read = Callable[[ConfigurationSummary], Estimate | None]
@@ -35,16 +36,24 @@ class Best:
     others: int
     """How many configurations it was compared with."""
 
+    @property
+    def resolved(self) -> bool:
+        """False of a single run: the noise within it is far below the spread between runs, so
+        that nothing tells the best from any other."""
+        return self.value.basis == "repetitions"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
     """What costs a configuration most."""
 
-    value: Estimate
-    """Of the step: a share of it, or its exposed communication in seconds."""
+    share: Estimate
+    """The part of the step's seconds that it takes."""
     row: ConfigurationSummary
-    text: str
-    """What the loss is, and after a colon what to try."""
+    loss: str
+    """What it is."""
+    remedy: str
+    """What to try, or why there is nothing to try."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,12 +72,17 @@ class Headline:
     """The highest efficiency at the largest number of replicas."""
     limit: Limit | Absent
     """Of the fastest configuration with more than one replica."""
+    synthetic: bool = False
+    """Whether the numbers come from a cost model."""
 
 
 def headline(
     rows: Rows,
     explanations: Sequence[Explanation] = (),
     advice: Sequence[Sequence[Advice]] = (),
+    *,
+    running: bool = False,
+    synthetic: bool = False,
 ) -> Headline:
     """Of all rows of one table; `advice` belongs to `explanations`, one by one."""
     usable = [row for row in rows if _counts(row)]
@@ -77,9 +91,10 @@ def headline(
         for explanation, lines in zip(explanations, advice, strict=True)
     }
     return Headline(
-        fastest=_fastest(rows, usable),
-        scaling=_best_scaling(usable),
+        fastest=_fastest(rows, usable, running=running),
+        scaling=_best_scaling(rows, usable),
         limit=_limit(_fastest(rows, [row for row in usable if row.group_size > 1]), found),
+        synthetic=synthetic,
     )
 
 
@@ -93,37 +108,46 @@ def _counts(row: ConfigurationSummary) -> bool:
     return completed and trains_together(row)
 
 
-def _fastest(rows: Rows, usable: Rows) -> Best | Absent:
+def _fastest(rows: Rows, usable: Rows, *, running: bool = False) -> Best | Absent:
     """By throughput; of published times, by the least time."""
     if len(units := {row.throughput.unit for row in usable if row.throughput}) > 1:
         return Absent(reason=f"speeds are in different units: {', '.join(sorted(units))}")
     best = _best(usable, lambda row: row.throughput)
     best = best or _best(usable, lambda row: row.duration, least=True)
-    return best or Absent(reason=_why_no_speed(rows))
+    return best or Absent(reason=_why_no_speed(rows, running=running))
 
 
-def _why_no_speed(rows: Rows) -> str:
+def _why_no_speed(rows: Rows, *, running: bool) -> str:
     if not rows:
-        return "no trial has ended yet"
+        return "no trial has ended yet" if running else "no trial was recorded"
     ends = sorted({row.status.words for row in rows if row.status is not Status.COMPLETED})
     return f"no configuration completed ({', '.join(ends)})" if ends else "no speed is known"
 
 
-def _best_scaling(usable: Rows) -> Best | Absent:
+def _best_scaling(rows: Rows, usable: Rows) -> Best | Absent:
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     if scaled:
         largest = max(row.group_size for row in scaled)
         best = _best([row for row in scaled if row.group_size == largest], lambda r: r.efficiency)
         assert best is not None
         return best
-    sizes = sorted({row.group_size for row in usable})
-    if len(sizes) > 1:
-        return Absent(reason="no configuration completed at group size 1 and at a larger one")
-    return Absent(
-        reason=f"one group size was measured ({sizes[0]}): a speedup needs 1 and a larger one"
-        if sizes
-        else "no configuration completed"
-    )
+    return Absent(reason=_why_no_scaling(rows) if usable else "no configuration completed")
+
+
+def _why_no_scaling(rows: Rows) -> str:
+    """Of what was measured, completed or not; `single` is no group of one replica."""
+    scalable = (row for row in rows if trains_together(row) and row.implementation != SINGLE)
+    sizes = sorted({row.group_size for row in scalable})
+    if not sizes:
+        return f"only {SINGLE} was measured, which has one replica"
+    if len(sizes) == 1:
+        return f"one group size was measured ({sizes[0]}): a speedup needs 1 and a larger one"
+    if 1 not in sizes:
+        return (
+            "no implementation was measured at group size 1, which a speedup is against; add 1 to "
+            "--group-sizes"
+        )
+    return "no configuration completed at group size 1 and at a larger one"
 
 
 def _best(rows: Rows, read: Read, *, least: bool = False) -> Best | None:
@@ -155,10 +179,6 @@ def _limit(
     if row.configuration is None:
         return Absent(reason="published numbers do not tell: that takes the steps of every rank")
     if advice := found.get(row.configuration):
-        return Limit(value=advice[0].share, row=row, text=advice[0].text)
-    exposed = row.exposed_communication_seconds
-    if exposed is not None and exposed.interval is not None and exposed.interval[0] > 0:
-        return Limit(value=exposed, row=row, text="exposed communication")
-    return Absent(
-        reason=f"{row.label}: no loss is both large ({LARGE:.0%} of a step) and beyond the noise"
-    )
+        most = advice[0]
+        return Limit(share=most.share, row=row, loss=most.loss, remedy=most.remedy)
+    return Absent(reason=f"{row.label}: {NOTHING_LARGE}")

@@ -27,6 +27,8 @@ TOLERANCE = 1e-3
 replicas; the rest is room for deeper models, more replicas and other kernels."""
 NAMED = 4
 """Configurations that a note names; the rest are counted."""
+LISTED = 8
+"""Batches that a note lists; of more it says from where to where they go."""
 
 Among = Literal["all", "group sizes", "implementations"]
 """What differs between the runs: anything, or how a global batch is split, or only who reduces."""
@@ -157,9 +159,11 @@ def _between_group_sizes(agreements: Sequence[LossAgreement]) -> list[str]:
 
 def _extent(agreements: Sequence[LossAgreement]) -> str:
     steps = min(one.steps for one in agreements)
-    batches = sorted({one.global_batch_size for one in agreements})
-    listed = ", ".join(f"{batch:,}" for batch in batches)
-    return f"over their first {units.counted(steps, 'timed step')} at global batch {listed}"
+    batches = [f"{batch:,}" for batch in sorted({one.global_batch_size for one in agreements})]
+    at = f"at global batch {', '.join(batches)}"
+    if len(batches) > LISTED:
+        at = f"at {len(batches)} global batches from {batches[0]} to {batches[-1]}"
+    return f"over their first {units.counted(steps, 'timed step')} {at}"
 
 
 def _named(labels: Sequence[str]) -> str:

@@ -5,13 +5,14 @@ Three forms, told apart by their columns:
   time        group_size, one of seconds, minutes, hours: a fixed amount of work (strong scaling);
               backend and batch_size may be missing
   speedup     group_size, speedup over one replica; backend and batch_size may be missing
-`gpus` may stand for `group_size`; `implementation` (default "published"), `item` (default
-"images") and `source` (shown below the table) are optional, and with a source `backend` and
-`batch_size` may be empty: not known. Columns named *_claimed are shown as claims. Numbers are
-single values without an interval, unless throughputs have all of images_per_second_low, _high,
-_sample_size and _basis, as in dpbench's own rows: a 95 % t interval on logarithms, over
-"repetitions" or "step batches". Other columns are not read, and a note says so. Everything else
-is an error that names the line.
+`gpus` may stand for `group_size`, `batch_per_gpu` for `batch_size`. Optional are `implementation`
+(default: the model, or else "published"), `item` (default "images") and `source` (shown below the
+table), with which `backend` and `batch_size` may be empty: not known. `model`, `data` and
+`hardware` tell rows apart that would be called alike. `scaling` of throughputs must be weak.
+Columns named *_claimed are shown as claims. Numbers are single values without an interval, unless
+throughputs have all of images_per_second_low, _high, _sample_size and _basis, as in dpbench's own
+rows: a 95 % t interval on logarithms, over "repetitions" or "step batches". Other columns are not
+read, and a note says so. Everything else is an error that names the line.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,8 +33,13 @@ from dpbench.errors import StoreError
 
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 SPEED, SPEEDUP = "images_per_second", "speedup"
+UNNAMED = "published"
 COUNTS = ("group_size", "gpus")
-OPTIONAL = ("implementation", "item", "backend", "batch_size", "source")
+BATCHES = ("batch_size", "batch_per_gpu")
+TRAITS = ("model", "data", "hardware")
+"""What was trained, on what: those that differ between rows of one name become part of it."""
+SCALING = "scaling"
+OPTIONAL = ("implementation", "item", "backend", "source", SCALING, *TRAITS)
 LOW, HIGH, SAMPLE_SIZE, BASIS = SPREAD = tuple(
     f"{SPEED}_{part}" for part in ("low", "high", "sample_size", "basis")
 )
@@ -48,6 +54,7 @@ class _Columns:
     """What the header says."""
 
     count: str
+    batch: str | None
     value: str
     kind: Kind
     known: tuple[str, ...]
@@ -61,8 +68,8 @@ def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
     names, lines = read_table(path)
     columns = _understand(path, names)
     speeds: dict[tuple[object, ...], tuple[int, PublishedSpeed]] = {}
-    for line in lines:
-        speed = _speed(line, columns)
+    for line, name in _named(list(lines), columns):
+        speed = _speed(line, columns, name)
         if (first := speeds.get(speed.key)) is not None:
             label = row_of(speed).label
             raise line.error(
@@ -95,15 +102,17 @@ def _understand(path: Path, names: Sequence[str]) -> _Columns:
     count = one_of(path, names, COUNTS)
     value = one_of(path, names, (SPEED, SPEEDUP, *SECONDS))
     kind: Kind = "time" if value in SECONDS else "throughput"
-    needed = ("backend", "batch_size") if value == SPEED and "source" not in names else ()
+    batch = one_of(path, names, BATCHES) if {*BATCHES} & {*names} else None
+    needed = ("backend", BATCHES[0]) if value == SPEED and "source" not in names else ()
     for required in needed:
-        if required not in names:
+        if required not in (*names, BATCHES[0] if batch else None):
             raise StoreError(f"{path}, line 1: expected a column {required!r}, got {list(names)}")
     spread = value == SPEED and {*SPREAD} <= {*names}
-    read = {count, value, *OPTIONAL, *(SPREAD if spread else ())}
+    read = {count, batch, value, *OPTIONAL, *(SPREAD if spread else ())}
     claims = tuple(name for name in names if name.endswith(CLAIMED))
     return _Columns(
         count=count,
+        batch=batch,
         value=value,
         kind=kind,
         known=tuple(name for name in names if name in read),
@@ -113,27 +122,55 @@ def _understand(path: Path, names: Sequence[str]) -> _Columns:
     )
 
 
-def _speed(line: CsvLine, columns: _Columns) -> PublishedSpeed:
-    def text(column: str, default: str) -> str:
-        return line.name(column) if column in columns.known else default
+def _named(lines: Sequence[CsvLine], columns: _Columns) -> Iterator[tuple[CsvLine, str]]:
+    """Each line with the name of its implementation: "VGG16(real)" where there is another VGG16."""
+    traits = [
+        {trait: line.phrase(trait) for trait in TRAITS if trait in columns.known} for line in lines
+    ]
+    bases = [
+        line.name("implementation")
+        if "implementation" in columns.known
+        else known.pop("model", "") or UNNAMED
+        for line, known in zip(lines, traits, strict=True)
+    ]
+    seen: dict[tuple[str, str], set[str]] = {}
+    for base, known in zip(bases, traits, strict=True):
+        for trait, text in known.items():
+            seen.setdefault((base, trait), set()).add(text)
+    for line, base, known in zip(lines, bases, traits, strict=True):
+        told = [text for trait, text in known.items() if text and len(seen[base, trait]) > 1]
+        yield line, f"{base}({', '.join(told)})" if told else base
 
+
+def _speed(line: CsvLine, columns: _Columns, name: str) -> PublishedSpeed:
     sourced = "source" in columns.known
     known = {column for column in columns.known if line.cells[column] or not sourced}
     value = line.positive(columns.value) * SECONDS.get(columns.value, 1.0)
-    source = line.phrase("source") if "source" in known else None
+    if columns.kind == "throughput" and line.cells.get(SCALING, "weak") not in ("", "weak"):
+        raise line.error(SCALING, "weak (strong scaling is for dpbench fit)")
     unread = ", ".join(columns.unread)
     return PublishedSpeed(
-        implementation=text("implementation", "published"),
+        implementation=name,
         backend=line.name("backend") if "backend" in known else None,
         group_size=line.whole(columns.count),
-        batch_size=line.whole("batch_size") if "batch_size" in known else None,
-        item=text("item", "images"),
+        batch_size=line.whole(columns.batch) if columns.batch in known else None,
+        item=line.name("item") if "item" in columns.known else "images",
         speed=_with_spread(line, value) if columns.spread else LogMean.of_single(value),
         kind=columns.kind,
-        source=source,
+        source=_source(line, columns),
         notes=(f"columns not read: {unread}",) if unread else (),
         claims=tuple((name, line.name(name)) for name in columns.claims),
     )
+
+
+def _source(line: CsvLine, columns: _Columns) -> str | None:
+    """Who measured, on what."""
+    told = [
+        text + (" data" if column == "data" else "")
+        for column in ("source", "hardware", "data")
+        if column in columns.known and (text := line.phrase(column))
+    ]
+    return ", ".join(told) or None
 
 
 def _with_spread(line: CsvLine, value: float) -> LogMean:

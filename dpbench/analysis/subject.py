@@ -18,6 +18,7 @@ from dpbench.analysis.outcome import completed
 from dpbench.analysis.precision import precision_note
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
+from dpbench.environment import SYNTHETIC
 from dpbench.store import StoredCollectives, StoredSweep
 
 
@@ -53,7 +54,19 @@ class Subject:
 
     @property
     def headline(self) -> Headline:
-        return headline(self.rows, self.explanations, self.advice)
+        return headline(
+            self.rows,
+            self.explanations,
+            self.advice,
+            running=self.running,
+            synthetic=self.synthetic,
+        )
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether its trials come from a cost model: nothing was run, nothing was compared."""
+        environments = self.sweep.environments.values() if self.sweep else ()
+        return any(environment.launcher == SYNTHETIC for environment in environments)
 
 
 def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None = None) -> Subject:

@@ -13,6 +13,7 @@ from dpbench.errors import UsageError
 
 NAMES_OF_MAIN = ("__spec__", "__file__")
 _measuring = threading.Lock()
+_measuring_thread: int | None = None
 _variables_of_ranks: list[tuple[tuple[str, str], ...]] = []
 """Those of the first sweep: ranks are forked from a server, which has them from when it started."""
 
@@ -28,18 +29,30 @@ def alone(*, starts_ranks: bool) -> Iterator[None]:
             "dpbench.sweep: this is a daemonic process of multiprocessing, which may start no "
             "others; call it from the process that started this one"
         )
+    global _measuring_thread
     if not _measuring.acquire(blocking=False):
-        raise UsageError(
-            "dpbench.sweep: another thread of this process is measuring, and each would disturb "
-            "the other; wait for its end"
-        )
+        raise UsageError(f"dpbench.sweep: {_why_not_now()}")
+    _measuring_thread = threading.get_ident()
     try:
         if starts_ranks:
             _check_variables()
         with _main_module_unseen():
             yield
     finally:
+        _measuring_thread = None
         _measuring.release()
+
+
+def _why_not_now() -> str:
+    if _measuring_thread == threading.get_ident():
+        return (
+            "this call is made while a sweep of this thread is under way, as by a script that is "
+            "imported for its architecture; put the call under `if __name__ == \"__main__\":`"
+        )
+    return (
+        "another thread of this process is measuring, and each would disturb the other; wait for "
+        "its end"
+    )
 
 
 def _check_variables() -> None:

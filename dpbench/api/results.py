@@ -155,39 +155,41 @@ class Results:
 
         if kind not in CHARTS:
             raise UnknownName("chart", kind, CHARTS)
-        chart = CHARTS[kind]
+        try:
+            with house_style():
+                return shown_by_notebooks(self._figure(CHARTS[kind]))
+        except NothingToDraw as error:
+            raise UsageError(f"nothing to draw as {kind!r} in {self.folder}: {error}") from None
+
+    def _figure(self, chart: ChartKind) -> Figure:
+        """Of what was read; projections, as `dpbench plot` has them, of the folder."""
+        if chart.source == "projections":
+            from dpbench.cli.plotted import Plotted
+            from dpbench.cli.row_filter import RowFilter
+
+            return Plotted(path=self.folder, wanted=RowFilter()).figure(chart)
         source = ChartSource(
             rows=self.rows,
             records=self._sweep.records if self._sweep else (),
             environments=self.environments,
             name=self._subject.name,
         )
-        try:
-            with house_style():
-                return shown_by_notebooks(chart.draw(*self._drawn(chart), source))
-        except NothingToDraw as error:
-            raise UsageError(f"nothing to draw as {kind!r} in {self.folder}: {error}") from None
-
-    def _drawn(self, chart: ChartKind) -> tuple[object, ...]:
-        """What a chart takes beside its source; raises UsageError where it cannot be made."""
         if chart.source == "sweep":
-            return ()
+            return chart.draw(source)
         if chart.source == "collectives":
-            return (self._collectives.records if self._collectives else (),)
-        if chart.source == "series":
-            return (self._studies(),)
-        raise UsageError(
-            f"{chart.name!r} shows what is simulated, not what is stored: "
-            f"dpbench plot {chart.name} {self.folder}"
-        )
+            return chart.draw(self._collectives.records if self._collectives else (), source)
+        return chart.draw(self._studies(), source)
 
     def _studies(self) -> Sequence[Study]:
         """The laws of `dpbench fit`, with its defaults."""
         from dpbench.analysis.laws.series_sweep import series_of
         from dpbench.analysis.laws.study import Wanted, study_all
+        from dpbench.cli.messages import say
 
         records = self._sweep.records if self._sweep else ()
-        studies, _ = study_all(series_of(records, self.environments), Wanted())
+        studies, left_out = study_all(series_of(records, self.environments), Wanted())
+        for reason in left_out:
+            say(f"left out: {reason}")
         return studies
 
     def __repr__(self) -> str:

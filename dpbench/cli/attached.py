@@ -12,6 +12,7 @@ from dpbench.cli.watching import moment_of
 from dpbench.errors import StoreError
 from dpbench.grid import plan
 from dpbench.live import Moment, NoPage, RunningSweep
+from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
 Ending = Literal["finished", "stopped", "killed"]
@@ -28,10 +29,14 @@ class AttachedSweep:
         self.moment: Moment | None = None
         self.ending: Ending | None = None
         """How it ended; None while it runs."""
+        self.too_wide = 0
+        """Configurations that are not known as precisely as was asked for; once it has ended."""
         self.standing = Standing(grows=self.spec.precision is not None)
         self.standing.planned(plan(self.spec))
         self._reader = store.follow_trials(folder)
         self._stored: set[TrialSpec] = set()
+        self._records: list[TrialRecord] = []
+        """Kept only where the plan grows with what they say."""
         self._round: Sequence[TrialSpec] = ()
 
     def look(self) -> None:
@@ -41,6 +46,8 @@ class AttachedSweep:
         # After that: a sweep stores its last trial before it takes leave.
         for record in self._reader.new():
             self._stored.add(record.trial)
+            if self.spec.precision is not None:
+                self._records.append(record)
             self.standing.finished(record)
         if self.running is None:
             self._end(killed=killed)
@@ -62,10 +69,10 @@ class AttachedSweep:
 
     def _begin_round(self, running: RunningSweep) -> None:
         trials = self._trials(max(running.repetitions, default=0) + 1)
-        pairs = zip(running.configurations, running.repetitions, strict=False)
         try:
+            pairs = zip(running.configurations, running.repetitions, strict=True)
             self._round = [trials[pair] for pair in pairs]
-        except KeyError:
+        except (KeyError, ValueError):
             raise StoreError(
                 f"{self.folder / store.LIVE_FILE} names trials that the sweep does not have; the "
                 "file was changed by hand"
@@ -82,9 +89,15 @@ class AttachedSweep:
     def _follow(self, running: RunningSweep) -> None:
         """Finds the trial that runs."""
         moment = self.moment
+        # A round ends and another begins between two looks at the file and at the page.
         if moment is None or moment.trial is None or moment.round != running.round:
             self.standing.stopped()
             return
+        if not moment.trial < len(self._round):
+            raise StoreError(
+                f"{self.folder / store.LIVE_FILE} names {len(self._round)} trials, but number "
+                f"{moment.trial + 1} runs; the file was changed by hand"
+            )
         trial = self._round[moment.trial]
         if trial in self._stored:
             self.standing.stopped()
@@ -93,9 +106,13 @@ class AttachedSweep:
 
     def _end(self, *, killed: bool) -> None:
         missing = [trial for trial in plan(self.spec) if trial not in self._stored]
-        if killed and (missing or self.spec.precision is not None):
-            self.ending = "killed"
+        if self.spec.precision is not None:
+            from dpbench.analysis.precision import too_wide
+
+            self.too_wide = len(too_wide(self._records, self.spec.precision))
+        if not missing and not self.too_wide:
+            self.ending = "finished"
         else:
-            self.ending = "stopped" if missing else "finished"
+            self.ending = "killed" if killed else "stopped"
         self.standing.planned(missing)
         self.standing.over()

@@ -15,9 +15,8 @@ RUNNING = "running"
 
 def verdict(sweep: AttachedSweep) -> Iterator[str]:
     """Whether it runs, and where one goes from here."""
-    standing, folder = sweep.standing, sweep.folder
-    stored = f"{standing.done:,} of {units.counted(standing.planned_in_all, 'trial')} are stored"
-    where = f"{stored} in {folder}"
+    folder = sweep.folder
+    where = f"{_stored(sweep)} in {folder}"
     if sweep.ending is None:
         yield f"running: {where}"
         if sweep.running is not None and sweep.moment is None:
@@ -26,7 +25,23 @@ def verdict(sweep: AttachedSweep) -> Iterator[str]:
         yield f"finished: {where}; dpbench report {folder}"
     else:
         how = "was killed" if sweep.ending == "killed" else "does not run"
-        yield f"{how}: {where}{_remedy(sweep)}"
+        yield f"{how}: {where}{_too_wide(sweep)}{_remedy(sweep)}"
+
+
+def _stored(sweep: AttachedSweep) -> str:
+    """Of how many, where that is known before the sweep ends."""
+    done, planned = sweep.standing.done, sweep.standing.planned_in_all
+    if sweep.spec.precision is not None:
+        return f"{units.counted(done, 'trial')} {'is' if done == 1 else 'are'} stored"
+    return f"{done:,} of {units.counted(planned, 'trial')} are stored"
+
+
+def _too_wide(sweep: AttachedSweep) -> str:
+    if not sweep.too_wide:
+        return ""
+    verb = "is" if sweep.too_wide == 1 else "are"
+    asked = f"± {100 * (sweep.spec.precision or 0):g} %"
+    return f", {units.counted(sweep.too_wide, 'configuration')} {verb} not known to {asked} yet"
 
 
 def _unseen(sweep: AttachedSweep) -> str:
@@ -34,7 +49,7 @@ def _unseen(sweep: AttachedSweep) -> str:
     host = sweep.running.host
     if host != platform.node():
         return f"it runs on {host}: neither its steps nor whether it was killed is seen from here"
-    return "its memory cannot be opened: neither its steps nor whether it was killed is seen"
+    return "its memory cannot be read: neither its steps nor whether it was killed is seen"
 
 
 def _remedy(sweep: AttachedSweep) -> str:

@@ -11,11 +11,14 @@ import typer
 from dpbench.errors import StoreError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.report.charts.files import Chart, Image
     from dpbench.report.charts.source import ChartSource
     from dpbench.store import StoredSweep
 
+FORMATS: tuple[Image, ...] = ("png", "svg", "pdf")
 IMAGES: tuple[Image, ...] = ("png", "svg")
 """To look at, and to put into pages and papers."""
 
@@ -34,10 +37,21 @@ def source_of(sweep: StoredSweep, rows: Sequence[ConfigurationSummary] = ()) -> 
 
 def chart_folder(results: Path) -> Path:
     """Where the charts of a results folder are."""
-    from dpbench.cli.report import REPORT_FOLDER
+    from dpbench.cli.shown import REPORT_FOLDER
     from dpbench.report.document import CHART_FOLDER
 
     return results / REPORT_FOLDER / CHART_FOLDER
+
+
+def write_chart(figure: Figure, file: Path) -> None:
+    """In the format that its suffix names, within `house_style`; StoreError if it cannot."""
+    from dpbench.report.charts.files import write_figure
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_figure(figure, file)
+    except OSError as error:
+        raise StoreError(f"cannot write {file}: {error.strerror}") from None
 
 
 def draw_charts(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dpbench.cli.messages import warn
-from dpbench.cli.report import REPORT_FOLDER, write
+from dpbench.cli.shown import REPORT_FOLDER, write
 from dpbench.cli.subjects import read_subject
 
 if TYPE_CHECKING:

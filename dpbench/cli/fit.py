@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.charts import draw_beside, draw_charts
+from dpbench.cli.charts import FORMATS, draw_beside, write_chart
 from dpbench.cli.messages import say, warn
+from dpbench.cli.subjects import is_table
 from dpbench.cli.values import comma_list, positive_int
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
     from dpbench.analysis.laws.series import Series
     from dpbench.analysis.laws.study import Study, Wanted
-    from dpbench.report.charts.files import Image
     from dpbench.report.charts.source import ChartSource
-
-IMAGES: dict[str, Image] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 
 
 TrainUpTo = Annotated[
@@ -99,7 +96,7 @@ def fit(
     if predict is not None:
         sizes = tuple(comma_list("--predict", predict, positive_int, notes))
     base = positive_int("--baseline", baseline)
-    if chart is not None and chart.suffix not in IMAGES:
+    if chart is not None and chart.suffix.lower()[1:] not in FORMATS:
         raise UsageError(f"--chart {chart}: expected a file that ends in .png, .svg or .pdf")
     for note in notes:
         say(note)
@@ -126,7 +123,7 @@ def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
     from dpbench.report.charts.source import ChartSource
 
     name = path.resolve().name
-    if path.suffix.lower() == ".csv" and not path.is_dir():
+    if is_table(path):
         from dpbench.analysis.laws.series_csv import read_series
 
         return read_series(path), ChartSource(rows=(), environments={}, name=name)
@@ -167,11 +164,16 @@ def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -
 
 def _draw(path: Path, chart: Path | None, studies: Sequence[Study], source: ChartSource) -> None:
     from dpbench.report.charts import fit
+    from dpbench.report.charts.source import NothingToDraw
+    from dpbench.report.charts.style import house_style
 
-    draw = partial(fit.fit, studies)
     if chart is None:
-        draw_beside(path, {"fit": draw}, source)
+        draw_beside(path, {"fit": lambda source: fit.fit(studies, source)}, source)
         return
-    image = IMAGES[chart.suffix]
-    for drawn in draw_charts(chart.parent, {chart.stem: draw}, source, (image,))[0]:
-        typer.echo(f"fit in {drawn}", err=True)
+    with house_style():
+        try:
+            figure = fit.fit(studies, source)
+        except NothingToDraw as reason:
+            raise UsageError(f"--chart {chart}: {reason}") from None
+        write_chart(figure, chart)
+    typer.echo(f"fit in {chart}", err=True)

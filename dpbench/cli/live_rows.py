@@ -14,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from dpbench.cli.standing import Row
+from dpbench.cli.trial_words import speed
 from dpbench.report.cells import one_line
 
 STYLES = {
@@ -61,13 +62,14 @@ class Columns:
             room -= size + len(GAP)
             return size
 
-        speed = taken(max(SHORTEST_SPEED, len(unit), len(_number(fastest))))
+        digits = max((len(_number(row.speed)) for row in rows), default=0)
+        numbers = taken(max(SHORTEST_SPEED, len(unit), digits))
         runs = taken(max((len(RUNS), *(len(_runs(row)) for row in rows))))
         longer = min(wanted - label, room)
         longest = min(room - longer - len(GAP), LONGEST_BAR)
-        bar = longest if speed and longest >= SHORTEST_BAR else 0
+        bar = longest if numbers and longest >= SHORTEST_BAR else 0
         return cls(
-            label=label + longer, speed=speed, runs=runs, bar=bar, unit=unit, fastest=fastest
+            label=label + longer, speed=numbers, runs=runs, bar=bar, unit=unit, fastest=fastest
         )
 
     def header(self) -> Text:
@@ -114,5 +116,5 @@ def _runs(row: Row) -> str:
     return f"{row.done}/{row.asked}"
 
 
-def _number(speed: float | None) -> str:
-    return "" if speed is None else f"{speed:,.0f}"
+def _number(items_per_second: float | None) -> str:
+    return "" if items_per_second is None else speed(items_per_second)

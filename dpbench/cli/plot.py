@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli import completion
+from dpbench.cli.charts import FORMATS, IMAGES, chart_folder, write_chart
 from dpbench.cli.messages import say
 from dpbench.cli.plotted import Plotted
 from dpbench.cli.row_filter import listed, only, parse_filter
 from dpbench.cli.subjects import is_table
 from dpbench.cli.values import comma_list, known_name
-from dpbench.errors import StoreError, UnknownName, UsageError
+from dpbench.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from dpbench.report.charts.kinds import ChartKind
 
 ALL = "all"
-FORMATS = ("png", "svg", "pdf")
-DEFAULT_FORMATS = ("png", "svg")
 KINDS = """Charts: throughput, batch-size, implementations, speedup, efficiency, efficiency-map,
 waterfall, step-shares, step-times, loss-steps, loss-samples, loss-seconds, bandwidth, fit,
 projection. dpbench list says what each shows."""
@@ -92,7 +91,6 @@ def _draw(
     is_all: bool,
 ) -> None:
     """Writes what there is to show, and prints where; of charts that were named all have to be."""
-    from dpbench.report.charts.files import write_figure
     from dpbench.report.charts.source import NothingToDraw
     from dpbench.report.charts.style import house_style
 
@@ -105,11 +103,7 @@ def _draw(
                 empty.append(f"no chart {kind.name}: {reason}")
                 continue
             for file in targets[kind.name]:
-                try:
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    write_figure(figure, file)
-                except OSError as error:
-                    raise StoreError(f"cannot write {file}: {error.strerror}") from None
+                write_chart(figure, file)
                 typer.echo(file)
     if empty and (not is_all or len(empty) == len(kinds)):
         raise UsageError(f"{subject.path}: {'; '.join(empty)}")
@@ -139,8 +133,6 @@ def _targets(
     path: Path, output: Path | None, format: str | None, kinds: Sequence[ChartKind]
 ) -> dict[str, list[Path]]:
     """The files of every kind."""
-    from dpbench.cli.charts import chart_folder
-
     notes: list[str] = []
     formats = listed("--format", format, partial(known_name, known=FORMATS), notes)
     for note in notes:
@@ -153,7 +145,7 @@ def _targets(
             f"{path} is a table, which has no folder for charts; say where they go: --output PATH"
         )
     folder = output or chart_folder(path)
-    images = formats or DEFAULT_FORMATS
+    images = formats or IMAGES
     return {kind.name: [folder / f"{kind.name}.{image}" for image in images] for kind in kinds}
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.cli.messages import warn
+from dpbench.cli.messages import say, warn
 from dpbench.cli.row_filter import RowFilter, choices
 from dpbench.cli.subjects import is_table
 from dpbench.errors import UsageError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.laws.series import Series
+    from dpbench.collectives import CollectiveRecord
     from dpbench.report.charts.kinds import ChartKind
     from dpbench.report.charts.source import ChartSource
     from dpbench.store import StoredSweep
@@ -92,17 +93,30 @@ class Plotted:
             raise NothingToDraw("it holds no collectives; dpbench comm measures them")
         stored = store.load_collectives(self.path)
         warn(*stored.warnings)
-        sizes, backends = self.wanted.group_sizes, self.wanted.backends
-        records = [
-            record
-            for record in stored.records
-            if (sizes is None or record.collective.group_size in sizes)
-            and (backends is None or record.collective.backend in backends)
-        ]
+        records = self._wanted_of(stored.records)
         name = self.path.resolve().name
         source = ChartSource(rows=(), environments=stored.environments, name=name)
         others = () if self.beside is None else read_nccl_tests(self.beside)
         return kind.draw(records, source, beside=others)
+
+    def _wanted_of(self, records: Sequence[CollectiveRecord]) -> list[CollectiveRecord]:
+        """Raises NothingToDraw where filters leave none, or ask for what collectives have not."""
+        from dpbench.report.charts.source import NothingToDraw
+
+        if self.wanted.implementations is not None:
+            raise NothingToDraw("collectives have no implementation; leave --implementations out")
+        if self.wanted.batch_sizes is not None:
+            raise NothingToDraw("collectives have no batch size; leave --batch-sizes out")
+        sizes, backends = self.wanted.group_sizes, self.wanted.backends
+        found = [
+            record
+            for record in records
+            if (sizes is None or record.collective.group_size in sizes)
+            and (backends is None or record.collective.backend in backends)
+        ]
+        if records and not found:
+            raise NothingToDraw(f"no such collective; there are {_choices(records)}")
+        return found
 
     def _fit(self, kind: ChartKind) -> Figure:
         from dpbench.analysis.laws.study import Wanted, study_all
@@ -110,9 +124,12 @@ class Plotted:
 
         table = is_table(self.path)
         try:
-            studies, _ = study_all(self._series_of_table() if table else self._series(), Wanted())
+            found = self._series_of_table() if table else self._series()
+            studies, left_out = study_all(found, Wanted())
         except UsageError as error:
             raise NothingToDraw(str(error)) from None
+        for reason in left_out:
+            say(f"left out: {reason}")
         name = self.path.name
         source = ChartSource(rows=(), environments={}, name=name) if table else self.source
         return kind.draw(studies, source)
@@ -157,6 +174,13 @@ class Plotted:
         except UsageError as error:
             raise NothingToDraw(str(error).removeprefix(f"{self.path}: ")) from None
         return kind.draw(found, source_of(loaded.sweep))
+
+
+def _choices(records: Sequence[CollectiveRecord]) -> str:
+    """What the filters can choose from, as `row_filter.choices` of rows."""
+    backends = dict.fromkeys(record.collective.backend for record in records)
+    sizes = dict.fromkeys(str(record.collective.group_size) for record in records)
+    return f"--backends {', '.join(backends)}; --group-sizes {', '.join(sizes)}"
 
 
 def _joined(values: Sequence[object] | None) -> str | None:

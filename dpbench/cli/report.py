@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dpbench.cli.messages import say, warn
+from dpbench.cli.messages import warn
 from dpbench.cli.report_options import (
     Charts,
     Columns,
@@ -21,18 +21,21 @@ from dpbench.cli.report_options import (
     Port,
     Serve,
 )
-from dpbench.cli.subjects import is_table, read_subject, subject_of
-from dpbench.cli.width import table_width
+from dpbench.cli.shown import (
+    REPORT_FOLDER,
+    open_in_browser,
+    print_headline,
+    print_table,
+    write,
+)
+from dpbench.cli.subjects import is_table, read_subject
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
     from dpbench.report.document import WrittenReport
-    from dpbench.store import StoredSweep
 
-REPORT_FOLDER = "report"
 SIDE_BY_SIDE = "side-by-side.html"
-NO_ROWS = "no trial has ended yet"
 
 
 def report(
@@ -57,11 +60,12 @@ def report(
         raise UsageError(f"--json and --format {format} contradict each other; give one of them")
     wanted = "json" if json else format
     _check_paths(paths)
+    _check_folder(output)
     if serve or port is not None:
         _check_served(paths, wanted, columns, output, serve=serve)
         from dpbench.cli.report_server import serve_report
 
-        serve_report(paths[0], port=port or 0, open_browser=open)
+        serve_report(paths[0], port=port or 0, open_browser=open, charts=charts)
         return
     if open and output is None and all(map(is_table, paths)):
         raise UsageError(f"--open: nothing is written of {paths[0]} without --output DIR; add it")
@@ -81,6 +85,11 @@ def _check_paths(paths: Sequence[Path]) -> None:
     for path, place in zip(paths, resolved, strict=True):
         if resolved.count(place) > 1:
             raise UsageError(f"{path} is given twice; nothing differs from itself")
+
+
+def _check_folder(output: Path | None) -> None:
+    if output is not None and output.exists() and not output.is_dir():
+        raise UsageError(f"--output {output}: expected a folder, got a file")
 
 
 def _check_served(
@@ -152,36 +161,6 @@ def _told_apart(subjects: Sequence[Subject], paths: Sequence[Path]) -> list[Subj
     ]
 
 
-def show_sweep(
-    sweep: StoredSweep,
-    *,
-    format: str | None = None,
-    columns: str | None = None,
-    charts: bool = True,
-    folder: Path | None = None,
-) -> None:
-    """Prints the table of a sweep and its headline to stdout, the rest to stderr; writes its
-    report. Beside a format for other programs, the headline goes to stderr too.
-
-    Raises UnknownName or UsageError for a format or columns, StoreError if it cannot write.
-    """
-    subject = subject_of(sweep)
-    target = folder or sweep.folder / REPORT_FOLDER
-    _print_table(subject, format, columns, target)
-    _print_headline(subject, aside=format is not None)
-    warn(*sweep.warnings)
-    write(target, subject, charts=charts)
-
-
-def _print_headline(subject: Subject, *, aside: bool) -> None:
-    import textwrap
-
-    from dpbench.report.headline import sentence
-
-    lines = textwrap.fill(sentence(subject.headline), table_width(), break_on_hyphens=False)
-    typer.echo(lines if aside else f"\n{lines}\n", err=aside)
-
-
 def _print(
     subject: Subject, format: str | None, columns: str | None, folder: Path | None = None
 ) -> None:
@@ -190,8 +169,10 @@ def _print(
     if alone:
         _check_format_of_collectives(format, columns)
     else:
-        _print_table(subject, format, columns, folder)
-        warn(*(subject.sweep.warnings if subject.sweep else ()))
+        print_table(subject, format, columns, folder)
+    if subject.sweep is not None:
+        print_headline(subject, aside=format is not None)
+        warn(*subject.sweep.warnings)
     if subject.collectives is not None:
         from dpbench.cli.collectives_report import print_collectives
 
@@ -212,44 +193,3 @@ def _check_format_of_collectives(format: str | None, columns: str | None) -> Non
         raise UsageError(
             f"--format {format}: the folder holds collectives only; expected json, or leave it out"
         )
-
-
-def _print_table(
-    subject: Subject, format: str | None, columns: str | None, folder: Path | None
-) -> None:
-    """`folder` will hold the report, with the table as wide as it is."""
-    from dpbench.report.document import WHOLE_TABLE
-    from dpbench.report.tables import render
-
-    budget_notes = subject.budget_notes if "loss_at_equal" in (columns or "") else ()
-    table = render(
-        subject.rows,
-        format=format,
-        columns=columns,
-        notes=(*budget_notes, *subject.notes, *(() if subject.rows else (NO_ROWS,))),
-        width=table_width(),
-        whole=None if folder is None else str(folder / WHOLE_TABLE),
-    )
-    typer.echo(table.text, nl=False)
-    for note in table.notes_aside:
-        typer.echo(note, err=True)
-
-
-def write(folder: Path, subject: Subject, *, charts: bool) -> WrittenReport:
-    """Writes the report of one subject and says where; StoreError if it cannot."""
-    from dpbench.report.document import CHART_FOLDER, write_report
-
-    written = write_report(folder, subject, charts=charts)
-    for remark in written.remarks:
-        typer.echo(remark, err=True)
-    drawn = f", charts in {folder / CHART_FOLDER}" if charts else ""
-    typer.echo(f"page: {written.page}; tables in {folder}{drawn}", err=True)
-    return written
-
-
-def open_in_browser(address: str) -> None:
-    """Says where the page is if there is no browser that could show it."""
-    import webbrowser
-
-    if not webbrowser.open(address):
-        say(f"no browser was found; open {address} in one")

@@ -7,6 +7,16 @@ from typing import Annotated
 
 import typer
 
+from dpbench.errors import UsageError
+
+
+def folder_of(text: str) -> Path:
+    """Refuses what an unset variable leaves, which would be the current folder."""
+    if not text:
+        raise UsageError("--output: expected a folder, got nothing; '.' is the current one")
+    return Path(text)
+
+
 Paths = Annotated[
     list[Path],
     typer.Argument(metavar="PATH", help="Results folders, or .csv files of results."),
@@ -37,6 +47,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="DIR",
+        parser=folder_of,
         show_default="PATH/report; of a CSV file, nowhere",
         help="Where page, tables and charts go.",
     ),

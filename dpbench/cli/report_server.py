@@ -1,16 +1,13 @@
 """dpbench report --serve: a page on this machine that follows a running sweep.
 
-It listens on loopback, answers GET of / and /version, and disturbs as little as it can: the page
-is made again only when a trial has ended and somebody looks, without charts until the sweep is
-over, by a process that leaves the cores to others.
+It listens on loopback, answers GET and HEAD of / and /version, and leaves the cores to others.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,52 +17,24 @@ from typing import Any
 import typer
 
 from dpbench.cli.interrupts import as_exceptions
-from dpbench.cli.report import open_in_browser
-from dpbench.cli.subjects import read_subject
-from dpbench.cli.watching import is_running
+from dpbench.cli.served_report import ServedReport
+from dpbench.cli.shown import open_in_browser
 from dpbench.errors import DpbenchError, UsageError
-from dpbench.store import COLLECTIVES_FILE, TRIALS_FILE
 
 LOOPBACK = "127.0.0.1"
 NICENESS = 19
 LARGEST_PORT = 65_535
 
 
-class ServedReport:
-    """The page of one folder, made again when its records have changed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()
-        self._made: tuple[str, str] | None = None
-
-    def version(self) -> str:
-        """Another text whenever the page would be another."""
-        running = "running" if is_running(self._folder) else "over"
-        return "-".join([running, *(str(self._size(f)) for f in (TRIALS_FILE, COLLECTIVES_FILE))])
-
-    def page(self) -> str:
-        """Raises DpbenchError if the folder cannot be read any more."""
-        from dpbench.report.document import page_of
-
-        with self._lock:
-            version = self.version()
-            if self._made is None or self._made[0] != version:
-                self._made = version, page_of(read_subject(self._folder), version)
-            return self._made[1]
-
-    def _size(self, name: str) -> int:
-        try:
-            return (self._folder / name).stat().st_size
-        except FileNotFoundError:
-            return 0
-
-
-def serve_report(folder: Path, *, port: int, open_browser: bool) -> None:
+def serve_report(folder: Path, *, port: int, open_browser: bool, charts: bool = True) -> None:
     """Serves until Ctrl-C; raises UsageError if the port cannot be had, StoreError if the folder
     is none of results."""
-    report = ServedReport(folder)
-    with open_server(report, port) as server, as_exceptions(), suppress(KeyboardInterrupt):
+    with (
+        closing(ServedReport(folder, charts=charts)) as report,
+        open_server(report, port) as server,
+        as_exceptions(),
+        suppress(KeyboardInterrupt),
+    ):
         os.nice(NICENESS)
         report.page()
         address = f"http://{LOOPBACK}:{server.server_port}/"
@@ -112,14 +81,17 @@ class _Answer(BaseHTTPRequestHandler):
         try:
             if not self._is_for_this_host():
                 self._say(404, "not found")
-            elif self.path == "/":
+            elif (path := self.path.partition("?")[0]) == "/":
                 self._say(200, self._report.page(), kind="text/html")
-            elif self.path == "/version":
+            elif path == "/version":
                 self._say(200, self._report.version())
             else:
                 self._say(404, "not found")
         except DpbenchError as error:
             self._say(500, str(error))
+
+    do_HEAD = do_GET
+    """The same without the body, for those who look whether it is there."""
 
     def _is_for_this_host(self) -> bool:
         """A page elsewhere whose name leads here must not read this one."""
@@ -133,7 +105,8 @@ class _Answer(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def send_error(self, code: int, *_: object, **__: object) -> None:
         """Of what is no GET, and of what is no HTTP."""

@@ -30,7 +30,7 @@ class Row:
     speeds: list[float] = field(default_factory=list)
     """Items per second of each repetition that completed."""
     speed: float | None = None
-    """Their mean, as the table at the end has it."""
+    """Their geometric mean, as the table at the end has it."""
 
     @property
     def state(self) -> State:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpbench.errors import StoreError
+
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
     from dpbench.store import StoredSweep
@@ -32,7 +34,6 @@ def subject_of(sweep: StoredSweep) -> Subject:
     """A sweep with the collectives in its folder, how far it is, and whether it goes on."""
     from dpbench import store
     from dpbench.analysis.subject import of_folder
-    from dpbench.cli.watching import is_running
     from dpbench.grid import plan
 
     folder = sweep.folder
@@ -40,5 +41,17 @@ def subject_of(sweep: StoredSweep) -> Subject:
     return replace(
         of_folder(sweep, collectives),
         planned=len(plan(sweep.spec)) if sweep.spec.precision is None else None,
-        running=is_running(folder),
+        running=_is_followed(folder),
     )
+
+
+def _is_followed(folder: Path) -> bool:
+    """Whether it runs, as far as live.json can be read: the records are good without it."""
+    from dpbench.cli.messages import warn
+    from dpbench.cli.watching import is_running
+
+    try:
+        return is_running(folder)
+    except StoreError as error:
+        warn(f"{error}; whether the sweep runs is not known, and it is not followed")
+        return False

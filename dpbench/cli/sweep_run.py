@@ -11,7 +11,7 @@ from pathlib import Path
 from dpbench.cli.measuring import launcher_for
 from dpbench.cli.messages import say
 from dpbench.cli.plan import show_plan
-from dpbench.cli.report import show_sweep
+from dpbench.cli.shown import show_sweep
 from dpbench.cli.sweep_preparation import PreparedSweep, SweepRequest, prepare
 from dpbench.grid import plan
 from dpbench.records import Status, TrialRecord

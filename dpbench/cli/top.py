@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from dpbench.cli.attached import AttachedSweep
 
-EXIT_STATUSES = """Exit status: 0 it runs, or all its trials are stored; 1 it was stopped or killed
-before that; 2 usage, or DIR is not the folder of a sweep."""
+EXIT_STATUSES = """Exit status: 0 it runs, or all its trials are stored, as precisely as was asked
+for; 1 it ended before that; 2 usage, or DIR is not the folder of a sweep."""
 LOOKS_PER_SECOND = 2
 
 

@@ -34,7 +34,12 @@ def result(record: Record) -> str:
         return _slowest_ranks_median(record)
     from dpbench.analysis.throughput import throughput
 
-    return f"{throughput(record):,.0f} {record.item}/s"
+    return f"{speed(throughput(record))} {record.item}/s"
+
+
+def speed(items_per_second: float) -> str:
+    """Whole items, but three digits at least: "3,936", "0.412"."""
+    return f"{items_per_second:,.0f}" if items_per_second >= 100 else f"{items_per_second:.3g}"
 
 
 def left(seconds: float) -> str:

@@ -13,7 +13,8 @@ from dpbench.store import load_running
 def is_running(folder: Path) -> bool:
     """What live.json says, unless the memory that it points to is gone: then it was killed.
 
-    Of a sweep on another host, or of somebody else, nothing contradicts it.
+    Of a sweep on another host, or of somebody else, nothing contradicts it. Raises StoreError if
+    live.json cannot be read.
     """
     running = load_running(folder)
     if running is None:

@@ -10,7 +10,6 @@ import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
-from dpbench.live import unseen
 from dpbench.measure.implementations import ParallelModel
 from dpbench.specs import TrialSpec
 
@@ -51,7 +50,9 @@ class Trainer:
         self.optimizer = optimizer
         self.losses: list[torch.Tensor] = []
         self.steps = 0
-        self._shown_steps = unseen() if shown_steps is None else shown_steps
+        self._shown_steps = (
+            memoryview(bytearray(8)).cast("q") if shown_steps is None else shown_steps
+        )
         self._loss = architecture.loss
         self._dataset = dataset
         self._accumulation_steps = accumulation_steps

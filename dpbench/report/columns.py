@@ -333,6 +333,13 @@ def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = (SEE
     return names
 
 
+def header_of(words: str, rows: Sequence[ConfigurationSummary]) -> str:
+    """A header with the item that the rows count in place of {Item}, if it is one."""
+    items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
+    item = cells.one_line(items.pop()) if len(items) == 1 else "items"
+    return words.replace("{Item}", item[:1].upper() + item[1:])
+
+
 def claim_columns(rows: Sequence[ConfigurationSummary]) -> tuple[Column, ...]:
     """A column for everything that a published file claims and nobody measured."""
 

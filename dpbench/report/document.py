@@ -76,13 +76,9 @@ def write_side_by_side(
     return WrittenReport(page=page, paths=(page,))
 
 
-def page_of(subject: Subject, version: str) -> str:
-    """The page as text, to be served: with charts when the sweep is over; while it runs, it
-    looks whether the server has another `version`."""
-    if subject.running:
-        reason = "they are drawn when the sweep is over, as drawing takes time from it"
-        return to_html(build_page([subject], [without(reason)], served_as=version))
-    return to_html(build_page([subject], [draw(subject)]))
+def page_of(subject: Subject, pictures: Pictures, version: str) -> str:
+    """The page as text, to be served: it looks whether the server has another `version`."""
+    return to_html(build_page([subject], [pictures], served_as=version))
 
 
 def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -106,6 +102,9 @@ def _remarks(pictures: Pictures, folder: Path, *, charts: bool) -> Iterator[str]
     if pictures.absent:
         names = ", ".join(kind.name for kind, _ in pictures.absent)
         yield f"nothing to show in these charts, {PAGE} says why: {names}"
+    if pictures.older:
+        names = ", ".join(path.name for path in pictures.older)
+        yield f"older than the table, and dpbench plot draws them again: {names}"
 
 
 def _write(path: Path, text: str) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from dpbench.analysis.advice import Advice
+from dpbench.analysis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.explanation import Explanation
 from dpbench.analysis.factors import Factor
@@ -101,7 +101,7 @@ def advice_lines(
         listed = f"{'; '.join(labels[:MOST_LISTED])}{more}"
         yield f"{_shares([factor for _, factor in losses])} of the step is {text} ({listed})"
     if not groups and explanations:
-        yield "no loss is both large (5 % of a step) and beyond the noise"
+        yield NOTHING_LARGE
 
 
 def _shares(factors: Sequence[Factor]) -> str:

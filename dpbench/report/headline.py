@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.headline import Absent, Best, Headline, Limit
 from dpbench.report.cells import one_line, percentage
-from dpbench.report.numbers import compact_time
 from dpbench.report.page.content import Finding
 from dpbench.report.quantity import quantity
 
 NAMED = 2
 """Configurations that are named as not distinguishable; the rest are counted."""
 NOT_KNOWN = "not known"
+SYNTHETIC = "Synthetic, from a cost model, and nothing was run: "
 
 
 def sentence(headline: Headline) -> str:
@@ -23,19 +23,21 @@ def sentence(headline: Headline) -> str:
     if isinstance(headline.fastest, Absent):
         return f"No fastest configuration: {headline.fastest.reason}."
     parts = [
-        f"{_name(headline.fastest.row)} is fastest: {speed_of(headline.fastest.value)} "
-        f"({_sizes(headline.fastest)}{_rivals(headline.fastest)})"
+        f"{SYNTHETIC if headline.synthetic else ''}{_name(headline.fastest.row)} is fastest: {speed_of(headline.fastest.value)} "
+        f"({_bracketed(headline.fastest)})"
     ]
     if isinstance(headline.scaling, Best):
         same = headline.scaling.row == headline.fastest.row
         who = "it reaches" if same else f"{_name(headline.scaling.row)} scales best,"
-        parts.append(f"{who} {_scaling(headline.scaling)}{_rivals_alone(headline.scaling)}")
+        said = _bracketed(headline.scaling, again=same)
+        parts.append(f"{who} {_scaling(headline.scaling)} ({said})")
     if isinstance(headline.limit, Limit):
-        loss, _, _ = headline.limit.text.partition(":")
-        whose = (
-            "" if headline.limit.row == headline.fastest.row else f" ({_name(headline.limit.row)})"
+        whose = headline.limit.row
+        of = "" if whose == headline.fastest.row else f"{_name(whose)}; "
+        about = f"{of}n = {headline.limit.share.sample_size}"
+        parts.append(
+            f"{percentage(headline.limit.share)} of a step is {headline.limit.loss} ({about})"
         )
-        parts.append(f"{_cost(headline.limit)} of a step is {loss}{whose}")
     return f"{'; '.join(parts)}."
 
 
@@ -66,24 +68,28 @@ def _limit(found: Limit | Absent) -> Finding:
     title = "What limits it"
     if isinstance(found, Absent):
         return Finding(title=title, value="none found", about=found.reason)
-    about = f"{found.text} ({_name(found.row)}; n = {found.value.sample_size})"
-    return Finding(title=title, value=f"{_cost(found)} of a step", about=about)
+    about = f"{found.loss}: {found.remedy} ({_name(found.row)}; n = {found.share.sample_size})"
+    return Finding(title=title, value=f"{percentage(found.share)} of a step", about=about)
 
 
 def _about(best: Best) -> str:
-    return "; ".join((_name(best.row), *_qualified(best)))
+    return f"{_name(best.row)}; {_bracketed(best)}"
 
 
-def _qualified(best: Best) -> Iterable[str]:
+def _bracketed(best: Best, *, again: bool = False) -> str:
+    """What qualifies a number; the caveats of its row unless they were said."""
+    return "; ".join((*_sizes_and_doubt(best), *(() if again else caveats(best.row))))
+
+
+def _sizes_and_doubt(best: Best) -> Iterator[str]:
     yield _sizes(best)
-    if best.value.interval is None and best.others:
-        yield "without an interval nothing tells whether another is as good"
-    if best.rivals:
-        yield f"its interval overlaps that of {_named(best.rivals)}: not told apart"
-    yield from caveats(best.row)
+    if best.others and not best.resolved:
+        yield "from a single run nothing tells whether another is as good"
+    elif best.rivals:
+        yield f"not told apart from {_named(best.rivals)}"
 
 
-def caveats(row: ConfigurationSummary) -> Iterable[str]:
+def caveats(row: ConfigurationSummary) -> Iterator[str]:
     """What forbids to take a row's number like any other's."""
     if row.configuration is None:
         yield "published, not measured here"
@@ -99,14 +105,6 @@ def _sizes(best: Best) -> str:
     if value.basis == "step batches":
         return f"one repetition, n = {value.sample_size} batches of its steps"
     return f"n = {value.sample_size}"
-
-
-def _rivals(best: Best) -> str:
-    return f"; not told apart from {_named(best.rivals)}" if best.rivals else ""
-
-
-def _rivals_alone(best: Best) -> str:
-    return f" (not told apart from {_named(best.rivals)})" if best.rivals else ""
 
 
 def _named(rows: tuple[ConfigurationSummary, ...]) -> str:
@@ -130,8 +128,3 @@ def speed_of(value: Estimate, *, header: str = "") -> str:
 
 def _scaling(best: Best) -> str:
     return f"{percentage(best.value)} of linear at {best.row.group_size} replicas"
-
-
-def _cost(limit: Limit) -> str:
-    value = limit.value
-    return compact_time(value) if value.unit == "s" else percentage(value)

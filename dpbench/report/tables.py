@@ -16,6 +16,7 @@ from dpbench.report.columns import (
     SEED,
     Column,
     claim_columns,
+    header_of,
     parse_columns,
     parse_keys,
 )
@@ -94,15 +95,15 @@ def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[s
         if not rows or any(column.cell(row) != MISSING for row in rows):
             full.append(column)
         elif not column.only_if_any:
-            empty.append(_header(column.header, rows))
+            empty.append(header_of(column.header, rows))
     return tuple(full), empty
 
 
 def _text_column(column: Column, rows: Rows) -> TextColumn:
     return TextColumn(
         key=column.key,
-        header=_header(column.header, rows),
-        wrapped=_header(column.wrapped or "", rows),
+        header=header_of(column.header, rows),
+        wrapped=header_of(column.wrapped or "", rows),
         cells=tuple(one_line(column.cell(row)) for row in rows),
         words=column.text,
         narrowed=_statuses(rows) if column is COLUMNS["status"] else None,
@@ -111,12 +112,6 @@ def _text_column(column: Column, rows: Rows) -> TextColumn:
 
 def _statuses(rows: Rows) -> Callable[[int], Cells]:
     return lambda width: tuple(status_cell(row, width) for row in rows)
-
-
-def _header(words: str, rows: Rows) -> str:
-    items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
-    item = one_line(items.pop()) if len(items) == 1 else "items"
-    return words.replace("{Item}", item[:1].upper() + item[1:])
 
 
 def _not_measured(headers: Sequence[str]) -> list[str]:

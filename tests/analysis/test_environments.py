@@ -56,6 +56,17 @@ def test_replicas_that_share_cores_are_told() -> None:
     assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 4"
 
 
+def test_many_configurations_that_share_cores_are_counted() -> None:
+    trials = [trial_spec(group_size=size, batch_size=8 * size) for size in range(2, 12)]
+    ended = run(
+        trials, SyntheticLauncher(), environment_id=HERE.environment_id, time_limit_seconds=1
+    )
+    (note,) = environment_notes([*ended], {HERE.environment_id: HERE})
+    assert note == (
+        "oversubscribed, 3 to 11 threads on 2 cores: 9 configurations of group size 3 to 11"
+    )
+
+
 def test_memory_imbalance_is_the_largest_rank_over_the_mean() -> None:
     first, second = record().ranks
     uneven = replace(

@@ -118,14 +118,32 @@ def test_the_largest_loss_limits_the_fastest_of_more_than_one_replica() -> None:
     limit = of(records).limit
     assert isinstance(limit, Limit)
     assert limit.row.label == "ddp/gloo ×2, batch 32"
-    assert limit.text.startswith("exposed communication on gloo: try ")
+    assert limit.loss == "exposed communication on gloo"
+    assert limit.remedy.startswith("try ")
     # A step of 64 samples takes 42.7 ms, of which 32 ms remain without synchronization.
-    assert limit.value.value == pytest.approx(0.25, rel=1e-3)
+    assert limit.share.value == pytest.approx(0.25, rel=1e-3)
+
+
+def test_a_small_loss_beyond_the_noise_limits_nothing() -> None:
+    """Steps of 32.96 ms, 32 ms without synchronization: 2.9 % of a step is exposed."""
+    records = []
+    for k, drift in enumerate((1.0, 1.001, 0.999)):
+        together = trial(group_size=2, repetition=k)
+        records.append(run(together, 64 / 0.03296 * drift, without_sync=0.032 / drift))
+    (row,) = summarize(records)
+    exposed = row.exposed_communication_seconds
+    assert exposed is not None
+    assert exposed.interval is not None
+    assert exposed.interval[0] > 0
+    assert reason(of(records).limit) == (
+        "ddp/gloo ×2, batch 32: no loss is both large (5 % of a step) and beyond the noise"
+    )
 
 
 def test_nothing_that_has_ended_has_no_headline() -> None:
     found = headline(())
-    assert reason(found.fastest) == "no trial has ended yet"
+    assert reason(found.fastest) == "no trial was recorded"
+    assert reason(headline((), running=True).fastest) == "no trial has ended yet"
     assert reason(found.scaling) == "no configuration completed"
     assert "more than one replica" in reason(found.limit)
 
@@ -144,6 +162,31 @@ def test_one_group_size_has_no_scaling_and_says_why() -> None:
     found = of(repeated("ddp", "gloo", (100, 101, 99), group_size=2))
     assert reason(found.scaling) == (
         "one group size was measured (2): a speedup needs 1 and a larger one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ((), "only single was measured, which has one replica"),
+        ((2,), "one group size was measured (2): a speedup needs 1 and a larger one"),
+        (
+            (2, 4),
+            "no implementation was measured at group size 1, which a speedup is against; add 1 "
+            "to --group-sizes",
+        ),
+    ],
+)
+def test_single_is_no_group_size_of_one(others: tuple[int, ...], said: str) -> None:
+    records = [run(trial("single", "none"), 100.0)]
+    records += [run(trial(group_size=size), 100.0 * size) for size in others]
+    assert reason(of(records).scaling) == said
+
+
+def test_a_failure_at_group_size_one_is_not_called_unmeasured() -> None:
+    found = of([record(trial(), reason="rank 0 ended"), run(trial(group_size=2), 180.0)])
+    assert reason(found.scaling) == (
+        "no configuration completed at group size 1 and at a larger one"
     )
 
 

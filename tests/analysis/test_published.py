@@ -59,6 +59,26 @@ def test_speedup_form() -> None:
     assert all(row.throughput is None and row.duration is None for row in rows)
 
 
+def test_series_form_tells_series_apart_by_what_differs_between_them() -> None:
+    rows = from_csv(PUBLISHED / "weak_scaling.csv")
+    assert len(rows) == 64
+    names = {row.implementation for row in rows}
+    assert {name for name in names if name.startswith("VGG")} == {"VGG16(real)", "VGG16(synthetic)"}
+    assert {"AlexNet", "ResNet-50(8x P100 DGX-1)", "ResNeXt-101"} < names
+    eight = next(row for row in rows if row.label == "VGG16(real) ×8, batch 64")
+    assert eight.efficiency is not None
+    assert eight.efficiency.value == pytest.approx(898 / 154 / 8)
+    assert eight.global_batch_size == 512
+    (source,) = (note for note in eight.notes if "source: " in note)
+    assert source.endswith("TensorFlow 1.x performance benchmarks page, 8x P100 DGX-1, real data")
+
+
+def test_a_model_stands_behind_the_implementation_that_is_named(tmp_path: Path) -> None:
+    header = "source,implementation,model,gpus,batch_per_gpu,images_per_second,scaling\n"
+    rows = read(tmp_path, header + "me,ddp,a,1,32,10,weak\nme,ddp,b,1,32,20,\n")
+    assert [row.label for row in rows] == ["ddp(a) ×1, batch 32", "ddp(b) ×1, batch 32"]
+
+
 def test_other_columns(tmp_path: Path) -> None:
     header = "implementation,backend,gpus,batch_size,images_per_second,item,mood\n"
     (row,) = read(tmp_path, header + "ddp,gloo,2,32,10,tokens,fine\n")
@@ -83,6 +103,14 @@ def test_other_columns(tmp_path: Path) -> None:
         ),
         ("gpus,seconds,minutes\n1,2,3\n", "got seconds, minutes"),
         ("gpus,gpus,minutes\n1,2,3\n", "line 1: expected each column once"),
+        (
+            "source,gpus,batch_per_gpu,images_per_second,scaling\nme,1,32,5,strong\n",
+            "line 2, column 'scaling': expected weak .strong scaling is for dpbench fit.",
+        ),
+        (
+            "source,gpus,batch_per_gpu,batch_size,images_per_second\nme,1,32,32,5\n",
+            "exactly one column out of batch_size, batch_per_gpu",
+        ),
         (HEADER + "gloo,1,32\n", "line 2: expected 4 values"),
         (HEADER + "gloo,1,32,5,6\n", "line 2: expected 4 values"),
         (HEADER + "gloo,1,32,fast\n", "line 2, column 'images_per_second': expected a number"),

@@ -133,7 +133,10 @@ def test_local_sgd_is_named_with_its_interval_and_compared_with_single() -> None
 def test_a_missing_baseline_is_noted() -> None:
     (row,) = summarize([run(trial(group_size=2), 150.0)])
     assert row.speedup is None
-    assert "no speedup, because ddp/gloo ×1, batch 32" in row.notes[0]
+    assert row.notes[0] == (
+        "ddp/gloo ×2, batch 32: no speedup, because its group size 1 on the same devices has no "
+        "completed run"
+    )
 
 
 def test_the_worst_repetition_decides_and_the_others_are_still_shown() -> None:
@@ -201,7 +204,11 @@ def test_different_environments_are_noted() -> None:
     )
     notes = tuple(dict.fromkeys(note for row in rows for note in row.notes))
     assert any("its repetitions come from 2 environments (e0, e1)" in note for note in notes)
-    assert any("from another environment (e0, e1)" in note for note in notes)
+    assert any(
+        "compared with its group size 1 on the same devices from another environment (e0, e1)"
+        in note
+        for note in notes
+    )
 
 
 def test_environment_notes_say_what_differs() -> None:

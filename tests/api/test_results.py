@@ -25,7 +25,10 @@ from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
 )
+from tests.analysis.projection.models import swept
 from tests.builders import sweep_spec
+from tests.cli.test_explain import stored as on_disk
+from tests.cli.test_project import with_collectives
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\n../../etc"
 ENVIRONMENT = capture(launcher=SYNTHETIC)
@@ -110,8 +113,14 @@ def test_a_chart_is_a_figure_that_notebooks_show(measured: Results) -> None:
         measured.plot("throughputs")
     with pytest.raises(UsageError, match="nothing to draw as 'bandwidth' in "):
         measured.plot("bandwidth")
-    with pytest.raises(UsageError, match="'projection' shows what is simulated"):
+    with pytest.raises(UsageError, match=r"'projection' in .* holds no collectives"):
         measured.plot("projection")
+
+
+def test_a_projection_is_drawn_as_dpbench_plot_does(tmp_path: Path) -> None:
+    folder = with_collectives(on_disk(tmp_path / "demo", swept()))
+    figure = dpbench.load(folder).plot("projection")
+    assert figure.get_suptitle().endswith("on gloo as measured")
 
 
 def test_collectives_alone_are_results_too() -> None:
@@ -131,7 +140,7 @@ def test_a_folder_with_both_has_both(tmp_path: Path) -> None:
         results.append(collective_record(collective_spec(sizes_bytes=(4, 8)), affine(1e-4, 1e9)))
     found = dpbench.load(str(tmp_path / "both"))
     assert (found.spec, len(found.collectives)) == (spec, 2)
-    assert found.summary == "No fastest configuration: no trial has ended yet."
+    assert found.summary == "No fastest configuration: no trial was recorded."
 
 
 class Elements(HTMLParser):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from dpbench.report.page.html import to_html
 from tests.browser.conftest import Opener, Tab
 from tests.report.page.sample import SHOWS, TITLE, results, sample_page, sweep
@@ -72,6 +74,14 @@ def test_axe_finds_no_problem(shown: Tab) -> None:
     assert [(problem["id"], problem["nodes"][0]["html"]) for problem in found] == []
 
 
+def test_axe_finds_no_problem_where_there_is_nothing_to_say(open_page: Opener) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    shown = open_page(sample_page(command="", results=results(()), findings=(), failures=None))
+    found = Axe().run(shown).response["violations"]
+    assert [(problem["id"], problem["nodes"][0]["html"]) for problem in found] == []
+
+
 def test_hostile_names_do_nothing(open_page: Opener) -> None:
     shown = open_page(hostile_page(), viewport=NARROW)
     assert shown.locator("script").count() == 2
@@ -88,6 +98,51 @@ def test_a_narrow_page_scrolls_its_tables_and_not_itself(shown: Tab) -> None:
         assert shown.evaluate(f"{box}.scrollWidth > {box}.clientWidth")
     finally:
         shown.set_viewport_size(usual)
+
+
+@pytest.mark.parametrize(("width", "rows"), [(400, 4), (700, 2), (1000, 2), (1280, 1), (1600, 1)])
+def test_no_finding_is_alone_in_a_row_of_several(shown: Tab, width: int, rows: int) -> None:
+    usual = shown.viewport_size
+    shown.set_viewport_size({"width": width, "height": 800})
+    try:
+        tops = [card.bounding_box()["y"] for card in shown.locator(".findings > li").all()]
+    finally:
+        shown.set_viewport_size(usual)
+    assert sorted(map(tops.count, {*tops})) == [4 // rows] * rows
+
+
+def test_no_line_ends_within_an_option(shown: Tab) -> None:
+    option = shown.locator(".about .whole", has_text="--accumulate 4").first
+    usual, high = shown.viewport_size, option.bounding_box()["height"]
+    try:
+        for width in range(320, 480, 20):
+            shown.set_viewport_size({"width": width, "height": 800})
+            assert option.bounding_box()["height"] == high
+    finally:
+        shown.set_viewport_size(usual)
+
+
+def test_headers_stay_above_their_columns_on_a_narrow_page(open_page: Opener) -> None:
+    shown = open_page(sample_page(), viewport=NARROW)
+    places = shown.evaluate(
+        """() => {
+            const table = document.querySelector("#s1-table-configurations");
+            table.parentElement.scrollLeft = 260;
+            const lefts = (row) => [...row.cells].filter((cell) => cell.offsetWidth > 0)
+                .map((cell) => cell.getBoundingClientRect().left);
+            return [table.parentElement.scrollLeft, lefts(table.rows[0]), lefts(table.rows[1])];
+        }"""
+    )
+    scrolled, headers, cells = places
+    assert scrolled > 100
+    assert headers == cells
+
+
+def test_what_is_folded_is_printed(open_page: Opener) -> None:
+    shown = open_page(sample_page(warnings=tuple(f"warning {k}" for k in range(9))))
+    assert not shown.get_by_text("warning 8").is_visible()
+    shown.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert shown.get_by_text("warning 8").is_visible()
 
 
 def test_print_has_all_rows_and_no_controls(open_page: Opener) -> None:

@@ -12,8 +12,11 @@ from matplotlib.figure import Figure
 from dpbench.analysis.laws.series_csv import read_series
 from dpbench.analysis.laws.study import Wanted, study
 from dpbench.cli.app import run
+from dpbench.cli.fit import _draw
 from dpbench.environment import capture
+from dpbench.errors import UsageError
 from dpbench.report.charts.fit import _law
+from dpbench.report.charts.source import ChartSource
 from dpbench.store import SweepStore
 from tests.analysis.sweeps import steps_of
 from tests.builders import sweep_spec
@@ -118,8 +121,18 @@ def test_a_chart_of_a_table_goes_where_it_is_told(tmp_path: Path, capsys: Captur
     assert "published" not in text
 
 
+def test_a_chart_of_nothing_is_an_error_and_what_is_there_stays(tmp_path: Path) -> None:
+    """`fit` refuses before it draws: what a chart might still lack has to be said, too."""
+    for name in ("result.png", "result.svg"):
+        (tmp_path / name).write_text("mine")
+    nothing = ChartSource(rows=(), environments={}, name="demo")
+    with pytest.raises(UsageError, match=r"--chart .*: no series could be fitted"):
+        _draw(tmp_path, tmp_path / "result.png", [], nothing)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"mine"}
+
+
 def test_a_chart_shows_what_was_withheld(tmp_path: Path) -> None:
-    target = tmp_path / "fit.svg"
+    target = tmp_path / "fit.SVG"
     assert run(["fit", WEAK, "--train-up-to", "8", "--chart", str(target)]) == 0
     # The 4 series that go on to 16 are the last of the file.
     assert target.read_text().count("100 Gb/s between nodes") == 4

@@ -84,6 +84,18 @@ def test_tables_of_others_are_drawn_and_fitted(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"implementations.svg", "fit.svg"}
 
 
+def test_a_fit_says_which_series_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "speeds.csv"
+    rows = ["batch_per_gpu,gpus,seconds_per_step", "32,1,0.1", "32,2,0.11", "64,1,0.2"]
+    table.write_text("\n".join(rows) + "\n")
+    assert run(["plot", "fit", str(table), "--output", str(tmp_path / "fit.svg")]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("dpbench: left out: ")
+    assert "batch 64: a fit takes at least two group sizes, got 1" in said
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -137,5 +149,9 @@ def test_collectives_are_drawn_beside_what_nccl_tests_printed(
     assert Path(file).name == "bandwidth.svg"
     text = Path(file).read_text()
     assert "nccl-tests" in text
-    words = ["bandwidth", str(tmp_path / "c"), "--group-sizes", "7"]
-    assert refused(words, capsys).endswith("no collective was measured at two sizes or more")
+    for words, line in (
+        (["--group-sizes", "7"], "no such collective; there are --backends gloo, shm; --group-si"),
+        (["--implementations", "ddp"], "have no implementation; leave --implementations out"),
+        (["--batch-sizes", "8"], "collectives have no batch size; leave --batch-sizes out"),
+    ):
+        assert line in refused(["bandwidth", str(tmp_path / "c"), *words], capsys)

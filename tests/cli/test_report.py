@@ -128,6 +128,7 @@ def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path) -> N
     assert "<!doctype html>" in (report_folder / "index.html").read_text()
     assert f"page: {report_folder / 'index.html'}" in result.stderr
     assert not list(report_folder.rglob("*.tmp"))
+    assert "ddp/gloo ×2, batch 32 is fastest: 180" in " ".join(result.stdout.split())
 
 
 def test_json_has_plain_rows_on_stdout_and_nothing_else(sweep_folder: Path) -> None:
@@ -136,7 +137,14 @@ def test_json_has_plain_rows_on_stdout_and_nothing_else(sweep_folder: Path) -> N
     assert [row["status"] for row in rows] == ["completed", "completed", "skipped"]
     assert rows[1]["speedup"] == pytest.approx(1.7907, abs=1e-3)
     assert rows[2]["images_per_second"] is None
+    assert "is fastest" in result.stderr
     assert not (sweep_folder / "report" / "charts").exists()
+
+
+def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(sweep_folder: Path) -> None:
+    (sweep_folder / "trials.jsonl").write_text("")
+    result = invoke(sweep_folder, "--no-charts")
+    assert result.stdout == "\nNo fastest configuration: no trial was recorded.\n\n"
 
 
 def test_seed_columns_are_the_four_of_the_readme() -> None:
@@ -173,6 +181,8 @@ def test_a_cut_off_last_line_is_said_on_stderr(sweep_folder: Path) -> None:
         (["--port", "8000"], UsageError, "only --serve listens"),
         (["--serve"], UsageError, "expected one results folder"),
         ([RTX3090], UsageError, "given twice"),
+        (["--output", ""], UsageError, "expected a folder, got nothing"),
+        (["--output", RTX3090], UsageError, "expected a folder, got a file"),
         ([TABICL, "--json"], UsageError, "expected one PATH"),
     ],
 )

@@ -8,17 +8,21 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
 from dpbench import store
-from dpbench.cli import report_server
-from dpbench.cli.report_server import ReportServer, ServedReport, open_server
+from dpbench.analysis.subject import Subject
+from dpbench.cli import served_report
+from dpbench.cli.report_server import ReportServer, open_server
+from dpbench.cli.served_report import ServedReport
 from dpbench.errors import StoreError, UsageError
 from dpbench.live import LivePage, RunningSweep
+from dpbench.report.page import pictures
+from dpbench.report.page.pictures import Pictures, without
 from dpbench.store import SweepStore
 from tests.analysis.builders import run, trial
 from tests.builders import sweep_spec
@@ -45,12 +49,27 @@ def server(folder: Path) -> Iterator[ReportServer]:
         thread.join()
 
 
-@pytest.fixture(autouse=True)
-def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is drawn is tested elsewhere."""
-    from dpbench.report import document
+class Pencil:
+    """Draws nothing, and not before it may."""
 
-    monkeypatch.setattr(document, "draw", lambda subject: document.without("in this test"))
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.begun = 0
+
+    def draw(self, subject: Subject, *, between: Callable[[], None]) -> Pictures:
+        self.begun += 1
+        assert self.may.wait(10)
+        between()
+        return without("they came out well")
+
+
+@pytest.fixture(autouse=True)
+def pencil(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pencil]:
+    """What is drawn is tested elsewhere."""
+    pencil = Pencil()
+    monkeypatch.setattr(pictures, "draw", pencil.draw)
+    yield pencil
+    pencil.may.set()  # a thread may wait for it
 
 
 def ask(
@@ -83,10 +102,17 @@ def test_the_page_and_its_version_are_all_there_is(server: ReportServer) -> None
     assert status == 200
     assert "<!doctype html>" in page
     assert ask(server, "/version")[1].startswith("over-")
-    for path in ("/index.html", "/../../etc/passwd", "/version/", "/?a"):
+    for path in ("/index.html", "/../../etc/passwd", "/version/", "//"):
         assert ask(server, path) == (404, "not found")
-    for method in ("POST", "PUT", "DELETE", "HEAD", "NONSENSE"):
+    for method in ("POST", "PUT", "DELETE", "NONSENSE"):
         assert ask(server, "/", method=method)[0] == 404
+
+
+def test_previews_and_caches_have_their_answers(server: ReportServer) -> None:
+    assert ask(server, "/?utm=1") == ask(server, "/")
+    assert ask(server, "/version?2") == ask(server, "/version")
+    assert ask(server, "/", method="HEAD") == (200, "")
+    assert ask(server, "/absent", method="HEAD")[0] == 404
 
 
 def test_it_listens_on_loopback_and_to_this_host_only(server: ReportServer) -> None:
@@ -99,29 +125,92 @@ def test_the_page_is_made_again_only_when_a_trial_has_ended(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = []
-    whole = report_server.read_subject
+    whole = served_report.read_subject
     monkeypatch.setattr(
-        report_server, "read_subject", lambda path: read.append(path) or whole(path)
+        served_report, "read_subject", lambda path: read.append(path) or whole(path)
     )
-    report = ServedReport(folder)
+    report = ServedReport(folder, charts=False)
     first = report.page()
     assert report.page() == first
     assert len(read) == 1
     with SweepStore.append_to(folder) as results:
-        results.append(replace(run(trial("torch-ddp"), 90.0)))
+        results.append(run(trial("torch-ddp"), 90.0))
     assert "torch-ddp" not in first
     assert "torch-ddp" in report.page()
     assert len(read) == 2
 
 
-def test_while_the_sweep_runs_the_page_looks_for_news(folder: Path) -> None:
+def test_while_the_sweep_runs_the_page_looks_for_news(folder: Path, pencil: Pencil) -> None:
     with LivePage() as page:
         publish(folder, page)
         report = ServedReport(folder)
         assert report.version().startswith("running-")
-        assert report.version() in report.page()
+        assert f'"{report.version()}"' in report.page()
+        assert served_report.WHILE_RUNNING in report.page()
+        assert pencil.begun == 0
     assert report.version().startswith("over-")
     assert "running-" not in report.page()
+
+
+def test_charts_are_drawn_once_while_the_page_answers_without_them(
+    folder: Path, pencil: Pencil
+) -> None:
+    report = ServedReport(folder)
+    for _ in range(2):
+        assert served_report.BEING_DRAWN in report.page()
+    before = report.version()
+    assert f'data-served-as="{before}"' in report.page()  # and so it will see the charts
+    pencil.may.set()
+    wait_until(lambda: report.version() != before)
+    assert "charts are left out: they came out well" in report.page()
+    assert f'data-served-as="{report.version()}"' in report.page()  # --resume may go on
+    assert pencil.begun == 1
+
+
+def test_charts_that_cannot_be_drawn_have_their_reason(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(*_: object, **__: object) -> Pictures:
+        raise StoreError("losses of 3 steps are missing")
+
+    monkeypatch.setattr(pictures, "draw", draw)
+    report = ServedReport(folder)
+    before = report.version()
+    report.page()
+    wait_until(lambda: report.version() != before)
+    assert "charts are left out: losses of 3 steps are missing" in report.page()
+
+
+def test_what_nobody_will_see_is_not_drawn(folder: Path, pencil: Pencil) -> None:
+    report = ServedReport(folder)
+    report.page()
+    before, threads = report.version(), threading.active_count()
+    report.close()
+    pencil.may.set()
+    wait_until(lambda: threading.active_count() < threads)
+    assert report.version() == before
+
+
+def test_no_charts_are_drawn_if_none_are_wanted(folder: Path, pencil: Pencil) -> None:
+    assert "charts are left out: as was asked for" in ServedReport(folder, charts=False).page()
+    assert pencil.begun == 0
+
+
+def test_a_live_file_of_another_dpbench_takes_no_page_away(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / store.LIVE_FILE).write_text('{"schema_version": 1, "host": "h", "new_field": 1}')
+    report = ServedReport(folder, charts=False)
+    assert report.version().startswith("over-")
+    assert "ddp/gloo" in report.page()
+    assert "it is not followed" in capsys.readouterr().err
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = monotonic() + 10
+    while not condition():
+        assert monotonic() < end
+        sleep(0.01)
 
 
 def test_a_port_that_is_taken_is_one_line(folder: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dpbench import live, store
 from dpbench.cli import progress, watching
 from dpbench.cli.app import run
 from dpbench.cli.attached import AttachedSweep
+from dpbench.codec import encode
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.live import ForeignPage, Stage, StepCounter
@@ -223,6 +225,23 @@ def test_a_plan_that_grows_is_followed_pass_by_pass(folder: Path, during: Instal
     assert {(0, 2), (1, 2), (2, 3), (3, 4)} <= seen
 
 
+def test_a_plan_that_grew_is_finished_only_as_precise_as_was_asked_for(
+    folder: Path, capsys: Captured
+) -> None:
+    """No trial is missing, but nobody knows whether it ended by itself."""
+    grow = ("--repetitions", 2, "--precision", "0.01%", "--steps", 3, "--budget", "0.0001")
+    assert sweep(folder, *grow) == 0
+    capsys.readouterr()
+    assert run(["top", str(folder)]) == 1
+    said = capsys.readouterr().out
+    assert f"does not run: 6 trials are stored in {folder}, 3 configurations are not" in said
+    assert "known to ± 0.01 % yet" in said
+    spec = folder / store.SWEEP_FILE
+    spec.write_text(spec.read_text().replace('"precision": 0.0001', '"precision": 0.9'))
+    assert run(["top", str(folder)]) == 0
+    assert f"finished: 6 trials are stored in {folder}; dpbench" in capsys.readouterr().out
+
+
 def test_a_sweep_that_cannot_be_seen_into_still_runs(
     folder: Path, during: Install, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +262,7 @@ def test_a_sweep_that_cannot_be_seen_into_still_runs(
     sweep(folder)
     out = capsys.readouterr().out
     assert out.count(f"running: 1 of 6 trials are stored in {folder}\n") == 2
-    assert "its memory cannot be opened" in out
+    assert "its memory cannot be read" in out
     assert "neither its steps nor whether it was killed is seen from here" in out
 
 
@@ -309,12 +328,21 @@ def test_what_is_no_sweep_is_refused(
     assert words in capsys.readouterr().err
 
 
+def live_file(*, configurations: str = "[]", repetitions: str = "[]") -> str:
+    return (
+        '{"schema_version": 1, "host": "h", "address": null, "round": 1, '
+        f'"configurations": {configurations}, "repetitions": {repetitions}}}'
+    )
+
+
 @pytest.mark.parametrize(
     "content",
     [
         "{",
-        '{"host": "h", "address": null, "round": 1, "configurations": [99], "repetitions": [0]}',
-        '{"host": "h", "address": null, "round": 1, "configurations": "x", "repetitions": []}',
+        live_file(configurations="[99]", repetitions="[0]"),
+        live_file(configurations='"x"', repetitions="[]"),
+        live_file(configurations="[0, 1]", repetitions="[0]"),
+        live_file(configurations="[0]", repetitions="[0]").replace("schema_version", "version"),
     ],
 )
 def test_a_damaged_live_file_takes_one_line(folder: Path, capsys: Captured, content: str) -> None:
@@ -323,3 +351,22 @@ def test_a_damaged_live_file_takes_one_line(folder: Path, capsys: Captured, cont
     capsys.readouterr()
     assert run(["top", str(folder)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+    assert run(["report", str(folder), "--no-charts"]) == 0  # the records are good
+
+
+def test_a_trial_that_the_live_file_does_not_name_takes_one_line(
+    folder: Path, during: Install, capsys: Captured
+) -> None:
+    def look(started: int) -> None:
+        if started == 1:
+            running = store.load_running(folder)
+            assert running is not None
+            content = encode(replace(running, configurations=(0,), repetitions=(0,)))
+            whole = (folder / store.LIVE_FILE).read_text()
+            (folder / store.LIVE_FILE).write_text(json.dumps({"schema_version": 1, **content}))
+            assert run(["top", str(folder)]) == 2
+            (folder / store.LIVE_FILE).write_text(whole)
+
+    during(look)
+    assert sweep(folder) == 0
+    assert "names 1 trials, but number 2 runs" in capsys.readouterr().err

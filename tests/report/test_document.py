@@ -19,6 +19,7 @@ from dpbench.report.document import (
     write_report,
     write_side_by_side,
 )
+from dpbench.report.page.pictures import without
 from dpbench.store import StoredCollectives
 from tests.analysis.builders import run, trial
 from tests.report.sample import sample_records
@@ -43,7 +44,8 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WrittenReport
     """A report with its charts, over one of an earlier sweep that had more to show."""
     folder = tmp_path_factory.mktemp("drawn") / "report"
     (folder / "charts").mkdir(parents=True)
-    (folder / "charts" / "step-shares.svg").touch()
+    for name in ("step-shares.svg", "step-shares.pdf"):
+        (folder / "charts" / name).touch()
     return folder, write_report(folder, small())
 
 
@@ -61,6 +63,7 @@ def test_every_chart_is_on_the_page_or_there_is_a_reason(
 ) -> None:
     folder, written = drawn
     page = written.page.read_text()
+    assert 'class="chart"' in page
     for kind in OF_SWEEPS:
         there = (folder / "charts" / f"{kind.name}.svg").exists()
         assert there == (f'data-kind="{kind.name}"' in page), kind.name
@@ -72,6 +75,7 @@ def test_a_chart_that_has_nothing_to_show_any_more_is_removed(
 ) -> None:
     folder, written = drawn
     assert not (folder / "charts" / "step-shares.svg").exists()  # no phases in the sample
+    assert not (folder / "charts" / "step-shares.pdf").exists()
     (remark,) = written.remarks
     assert remark.startswith("nothing to show in these charts, index.html says why: ")
     assert "step-shares" in remark
@@ -137,11 +141,19 @@ def test_several_stand_on_one_page(tmp_path: Path) -> None:
     assert "<title>before, after" in page
 
 
-def test_a_running_sweep_is_served_without_charts_and_refreshed() -> None:
-    running = page_of(replace(small(), running=True), "running-12")
-    assert "drawn when the sweep is over" in running
-    assert "<figure class=chart" not in running
-    assert "running-12" in running
+def test_a_served_page_looks_for_another_version() -> None:
+    served = page_of(small(), without("they come later"), "running-12")
+    assert "charts are left out: they come later" in served
+    assert 'class="chart"' not in served
+    assert 'data-served-as="running-12"' in served
+
+
+def test_images_of_an_earlier_plot_are_said_to_be_old(tmp_path: Path) -> None:
+    one = of_published(PUBLISHED / "tabtune_tabicl.csv")
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / "speedup.png").touch()
+    *_, remark = write_report(tmp_path, one).remarks
+    assert remark == "older than the table, and dpbench plot draws them again: speedup.png"
 
 
 def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:

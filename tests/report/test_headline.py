@@ -2,30 +2,73 @@
 
 from __future__ import annotations
 
-from dpbench.analysis.headline import headline
+from dataclasses import replace
+
+import pytest
+
+from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.headline import Limit, headline
+from dpbench.analysis.summary import summarize
+from dpbench.environment import SYNTHETIC, capture
 from dpbench.report.headline import findings, sentence
 from tests.analysis.builders import record, run, trial
 from tests.report.sample import sample_records
 from tests.report.subjects import subject
+
+SPEEDS = {"ddp": 100.0, "torch-ddp": 50.0}
 
 
 def test_the_sentence_names_the_best_and_its_limit() -> None:
     said = sentence(subject(sample_records()).headline)
     assert said == (
         "dp ×2, batch 128 is fastest: 7,033 ± 25 images/s (n = 3); it reaches 91.9 ± 1.2 % of "
-        "linear at 2 replicas (not told apart from torch-ddp/gloo ×2, batch 128); 7.7 ± 0.3 % of "
-        "a step is gathering gradients in one process."
+        "linear at 2 replicas (n = 3; not told apart from torch-ddp/gloo ×2, batch 128); "
+        "7.7 ± 0.3 % of a step is gathering gradients in one process (n = 3)."
     )
 
 
 def test_without_a_speed_the_sentence_says_why() -> None:
-    assert sentence(headline(())) == "No fastest configuration: no trial has ended yet."
+    assert sentence(headline(())) == "No fastest configuration: no trial was recorded."
+
+
+def test_the_sentence_of_a_cost_model_says_so() -> None:
+    model = {"e0": replace(capture(), launcher=SYNTHETIC)}
+    said = sentence(subject(sample_records(), environments=model).headline)
+    assert said.startswith("Synthetic, from a cost model, and nothing was run: dp ×2, batch 128 ")
 
 
 def test_a_single_repetition_is_said_to_be_one() -> None:
     records = [run(trial(timed_steps=200), 100.0, losses=())]
     fastest, _, _ = findings(subject(records).headline)
     assert "one repetition, n = 20 batches of its steps" in fastest.about
+    assert "nothing tells" not in fastest.about  # as there is no other
+
+
+@pytest.mark.parametrize("steps", [200, 1])
+def test_of_a_single_run_nothing_is_told_apart(steps: int) -> None:
+    """Twice as fast, and with an interval over its steps that is far from the other's."""
+    records = [run(trial(name, timed_steps=steps), v, losses=()) for name, v in SPEEDS.items()]
+    found = subject(records).headline
+    said = "from a single run nothing tells whether another is as good"
+    assert said in findings(found)[0].about
+    assert said in sentence(found)
+
+
+def test_the_sentence_has_what_forbids_to_believe_it() -> None:
+    unchecked = [run(trial(repetition=k), 100.0 + k, verification=None) for k in range(3)]
+    assert "its gradients were not compared with one process" in sentence(
+        subject(unchecked).headline
+    )
+
+
+def test_a_device_with_a_colon_in_its_name_stays_whole() -> None:
+    (row,) = summarize([run(trial(), 100.0)])
+    share = LogMean.of_runs([0.09, 0.1]).estimate("")
+    loss = "waiting for rank 1 (cuda:1), the slowest in all 2 repetitions"
+    limit = Limit(share=share, row=row, loss=loss, remedy="compare its clock")
+    whole = replace(headline([row]), limit=limit)
+    assert f" of a step is {loss} (n = 2)." in sentence(whole)
+    assert f"{loss}: compare its clock ({row.label}; n = 2)" in findings(whole)[2].about
 
 
 def test_gradients_that_nobody_checked_are_said() -> None:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpbench import units
 from dpbench.analysis.communication.bandwidth import algorithm_bandwidth
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.imported.lines import LogLine, read_lines
@@ -152,8 +153,12 @@ def _collectives(
     for row in table.rows:
         groups.setdefault((row.dtype, row.reduction, row.root), []).append(row)
     ranks = len(table.hosts) or None
-    for (dtype, reduction, root), rows in groups.items():
+    for (dtype, reduction, root), printed in groups.items():
+        rows = [row for row in printed if row.nbytes]
+        if not rows:
+            raise printed[0].line.error("a size above 0 in one of the rows")
         _check_sizes(rows)
+        empty = len(printed) - len(rows)
         for number, place in enumerate(PLACES[: len(rows[0].places)]):
             sizes = [_size(row, row.places[number], known, ranks) for row in rows]
             yield ImportedCollective(
@@ -169,7 +174,7 @@ def _collectives(
                     sorted((one for one in sizes if not one.wrong), key=lambda one: one.nbytes)
                 ),
                 source=f"nccl-tests, {rows[0].line.path.name}",
-                notes=(*how, *_notes(sizes, table)),
+                notes=(*how, *_notes(sizes, empty, table)),
             )
 
 
@@ -209,8 +214,13 @@ def _check(line: LogLine, name: str, printed: float, computed: float, microsecon
         )
 
 
-def _notes(sizes: Sequence[ImportedSize], table: Table) -> Iterator[str]:
-    if wrong := sum(bool(size.wrong) for size in sizes):
+def _notes(sizes: Sequence[ImportedSize], empty: int, table: Table) -> Iterator[str]:
+    if empty:
+        yield f"{units.counted(empty, 'row')} of size 0, in which nothing was sent, left out"
+    wrong = sum(bool(size.wrong) for size in sizes)
+    if wrong == len(sizes):
+        yield "no size had right results, so that none is shown"
+    elif wrong:
         yield f"{wrong} of {len(sizes)} sizes had wrong results and are left out"
     if all(size.wrong is None for size in sizes):
         yield "nobody checked the results (-c 0, or a log without #wrong)"

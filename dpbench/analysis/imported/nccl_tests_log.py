@@ -37,6 +37,7 @@ class Row:
 
     line: LogLine
     nbytes: int
+    """0 where a small size was rounded down to a multiple of the ranks: nothing was sent."""
     count: int
     dtype: str
     reduction: str | None
@@ -129,8 +130,8 @@ def _row(line: LogLine, names: Sequence[str]) -> Row:
     root, reduction = fixed.get("root", "-1"), fixed.get("redop", "none")
     return Row(
         line=line,
-        nbytes=line.whole(fixed["size"], "a size"),
-        count=line.whole(fixed["count"], "a count"),
+        nbytes=line.whole(fixed["size"], "a size", least=0),
+        count=line.whole(fixed["count"], "a count", least=0),
         dtype=fixed["type"],
         reduction=None if reduction == "none" else reduction,
         root=None if root == "-1" else line.whole(root, "a root", least=0),

@@ -21,6 +21,7 @@ from dpbench.errors import StoreError
 NAME = "torch-ddp.rb"
 """Not torch-ddp, which is torch's own implementation, in Python."""
 COLUMNS = ("Backend", "Proc Group", "Batch", "Images/s")
+CUT_SHORT = "a row that ends with a bar, as the header does; it was cut short"
 _RULE = re.compile(r"[|+\-=: ]+")
 _BACKEND = re.compile(r"[a-z0-9_+-]{1,20}", re.ASCII)
 
@@ -28,14 +29,20 @@ _BACKEND = re.compile(r"[a-z0-9_+-]{1,20}", re.ASCII)
 def read_torch_ddp(path: Path) -> tuple[PublishedSpeed, ...]:
     """The speeds of a table; raises StoreError that names the line."""
     names: list[str] = []
+    closed = False
     speeds: dict[tuple[str | None, int, int | None], tuple[int, PublishedSpeed]] = {}
-    for line in read_lines(path):
+    lines = read_lines(path)
+    for line in lines:
         cells = _cells(line)
+        if names and line is lines[-1] and _BACKEND.fullmatch(line.text) and "-" not in line.text:
+            raise line.error(CUT_SHORT)  # only the last row of a file that ends with no newline
         if "|" not in line.text or _RULE.fullmatch(line.text):
             continue
         if tuple(cells[: len(COLUMNS)]) == COLUMNS:
-            names = cells
+            names, closed = cells, line.text.endswith("|")
         elif names:
+            if closed and not line.text.endswith("|"):
+                raise line.error(CUT_SHORT)
             speed = _speed(line, cells, names)
             key = (speed.backend, speed.group_size, speed.batch_size)
             if key in speeds:

@@ -50,7 +50,8 @@ def bandwidth(
     What another tool measured of a collective stands in all its panels, whatever the group sizes:
     busbw is there to be compared.
     """
-    found = [one for one in measured(records) if len(one.sizes) > 1 and _bus_factor(one) > 0]
+    every = measured(records)
+    found = [one for one in every if len(one.sizes) > 1 and _bus_factor(one) > 0]
     if not found:
         raise NothingToDraw("no collective was measured at two sizes or more")
     groups: dict[tuple[Collective, int], list[MeasuredCollective]] = {}
@@ -72,7 +73,7 @@ def bandwidth(
     return finish(
         figure,
         title="Bandwidth by message size",
-        caption=_caption(found, source, len(groups), beside),
+        caption=_caption(found, _left_out(every), source, len(groups), beside),
     )
 
 
@@ -145,8 +146,22 @@ def _axes(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_xlabel("message size")
 
 
+def _left_out(every: Panel) -> list[str]:
+    """Collectives that are no line, and why."""
+    reasons = {
+        "of one rank, which have no bandwidth,": sum(_bus_factor(one) == 0 for one in every),
+        "of one size": sum(_bus_factor(one) > 0 and len(one.sizes) == 1 for one in every),
+        "that did not complete": sum(_bus_factor(one) > 0 and not one.sizes for one in every),
+    }
+    return [f"{units.counted(n, 'collective')} {why} left out" for why, n in reasons.items() if n]
+
+
 def _caption(
-    found: Panel, source: ChartSource, count: int, beside: Sequence[ImportedCollective]
+    found: Panel,
+    left_out: Sequence[str],
+    source: ChartSource,
+    count: int,
+    beside: Sequence[ImportedCollective],
 ) -> str:
     equal = [one for one in found if _bus_factor(one) == 1]
     remarks = [] if len(equal) == len(found) else ["solid: busbw, dotted: algbw"]
@@ -166,7 +181,9 @@ def _caption(
     parts = [
         *interval_words([size.bus_bandwidth for one in found for size in one.sizes]),
         *remarks,
-        "copies: as many bytes from one tensor to another by all ranks at once",
+        *left_out,
+        "copies: as many bytes from one tensor to another by all ranks at once, without interval"
+        + (", the fastest of the backends" if len({one.spec.backend for one in found}) > 1 else ""),
         environment_line(source.environments, used),
         source.name,
     ]

@@ -20,6 +20,8 @@ INCHES_AROUND = 1.9
 """Title, key, axis and caption."""
 HEADING, GAP = 0.95, 0.45
 """Rows that a heading takes, and that separate it from the block above."""
+ROWS_A_PANEL = INCHES_A_PANEL / INCHES_A_ROW
+"""What the title and axis of a stacked panel take."""
 
 
 def figure_of(rows: float) -> tuple[Figure, Axes]:

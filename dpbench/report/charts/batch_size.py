@@ -16,8 +16,9 @@ def batch_size(source: ChartSource) -> Figure:
     found, remarks = curves.make_panels(
         source.rows,
         parameter=lambda row: row.group_size,
-        parameter_name="group sizes",
+        parameter_name="group size",
         x=lambda row: row.batch_size,
+        x_name="batch size",
         y=lambda row: row.throughput,
     )
     values = curves.estimates(found)
@@ -37,8 +38,8 @@ def batch_size(source: ChartSource) -> Figure:
         axis.set_ylim(0, top)
         cut |= limits.are_cut([panel], top)
         quantity = "" if alike and not curves.first_in_row(axis) else "throughput"
-        scaled_axis(axis.yaxis, [limits.highest_value(neighbours)], values[0].unit, quantity)
-        axis.set_title(f"group size {panel.parameter:,}")
+        scaled_axis(axis.yaxis, [limits.highest_value(found)], values[0].unit, quantity)
+        axis.set_title(panel.title)
     if cut:
         remarks.append(limits.CUT_OFF)
     return finish(figure, title="Throughput by batch size", caption=source.caption(values, remarks))

@@ -15,7 +15,7 @@ from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.summary import usable_repetitions
 from dpbench.records import TrialRecord
 from dpbench.report.cells import one_line
-from dpbench.report.charts.curves import chosen
+from dpbench.report.charts.curves import evenly
 from dpbench.report.charts.source import ChartSource
 from dpbench.specs import TrialSpec
 
@@ -88,7 +88,7 @@ def _spread(
     group: Sequence[tuple[One, ...]], most: int, rows: Callable[[tuple[One, ...]], int]
 ) -> list[tuple[One, ...]]:
     for count in range(len(group), 1, -1):
-        spread = [group[place] for place in chosen(range(len(group)), count)]
+        spread = [group[place] for place in evenly(range(len(group)), count)]
         if sum(map(rows, spread)) <= most:
             return spread
     return [group[len(group) // 2][:most]]

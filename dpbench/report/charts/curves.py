@@ -10,6 +10,7 @@ from itertools import pairwise
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.cells import one_line
@@ -18,7 +19,8 @@ from dpbench.report.charts.style import SeriesStyle, plain_number, series_styles
 
 MOST_PANELS = 6
 MOST_SERIES = 10
-MOST_TICKS = 9
+LETTERS = 30
+"""Room for ticks at the x axis of the narrowest panel."""
 LINEAR_UP_TO = 8
 """Group sizes up to this one stand on linear axes, more on logarithmic ones."""
 APART, FILLED = 0.03, 0.4
@@ -40,15 +42,25 @@ class Curve:
 class Panel:
     """One value of the parameter that tells the small multiples apart."""
 
-    parameter: int | None
+    title: str
+    """Which value, in words; empty where no row has one."""
     curves: tuple[Curve, ...]
 
 
 def chosen(values: Sequence[int], limit: int = MOST_PANELS) -> list[int]:
-    """At most `limit` of the values, evenly spread, with the first and the last."""
+    """At most `limit` sizes, with the first and the last: powers of two if these do, else any."""
     ordered = sorted(set(values))
     if len(ordered) <= limit:
         return ordered
+    ends = (ordered[0], ordered[-1])
+    powers = [value for value in ordered if value in ends or value.bit_count() == 1]
+    return evenly(powers if 2 * len(powers) >= limit else ordered, limit)
+
+
+def evenly(ordered: Sequence[int], limit: int) -> list[int]:
+    """At most `limit` of the values, evenly spread, with the first and the last."""
+    if len(ordered) <= limit:
+        return [*ordered]
     steps = [round(i * (len(ordered) - 1) / (limit - 1)) for i in range(limit)]
     return [ordered[step] for step in steps]
 
@@ -59,16 +71,25 @@ def make_panels(
     parameter: Callable[[ConfigurationSummary], int | None],
     parameter_name: str,
     x: Callable[[ConfigurationSummary], int | None],
+    x_name: str,
     y: Callable[[ConfigurationSummary], Estimate | None],
 ) -> tuple[list[Panel], list[str]]:
-    """Sorts rows into panels and curves; also says what was left out to stay legible."""
-    drawable = [row for row in rows if y(row) is not None and x(row) is not None]
+    """Sorts rows into panels and curves; also says what was left out to stay legible.
+
+    Rows without the parameter are a panel of their own, the last one.
+    """
+    having = [row for row in rows if y(row) is not None]
+    drawable = [row for row in having if x(row) is not None]
     values = sorted({value for row in drawable if (value := parameter(row)) is not None})
-    shown: list[int | None] = [*chosen(values)] if values else [None]
+    shown: list[int | None] = [*chosen(values)]
     remarks = []
     if len(shown) < len(values):
         listed = ", ".join(map(str, shown))
-        remarks.append(f"{parameter_name} {listed} of {len(values)} measured")
+        remarks.append(f"{parameter_name}s {listed} of {len(values)} measured")
+    if any(parameter(row) is None for row in drawable):
+        shown.append(None)
+    if missing := len(having) - len(drawable):
+        remarks.append(f"{units.counted(missing, 'row')} without a {x_name} left out")
     names = list(dict.fromkeys((row.implementation, row.backend) for row in drawable))
     if len(names) > MOST_SERIES:
         remarks.append(f"first {MOST_SERIES} of {len(names)} series")
@@ -82,11 +103,13 @@ def make_panels(
             own = [row for row in here if (row.implementation, row.backend) == name]
             points: dict[int, ConfigurationSummary] = {}
             for row in own:
-                points.setdefault(x(row) or 0, row)
+                if (at := x(row)) is not None:
+                    points.setdefault(at, row)
             look_alikes += len(own) - len(points)
             if own:
                 curves.append(_curve(styles[f"{name[0]} {name[1]}"], points, y))
-        result.append(Panel(parameter=value, curves=tuple(curves)))
+        title = f"{parameter_name} {'not known' if value is None else f'{value:,}'}"
+        result.append(Panel(title=title if values else "", curves=tuple(curves)))
     if look_alikes:
         remarks.append(f"{look_alikes} rows that differ in something else left out")
     return [panel for panel in result if panel.curves], remarks
@@ -109,8 +132,8 @@ def draw(axes: Axes, curves: Sequence[Curve], *, log: bool = False) -> list[Labe
             at,
             values,
             yerr=[
-                [max(0.0, y - low) for y, (low, _) in zip(values, intervals, strict=True)],
-                [max(0.0, high - y) for y, (_, high) in zip(values, intervals, strict=True)],
+                [y - low for y, (low, _) in zip(values, intervals, strict=True)],
+                [high - y for y, (_, high) in zip(values, intervals, strict=True)],
             ],
             elinewidth=1.0,
             label=curve.label,
@@ -148,10 +171,11 @@ def _step(curves: Sequence[Curve], *, log: bool) -> float:
 def _apart(ticks: Sequence[int], *, log: bool) -> list[int]:
     """The ticks that have room beside each other, the last one always."""
     places = [math.log(tick) if log else tick for tick in ticks]
-    nearest = (places[-1] - places[0]) / MOST_TICKS
+    share = (len(plain_number(ticks[-1])) + 1) / LETTERS
+    nearest = share * (places[-1] - places[0]) * (1 - 1e-9)
     kept, last = [ticks[-1]], places[-1]
-    for tick, place in zip(reversed(ticks), reversed(places), strict=True):
-        if last - place > nearest:
+    for tick, place in list(zip(ticks, places, strict=True))[-2::-1]:
+        if last - place >= nearest:
             kept, last = [tick, *kept], place
     return kept
 

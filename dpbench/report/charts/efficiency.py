@@ -17,6 +17,7 @@ def efficiency(source: ChartSource) -> Figure:
             title="Efficiency by group size",
             quantity="efficiency",
             y=lambda row: row.efficiency,
+            remark="linear: n times the same at group size 1",
             linear=lambda _, __: 1.0,
             grows=False,
         ),

@@ -20,7 +20,7 @@ from dpbench.report.charts.style import MUTED, ON_COLOUR, finish, panels
 MOST_PANELS = 9
 MOST_CELLS = 8
 """In a row or a column."""
-CELL_INCHES = (0.55, 0.42)
+CELL_INCHES = (0.62, 0.46)
 AROUND_INCHES = (1.2, 1.0)
 """A panel: its title and axes."""
 LEAST_INCHES, OUTSIDE_INCHES = 7.2, 1.1
@@ -29,7 +29,8 @@ COLOURS = mpl.colormaps["cividis"]
 """Rises evenly in lightness, for any colour vision."""
 LIGHTNESS, LIGHT = (0.299, 0.587, 0.114), 0.5
 """Of red, green and blue; from so much on a cell has dark letters."""
-POINTS = 6.5
+POINTS, MOST_POINTS = 7.5, 10.0
+"""Of numbers; larger where there are few cells in the width of a figure."""
 
 Cells = dict[tuple[str, int, int], ConfigurationSummary]
 """By series, batch size and group size."""
@@ -69,8 +70,11 @@ def efficiency_map(source: ChartSource) -> Figure:
     else:
         maps = [_of_group(cells, shown, batch_sizes, group_sizes[0])]
     figure, axes = _figure(len(maps), columns=len(maps[0].columns), rows=len(maps[0].rows))
+    points = _points(figure, axes[0], columns=len(maps[0].columns))
     found = [
-        estimate for axis, one in zip(axes, maps, strict=True) for estimate in _draw(axis, one)
+        estimate
+        for axis, one in zip(axes, maps, strict=True)
+        for estimate in _draw(axis, one, points)
     ]
     remarks = ["percent of linear scaling; brighter is closer to it"]
     for noun, drawn, every in (
@@ -83,7 +87,7 @@ def efficiency_map(source: ChartSource) -> Figure:
     return finish(
         figure,
         title="Efficiency by batch size and group size",
-        caption=source.caption(found, remarks, mark="in brackets", without="cells without one"),
+        caption=source.caption(found, remarks, mark="in brackets", noun="cell", lacking="one"),
     )
 
 
@@ -131,7 +135,15 @@ def _figure(count: int, *, columns: int, rows: int) -> tuple[Figure, list[Axes]]
     return figure, axes
 
 
-def _draw(axes: Axes, one: _Map) -> list[Estimate]:
+def _points(figure: Figure, axes: Axes, *, columns: int) -> float:
+    """As large as the width of a cell allows."""
+    grid = axes.get_gridspec()
+    assert grid is not None
+    cell = (figure.get_figwidth() / grid.ncols - AROUND_INCHES[0]) / columns
+    return min(MOST_POINTS, POINTS * cell / CELL_INCHES[0])
+
+
+def _draw(axes: Axes, one: _Map, points: float) -> list[Estimate]:
     """A cell a configuration; of one that did not end well, how it ended."""
     found = []
     colours = np.full((len(one.rows), len(one.columns)), np.nan)
@@ -140,9 +152,10 @@ def _draw(axes: Axes, one: _Map) -> list[Estimate]:
             if row is not None and row.efficiency is not None:
                 found.append(row.efficiency)
                 colours[y, x] = row.efficiency.value
-                _number(axes, x, y, row.efficiency)
+                _number(axes, x, y, row.efficiency, points)
             elif row is not None:
-                _write(axes, x, y, row.status.words.replace(" ", "\n"), MUTED)
+                words = row.status.words.replace(" ", "\n")
+                _write(axes, x, y, words, MUTED, points)
     axes.pcolormesh(colours, cmap=COLOURS, vmin=0, vmax=1, edgecolors="white", linewidth=1.0)
     axes.set_xticks(np.arange(len(one.columns)) + 0.5, one.columns)
     axes.set_yticks(np.arange(len(one.rows)) + 0.5, one.rows)
@@ -155,16 +168,16 @@ def _draw(axes: Axes, one: _Map) -> list[Estimate]:
     return found
 
 
-def _number(axes: Axes, x: int, y: int, efficiency: Estimate) -> None:
+def _number(axes: Axes, x: int, y: int, efficiency: Estimate, points: float) -> None:
     light = np.dot(COLOURS(efficiency.value)[:3], LIGHTNESS) > LIGHT
-    text = f"{100 * efficiency.value:.0f}"
+    text = f"{100 * efficiency.value:.0f} %"
     if efficiency.interval is not None:
         low, high = efficiency.interval
         text += f"\n({100 * low:.0f}–{100 * high:.0f})"
-    _write(axes, x, y, text, ON_COLOUR if light else "white")
+    _write(axes, x, y, text, ON_COLOUR if light else "white", points)
 
 
-def _write(axes: Axes, x: int, y: int, text: str, colour: str) -> None:
+def _write(axes: Axes, x: int, y: int, text: str, colour: str, points: float) -> None:
     """In the middle of a cell; not in the layout, which would take long with so many."""
     axes.text(
         x + 0.5,
@@ -173,6 +186,6 @@ def _write(axes: Axes, x: int, y: int, text: str, colour: str) -> None:
         ha="center",
         va="center",
         color=colour,
-        fontsize=POINTS,
+        fontsize=points,
         in_layout=False,
     )

@@ -6,6 +6,7 @@ Where lines end is known only when a figure is laid out: names are moved apart w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -14,19 +15,25 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 from matplotlib.transforms import IdentityTransform
 
-from dpbench.report.charts.style import INK
+from dpbench.report.charts.style import INK, MUTED
 
 POINTS, POINTS_PER_INCH = 7.5, 72
 LINE_SPACING = 1.2
 LEAD, GAP = 14.0, 2.5
 """Points from the edge of the panel to a name, and between it and the end of its leader."""
+Dotted = tuple[float, tuple[float, float]]
+DOTTED: Dotted = (0, (1, 2.5))
+"""Inside a panel, where a line that runs on would look like data."""
 
 Label = tuple[float, float, str, str]
 """x and y of the end of a line, its name, its colour."""
 
 
 def label_lines(axes: Axes, labels: Sequence[Label]) -> None:
-    """Names lines beside the panel, with a leader in the colour of each from where it ends."""
+    """Names lines beside the panel, with a leader from where each ends.
+
+    It is dotted and grey up to the edge, where it takes the colour of its line.
+    """
     axes.add_artist(_EndLabels(axes, labels))
 
 
@@ -65,7 +72,8 @@ class _EndLabels(Artist):
         self._panel = axes
         self._ends = [(x, y) for x, y, _, _ in labels]
         self._names = [_name(axes, name) for _, _, name, _ in labels]
-        self._leaders = [_leader(axes, colour) for _, _, _, colour in labels]
+        self._inside = [_leader(axes, MUTED, DOTTED) for _ in labels]
+        self._outside = [_leader(axes, colour) for _, _, _, colour in labels]
 
     def draw(self, renderer: RendererBase) -> None:
         box, point = self._panel.bbox, self._panel.figure.dpi / POINTS_PER_INCH
@@ -73,11 +81,12 @@ class _EndLabels(Artist):
         gap = LINE_SPACING * POINTS * point
         heights = spread([y for _, y in ends], gap, box.y0, box.y1)
         stop = box.x1 + (LEAD - GAP) * point
-        for (x, y), height, name, leader in zip(
-            ends, heights, self._names, self._leaders, strict=True
+        for (x, y), height, name, inside, outside in zip(
+            ends, heights, self._names, self._inside, self._outside, strict=True
         ):
             name.xy = (1, (height - box.y0) / box.height)
-            leader.set_data([x, box.x1, stop], [y, y, height])
+            inside.set_data([x, box.x1], [y, y])
+            outside.set_data([box.x1, stop], [y, height])
 
 
 def _name(axes: Axes, words: str) -> Annotation:
@@ -94,8 +103,10 @@ def _name(axes: Axes, words: str) -> Annotation:
     )
 
 
-def _leader(axes: Axes, colour: str) -> Line2D:
-    line = Line2D([], [], color=colour, linewidth=0.7, clip_on=False, transform=IdentityTransform())
+def _leader(axes: Axes, colour: str, style: Dotted | Literal["-"] = "-") -> Line2D:
+    everywhere = IdentityTransform()
+    line = Line2D([], [], color=colour, linewidth=0.7, clip_on=False, transform=everywhere)
+    line.set_linestyle(style)
     line.set_in_layout(False)
     axes.add_artist(line)
     return line

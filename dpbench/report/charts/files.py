@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from matplotlib.figure import Figure
 
@@ -42,8 +44,7 @@ def write_charts(
                 figure = chart(source)
             except NothingToDraw as reason:
                 remarks.append(f"no chart {name}: {reason}")
-                for image in IMAGES:
-                    (folder / f"{name}.{image}").unlink(missing_ok=True)
+                remove_images(folder, name)
                 continue
             paths += [write_figure(figure, folder / f"{name}.{image}") for image in images]
     return paths, remarks
@@ -54,8 +55,27 @@ def write_figure(figure: Figure, path: Path) -> Path:
     return write_whole(path, partial(_save, figure, path.suffix[1:].lower()))
 
 
-def _save(figure: Figure, image: str, path: Path) -> None:
+def svg_of(figure: Figure) -> str:
+    """What `write_figure` would write into an SVG file."""
+    text = io.StringIO()
+    _save(figure, "svg", text)
+    return text.getvalue()
+
+
+def remove_images(folder: Path, name: str) -> None:
+    """Those of an earlier report, whatever their format. Raises OSError."""
+    for image in IMAGES:
+        (folder / f"{name}.{image}").unlink(missing_ok=True)
+
+
+@contextmanager
+def any_letters() -> Iterator[None]:
+    """A name may have letters that the font lacks: they show as boxes, which says enough."""
     with warnings.catch_warnings():
-        # A name may have letters that the font lacks: they show as boxes, which says enough.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        figure.savefig(path, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))
+        yield
+
+
+def _save(figure: Figure, image: str, to: Path | IO[str]) -> None:
+    with any_letters():
+        figure.savefig(to, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))

@@ -33,6 +33,9 @@ class Against:
     y: Callable[[ConfigurationSummary], Estimate | None]
     linear: Callable[[Panel, int], float | None]
     """What linear scaling gives at a group size; None where nothing tells."""
+    linear_name: Callable[[Panel], str] = lambda _: "linear scaling"
+    remark: str | None = None
+    """What linear scaling starts at, where its name does not say it."""
     grows: bool = True
     """With the group: then its axis is logarithmic too where there are large ones."""
 
@@ -44,8 +47,9 @@ def by_group_size(
     found, remarks = curves.make_panels(
         rows,
         parameter=lambda row: row.batch_size,
-        parameter_name="batch sizes",
+        parameter_name="batch size",
         x=lambda row: row.group_size,
+        x_name="group size",
         y=against.y,
     )
     values = curves.estimates(found)
@@ -62,12 +66,14 @@ def by_group_size(
         labelled = not alike or curves.first_in_row(axis)
         scaled_axis(
             axis.yaxis,
-            [_typical(neighbours) if log else limits.highest_value(neighbours)],
+            [_typical(found) if log else limits.highest_value(found)],
             values[0].unit,
             against.quantity if labelled else "",
         )
     if cut:
         remarks.append(limits.CUT_OFF)
+    if against.remark is not None:
+        remarks.append(against.remark)
     return finish(figure, title=against.title, caption=source.caption(values, remarks))
 
 
@@ -88,10 +94,10 @@ def _panel(
         cut = limits.are_cut([panel], top)
     if ideal:
         axes.plot(*zip(*ideal, strict=True), color=MUTED, linewidth=1.0, zorder=1)
-        names.append((*ideal[-1], "linear scaling", MUTED))
+        names.append((*ideal[-1], against.linear_name(panel), MUTED))
     label_lines(axes, names)
     curves.number_axis(axes, sizes, "group size (replicas)", log=large)
-    axes.set_title("" if panel.parameter is None else f"batch size {panel.parameter:,}")
+    axes.set_title(panel.title)
     return cut
 
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from dpbench import units
 from dpbench.analysis.baselines import Speed, gain
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean
@@ -23,6 +24,8 @@ from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, plain_number, series_styles
 
 MOST_ROWS = 30
+LEFT_OUT = "independent"
+"""It synchronizes nothing: no implementation of training, and far ahead of all that are."""
 REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", "single")
 BACKENDS_FIRST = ("nccl", "gloo")
 """What others are compared with is the first of these that a case has."""
@@ -51,7 +54,11 @@ class _Pair:
 
 def implementations(source: ChartSource) -> Figure:
     """A block a group size and batch size: its reference, and a dumbbell to each other one."""
-    several = [case for case in cases(_sides(source)) if len(case) > 1]
+    found = [case for case in cases(_sides(source)) if len(case) > 1]
+    several = [alike for case in found if len(alike := _of_one_environment(case)) > 1]
+    apart = sum(map(len, found)) - sum(map(len, several))
+    if found and not several:
+        raise NothingToDraw("no two implementations were measured in the same environment")
     if not several:
         raise NothingToDraw("no two implementations have a throughput at the same sizes")
     shown = as_many(several, MOST_ROWS, len)
@@ -74,6 +81,10 @@ def implementations(source: ChartSource) -> Figure:
     axes.set_xlabel("throughput ÷ that of the reference")
     ratios = [pair.ratio for pair in pairs]
     remarks = _remarks(ratios, low, high)
+    if apart:
+        remarks.append(f"{units.counted(apart, 'configuration')} of other environments left out")
+    if any(row.implementation == LEFT_OUT for row in source.rows):
+        remarks.append(f"{LEFT_OUT} is left out, because it synchronizes nothing")
     if len(pairs) < (every := sum(len(case) for case in several)):
         remarks.append(f"{len(pairs)} of {every:,} configurations")
     return finish(
@@ -88,7 +99,7 @@ def _sides(source: ChartSource) -> list[_Side]:
     groups = by_configuration(source.records)
     sides = []
     for row in source.rows:
-        if row.throughput is None:
+        if row.throughput is None or row.implementation == LEFT_OUT:
             continue
         trial = row.configuration
         usable = [] if trial is None else usable_repetitions(groups.get(trial, []))
@@ -114,6 +125,12 @@ def _reference(case: Sequence[_Side]) -> _Side:
         )
 
     return min(case, key=rank)
+
+
+def _of_one_environment(case: Sequence[_Side]) -> tuple[_Side, ...]:
+    """Those that were measured where the reference was: only these are compared with it."""
+    where = _reference(case).speed.environments
+    return tuple(side for side in case if side.speed.environments == where)
 
 
 def _pairs(case: Sequence[_Side]) -> list[_Pair]:
@@ -156,7 +173,7 @@ def _dumbbell(axes: Axes, place: float, pair: _Pair, style: SeriesStyle) -> None
     ratio = pair.ratio
     axes.plot([1, ratio.value], [place] * 2, color=style.color, linewidth=3.5, alpha=0.4)
     axes.plot(1, place, marker="o", color=INK, markersize=3.5)
-    same = ratio.basis != "baseline" and ratio.contains(1)
+    same = ratio.basis != "baseline" and not _differs(ratio)
     low, high = ratio.interval or (ratio.value, ratio.value)
     axes.errorbar(
         ratio.value,
@@ -173,10 +190,17 @@ def _dumbbell(axes: Axes, place: float, pair: _Pair, style: SeriesStyle) -> None
     bars.beside(axes, place, throughput(pair.row), points=SPEED_COLUMN)
 
 
+def _differs(ratio: Estimate) -> bool:
+    """Without an interval nothing tells."""
+    return ratio.interval is not None and not ratio.contains(1)
+
+
 def _remarks(ratios: Sequence[Estimate], low: float, high: float) -> list[str]:
     remarks = []
-    if any(ratio.interval and ratio.contains(1) for ratio in ratios):
-        remarks.append("hollow: the interval contains 1, no difference is shown")
+    if any(ratio.basis != "baseline" and not _differs(ratio) for ratio in ratios):
+        remarks.append(
+            "hollow: no difference is shown, as the interval contains 1 or there is none"
+        )
     if any(r.basis == "repetitions" and r.sample_size >= FEWEST_PAIRS for r in ratios):
         remarks.append("repetitions are compared pass by pass where both sides have the same ones")
     if any(r.interval and (r.interval[0] < low or r.interval[1] > high) for r in ratios):

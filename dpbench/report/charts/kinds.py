@@ -85,8 +85,9 @@ CHARTS = {
         ChartKind(
             name="efficiency-map",
             title="Efficiency by batch size and group size",
-            shows="The share of linear scaling in every cell of batch size and group size, a panel "
-            "an implementation: brighter is closer to linear.",
+            shows="The share of linear scaling in cells: by batch size and group size, a panel an "
+            "implementation; of one group size, by batch size and implementation. Brighter is "
+            "closer to linear.",
             section="scaling",
         ),
         ChartKind(

@@ -36,31 +36,27 @@ class Along:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Line:
     row: ConfigurationSummary
+    batch_size: int
     band: LossBand
 
 
 def loss_chart(source: ChartSource, along: Along) -> Figure:
     """One panel a batch size; every implementation at its largest group size, all repetitions."""
-    largest = _largest(measured(source))
-    lines = [line for one in largest if (line := _line(one, along)) is not None]
-    if not lines:
-        raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
+    lines, left_out = _lines(_largest(measured(source)), along)
     names = list(dict.fromkeys((line.row.implementation, line.row.backend) for line in lines))
     styles = series_styles(names[:MOST_SERIES])
     drawn = [line for line in lines if _series(line) in styles]
-    shown = chosen([line.row.batch_size or 0 for line in drawn])
+    shown = chosen([line.batch_size for line in drawn])
     figure, axes = panels(len(shown), share_y=True)
-    ends = [float(line.band.at[-1]) for line in drawn if (line.row.batch_size or 0) in shown]
+    ends = [float(line.band.at[-1]) for line in drawn if line.batch_size in shown]
     for axis, batch_size in zip(axes, shown, strict=True):
-        _panel(axis, [line for line in drawn if (line.row.batch_size or 0) == batch_size], styles)
+        _panel(axis, [line for line in drawn if line.batch_size == batch_size], styles)
         axis.set_title(f"batch size {batch_size}")
         scaled_axis(axis.xaxis, ends, along.unit, along.quantity)
     axes[0].set_ylabel("training loss (mean over ranks)")
-    remarks = _remarks(drawn, shown)
+    remarks = [*_remarks(drawn, shown), *left_out]
     if len(names) > MOST_SERIES:
         remarks.append(f"first {MOST_SERIES} of {len(names)} series")
-    if bad := len(largest) - len(lines):
-        remarks.append(f"{units.counted(bad, 'configuration')} without finite losses left out")
     return finish(figure, title=along.title, caption=source.caption([], remarks))
 
 
@@ -69,11 +65,31 @@ def _largest(found: Sequence[Measured]) -> list[Measured]:
     return list({(one.row.series, one.row.batch_size): one for one in found}.values())
 
 
-def _line(one: Measured, along: Along) -> _Line | None:
+def _lines(found: Sequence[Measured], along: Along) -> tuple[list[_Line], list[str]]:
+    """Also says which are left out; raises NothingToDraw if all are."""
+    lines, apart = [], 0
+    recorded = [(one, curves) for one in found if (curves := _curves(one))]
+    for one, curves in recorded:
+        band = loss_band(curves, [along.of(curve) for curve in curves])
+        apart += band is None
+        if band is not None:
+            lines.append(_Line(row=one.row, batch_size=one.trial.batch_size, band=band))
+    if not recorded:
+        raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
+    if not lines:
+        raise NothingToDraw("of no configuration have the repetitions a stretch in common")
+    reasons = {
+        "without finite losses": len(found) - len(recorded),
+        "whose repetitions have no stretch in common": apart,
+    }
+    counted = [(units.counted(n, "configuration"), why) for why, n in reasons.items() if n]
+    return lines, [f"{configurations} {why} left out" for configurations, why in counted]
+
+
+def _curves(one: Measured) -> list[LossCurve]:
+    """Those of its repetitions; none if any is no line."""
     curves = [curve for record in one.records if (curve := loss_curve(record)) is not None]
-    if not curves or min(len(curve.losses) for curve in curves) < 2:
-        return None
-    return _Line(row=one.row, band=loss_band(curves, [along.of(curve) for curve in curves]))
+    return curves if all(len(curve.losses) > 1 for curve in curves) else []
 
 
 def _series(line: _Line) -> str:
@@ -107,7 +123,7 @@ def _remarks(lines: Sequence[_Line], shown: Sequence[int]) -> list[str]:
         f"medians of {100 // BLOCKS} % of the steps, trailing mean of {TRAILING_BLOCKS}",
         "largest group size of each implementation",
     ]
-    measured_sizes = {line.row.batch_size for line in lines}
+    measured_sizes = {line.batch_size for line in lines}
     if len(shown) < len(measured_sizes):
         listed = ", ".join(map(str, shown))
         remarks.append(f"batch sizes {listed} of {len(measured_sizes)} measured")

@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from dpbench import units
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.project import ProjectedRow
 from dpbench.analysis.provenance import KINDS, Kind
 from dpbench.report.cells import one_line
@@ -28,7 +30,7 @@ from dpbench.report.charts.style import (
 )
 from dpbench.report.projection import Projection
 
-MOST_SERIES = 6
+MOST_SERIES = len(PALETTE)
 BAND_OPACITY = 0.15
 LONGEST_NAME = 60
 Value = Callable[[ProjectedRow], Estimate | None]
@@ -71,7 +73,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
     sizes = sorted({row.group_size for one in shown for row in _rows(one)})
     _ideal(speed, shown, sizes)
     efficiency.axhline(100, color=MUTED, linewidth=1.0, zorder=1)
-    for one, colour in zip(shown, PALETTE, strict=False):
+    for one, colour in zip(shown, PALETTE[: len(shown)], strict=True):
         _draw(speed, one, lambda row: row.throughput, colour, scale=1.0)
         _draw(efficiency, one, lambda row: row.efficiency, colour, scale=100.0)
     for axis in (speed, efficiency):
@@ -148,7 +150,7 @@ def _draw(axes: Axes, one: Projection, value: Value, colour: str, *, scale: floa
 
 def _name_lines(axes: Axes, shown: Sequence[Projection], value: Value, *, scale: float) -> None:
     names = []
-    for one, colour in zip(shown, PALETTE, strict=False):
+    for one, colour in zip(shown, PALETTE[: len(shown)], strict=True):
         last = _rows(one)[-1]
         if (estimate := value(last)) is not None:
             names.append((last.group_size, scale * estimate.value, one_line(one.label), colour))
@@ -175,10 +177,25 @@ def _key(shown: Sequence[Projection]) -> list[Line2D]:
 
 
 def _remarks(shown: Sequence[Projection], every: Sequence[Projection]) -> list[str]:
-    remarks = ["bands: 90 % of simulated steps"]
+    remarks = [f"bands: {units.percent(CONFIDENCE)}, of inputs and of the model"]
     if len(shown) < len(every):
         remarks.insert(0, f"{len(shown)} of {len(every)} series")
-    return remarks
+    return [*remarks, *_refusals(shown)]
+
+
+def _refusals(shown: Sequence[Projection]) -> list[str]:
+    """The group sizes without a number, and of which series if not of all."""
+    sizes = {
+        one.label: ", ".join(f"{row.group_size:,}" for row in one.rows if row.kind == "refused")
+        for one in shown
+    }
+    alike = len({*sizes.values()}) == 1
+    said = [
+        f"refused{'' if alike else f' of {label}'}: {refused} replicas"
+        for label, refused in sizes.items()
+        if refused
+    ]
+    return said[:1] if alike else said
 
 
 def _measured_values(shown: Sequence[Projection]) -> list[Estimate]:

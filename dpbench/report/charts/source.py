@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.environment import Environment
+from dpbench.environment import SYNTHETIC, Environment
 from dpbench.records import TrialRecord
 from dpbench.report.cells import one_line
+
+
+MADE_UP = "synthetic: a cost model, nothing was run"
 
 
 class NothingToDraw(Exception):
@@ -37,16 +41,19 @@ class ChartSource:
 
 
 def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
-    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0"."""
-    known = [environments[identifier] for identifier in sorted(used) if identifier in environments]
+    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0"; none of made-up numbers."""
     if not used:
         return "environment not recorded"
+    known = {one: environments[one] for one in sorted(used) if one in environments}
+    made_up = {one for one, machine in known.items() if machine.launcher == SYNTHETIC}
+    if made_up == used:
+        return MADE_UP
     if len(used) > 1 or not known:
-        listed = ", ".join(sorted(used))
+        listed = ", ".join(f"{one} (synthetic)" if one in made_up else one for one in sorted(used))
         return f"environment{'s' if len(used) > 1 else ''} {listed}"
-    machine = known[0]
+    (machine,) = known.values()
     gpus = [accelerator.name for accelerator in machine.accelerators]
-    what = [machine.cpu, f"{machine.cores} cores"]
+    what = [machine.cpu, units.counted(machine.cores, "core")]
     what += [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
     versions = {version[0]: version[-1] for version in machine.versions}
     if "torch" in versions:
@@ -55,20 +62,21 @@ def environment_line(environments: Mapping[str, Environment], used: set[str]) ->
 
 
 def interval_words(
-    estimates: Sequence[Estimate], mark: str = "bars", without: str = "points without a bar"
+    estimates: Sequence[Estimate], mark: str = "bars", noun: str = "point", lacking: str = "a bar"
 ) -> list[str]:
-    """How the intervals of a chart came about, and what shows them."""
+    """How the intervals of a chart came about, what shows them, and which values have none."""
     words = []
-    for basis, noun in (
+    for basis, what in (
         ("repetitions", "repetitions"),
         ("step batches", "step batches of one run"),
     ):
-        sizes = sorted({e.sample_size for e in estimates if e.basis == basis})
-        if sizes:
+        for confidence in sorted({e.confidence for e in estimates if e.basis == basis}):
+            alike = [e for e in estimates if (e.basis, e.confidence) == (basis, confidence)]
+            sizes = sorted({e.sample_size for e in alike})
             count = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
-            words.append(f"{mark}: 95 % interval over n = {count} {noun}")
-    single = sum(estimate.basis == "single value" for estimate in estimates)
-    if single:
-        which = "all" if single == len(estimates) else str(single)
-        words.append(f"{which} {without}: single values (n = 1)")
+            words.append(f"{mark}: {units.percent(confidence)} interval over n = {count} {what}")
+    if single := sum(estimate.basis == "single value" for estimate in estimates):
+        which = f"all {noun}s" if single == len(estimates) > 1 else units.counted(single, noun)
+        values = "single value" if single == 1 else "single values"
+        words.append(f"{which} without {lacking}: {values} (n = 1)")
     return words

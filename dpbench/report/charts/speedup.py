@@ -17,6 +17,7 @@ def speedup(source: ChartSource) -> Figure:
             title="Speedup by group size",
             quantity="speedup",
             y=lambda row: row.speedup,
+            remark="linear: n times the same at group size 1",
             linear=lambda _, group_size: float(group_size),
         ),
     )

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.phases import PHASES, PhaseEstimate, PhaseName, StepPhases, step_phases
 from dpbench.report.charts import bars, cases
@@ -157,9 +158,11 @@ def _key(drawn: Sequence[_Bar]) -> list[Patch]:
 
 def _remarks(drawn: Sequence[_Bar], found: int) -> list[str]:
     steps = bars.span([bar.phases.steps for bar in drawn], "step")
-    samples = [bar.phases.instrumented_step_seconds.sample_size for bar in drawn]
+    means = [bar.phases.instrumented_step_seconds for bar in drawn]
+    samples = [mean.sample_size for mean in means]
     remarks = [
-        f"±: 95 % interval over {bars.span(samples, 'repetition')} of {steps} a rank"
+        f"±: {units.percent(means[0].confidence)} interval over "
+        f"{bars.span(samples, 'repetition')} of {steps} a rank"
         if max(samples) > 1
         else f"single values (n = 1) of {steps} a rank",
         "right: the mean instrumented step, which waits for the device after each phase",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,8 @@ from dpbench.report.charts.cases import Case, Measured
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, series_styles
 
-MOST_ROWS = 40
+MOST_ROWS = 32
+"""With those that titles and axes take."""
 MOST_RANKS = 8
 """Of a configuration; the slowest is always among them."""
 MOST_OF_A_CASE = MOST_ROWS // 2
@@ -79,7 +81,8 @@ def _steps_of_a_rank(one: Measured) -> int:
 
 
 def _count(case: Case) -> int:
-    return sum(min(MOST_RANKS, len(one.records[0].ranks)) for one in case)
+    ranks = sum(min(MOST_RANKS, len(one.records[0].ranks)) for one in case)
+    return ranks + math.ceil(bars.ROWS_A_PANEL)
 
 
 def _rows(one: Measured, styles: dict[str, SeriesStyle], most_ranks: int) -> list[_Row]:

@@ -24,6 +24,8 @@ from dpbench.specs import BACKENDS, IMPLEMENTATIONS
 
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 SKY, PURPLE = "#56B4E9", "#CC79A7"
+WINE = "#882255"
+"""Paul Tol's, beside those that have a colour of their own."""
 INK, MUTED, GRID = "#222222", "#767676", "#E4E4E4"
 """Of text and the plain module; of marks that stand behind the data; of grid lines."""
 ON_COLOUR = "#111111"
@@ -43,6 +45,8 @@ Dash = Literal["-", "--", ":", "-."]
 DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
+TITLE, CAPTION = "chart-title", "chart-caption"
+"""Which of a figure's texts they are: a page has them as its own text."""
 CAPTION_POINTS = 7.5
 CHARACTERS_PER_INCH = 15.5
 """Of a caption."""
@@ -88,7 +92,7 @@ def series_styles(series: Sequence[tuple[str, str | None]]) -> dict[str, SeriesS
     for implementation, backend in series:
         place = _place(backend, backends)
         turn = place if alone else _turn(implementation, implementations)
-        colours = _free(() if alone else implementations)
+        colours = PALETTE if alone else _free(implementations)
         known = IMPLEMENTATION_COLOURS.get(implementation)
         styles[f"{implementation} {backend}"] = SeriesStyle(
             color=known or colours[turn % len(colours)],
@@ -116,11 +120,11 @@ def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
 
 def finish(figure: Figure, *, title: str, caption: str) -> Figure:
     """Puts the title above and the caption below, wrapped to the width of the figure."""
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", gid=TITLE)
     characters = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
-    figure.supxlabel(
-        textwrap.fill(caption, characters), x=0.01, ha="left", fontsize=CAPTION_POINTS, color=MUTED
-    )
+    wrapped = textwrap.fill(caption, characters)
+    look: dict[str, Any] = {"ha": "left", "fontsize": CAPTION_POINTS, "color": MUTED}
+    figure.supxlabel(wrapped, x=0.01, gid=CAPTION, **look)
     return figure
 
 
@@ -147,6 +151,7 @@ def _turn(name: str, all_names: Sequence[str]) -> int:
 
 
 def _free(names: Sequence[str]) -> list[str]:
-    """The colours that none of the implementations has; all of them where none is left."""
+    """The colours that none of the implementations has, wine first: it is never that of another,
+    whatever else is drawn."""
     taken = {IMPLEMENTATION_COLOURS.get(name) for name in names}
-    return [colour for colour in PALETTE if colour not in taken] or list(PALETTE)
+    return [WINE, *(colour for colour in PALETTE if colour not in taken)]

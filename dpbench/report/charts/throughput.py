@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from matplotlib.figure import Figure
 
 from dpbench.report.charts.curves import Panel
@@ -19,16 +21,26 @@ def throughput(source: ChartSource) -> Figure:
             quantity="throughput",
             y=lambda row: row.throughput,
             linear=_linear,
+            linear_name=lambda panel: f"linear from {_start(_ones(panel))}",
         ),
     )
 
 
 def _linear(panel: Panel, group_size: int) -> float | None:
     """n times one replica; None where nothing ran at group size 1."""
-    ones = {
+    ones = _ones(panel)
+    return group_size * ones[_start(ones)] if ones else None
+
+
+def _ones(panel: Panel) -> dict[str, float]:
+    """What ran at group size 1."""
+    return {
         curve.label: estimate.value
         for curve in panel.curves
         for n, estimate in zip(curve.xs, curve.ys, strict=True)
         if n == 1
     }
-    return group_size * ones.get("single", max(ones.values())) if ones else None
+
+
+def _start(ones: Mapping[str, float]) -> str:
+    return "single" if "single" in ones else max(ones, key=ones.__getitem__)

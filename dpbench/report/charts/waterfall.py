@@ -31,7 +31,9 @@ MOST_PANELS = 12
 WIDEST = 150
 """Percent; an interval that reaches further is cut off."""
 HEIGHT = 0.6
-COLOURS = "number: what a part leaves of the efficiency; red: a loss, green: a gain, grey: neither"
+COLOURS = (
+    "number: what a part leaves of the efficiency; orange: a loss, green: a gain, grey: neither"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +88,7 @@ def waterfall(source: ChartSource) -> Figure:
         _draw(axis, explanation, rows)
         axis.set_xlim(0, min(max(widest, 104), WIDEST))
     for axis in axes[-min(3, len(axes)) :]:
-        axis.set_xlabel("efficiency (% of linear scaling of `single`)")
+        axis.set_xlabel("efficiency (% of linear scaling of single)")
     return finish(
         figure,
         title="From linear scaling to what was reached",

@@ -9,10 +9,10 @@ from pathlib import Path
 from dpbench import store, units
 from dpbench.analysis.collective_rows import collective_rows
 from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.fields import Field, Plain
-from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import to_row
-from dpbench.analysis.summary import summarize
+from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.analysis.tidy import Rows, final_records, rank_rows, step_rows, trial_rows
 from dpbench.errors import UnknownName, UsageError
 from dpbench.records import TrialRecord
@@ -23,6 +23,7 @@ TIDY: dict[str, Callable[[Iterable[TrialRecord]], Rows]] = {
     "rank": rank_rows,
     "step": step_rows,
 }
+NO_TRIAL = "no trial has ended yet: there are no rows"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,9 +36,9 @@ class ExportSource:
     summaries: tuple[ConfigurationSummary, ...] | None = None
     """Of configurations, which documents show with their intervals."""
     warnings: tuple[str, ...] = ()
-    """What could not be read."""
+    """What could not be read; what has to be known before a number is believed."""
     notes: tuple[str, ...] = ()
-    """What has no row."""
+    """What has no row; at which samples and seconds losses are compared."""
 
 
 def open_source(path: Path, level: str) -> ExportSource:
@@ -52,7 +53,7 @@ def open_source(path: Path, level: str) -> ExportSource:
             raise UsageError(
                 f"--level {level}: {path} has configurations only; expected a results folder"
             )
-        return _of_configurations(from_csv(path), path.stem)
+        return _of_configurations(of_published(path), path.stem)
     if path.is_file():
         raise UsageError(f"{path}: expected a results folder or a .csv file")
     if level == "collective":
@@ -60,29 +61,27 @@ def open_source(path: Path, level: str) -> ExportSource:
     sweep = store.load(path)
     name = f"{path.resolve().name}: {sweep.spec.workload.architecture}"
     if level == "configuration":
-        rows = summarize(
-            sweep.records, environments=sweep.environments, target_loss=sweep.spec.target_loss
-        )
-        return _of_configurations(rows, name, sweep.warnings)
+        return _of_configurations(of_folder(sweep), name, sweep.warnings)
     return ExportSource(
         fields=LEVELS[level],
         rows=TIDY[level](sweep.records),
         caption=f"{name}, a row a {level}",
-        warnings=sweep.warnings,
+        warnings=(*sweep.warnings, *environment_notes(sweep.records, sweep.environments)),
         notes=tuple(_without_rows(level, sweep.records)),
     )
 
 
 def _of_configurations(
-    rows: tuple[ConfigurationSummary, ...], name: str, warnings: tuple[str, ...] = ()
+    subject: Subject, name: str, unread: tuple[str, ...] = ()
 ) -> ExportSource:
+    rows = subject.rows
     return ExportSource(
         fields=LEVELS["configuration"],
         rows=map(to_row, rows),
         caption=f"{name}, {units.counted(len(rows), 'configuration')}",
         summaries=rows,
-        warnings=warnings,
-        notes=tuple(_claims(rows)),
+        warnings=(*unread, *subject.warnings),
+        notes=(*_claims(rows), *subject.budget_notes, *([] if rows else [NO_TRIAL])),
     )
 
 
@@ -102,6 +101,8 @@ def _claims(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
 
 
 def _without_rows(level: str, records: Sequence[TrialRecord]) -> Iterable[str]:
+    if not records:
+        yield NO_TRIAL
     final = list(final_records(records))
     if again := len(records) - len(final):
         yield f"{units.counted(again, 'trial')} run again; the last record counts"

@@ -17,7 +17,7 @@ from dpbench.report.page.content import Finding, Page, SweepContent, Table
 from dpbench.report.page.environment import facts_of
 from dpbench.report.page.pictures import Pictures
 from dpbench.report.page.results_table import empty_columns, failures_table, results_table
-from dpbench.report.page.sections import sections
+from dpbench.report.page.sections import not_drawn, sections
 from dpbench.report.page.verification import doubts, proof
 from dpbench.report.steadiness import steadiness
 
@@ -27,7 +27,7 @@ def build_page(
 ) -> Page:
     """A page of one subject, or of several beside each other; `pictures` are theirs, in order."""
     return Page(
-        title=", ".join(one_line(subject.name) for subject in subjects),
+        title=_title(subjects),
         version=version("dpbench"),
         sweeps=tuple(_content(*pair) for pair in zip(subjects, pictures, strict=True)),
         comparison=comparison(subjects) if len(subjects) > 1 else None,
@@ -35,8 +35,14 @@ def build_page(
     )
 
 
+def _title(subjects: Sequence[Subject]) -> str:
+    names = [one_line(subject.name) for subject in subjects]
+    return names[0] if len(names) == 1 else f"{len(names)} side by side: {', '.join(names)}"
+
+
 def _content(subject: Subject, pictures: Pictures) -> SweepContent:
     table = results_table(subject.rows)
+    parts = sections(subject, pictures)
     warnings = tuple(map(one_line, _warnings(subject)))
     return SweepContent(
         name=one_line(subject.name),
@@ -51,7 +57,8 @@ def _content(subject: Subject, pictures: Pictures) -> SweepContent:
             note for note in map(one_line, _notes(subject, table, pictures)) if note not in warnings
         ),
         failures=failures_table(subject.rows),
-        sections=sections(subject, pictures),
+        sections=parts,
+        not_drawn=not_drawn(parts, pictures),
     )
 
 
@@ -67,6 +74,8 @@ def _findings(subject: Subject) -> Iterator[Finding]:
 def _warnings(subject: Subject) -> Iterator[str]:
     for stored in (subject.sweep, subject.collectives):
         yield from () if stored is None else stored.warnings
+    if subject.synthetic:
+        yield "synthetic: numbers from a cost model, nothing was run"
     yield from doubts(subject)
     yield from subject.warnings
     yield from steadiness(subject.rows, some_of)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dpbench.analysis.communication.timings import SizeCost, measured
 from dpbench.analysis.environments import environment_notes
 from dpbench.report.collectives import HEADERS, definitions, heading, remarks, size_cells
+from dpbench.report.page.cells import words
 from dpbench.report.page.content import Table, TableCell, TableColumn, TableRow
-from dpbench.report.page.results_table import words
 from dpbench.store import StoredCollectives
 
 MEANINGS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -11,6 +12,7 @@ from dpbench.store import StoredCollectives, StoredSweep
 
 AGAIN = "-again"
 """What a name gets behind it: the old folder stays as it is."""
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def command_of(subject: Subject) -> str:
@@ -26,8 +28,17 @@ def _line(stored: StoredSweep | StoredCollectives) -> str:
     used = [record.environment_id for record in stored.records]
     environment = most_used(stored.environments, used)
     variables = () if environment is None else environment.variables
-    settings = [f"{name}={quoted(value)}" for name, value, *_ in variables]
-    return " ".join([*settings, "dpbench", *map(quoted, _again(stored.command))])
+    words = ["dpbench", *_again(stored.command)]
+    return " ".join([*_settings(variables), *map(quoted, words)])
+
+
+def _settings(variables: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """What sets variables for one command; `env` does it where a name is none to a shell."""
+    if all(_NAME.fullmatch(name) for name, _ in variables):
+        yield from (f"{name}={quoted(value)}" for name, value in variables)
+    else:
+        yield "env --"
+        yield from (quoted(f"{name}={value}") for name, value in variables)
 
 
 def _again(words: Sequence[str]) -> Iterator[str]:

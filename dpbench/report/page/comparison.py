@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from dpbench.analysis.comparability import check_environments, environment_differences
 from dpbench.analysis.comparison import WITHIN, Comparison, compare
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.headline import trains_together
 from dpbench.analysis.matching import Side, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.subject import Subject
 from dpbench.errors import DpbenchError
+from dpbench.records import Status
 from dpbench.report.cells import one_line
 from dpbench.report.comparison import outcome_words
 from dpbench.report.headline import speed_of
-from dpbench.report.numbers import MISSING, plus_minus
+from dpbench.report.numbers import plus_minus
+from dpbench.report.page.by_work import by_work
+from dpbench.report.page.cells import NOTHING, text_column, words
 from dpbench.report.page.content import Section, Table, TableCell, TableColumn, TableRow
-from dpbench.report.page.environment import facts_of
-from dpbench.report.page.results_table import words
+from dpbench.report.page.differences import differences
 
 METRIC = METRICS["images_per_second"]
-NOTHING = TableCell(text=MISSING, sort=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ def comparison(subjects: Sequence[Subject]) -> Section:
     """The section that stands before the subjects; two at least."""
     sweeps = [subject for subject in subjects if subject.sweep and subject.sweep.records]
     ratios = [_ratios(sweeps[0], other) for other in sweeps[1:]]
-    tables = (_speeds(subjects, ratios), _by_work(subjects), _differences(subjects))
+    tables = (_speeds(subjects, ratios), by_work(subjects), differences(subjects))
     return Section(
         key="comparison",
         title="How do they compare?",
@@ -77,28 +77,29 @@ def _side(subject: Subject) -> Side:
 
 
 def _speeds(subjects: Sequence[Subject], ratios: Sequence[_Ratios]) -> Table | None:
-    """Configurations that more than one subject has, by what they are called."""
-    named = {subject.name: {row.label: row for row in subject.rows} for subject in subjects}
-    labels = dict.fromkeys(label for rows in named.values() for label in rows)
-    common = [label for label in labels if sum(label in rows for rows in named.values()) > 1]
+    """Configurations that more than one sweep has, by what they are called; published ones may be
+    called alike and be another model."""
+    named = [(one.name, {row.label: row for row in one.rows}) for one in subjects if one.sweep]
+    labels = dict.fromkeys(label for _, rows in named for label in rows)
+    common = [label for label in labels if _is_shared([rows.get(label) for _, rows in named])]
     if not common:
         return None
-    sharing = {name: rows for name, rows in named.items() if not rows.keys().isdisjoint(common)}
-    unit = _unit(row for rows in sharing.values() for row in rows.values())
+    sharing = [(name, rows) for name, rows in named if not rows.keys().isdisjoint(common)]
+    unit = _unit(row for _, rows in sharing for row in rows.values())
     related = [one for one in ratios if one.found]
     return Table(
         key="shared",
         caption="Speeds of what was measured in more than one",
         columns=(
-            _text_column("Configuration", ""),
-            *(_speed_column(k, f"{name}{unit}") for k, name in enumerate(sharing)),
+            text_column("Configuration"),
+            *(_speed_column(k, f"{name}{unit}") for k, (name, _) in enumerate(sharing)),
             *(column for k, one in enumerate(related) for column in _pair(k, one)),
         ),
         rows=tuple(
             TableRow(
                 cells=(
                     words(label),
-                    *(_speed(rows.get(label), unit) for rows in sharing.values()),
+                    *(_speed(rows.get(label), unit) for _, rows in sharing),
                     *(cell for one in related for cell in _ratio(one.found.get(label))),
                 )
             )
@@ -107,9 +108,16 @@ def _speeds(subjects: Sequence[Subject], ratios: Sequence[_Ratios]) -> Table | N
     )
 
 
+def _is_shared(rows: Sequence[ConfigurationSummary | None]) -> bool:
+    """Whether there is a speed, and beside it another or why there is none."""
+    speeds = [row for row in rows if row and row.throughput]
+    without = [row for row in rows if row and row.status is not Status.COMPLETED]
+    return bool(speeds) and len(speeds) + len(without) > 1
+
+
 def _unit(rows: Iterable[ConfigurationSummary]) -> str:
     """Of all speeds, for the header: " (images/s)"; nothing if they have several."""
-    units = {value.unit for row in rows if (value := row.throughput or row.duration)}
+    units = {row.throughput.unit for row in rows if row.throughput}
     unit = one_line(units.pop()) if len(units) == 1 else ""
     return f" ({unit})" if unit.endswith("/s") else ""
 
@@ -118,7 +126,7 @@ def _speed_column(place: int, header: str) -> TableColumn:
     return TableColumn(
         key=f"speed-{place}",
         header=one_line(header),
-        meaning="Speed there: items per second, or the time of a fixed amount of work.",
+        meaning="Speed there, in items per second.",
     )
 
 
@@ -131,10 +139,10 @@ def _pair(place: int, one: _Ratios) -> tuple[TableColumn, TableColumn]:
             meaning="Speed in the first sweep ÷ speed in this one, with its 95 % interval over "
             "whole runs; above 1 this one is slower.",
         ),
-        _text_column(
+        text_column(
             f"{name} is",
-            f"What the interval says: the same within {WITHIN:.0%}, faster or slower (p < 0.05, "
-            "corrected for the number of rows), or that it cannot be told.",
+            f"What the interval says: the same within {100 * WITHIN:g} %, faster or slower "
+            "(p < 0.05, corrected for the number of rows), or that it cannot be told.",
         ),
     )
 
@@ -150,100 +158,11 @@ def _ratio(row: Comparison | None) -> tuple[TableCell, TableCell]:
 
 def _speed(row: ConfigurationSummary | None, unit: str) -> TableCell:
     """Without the unit, where the header has it."""
-    value = None if row is None else row.throughput or row.duration
-    if value is None:
-        return NOTHING if row is None else words(row.status.words)
-    return TableCell(text=speed_of(value, header=unit), sort=value.value)
-
-
-def _by_work(subjects: Sequence[Subject]) -> Table | None:
-    """Beside published numbers, whose implementations are called otherwise: the fastest of each."""
-    fastest = [_fastest_by_work(subject.rows) for subject in subjects]
-    published = {
-        work: None
-        for subject, rows in zip(subjects, fastest, strict=True)
-        if subject.sweep is None
-        for work in rows
-    }
-    common = [work for work in published if sum(work in rows for rows in fastest) > 1]
-    if not common:
-        return None
-    return Table(
-        key="by-work",
-        caption="The fastest implementation of each, by backend, group size and batch size",
-        columns=(
-            _text_column("Backend", ""),
-            TableColumn(key="group", header="Group", meaning="Number of replicas."),
-            TableColumn(key="batch", header="Batch", meaning="Samples of a replica."),
-            *(
-                TableColumn(
-                    key=f"fastest-{k}",
-                    header=one_line(subject.name),
-                    meaning="The fastest implementation there and its speed.",
-                )
-                for k, subject in enumerate(subjects)
-            ),
-        ),
-        rows=tuple(
-            TableRow(
-                cells=(
-                    words(work[0] or MISSING),
-                    TableCell(text=str(work[1]), sort=float(work[1])),
-                    TableCell(text=str(work[2]), sort=float(work[2])),
-                    *(_named_speed(rows.get(work)) for rows in fastest),
-                )
-            )
-            for work in sorted(common, key=str)
-        ),
-    )
-
-
-_Work = tuple[str | None, int, int]
-
-
-def _fastest_by_work(rows: Sequence[ConfigurationSummary]) -> dict[_Work, ConfigurationSummary]:
-    fastest: dict[_Work, ConfigurationSummary] = {}
-    for row in rows:
-        if row.throughput is None or row.batch_size is None or not trains_together(row):
-            continue
-        work = (row.backend, row.group_size, row.batch_size)
-        best = fastest.get(work)
-        if best is None or best.throughput is None or row.throughput.value > best.throughput.value:
-            fastest[work] = row
-    return fastest
-
-
-def _named_speed(row: ConfigurationSummary | None) -> TableCell:
-    if row is None or row.throughput is None:
+    if row is None:
         return NOTHING
-    text = f"{speed_of(row.throughput)} ({one_line(row.implementation)})"
-    return TableCell(text=text, sort=row.throughput.value)
-
-
-def _differences(subjects: Sequence[Subject]) -> Table | None:
-    """Of what was trained and on what, all that is not the same everywhere."""
-    measured = [subject for subject in subjects if subject.sweep or subject.collectives]
-    known = [dict(facts_of(subject)) for subject in measured]
-    names = dict.fromkeys(name for facts in known for name in facts)
-    different = [name for name in names if len({facts.get(name) for facts in known}) > 1]
-    if not different:
-        return None
-    return Table(
-        key="differences",
-        caption="What differs between them",
-        columns=(
-            _text_column("What", ""),
-            *(_text_column(one_line(s.name), "", f"of-{k}") for k, s in enumerate(measured)),
-        ),
-        rows=tuple(
-            TableRow(cells=(words(name), *(words(facts.get(name, MISSING)) for facts in known)))
-            for name in different
-        ),
-    )
-
-
-def _text_column(header: str, meaning: str, key: str | None = None) -> TableColumn:
-    return TableColumn(key=key or header.lower(), header=header, meaning=meaning, text=True)
+    if row.throughput is None:
+        return NOTHING if row.status is Status.COMPLETED else words(row.status.words)
+    return TableCell(text=speed_of(row.throughput, header=unit), sort=row.throughput.value)
 
 
 def _notes(
@@ -259,6 +178,6 @@ def _notes(
     for subject in subjects:
         if subject.sweep is None and subject.rows:
             yield (
-                f"{subject.name} holds published numbers, one of each: nothing tells their spread, "
-                "so they have no ratio"
+                f"{subject.name} holds published numbers: their model and machine are not known "
+                "here, so that equal sizes need not be equal work, and they have no ratio"
             )

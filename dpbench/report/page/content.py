@@ -115,6 +115,8 @@ class SweepContent:
     failures: Table | None
     """What failed or was skipped, with the whole reason; None if nothing was."""
     sections: tuple[Section, ...]
+    not_drawn: str | None = None
+    """Charts that have nothing to show, of questions that have no section, and why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,5 +131,5 @@ class Page:
     """Of several sweeps: what was measured in more than one, beside each other, and what differs
     between their environments and specifications."""
     served_as: str | None = None
-    """What the server calls this state of a running sweep: as soon as it has another, the page is
+    """What the server calls this state of the sweep: as soon as it has another, the page is
     loaded anew. None: a file, which looks for nothing."""

@@ -11,12 +11,14 @@ from dpbench.environment import SYNTHETIC, Environment
 from dpbench.specs import SweepSpec
 
 Facts = Iterator[tuple[str, str]]
+SOURCE = "Source"
+"""The only fact of published numbers."""
 
 
 def facts_of(subject: Subject) -> Facts:
     """(Name, value) of the workload and of the machine that most records come from."""
     if (stored := subject.sweep or subject.collectives) is None:
-        yield "Source", f"{subject.name}: published numbers, not measured here"
+        yield SOURCE, f"{subject.name}: published numbers, not measured here"
         return
     if subject.sweep is not None:
         yield from _workload(subject.sweep.spec)
@@ -68,9 +70,9 @@ def _machines(environments: Mapping[str, Environment], used: Sequence[str]) -> F
         return
     yield from _machine(machine)
     others = [environments[i] for i in dict.fromkeys(used) if i in environments]
-    for other in others:
-        if different := other.differences_from(machine):
-            yield "Other records are from", "; ".join(different)
+    different = ["; ".join(other.differences_from(machine)) for other in others]
+    if any(different):
+        yield "Other records are from", " | ".join(words for words in different if words)
 
 
 def _machine(machine: Environment) -> Facts:

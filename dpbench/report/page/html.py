@@ -23,9 +23,24 @@ MEASURED = "images_per_second"
 """The column whose cells carry a bar, as long as their value is part of the largest."""
 SIGNIFICANT_DIGITS = 9
 """Of the numbers that sorting goes by: more than any clock gives."""
+TALL = 0.8
+"""Height ÷ width of a chart beyond which it has a sheet of paper for itself."""
 
-_AMOUNT = re.compile(r"([-−]?\d[\d,.]*)(\s.+)?", re.DOTALL)
+_AMOUNT = re.compile(
+    r"(?P<number>[-−]?\d[\d,.]*)(?P<spread>(?: (?:± [\d.,]+|\([^)]*\)))?(?: %)?)(?P<of>\s.+)?",
+    re.DOTALL,
+)
+_SIZE = re.compile(r'viewBox="\S+ \S+ (?P<width>[\d.]+) (?P<height>[\d.]+)"')
 _CODE = re.compile("`([^`\n]+)`")
+_UNIT = r"(?:%|ms|µs|s|[KMGT]iB)(?!\w)"
+_WHOLE = re.compile(
+    r"\(?(?:--[a-z][a-z-]*(?: [\d,]+)?"
+    r"|n = \d[\d,]*|batch [\d,]+"
+    rf"|[\d.,]*\d(?: ± [\d.,]+(?: {_UNIT})?| {_UNIT})"
+    r"|\S+ ×\d+|\S*[^\s(][-/]\w\S*)[;:,.)]*"
+)
+"""What is torn apart if a line ends within: an option and its number, "n = 3", "5.1 ± 0.2 ms", a
+configuration, "4.9e-15"; with the punctuation around it, which must not start a line."""
 
 
 def to_html(page: Page) -> str:
@@ -57,8 +72,11 @@ def _environment() -> Environment:
     environment.filters |= {
         "amount": _amount,
         "bars": _bars,
+        "is_tall": _is_tall,
         "prose": _prose,
         "sort_key": _sort_key,
+        "typed": _typed,
+        "unbroken": _unbroken,
     }
     return environment
 
@@ -86,15 +104,34 @@ def _policy(*scripts: str, asks: bool) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-def _amount(value: str) -> tuple[str, str]:
-    """The number to be set large, and what follows it: "2,662" and "± 294 images/s"."""
+def _amount(value: str) -> tuple[str, str, str]:
+    """The number to be set large, what stays beside it, and what follows: "91", "± 16 %", "of
+    linear"."""
     found = _AMOUNT.fullmatch(value)
-    return (value, "") if found is None else (found[1], (found[2] or "").strip())
+    if found is None:
+        return value, "", ""
+    return found["number"], found["spread"].strip(), (found["of"] or "").strip()
+
+
+def _unbroken(text: str) -> Markup:
+    """Text in which no line ends where nobody would end it."""
+    return Markup(_WHOLE.sub(r'<span class="whole">\g<0></span>', str(escape(visible(text)))))
 
 
 def _prose(text: str) -> Markup:
-    """A sentence with `names` set as code."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(visible(text)))))
+    """The same of a sentence, with `names` set as code."""
+    parts = _CODE.split(visible(text))
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if place % 2 else _unbroken(part)
+        for place, part in enumerate(parts)
+    )
+
+
+def _typed(command: str) -> Markup:
+    """A command whose lines end between words only."""
+    return Markup(
+        re.sub(r"\S+", r'<span class="whole">\g<0></span>', str(escape(visible(command))))
+    )
 
 
 def _sort_key(cell: TableCell) -> Markup | str:
@@ -116,6 +153,12 @@ def _bars(table: Table) -> tuple[int, list[int | None]]:
     return place, [round(100 * v / largest) if isinstance(v, float | int) else None for v in values]
 
 
+def _is_tall(svg: str) -> bool:
+    """Whether two of it on a sheet of paper would be too small to read."""
+    found = _SIZE.search(svg)
+    return found is not None and float(found["height"]) > TALL * float(found["width"])
+
+
 def _definitions(page: Page) -> list[tuple[str, list[TableColumn]]]:
     """Captions of tables with the columns that no table before has, or not with that meaning."""
     known: set[tuple[str, str]] = set()
@@ -131,7 +174,8 @@ def _definitions(page: Page) -> list[tuple[str, list[TableColumn]]]:
 def _tables(page: Page) -> Iterator[Table]:
     sections: list[Section] = [] if page.comparison is None else [page.comparison]
     for sweep in page.sweeps:
-        yield sweep.results
+        if sweep.results.rows:
+            yield sweep.results
         if sweep.failures is not None:
             yield sweep.failures
         sections += sweep.sections

@@ -8,17 +8,13 @@ the page, which wraps on a narrow screen where a picture cannot.
 from __future__ import annotations
 
 import hashlib
-import io
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from xml.etree import ElementTree
 
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from dpbench.report.charts import style
+from dpbench.report.charts.files import any_letters
 from dpbench.report.page.visible import visible
 
 THEME = {
@@ -32,6 +28,7 @@ THEME = {
     style.ORANGE: "orange",
     style.SKY: "sky",
     style.PURPLE: "purple",
+    style.WINE: "wine",
 }
 """The colours of charts, by what style.css calls them: --chart-ink."""
 WHITE = "#ffffff"
@@ -47,21 +44,17 @@ _COORDINATES = ("d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "width", "hei
 _NO_ROTATION = re.compile(r"rotate\(-?0(?: [^)]*)?\) ?")
 
 
-def inline_svg(figure: Figure, *, kind: str, title: str, description: str) -> str:
-    """Markup of the chart, safe to put into a page as it is.
+def inline_svg(figure: Figure, svg: str, *, kind: str, title: str, description: str) -> str:
+    """Markup of the chart, safe to put into a page as it is; `svg` is the figure as a file has it.
 
-    What the figure has as title and caption is left out: `title` and `description` name the
+    What the figure has as title and caption is cut off: `title` and `description` name the
     picture for those who do not see it, and the page sets a heading and `caption_of` beside it.
     To be called within `style.house_style()`.
     """
-    text = io.StringIO()
-    with _without_words(figure), warnings.catch_warnings():
-        # Of letters that matplotlib's font lacks; the page is shown in others.
-        warnings.filterwarnings("ignore", message="Glyph")
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    root = ElementTree.fromstring(visible(text.getvalue()))
-    prefix = f"{kind}-{hashlib.sha256(text.getvalue().encode(errors='replace')).hexdigest()[:8]}"
+    root = ElementTree.fromstring(visible(svg))
+    prefix = f"{kind}-{hashlib.sha256(svg.encode(errors='replace')).hexdigest()[:8]}"
     _forget_the_document(root)
+    _cut_words_off(root, figure)
     _thin(root)
     _keep_needed_ids(root, prefix)
     _name(root, prefix, title, description)
@@ -71,20 +64,6 @@ def inline_svg(figure: Figure, *, kind: str, title: str, description: str) -> st
 def caption_of(figure: Figure) -> str:
     """Sample sizes and environment, on one line: what a chart says below itself."""
     return " ".join(figure.get_supxlabel().split())
-
-
-@contextmanager
-def _without_words(figure: Figure) -> Iterator[None]:
-    """Hides the figure's title and caption while it is saved."""
-    title, caption = figure.get_suptitle(), figure.get_supxlabel()
-    words = [text for text in figure.findobj(Text) if text.get_text() in {title, caption} - {""}]
-    for text in words:
-        text.set(visible=False, in_layout=False)
-    try:
-        yield
-    finally:
-        for text in words:
-            text.set(visible=True, in_layout=True)
 
 
 def _forget_the_document(root: ElementTree.Element) -> None:
@@ -101,6 +80,24 @@ def _forget_the_document(root: ElementTree.Element) -> None:
     del root.attrib["height"], root.attrib["version"]
     # As large as it was drawn: 4 pixels of CSS are 3 points.
     root.set("style", f"--drawn: {width * 4 / 3:.0f}px")
+
+
+def _cut_words_off(root: ElementTree.Element, figure: Figure) -> None:
+    """Takes the title and the caption away, and the room that they had above and below."""
+    for parent in root.iter():
+        for child in list(parent):
+            if child.get("id") in {style.TITLE, style.CAPTION}:
+                parent.remove(child)
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
+    bottom = height
+    for text in figure.texts:
+        with any_letters():
+            box = text.get_window_extent()
+        if text.get_gid() == style.TITLE:
+            top = height * (1 - box.y0 / figure.bbox.height)
+        elif text.get_gid() == style.CAPTION:
+            bottom = height * (1 - box.y1 / figure.bbox.height)
+    root.set("viewBox", f"{left:g} {top:.1f} {width:g} {bottom - top:.1f}")
 
 
 def _thin(root: ElementTree.Element) -> None:

@@ -7,6 +7,11 @@
     button.addEventListener("click", () => dpbench.copy(command, button));
   }
 
+  // Paper cannot be unfolded.
+  addEventListener("beforeprint", () => {
+    for (const more of document.querySelectorAll("details.more")) more.open = true;
+  });
+
   const links = new Map();
   for (const link of document.querySelectorAll(".contents a")) links.set(link.hash.slice(1), link);
   const seen = new IntersectionObserver((entries) => {

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from dpbench.analysis.subject import Subject
+from dpbench.report.charts.files import IMAGES, remove_images, svg_of
 from dpbench.report.charts.kinds import CHARTS, ChartKind
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
@@ -25,6 +25,8 @@ class Pictures:
     drawn: tuple[tuple[ChartKind, ChartImage], ...] = ()
     absent: tuple[tuple[ChartKind, str], ...] = ()
     paths: tuple[Path, ...] = ()
+    older: tuple[Path, ...] = ()
+    """Files of the same charts in other formats, which `dpbench plot` wrote earlier."""
     left_out: str | None = None
     """Why none was drawn at all."""
 
@@ -33,28 +35,40 @@ def without(reason: str) -> Pictures:
     return Pictures(left_out=reason)
 
 
-def draw(subject: Subject, folder: Path | None = None) -> Pictures:
+def draw(
+    subject: Subject, folder: Path | None = None, *, between: Callable[[], None] = lambda: None
+) -> Pictures:
     """Draws every kind that the subject's records may have; with `folder` into files too.
 
-    Files of charts that have nothing to show any more are removed. Raises OSError.
+    Files of charts that have nothing to show any more are removed, whatever their format; those
+    of the others but SVG are left as they are. `between` is called before every chart, and what it
+    raises ends the drawing. Raises OSError.
     """
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     drawn, absent, paths = [], [], []
     with house_style():
         for kind in _kinds(subject):
-            file = None if folder is None else folder / f"{kind.name}.svg"
+            between()
             try:
                 figure = _figure(kind, subject)
             except NothingToDraw as reason:
                 absent.append((kind, str(reason)))
-                if file is not None:
-                    file.unlink(missing_ok=True)
+                if folder is not None:
+                    remove_images(folder, kind.name)
                 continue
-            if file is not None:
-                paths.append(write_whole(file, partial(_save, figure)))
-            drawn.append((kind, _image(kind, figure)))
-    return Pictures(drawn=tuple(drawn), absent=tuple(absent), paths=tuple(paths))
+            svg = svg_of(figure)
+            if folder is not None:
+                paths.append(_write(folder / f"{kind.name}.svg", svg))
+            drawn.append((kind, _image(kind, figure, svg)))
+    return Pictures(
+        drawn=tuple(drawn), absent=tuple(absent), paths=tuple(paths), older=tuple(_older(paths))
+    )
+
+
+def _older(paths: Sequence[Path]) -> Iterator[Path]:
+    others = (path.with_suffix(f".{image}") for path in paths for image in IMAGES)
+    return (path for path in others if path not in paths and path.exists())
 
 
 def _kinds(subject: Subject) -> Iterable[ChartKind]:
@@ -80,16 +94,19 @@ def _figure(kind: ChartKind, subject: Subject) -> Figure:
     return kind.draw(source)
 
 
-def _image(kind: ChartKind, figure: Figure) -> ChartImage:
+def _image(kind: ChartKind, figure: Figure, svg: str) -> ChartImage:
     return ChartImage(
         kind=kind.name,
         title=kind.title,
         description=kind.shows,
-        svg=inline_svg(figure, kind=kind.name, title=kind.title, description=kind.shows),
+        svg=inline_svg(figure, svg, kind=kind.name, title=kind.title, description=kind.shows),
         caption=caption_of(figure),
     )
 
 
-def _save(figure: Figure, path: Path) -> None:
-    # Without its date, equal data gives an equal file.
-    figure.savefig(path, format="svg", metadata={"Date": None})
+def _write(path: Path, svg: str) -> Path:
+    return write_whole(path, lambda temporary: _text(temporary, svg))
+
+
+def _text(path: Path, svg: str) -> None:
+    path.write_text(svg, encoding="utf-8")

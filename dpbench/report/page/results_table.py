@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields import Plain
 from dpbench.analysis.rows import to_row
 from dpbench.records import Status
 from dpbench.report.cells import number, one_line
-from dpbench.report.columns import COLUMNS, Column, claim_columns
+from dpbench.report.columns import COLUMNS, Column, claim_columns, header_of
 from dpbench.report.numbers import MISSING
-from dpbench.report.page.content import SortValue, Table, TableCell, TableColumn, TableRow
+from dpbench.report.page.cells import sort_value, words
+from dpbench.report.page.content import Table, TableCell, TableColumn, TableRow
 
 Rows = Sequence[ConfigurationSummary]
+
+STATUS = TableColumn(
+    key="status",
+    header="Status",
+    meaning="How the configuration ended; why it did not complete stands in a table of its own.",
+    text=True,
+)
+"""Without the reason, which may be long."""
 
 
 def results_table(rows: Rows) -> Table:
     """A row a configuration; cells say what the tables in other formats say, and are sorted by
     the values of the JSON rows."""
-    columns = (*list(COLUMNS.values())[:-1], *claim_columns(rows), COLUMNS["status"])
+    columns = _columns(rows)
     values = [to_row(row) | dict(row.claims) for row in rows]
     texts = [[one_line(column.cell(row)) for column in columns] for row in rows]
     return Table(
         key="configurations",
         caption="Configurations",
         columns=tuple(
-            TableColumn(
+            STATUS
+            if column.key == STATUS.key
+            else TableColumn(
                 key=column.key,
-                header=header(column, rows),
+                header=header_of(column.header, rows),
                 meaning=column.meaning,
                 text=column.text,
                 shown=_is_shown(column, [line[k] for line in texts]),
@@ -46,6 +57,14 @@ def results_table(rows: Rows) -> Table:
             for row, value, line in zip(rows, values, texts, strict=True)
         ),
     )
+
+
+def _columns(rows: Rows) -> Sequence[Column]:
+    """In the usual order, but for the status, which must not be scrolled out of sight."""
+    usual = [column for column in COLUMNS.values() if column.key != STATUS.key]
+    place = usual.index(COLUMNS["efficiency"]) + 1
+    status = replace(COLUMNS[STATUS.key], cell=lambda row: row.status.words)
+    return (*usual[:place], status, *usual[place:], *claim_columns(rows))
 
 
 def _is_shown(column: Column, texts: Sequence[str]) -> bool:
@@ -77,9 +96,7 @@ def failures_table(rows: Rows) -> Table | None:
         caption="Configurations that did not complete, or not in all repetitions",
         columns=(
             TableColumn(key="configuration", header="Configuration", meaning="", text=True),
-            TableColumn(
-                key="status", header="Status", meaning=COLUMNS["status"].meaning, text=True
-            ),
+            STATUS,
             TableColumn(
                 key="repetitions", header="Repetitions", meaning=COLUMNS["repetitions"].meaning
             ),
@@ -100,24 +117,3 @@ def failures_table(rows: Rows) -> Table | None:
             for row in ended
         ),
     )
-
-
-def header(column: Column, rows: Rows) -> str:
-    """With the item that the rows count, if it is one."""
-    items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
-    item = one_line(items.pop()) if len(items) == 1 else "items"
-    return column.header.replace("{Item}", item[:1].upper() + item[1:])
-
-
-def words(text: str) -> TableCell:
-    """A cell of text, sorted by what it says."""
-    line = one_line(text)
-    return TableCell(text=line, sort=None if line == MISSING else line)
-
-
-def sort_value(value: Plain) -> SortValue:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return float(value)
-    return None if value is None else one_line(value)

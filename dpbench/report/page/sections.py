@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from dpbench.analysis.advice import LARGE
 from dpbench.analysis.explanation import Explanation
@@ -10,11 +11,10 @@ from dpbench.analysis.subject import Subject
 from dpbench.report.cells import one_line, percentage
 from dpbench.report.explanation import advice_lines, reading, telling
 from dpbench.report.explanation_columns import EFFICIENCY, PHASE_TIMES, STEP, ExplanationColumn
-from dpbench.report.numbers import MISSING
+from dpbench.report.page.cells import sort_value, words
 from dpbench.report.page.collectives import collective_notes, collectives_table
 from dpbench.report.page.content import Section, Table, TableCell, TableColumn, TableRow
 from dpbench.report.page.pictures import Pictures
-from dpbench.report.page.results_table import sort_value, words
 
 TITLES = {
     "speed": "What does the speed depend on?",
@@ -27,7 +27,7 @@ TITLES = {
 
 
 def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
-    """Those that have something to say; each names the charts that have nothing to show."""
+    """Those that have something to show or to say; each names the charts that it lacks."""
     tables = {
         "time": (*_advice(subject), *_explaining(subject.explanations)),
         "communication": tuple(_collectives(subject)),
@@ -45,17 +45,31 @@ def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
             title=title,
             charts=tuple(image for kind, image in pictures.drawn if kind.section == key),
             tables=tables.get(key, ()),
-            notes=tuple(map(one_line, (*notes.get(key, ()), *_absent(key, pictures)))),
+            notes=tuple(map(one_line, notes.get(key, ()))),
         )
         for key, title in TITLES.items()
     )
-    return tuple(one for one in found if one.charts or one.tables or one.notes)
+    return tuple(
+        replace(one, notes=(*one.notes, *_absent(pictures, [one.key])))
+        for one in found
+        if one.charts or one.tables or one.notes
+    )
 
 
-def _absent(key: str, pictures: Pictures) -> Iterator[str]:
+def not_drawn(sections: Sequence[Section], pictures: Pictures) -> str | None:
+    """The charts of the questions that have no section, in one line."""
+    missing = TITLES.keys() - {section.key for section in sections}
+    return "; ".join(_absent(pictures, missing)) or None
+
+
+def _absent(pictures: Pictures, keys: Collection[str]) -> Iterator[str]:
+    """The charts that have nothing to show, by the reason."""
+    titles: dict[str, list[str]] = {}
     for kind, reason in pictures.absent:
-        if kind.section == key:
-            yield f"no chart “{kind.title}”: {reason}"
+        if kind.section in keys:
+            titles.setdefault(one_line(reason), []).append(f"“{kind.title}”")
+    for reason, charts in titles.items():
+        yield f"no chart {', '.join(charts)}: {reason}"
 
 
 def _time_notes(subject: Subject) -> Iterator[str]:
@@ -89,28 +103,23 @@ def _advice(subject: Subject) -> Iterator[Table]:
                 key="cost",
                 header="Cost",
                 meaning="Share of a step's seconds that the loss takes; only what is beyond the "
-                f"noise and at least {LARGE:.0%} is listed.",
+                f"noise and at least {100 * LARGE:g} % is listed.",
             ),
             TableColumn(key="loss", header="Loss", meaning="", text=True),
-            TableColumn(key="try", header="Try", meaning="", text=True),
+            TableColumn(key="remedy", header="What to do", meaning="", text=True),
         ),
         rows=tuple(
             TableRow(
                 cells=(
                     words(label),
                     TableCell(text=percentage(one.share), sort=one.share.value),
-                    *map(words, _loss_and_remedy(one.text)),
+                    words(one.loss),
+                    words(one.remedy),
                 )
             )
             for label, one in sorted(found, key=lambda pair: -pair[1].share.value)
         ),
     )
-
-
-def _loss_and_remedy(text: str) -> tuple[str, str]:
-    """Of "exposed communication on gloo: try shm" both sides of the colon."""
-    loss, colon, remedy = text.partition(": ")
-    return loss, remedy.removeprefix("try ") if colon else MISSING
 
 
 def _explaining(explanations: Sequence[Explanation]) -> Iterable[Table]:

@@ -22,6 +22,11 @@ const dpbench = {
     ">=": (a, b) => a >= b, "<=": (a, b) => a <= b, "!=": (a, b) => a !== b,
     ">": (a, b) => a > b, "<": (a, b) => a < b, "=": (a, b) => a === b,
   };
+  const SIGN = />=|<=|!=|==?|>|</.source;
+  const AROUND = new RegExp(`\\s*(${SIGN})\\s*`, "g");
+  const COMPARISON = new RegExp(`^([^<>=!]+)(${SIGN})(.*)$`);
+  const UNIT_APART = new RegExp(
+    `([<>=]-?[\\d.,]+)\\s+(?=(?:${Object.keys(UNITS).filter(Boolean).join("|")})(?:\\s|$))`, "g");
   const plain = (text) => text.toLowerCase().replace(/[\s_-]+/g, "");
 
   /** What sorting and comparing go by: a number, a text, or null where there is nothing. */
@@ -131,38 +136,47 @@ const dpbench = {
 
     filter() {
       const problems = [];
-      const tests = this.state.filter.toLowerCase().split(/\s+/).filter(Boolean)
-        .map((word) => this.test(word, problems));
+      // "batch >= 64" and "eff > 80 %" are one word each.
+      const words = this.state.filter.toLowerCase().trim()
+        .replace(AROUND, "$1").replace(UNIT_APART, "$1").split(/\s+/).filter(Boolean);
+      const tests = words.map((word) => this.test(word, problems));
       let shown = 0;
       for (const row of this.rows) {
         row.hidden = !tests.every((test) => test(row));
         shown += !row.hidden;
       }
       const all = this.rows.length;
-      const rows = all === 1 ? "1 row" : `${all} rows`;
-      const count = shown === all ? rows : `${shown} of ${rows}`;
+      const rows = all === 1 ? "1 row" : `${all.toLocaleString("en")} rows`;
+      const count = shown === all ? rows : `${shown.toLocaleString("en")} of ${rows}`;
       this.box.querySelector(".count").textContent = [count, ...problems].join("; ");
       this.remember();
     }
 
     /** Tells of a row whether a word of the filter keeps it. */
     test(word, problems) {
-      const parts = /^([^<>=!]+)(>=|<=|!=|>|<|=)(.*)$/.exec(word);
+      const parts = COMPARISON.exec(word);
       if (parts === null) {
         const without = word.length > 1 && word.startsWith("-");
         const wanted = without ? word.slice(1) : word;
         return (row) => this.words(row).includes(wanted) !== without;
       }
-      const [, name, sign, wanted] = parts;
+      const [, name, typed, wanted] = parts;
+      const sign = typed === "==" ? "=" : typed;
       const place = this.place(plain(name));
       if (place < 0) problems.push(`no column “${name}”`);
       if (place < 0 || wanted === "") return () => true;
       const number = this.number(wanted, place);
+      const isNumber = (row) => typeof valueOf(row.cells[place]) === "number";
+      if (Number.isNaN(number) && this.rows.some(isNumber)) {
+        problems.push(`“${wanted}” is no number`);
+        return () => true;
+      }
       return (row) => {
         const value = valueOf(row.cells[place]);
         if (value === null) return false;
-        if (typeof value === "number") return TESTS[sign](value, number);
-        return TESTS[sign](value.toLowerCase(), wanted);
+        if (typeof value === "string") return TESTS[sign](value.toLowerCase(), wanted);
+        const same = sign.endsWith("=") && this.shows(row.cells[place], number, place);
+        return same ? sign !== "!=" : TESTS[sign](value, number);
       };
     }
 
@@ -187,6 +201,12 @@ const dpbench = {
       const shows = (row) => row.cells[place].textContent.endsWith("%");
       const unit = parts[2] === "" && this.rows.some(shows) ? "%" : parts[2];
       return Number(parts[1].replaceAll(",", "")) * UNITS[unit];
+    }
+
+    /** Whether the digits that a cell shows are this number: its value has more of them. */
+    shows(cell, number, place) {
+      const parts = /^(-?[\d.,]+)(?:\([^)]*\)| ± [\d.,]+)?\s*([a-zµ%]*)$/i.exec(cell.textContent);
+      return parts !== null && this.number((parts[1] + parts[2]).toLowerCase(), place) === number;
     }
 
     /** One style rule hides a column: a thousand rows need not be touched. */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dpbench import units
 from dpbench.analysis.outcome import effective_status
 from dpbench.analysis.subject import Subject
 from dpbench.records import Status
@@ -12,11 +13,18 @@ from dpbench.report.page.content import Finding
 
 
 def proof(subject: Subject) -> Finding | None:
-    """How many configurations were compared with one process; None where none was measured."""
+    """How many configurations have the gradients of one process; None where none was measured."""
     measured = [row for row in subject.rows if row.configuration and row.throughput]
     judged = [row for row in subject.rows if row.verified is not None]
     if subject.sweep is None or not (measured or judged):
         return None
+    title = "Right gradients"
+    if subject.synthetic:
+        about = "synthetic: numbers from a cost model, nothing was run and nothing compared"
+        return Finding(title=title, value="not checked", about=about)
+    if not judged:
+        about = "no record has a comparison with one process"
+        return Finding(title=title, value="not checked", about=about)
     checks = [
         record.verification
         for record in subject.sweep.records
@@ -30,7 +38,8 @@ def proof(subject: Subject) -> Finding | None:
         about += f"; the largest relative error is {worst:.2g}, {allowed} is allowed"
     right = sum(row.verified is True for row in judged)
     whole = len({row.configuration for row in (*measured, *judged)})
-    return Finding(title="Right gradients", value=f"{right} of {whole} configurations", about=about)
+    value = f"{right:,} of {units.counted(whole, 'configuration')}"
+    return Finding(title=title, value=value, about=about)
 
 
 def doubts(subject: Subject) -> Iterator[str]:

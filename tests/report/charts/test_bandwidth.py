@@ -67,6 +67,22 @@ def test_where_both_are_equal_one_line_is_both() -> None:
     assert "busbw and algbw of all_reduce ×2 are equal" in figure.get_supxlabel().replace("\n", " ")
 
 
+def test_collectives_that_are_no_line_are_counted() -> None:
+    def once(**changes: object) -> CollectiveRecord:
+        return collective_record(collective_spec(**changes), lambda size: 1e-4 + size / 1e9)
+
+    others = [
+        once(group_size=8, sizes_bytes=(1024,)),
+        once(group_size=1),
+        failed_record(collective_spec(backend="nccl"), Status.SKIPPED, "no GPU"),
+    ]
+    caption = bandwidth([*sample(2), *others], SOURCE).get_supxlabel().replace("\n", " ")
+    assert "1 collective of one size left out" in caption
+    assert "1 collective of one rank, which have no bandwidth, left out" in caption
+    assert "1 collective that did not complete left out" in caption
+    assert "by all ranks at once, without interval · " in caption
+
+
 def imported(collective: str, *, bus: float | None = 1.5e9) -> ImportedCollective:
     """Two sizes at 1 GB/s."""
 

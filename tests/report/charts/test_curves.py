@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from matplotlib.figure import Figure
 
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.published import from_csv
 from dpbench.report.charts import limits
-from dpbench.report.charts.curves import Curve, Panel, chosen, number_axis
-from dpbench.report.charts.style import series_styles
+from dpbench.report.charts.batch_size import batch_size
+from dpbench.report.charts.curves import Curve, Panel, chosen, evenly, number_axis
+from dpbench.report.charts.source import ChartSource
+from dpbench.report.charts.speedup import speedup
+from dpbench.report.charts.style import IMPLEMENTATION_COLOURS, series_styles
 from dpbench.report.charts.throughput import throughput
 from tests.analysis.builders import run, trial
+from tests.report.charts.pictured import title
 from tests.report.charts.sources import source
 
 
 def test_chosen_keeps_both_ends() -> None:
     assert chosen([3, 1, 2]) == [1, 2, 3]
-    assert chosen(list(range(1, 101)), 4) == [1, 34, 67, 100]
+    assert evenly(range(1, 101), 4) == [1, 34, 67, 100]
+    assert chosen(range(200, 300), 4) == [200, 256, 299]
+    assert chosen(range(300, 400), 4) == [300, 333, 366, 399]
+
+
+def test_chosen_are_powers_of_two_where_there_are_such() -> None:
+    assert chosen(range(1, 9)) == [1, 2, 4, 8]
+    assert chosen([1, 2, 3, 4, 8, 16, 32, 64], 4) == [1, 4, 16, 64]
 
 
 @pytest.mark.parametrize(
     ("sizes", "log", "ticks"),
     [
         ([1, 2], False, [1, 2]),
-        ([1, 2, 4, 8], False, [1, 2, 4, 8]),
-        ([1, 2, 4, 1024], True, [1, 4, 1024]),
+        ([1, 2, 3, 4, 5, 6, 7, 8], False, [1, 2, 3, 4, 5, 6, 7, 8]),
+        ([1, 2, 4, 16, 64, 256, 1024], True, [1, 4, 16, 64, 256, 1024]),
+        ([8, 96, 120, 144, 216], True, [8, 120, 216]),
         ([24, 32, 33, 64], True, [24, 33, 64]),
         ([7], True, [7]),
     ],
@@ -45,7 +60,7 @@ def panel(*ends: tuple[float, float]) -> Panel:
     )
     (style,) = series_styles([("ddp", "gloo")]).values()
     xs = tuple(range(1, len(ys) + 1))
-    return Panel(parameter=1, curves=(Curve(label="ddp", style=style, xs=xs, ys=ys),))
+    return Panel(title="", curves=(Curve(label="ddp", style=style, xs=xs, ys=ys),))
 
 
 def test_an_axis_has_room_for_intervals_unless_they_are_very_wide() -> None:
@@ -69,13 +84,75 @@ def test_panels_and_look_alikes_that_are_left_out_are_said() -> None:
         for warmup in (2, 3)
     ]
     figure = throughput(source(records))
-    assert len(figure.axes) == 6
+    assert len(figure.axes) == 4
     caption = figure.get_supxlabel().replace("\n", " ")
-    assert "batch sizes 8, 16, 32, 40, 56, 64 of 8 measured" in caption
-    assert "12 rows that differ in something else left out" in caption
+    assert "batch sizes 8, 16, 32, 64 of 8 measured" in caption
+    assert "8 rows that differ in something else left out" in caption
+
+
+@pytest.fixture
+def partly_known(tmp_path: Path) -> ChartSource:
+    """Published numbers of two series, the batch size of one of which nobody wrote down."""
+    file = tmp_path / "published.csv"
+    lines = ["group_size,images_per_second,backend,batch_size,source"]
+    lines += [f"{n},{100 * n},gloo,{batch},a paper" for n in (1, 2) for batch in (8, 16)]
+    lines += [f"{n},{90 * n},nccl,,a paper" for n in (1, 2)]
+    file.write_text("\n".join(lines) + "\n")
+    return ChartSource(rows=from_csv(file), environments={}, name="published")
+
+
+def test_rows_of_an_unknown_batch_size_have_a_panel_of_their_own(partly_known: ChartSource) -> None:
+    figure = throughput(partly_known)
+    assert [title(axes) for axes in figure.axes] == [
+        "batch size 8",
+        "batch size 16",
+        "batch size not known",
+    ]
+    assert "published/nccl" in {text.get_text() for text in figure.axes[-1].texts}
+
+
+def test_along_batch_sizes_rows_without_one_are_left_out_and_said(
+    partly_known: ChartSource,
+) -> None:
+    figure = batch_size(partly_known)
+    assert [title(axes) for axes in figure.axes] == ["group size 1", "group size 2"]
+    assert "2 rows without a batch size left out" in figure.get_supxlabel().replace("\n", " ")
+
+
+def test_linear_scaling_says_where_it_starts() -> None:
+    speeds = {"ddp": 110.0, "torch-ddp": 100.0}
+    records = [run(trial(name, group_size=n), speeds[name] * n) for name in speeds for n in (1, 2)]
+    alone = [run(trial("single", "none", 1), 90.0)]
+    for every, start in ((records, "ddp/gloo"), ([*alone, *records], "single")):
+        (axes,) = throughput(source(every)).axes
+        assert f"linear from {start}" in [text.get_text() for text in axes.texts]
+    caption = speedup(source(records)).get_supxlabel().replace("\n", " ")
+    assert "linear: n times the same at group size 1" in caption
+
+
+def test_the_colour_of_local_sgd_is_nobody_elses_whatever_else_is_drawn() -> None:
+    others = [(name, "gloo") for name in IMPLEMENTATION_COLOURS]
+    colours = {
+        series_styles([*beside, ("local-sgd(4)", "gloo")])["local-sgd(4) gloo"].color
+        for beside in (others, others[:1], others[1:3])
+    }
+    assert len(colours) == 1
+    assert not colours & {*IMPLEMENTATION_COLOURS.values()}
 
 
 def test_more_series_than_colours_differ_in_their_markers() -> None:
     names = [(f"local-sgd({n})", "gloo") for n in range(9)]
     looks = {(s.color, s.marker, s.hollow) for s in series_styles(names).values()}
     assert len(looks) == 9
+
+
+def test_panels_of_their_own_axes_still_count_in_the_same_unit() -> None:
+    """35,000 images/s beside 3,500: both in k images/s."""
+    records = [
+        run(trial("ddp", group_size=n, batch_size=batch), speed * n)
+        for batch, speed in ((8, 1_750.0), (64, 17_500.0))
+        for n in (1, 2)
+    ]
+    for figure in (throughput(source(records)), batch_size(source(records))):
+        units = {axes.get_ylabel() for axes in figure.axes} - {""}
+        assert len(units) == 1

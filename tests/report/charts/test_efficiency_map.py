@@ -34,7 +34,7 @@ def test_every_efficiency_of_several_replicas_has_its_cell() -> None:
         low, high = row.efficiency.interval
         value = f"{100 * row.efficiency.value:.0f}"
         text = panels[row.series][places[row.batch_size, row.group_size]]
-        assert text == f"{value}\n({100 * low:.0f}–{100 * high:.0f})"
+        assert text == f"{value} %\n({100 * low:.0f}–{100 * high:.0f})"
         shown += 1
     assert shown == sum(map(len, panels.values())) == 16
 
@@ -50,9 +50,9 @@ def test_of_one_group_size_there_is_one_panel_with_a_row_for_each_implementation
     assert [label.get_text() for label in axes.get_yticklabels()] == ["torch-ddp/gloo", "ddp/gloo"]
     assert cells(axes) == {
         (0, 0): "failed",
-        (1, 0): "100",
-        (0, 1): "75",
-        (1, 1): "90",
+        (1, 0): "100 %",
+        (0, 1): "75 %",
+        (1, 1): "90 %",
     }
     (mesh,) = axes.collections
     values = np.ma.filled(mesh.get_array(), np.nan)

@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dpbench.report.charts.end_labels import LINE_SPACING, POINTS, label_lines, spread
+from dpbench.report.charts.style import BLUE, MUTED
 
 HEIGHTS = st.lists(st.floats(-200, 1200), max_size=12)
 
@@ -68,3 +69,16 @@ def test_names_in_a_figure_do_not_touch() -> None:
     pixels = sorted(text.get_window_extent().y0 for text in axes.texts)
     gap = POINTS * LINE_SPACING * figure.dpi / 72
     assert [b - a for a, b in pairwise(pixels)] == pytest.approx([gap, gap], abs=1)
+
+
+def test_a_leader_is_no_line_of_data_inside_the_panel() -> None:
+    figure = Figure()
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    label_lines(axes, [(0.5, 0.5, "a", BLUE)])
+    canvas.draw()
+    inside, outside = axes.lines
+    assert (inside.get_color(), outside.get_color()) == (MUTED, BLUE)
+    assert inside.is_dashed()
+    edge = axes.bbox.x1
+    assert max(inside.get_xdata()) == min(outside.get_xdata()) == edge

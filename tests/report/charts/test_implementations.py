@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,25 @@ def test_few_passes_are_not_paired_and_no_difference_is_hollow() -> None:
     assert low < 1 < high
     assert axes.containers[1].lines[0].get_markerfacecolor() == "white"
     assert axes.containers[0].lines[0].get_markerfacecolor() != "white"
-    assert "hollow: the interval contains 1" in chart.get_supxlabel().replace("\n", " ")
+    assert "hollow: no difference is shown" in chart.get_supxlabel().replace("\n", " ")
+
+
+def test_single_runs_are_hollow_as_nothing_tells_them_apart() -> None:
+    chart = implementations(source([*passes("torch-ddp", 100), *passes("ddp", 200)]))
+    (axes,) = chart.axes
+    assert axes.containers[1].lines[0].get_markerfacecolor() == "white"
+    assert "the interval contains 1 or there is none" in chart.get_supxlabel().replace("\n", " ")
+
+
+def test_what_ran_elsewhere_is_not_compared() -> None:
+    here = [*passes("torch-ddp", 100, 101), *passes("ddp", 110, 111)]
+    there = [replace(one, environment_id="e1") for one in passes("dp", 500, 501)]
+    chart = implementations(source([*here, *there]))
+    assert [*bars(chart.axes[0])] == ["torch-ddp/gloo", "ddp/gloo"]
+    caption = chart.get_supxlabel().replace("\n", " ")
+    assert "1 configuration of other environments left out" in caption
+    with pytest.raises(NothingToDraw, match="in the same environment"):
+        implementations(source([*here[:2], *there]))
 
 
 def test_torchs_own_on_the_backend_of_gpus_is_the_reference() -> None:
@@ -76,7 +95,9 @@ def test_throughputs_are_written_as_in_the_table() -> None:
     rows = [row for row in sweep().rows if row.throughput is not None]
     assert len(rows) > 20
     for row in rows:
-        assert cells.throughput(row) in written
+        assert (cells.throughput(row) in written) == (row.implementation != "independent")
+    caption = figure("implementations").get_supxlabel().replace("\n", " ")
+    assert "independent is left out" in caption
 
 
 def test_published_backends_stand_beside_each_other() -> None:

@@ -82,6 +82,17 @@ def test_one_repetition_is_the_curve_of_the_analysis() -> None:
     assert seconds == pytest.approx(analysed.seconds.tolist())
 
 
+def test_repetitions_without_a_stretch_in_common_are_left_out_and_said() -> None:
+    """One ends before the other has its first loss: between them there is nothing to show."""
+    apart = [run([2.0, 1.0]), run([2.0, 1.0], repetition=1, seconds=0.3)]
+    figure = loss_seconds(source([*apart, run([2.0, 1.0], batch_size=64)]))
+    assert [axes.get_title() for axes in figure.axes] == ["batch size 64"]
+    said = "1 configuration whose repetitions have no stretch in common left out"
+    assert said in caption(figure)
+    with pytest.raises(NothingToDraw, match="have the repetitions a stretch in common"):
+        loss_seconds(source(apart))
+
+
 def test_each_series_is_drawn_at_its_largest_group_and_named_at_its_end() -> None:
     records = [run([2.0, 1.0]), run([2.0, 1.0], group_size=2), run([3.0, 2.0], batch_size=64)]
     figure = loss_steps(source(records))

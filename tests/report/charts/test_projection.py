@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
 from dpbench.report.charts.projection import LOOKS, file_name, projection
 from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.projection import Projection
 from tests.report.test_projection import given_one, projected
 
 SOURCE = ChartSource(rows=(), environments={}, name="demo")
@@ -35,6 +38,22 @@ def test_marker_and_line_tell_where_a_number_comes_from() -> None:
     assert legend is not None
     kinds = [text.get_text() for text in legend.get_texts()]
     assert kinds == ["measured", "extrapolated", "linear scaling"]
+
+
+def caption(*projections: Projection) -> str:
+    return projection(projections, SOURCE).get_supxlabel().replace("\n", " ")
+
+
+def test_group_sizes_that_are_refused_are_named() -> None:
+    one = projected()
+    assert " · refused: 64, 1,000, 10,000 replicas · " in caption(one)
+    assert "refused" not in caption(given_one())
+    both = caption(one, replace(given_one(), label="given"))
+    assert f"refused of {one.label}: 64, 1,000, 10,000 replicas" in both
+
+
+def test_bands_are_said_to_be_what_they_are() -> None:
+    assert "bands: 90 %, of inputs and of the model" in caption(given_one())
 
 
 def test_points_are_those_of_the_rows_with_their_bands() -> None:

@@ -79,3 +79,12 @@ def test_one_step_is_no_distribution() -> None:
     one = record(trial(), [rank(0, window([0.01], 32))], verification=PASSED)
     with pytest.raises(NothingToDraw, match="two timed steps"):
         step_times(source([one]))
+
+
+def test_many_cases_of_one_row_make_no_tower() -> None:
+    """A row, its title and its axis take four of 32 rows, so there are eight panels."""
+    records = [steps_of("single", [0.01], batch_size=batch) for batch in range(1, 41)]
+    figure = step_times(source(records))
+    assert len(figure.axes) == 8
+    assert figure.get_figheight() < 9
+    assert "8 of 40 configurations" in caption(figure)

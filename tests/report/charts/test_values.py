@@ -68,7 +68,9 @@ def test_every_point_is_inside_its_panel(kind: str) -> None:
 def test_every_line_is_named_where_it_ends(kind: str) -> None:
     for axes in figure(kind).axes:
         names = [text.get_text() for text in axes.texts]
-        ideal = [] if kind == "batch-size" else ["linear scaling"]
+        ideal = {"batch-size": [], "throughput": ["linear from single"]}.get(
+            kind, ["linear scaling"]
+        )
         assert names == [*dict.fromkeys(series for series, _ in drawn(axes)), *ideal]
         assert len(names) == len(set(names))
 

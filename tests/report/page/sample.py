@@ -7,6 +7,7 @@ from functools import cache
 from matplotlib.figure import Figure
 
 from dpbench.report.charts import style
+from dpbench.report.charts.files import svg_of
 from dpbench.report.page.content import (
     ChartImage,
     Finding,
@@ -153,7 +154,7 @@ def chart() -> ChartImage:
         axes.set_xlabel("group size (replicas)")
         axes.set_ylabel("throughput (images/s)")
         style.finish(figure, title=TITLE, caption=CAPTION)
-        svg = inline_svg(figure, kind="throughput", title=TITLE, description=SHOWS)
+        svg = inline_svg(figure, svg_of(figure), kind="throughput", title=TITLE, description=SHOWS)
     return ChartImage(
         kind="throughput", title=TITLE, description=SHOWS, svg=svg, caption=caption_of(figure)
     )
@@ -178,7 +179,13 @@ FINDINGS = (
     Finding(
         title="What limits it",
         value="5.1 (2.0–9.4) ms",
-        about="of a step of 48 ms is communication that nothing hides; 3 repetitions.",
+        about="of a step of 48 ms is communication that nothing hides: try --accumulate 4; "
+        "3 repetitions.",
+    ),
+    Finding(
+        title="Right gradients",
+        value="12 of 12 configurations",
+        about="compared in float64 with one process that holds the whole batch",
     ),
 )
 

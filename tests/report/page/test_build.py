@@ -9,12 +9,13 @@ import pytest
 
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.subject import Subject, of_folder, of_published
-from dpbench.environment import capture
+from dpbench.environment import SYNTHETIC, capture
 from dpbench.records import Status
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.page.build import build_page
 from dpbench.report.page.content import Section, SweepContent
 from dpbench.report.page.html import to_html
-from dpbench.report.page.pictures import without
+from dpbench.report.page.pictures import Pictures, without
 from dpbench.store import StoredCollectives
 from tests.analysis.builders import WRONG, record, run, trial
 from tests.report.sample import sample_records
@@ -75,7 +76,7 @@ def test_where_the_time_goes_has_factors_steps_and_advice(whole: SweepContent) -
         "torch-ddp/gloo ×2, batch 32",
         "19.5 ± 0.9 %",
         "exposed communication on gloo",
-        "shm (same host), or --accumulate 4",
+        "try shm (same host), or --accumulate 4",
     ]
     costs = [row.cells[1].sort for row in advice.rows]
     assert costs == sorted(costs, reverse=True)
@@ -86,11 +87,46 @@ def test_where_the_time_goes_has_factors_steps_and_advice(whole: SweepContent) -
     ]
 
 
+def test_of_a_cost_model_no_gradients_are_called_right() -> None:
+    model = {"e0": replace(capture(), launcher=SYNTHETIC)}
+    page = content(subject([run(trial(), 100.0)], environments=model))
+    assert page.findings[-1].value == "not checked"
+    assert "nothing was run and nothing compared" in page.findings[-1].about
+    assert "synthetic: numbers from a cost model, nothing was run" in page.warnings
+
+
+def test_charts_of_questions_without_a_section_are_one_line_at_the_end() -> None:
+    kinds = [CHARTS[name] for name in ("throughput", "speedup", "loss-steps")]
+    absent = Pictures(absent=tuple((kind, "no speed") for kind in kinds))
+    one = subject([record(trial(), status=Status.FAILED, reason="rank 0 ended")])
+    page = build_page([one], [absent]).sweeps[0]
+    assert page.sections == ()
+    titles = ", ".join(f"“{kind.title}”" for kind in kinds)
+    assert page.not_drawn == f"no chart {titles}: no speed"
+    assert to_html(build_page([one], [absent])).count(kinds[0].title) == 1
+
+
+def test_a_section_names_the_charts_that_it_lacks() -> None:
+    lacking = Pictures(absent=((CHARTS["steps"], "no step times"),))
+    page = build_page([subject(sample_records())], [lacking]).sweeps[0]
+    kind = CHARTS["steps"]
+    said = f"no chart “{kind.title}”: no step times"
+    parts = {part.key: part.notes for part in page.sections}
+    assert (said in parts[kind.section]) if kind.section in parts else page.not_drawn == said
+
+
+def test_gradients_that_nobody_compared_are_not_called_wrong() -> None:
+    page = content(subject([run(trial(), 100.0, verification=None)]))
+    proved = page.findings[-1]
+    assert (proved.title, proved.value) == ("Right gradients", "not checked")
+    assert proved.about == "no record has a comparison with one process"
+
+
 def test_a_sweep_without_any_trial_is_a_page_that_says_so() -> None:
     page = content(replace(subject([]), planned=12))
     assert page.state.startswith("0 of 12 trials; the rest was not run")
     assert page.started is None
-    assert page.findings[0].about == "no trial has ended yet"
+    assert page.findings[0].about == "no trial was recorded"
     assert page.results.rows == ()
     assert page.failures is None
     assert page.sections == ()
@@ -180,3 +216,15 @@ def test_trials_from_several_environments_say_what_differs() -> None:
     assert ("CPU", here.cpu) in page.environment
     assert any(name == "Other records are from" for name, _ in page.environment)
     assert any("trials come from 2 environments" in warning for warning in page.warnings)
+
+
+def test_every_other_environment_is_told_of() -> None:
+    here = capture()
+    environments = {"a": here, "b": replace(here, cpu="second"), "c": replace(here, cpu="third")}
+    records = [
+        run(trial(repetition=k), 100.0 + k, environment_id=place) for k, place in enumerate("aabc")
+    ]
+    facts = content(subject(records, environments=environments)).environment
+    assert [value for name, value in facts if name == "Other records are from"] == [
+        f"cpu: {here.cpu!r} -> 'second' | cpu: {here.cpu!r} -> 'third'"
+    ]

@@ -39,7 +39,16 @@ def test_the_folder_is_another_one_and_nothing_is_resumed() -> None:
     assert command_of(subject([], command=["sweep"])) == "dpbench sweep"
 
 
+def command_with(*variables: tuple[str, str]) -> str:
+    environment = replace(capture(), variables=variables)
+    return command_of(subject([run(trial(), 100.0)], environments={"e0": environment}))
+
+
 def test_variables_that_change_a_result_stand_before_it() -> None:
-    environment = replace(capture(), variables=(("OMP_NUM_THREADS", "2"), ("NCCL_ALGO", "a b")))
-    one = subject([run(trial(), 100.0)], environments={"e0": environment})
-    assert command_of(one) == "OMP_NUM_THREADS=2 NCCL_ALGO='a b' dpbench sweep"
+    said = command_with(("OMP_NUM_THREADS", "2"), ("NCCL_ALGO", "a b"))
+    assert said == "OMP_NUM_THREADS=2 NCCL_ALGO='a b' dpbench sweep"
+
+
+def test_the_name_of_a_variable_runs_nothing() -> None:
+    said = command_with(("OMP; touch x; X", "1"), ("A", "b c"), ("-S touch x", "3"))
+    assert said == "env -- 'OMP; touch x; X=1' 'A=b c' '-S touch x=3' dpbench sweep"

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.subject import Subject, of_published
+from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.environment import Environment, capture
 from dpbench.report.page.comparison import comparison
 from dpbench.report.page.content import Section, Table
-from tests.analysis.builders import run, trial
+from dpbench.store import StoredCollectives
+from tests.analysis.builders import record, run, trial
 from tests.report.subjects import subject
+from tests.report.test_collectives import sample as sample_collectives
 
 HERE = capture()
 PUBLISHED = Path(__file__).parents[3] / "results" / "published"
@@ -50,6 +52,11 @@ def test_shared_configurations_have_their_speeds_and_the_slow_down() -> None:
     # 201 ÷ 101 = 1.990 of the geometric means
     assert ratio.startswith("1.99 ± 0.0")
     assert verdict == "slower"
+
+
+def test_sweeps_of_one_name_are_both_there() -> None:
+    shared = table(comparison([sweep("same", 1.0), sweep("same", 0.5)]), "shared")
+    assert row(shared, "ddp/gloo ×2, batch 32")[1:3] == ["201 ± 2", "101 ± 3"]
 
 
 def test_one_beside_two_others_has_a_ratio_for_each() -> None:
@@ -92,7 +99,41 @@ def test_published_numbers_stand_beside_the_fastest_of_the_sweep() -> None:
         "1,724.4 images/s (published)",
     ]
     assert any("so they have no ratio" in note for note in section.notes)
-    assert [table.key for table in section.tables] == ["by-work"]  # nothing differs from a CSV
+    assert any("equal sizes need not be equal work" in note for note in section.notes)
+    unknown = table(section, "differences")
+    assert [line.cells[0].text for line in unknown.rows] == ["Workload", "CPU", "GPUs"]
+    assert row(unknown, "CPU") == ["CPU", HERE.cpu, "not recorded"]
+
+
+def test_published_tables_share_no_configuration_by_their_labels() -> None:
+    names = ("tabtune_tabicl.csv", "tabtune_typical_speedups.csv")
+    section = comparison([of_published(PUBLISHED / name) for name in names])
+    assert "shared" not in [table.key for table in section.tables]
+
+
+def test_a_failure_stands_beside_the_speed_and_failures_alone_are_no_row() -> None:
+    broken = [record(trial("ddp", "gloo", n), reason="rank 0 ended") for n in (1, 4)]
+    section = comparison([sweep("before", 1.0), subject(broken, name="after")])
+    shared = table(section, "shared")
+    assert [line.cells[0].text for line in shared.rows] == ["ddp/gloo ×1, batch 32"]
+    assert shared.rows[0].cells[2].text == "failed"
+
+
+def test_what_was_not_measured_does_not_differ() -> None:
+    environment = {HERE.environment_id: HERE}
+    links = of_folder(
+        None,
+        StoredCollectives(
+            folder=Path("links"),
+            command=("comm",),
+            environments=environment,
+            records=tuple(
+                replace(one, environment_id=HERE.environment_id) for one in sample_collectives()
+            ),
+            warnings=(),
+        ),
+    )
+    assert "differences" not in [t.key for t in comparison([sweep("a", 1.0), links]).tables]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

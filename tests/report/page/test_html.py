@@ -120,7 +120,7 @@ def test_only_a_page_that_looks_for_news_may_ask_its_server() -> None:
 
 
 def test_everything_that_the_content_says_is_said(seen: Seen) -> None:
-    text = " ".join(" ".join(seen.texts).split())
+    text = " ".join("".join(seen.texts).split())
     page = sample_page()
     said = [page.title]
     for part in page.sweeps:
@@ -134,8 +134,43 @@ def test_everything_that_the_content_says_is_said(seen: Seen) -> None:
 
 
 def test_a_number_is_large_and_its_interval_is_not(markup: str) -> None:
-    assert "<strong>2,662</strong> <span>± 294 images/s</span>" in markup
-    assert "<strong>5.1</strong> <span>(2.0–9.4) ms</span>" in markup
+    whole = '<span class="whole"><strong>{}</strong> {}</span> <span>{}</span>'
+    assert whole.format("2,662", "± 294", "images/s") in markup
+    assert whole.format("5.1", "(2.0–9.4)", "ms") in markup
+    assert "<strong>91</strong> ± 16 %</span></p>" in markup
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("try --accumulate 4 or raise --steps", ["--accumulate 4", "--steps"]),
+        ("torch-ddp/gloo ×3, batch 32 (n = 3)", ["torch-ddp/gloo ×3,", "batch 32", "(n = 3)"]),
+        ("at 4.9e-15, 5.1 ± 0.2 ms; 91 %", ["4.9e-15,", "5.1 ± 0.2 ms;", "91 %"]),
+        ("one step of 3 samples & <b>", []),
+    ],
+)
+def test_no_line_ends_within_an_option_a_label_or_a_number(text: str, whole: list[str]) -> None:
+    markup = to_html(sample_page(notes=(text,)))
+    line = re.search("<li>(.*)</li>", markup.partition('class="notes"')[2])
+    assert line is not None
+    assert re.findall('<span class="whole">(.*?)</span>', line[1]) == whole
+    assert "".join(Seen(line[1]).texts) == text
+
+
+def test_long_lists_are_folded_after_their_first_lines() -> None:
+    warnings = tuple(f"warning {number}" for number in range(7))
+    seen = Seen(to_html(sample_page(warnings=warnings)))
+    assert len([a for a in seen.all("details") if a.get("class") == "more"]) == 1
+    assert "3 more" in seen.texts
+    assert set(warnings) <= {text.strip() for text in seen.texts}
+
+
+def test_what_there_is_not_has_no_section() -> None:
+    seen = Seen(to_html(sample_page(results=results(()), command="", failures=None)))
+    ids = seen.values("id")
+    assert not {"s1-results", "s1-command", "s1-table-configurations"} & set(ids)
+    assert {a["href"][1:] for a in seen.all("a") if a["href"]} <= set(ids)
+    assert "What trains: ours (dp, ddp) or torch's." not in seen.texts
 
 
 def test_hostile_records_are_text_and_nothing_else() -> None:

@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from dpbench.report.charts import style
+from dpbench.report.charts.files import svg_of
 from dpbench.report.page.inline_svg import THEME, inline_svg
 from tests.report.page.sample import CAPTION, HOSTILE, SHOWS, TITLE, chart
 
@@ -20,7 +21,9 @@ def draw(label: str = "x") -> str:
         axes.plot([0, 1], [0, 1], color=style.ORANGE, marker="s", label=label)
         axes.text(0.2, 0.5, "on a colour", color="white", parse_math=False)
         axes.set_title(label, parse_math=False)
-        return inline_svg(figure, kind="loss-steps", title=label, description="falls")
+        return inline_svg(
+            figure, svg_of(figure), kind="loss-steps", title=label, description="falls"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +85,22 @@ def test_nothing_of_a_document_is_left(picture: ElementTree.Element) -> None:
     assert not re.search(r"\d\.\d{3}", markup)
 
 
-def test_the_figure_is_left_as_it_was() -> None:
-    figure = Figure(figsize=(2, 1.5))
-    figure.suptitle("Above")
-    figure.supxlabel("below")
+def test_the_room_of_title_and_caption_is_cut_off_and_nothing_else() -> None:
+    """The file has them: a line of 12 points above, two of 7.5 below, and their margins."""
     with style.house_style():
-        inline_svg(figure, kind="fit", title="Above", description="")
-    assert all(text.get_visible() and text.get_in_layout() for text in figure.texts)
+        figure, (axes,) = style.panels(1)
+        axes.set_title("highest", parse_math=False)
+        axes.set_xlabel("lowest")
+        style.finish(figure, title=TITLE, caption=f"{CAPTION} {CAPTION}")
+        file = svg_of(figure)
+        markup = inline_svg(figure, file, kind="fit", title=TITLE, description="")
+    assert f">{TITLE}</text>" in file
+    assert f">{CAPTION[:60]}" in file
+    left, top, width, height = map(float, (parsed(markup).get("viewBox") or "").split())
+    words = {text.text: float(text.get("y") or 0) for text in parsed(markup).iter("text")}
+    assert (left, width) == (0, pytest.approx(72 * figure.get_figwidth()))
+    assert top < words["highest"] - 10 < words["lowest"] + 3 < top + height
+    assert 12 + 2 * 7.5 < 72 * figure.get_figheight() - height < 50
 
 
 def test_hostile_words_are_words() -> None:

@@ -1,0 +1,93 @@
+"""What `dpbench report` and the end of a sweep show of one subject, and where they write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from dpbench.cli.messages import say, warn
+from dpbench.cli.subjects import subject_of
+from dpbench.cli.width import table_width
+
+if TYPE_CHECKING:
+    from dpbench.analysis.subject import Subject
+    from dpbench.report.document import WrittenReport
+    from dpbench.store import StoredSweep
+
+REPORT_FOLDER = "report"
+
+
+def show_sweep(
+    sweep: StoredSweep,
+    *,
+    format: str | None = None,
+    columns: str | None = None,
+    charts: bool = True,
+    folder: Path | None = None,
+) -> None:
+    """Prints the table of a sweep and its headline to stdout, the rest to stderr; writes its
+    report. Beside a format for other programs, the headline goes to stderr too.
+
+    Raises UnknownName or UsageError for a format or columns, StoreError if it cannot write.
+    """
+    subject = subject_of(sweep)
+    target = folder or sweep.folder / REPORT_FOLDER
+    print_table(subject, format, columns, target)
+    print_headline(subject, aside=format is not None)
+    warn(*sweep.warnings)
+    write(target, subject, charts=charts)
+
+
+def print_headline(subject: Subject, *, aside: bool) -> None:
+    """What to know first of a sweep, in one sentence: below the table, or aside on stderr."""
+    import textwrap
+
+    from dpbench.report.headline import sentence
+
+    lines = textwrap.fill(sentence(subject.headline), table_width(), break_on_hyphens=False)
+    typer.echo(lines if aside else f"\n{lines}\n", err=aside)
+
+
+def print_table(
+    subject: Subject, format: str | None, columns: str | None, folder: Path | None
+) -> None:
+    """On stdout, unless it is one for people and has no rows; `folder` will hold the report, with
+    the table as wide as it is."""
+    from dpbench.report.document import WHOLE_TABLE
+    from dpbench.report.tables import render
+
+    budget_notes = subject.budget_notes if "loss_at_equal" in (columns or "") else ()
+    table = render(
+        subject.rows,
+        format=format,
+        columns=columns,
+        notes=(*budget_notes, *subject.notes),
+        width=table_width(),
+        whole=None if folder is None else str(folder / WHOLE_TABLE),
+    )
+    if subject.rows or format is not None:
+        typer.echo(table.text, nl=False)
+    for note in table.notes_aside:
+        typer.echo(note, err=True)
+
+
+def write(folder: Path, subject: Subject, *, charts: bool) -> WrittenReport:
+    """Writes the report of one subject and says where; StoreError if it cannot."""
+    from dpbench.report.document import CHART_FOLDER, write_report
+
+    written = write_report(folder, subject, charts=charts)
+    for remark in written.remarks:
+        typer.echo(remark, err=True)
+    drawn = f", charts in {folder / CHART_FOLDER}" if charts else ""
+    typer.echo(f"page: {written.page}; tables in {folder}{drawn}", err=True)
+    return written
+
+
+def open_in_browser(address: str) -> None:
+    """Says where the page is if there is no browser that could show it."""
+    import webbrowser
+
+    if not webbrowser.open(address):
+        say(f"no browser was found; open {address} in one")
