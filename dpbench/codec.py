@@ -27,8 +27,8 @@ T = TypeVar("T")
 Decoder = Callable[[Any], Any]
 
 NOT_FINITE = ("nan", "inf", "-inf")
-LARGEST_INT = 2**64
-"""More than any count, and less than what floats overflow from."""
+LARGEST_INT = 2**63 - 1
+"""More than any count, and what data frames and Parquet can hold."""
 PLAIN = (str, int, bool, type(None))
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)

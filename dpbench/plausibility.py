@@ -1,6 +1,6 @@
 """Numbers that nothing measured can have: what reads results need not reckon with them.
 
-Losses are not among them: a diverging loss may be anything.
+Values of losses are not among them: a diverging loss may be anything.
 """
 
 from __future__ import annotations
@@ -86,6 +86,10 @@ def impossible_in_record(record: TrialRecord) -> Iterator[str]:
         for name, seconds in _seconds(rank):
             if seconds and not (min(seconds) >= 0 and sum(seconds) <= LONGEST_SECONDS):
                 yield f"rank {rank.rank} has impossible seconds in {name}"
+        for window in (rank.timed, rank.without_sync):
+            if window is not None and len(window.losses) not in (0, len(window.step_seconds)):
+                steps = units.counted(len(window.step_seconds), "step")
+                yield f"rank {rank.rank} has losses of {len(window.losses)} of {steps}"
         for phases in (rank.phases, rank.phases_without_sync):
             if phases is not None and not _are_whole(_columns(phases)):
                 yield f"rank {rank.rank} has phases of no step, of no time, or of unequal steps"

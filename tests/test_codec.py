@@ -19,7 +19,7 @@ from tests.builders import trial_spec
 T = TypeVar("T")
 
 FLOATS = st.floats(allow_nan=False)
-COUNTS = st.integers(min_value=0, max_value=2**63)
+COUNTS = st.integers(min_value=0, max_value=2**63 - 1)
 TEXTS = st.text(max_size=10)
 MANY_FLOATS = st.lists(FLOATS, max_size=4).map(tuple)
 

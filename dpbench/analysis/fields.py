@@ -24,6 +24,8 @@ class Field:
     """One sentence."""
     required: bool = False
     """Never None."""
+    choices: tuple[str, ...] = ()
+    """All values that a text can have, where they are known."""
     finite: bool = True
     """False where infinity and NaN are values too, as of a loss that diverged."""
 

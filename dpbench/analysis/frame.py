@@ -102,8 +102,7 @@ def _repeated(values: Sequence[Plain], lengths: np.ndarray, kind: FieldKind) -> 
 
 
 def _losses(one: RankWindow) -> Iterable[float]:
-    missing = len(one.window.step_seconds) - len(one.window.losses)
-    return chain(one.window.losses[: len(one.window.step_seconds)], repeat(np.nan, missing))
+    return one.window.losses or repeat(np.nan, len(one.window.step_seconds))
 
 
 def _kinds(fields: Iterable[Field]) -> dict[str, FieldKind]:

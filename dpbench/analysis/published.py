@@ -45,6 +45,8 @@ LOW, HIGH, SAMPLE_SIZE, BASIS = SPREAD = tuple(
 )
 SAMPLED: tuple[Basis, ...] = ("repetitions", "step batches")
 CLAIMED = "_claimed"
+OF_A_TABLE = (SPEED, SPEEDUP, "status")
+"""Columns that dpbench writes side by side, and nobody else."""
 LOPSIDED = 0.02
 """Of its reach, how much an interval on logarithms may be off its middle: digits are rounded."""
 
@@ -99,6 +101,11 @@ def to_csv(speeds: Iterable[PublishedSpeed]) -> str:
 
 
 def _understand(path: Path, names: Sequence[str]) -> _Columns:
+    if {*OF_A_TABLE} <= {*names}:
+        raise StoreError(
+            f"{path} is a table that dpbench wrote, not published numbers; give the results "
+            "folder that it was made from"
+        )
     count = one_of(path, names, COUNTS)
     value = one_of(path, names, (SPEED, SPEEDUP, *SECONDS))
     kind: Kind = "time" if value in SECONDS else "throughput"

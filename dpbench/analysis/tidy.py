@@ -7,7 +7,6 @@ tables. Rows are made one after the other: the steps of a large sweep need not f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, repeat
 from typing import NamedTuple
 
 from dpbench.analysis.fields import Field, Plain, read_row
@@ -16,6 +15,8 @@ from dpbench.analysis.trial_fields import IDENTITY, RANK_FIELDS, TRIAL_FIELDS
 from dpbench.records import RankMeasurement, TrialRecord, Window
 
 Rows = Iterator[dict[str, Plain]]
+
+WINDOWS = TIMED, WITHOUT_SYNC = ("timed", "without_sync")
 
 RANK_LEVEL_FIELDS: tuple[Field, ...] = (*IDENTITY, *RANK_FIELDS)
 
@@ -27,6 +28,7 @@ STEP_FIELDS: tuple[Field, ...] = (
         kind="text",
         meaning="timed, or without_sync: the same number of steps without synchronization.",
         required=True,
+        choices=WINDOWS,
     ),
     Field(
         key="step",
@@ -87,9 +89,8 @@ def step_rows(records: Iterable[TrialRecord]) -> Rows:
             identity, last = read_row(IDENTITY, record), record
         shared = {**identity, "rank": rank.rank, "window": name}
         samples = samples_per_step(window)
-        losses = chain(window.losses, repeat(None))
-        for step, seconds in enumerate(window.step_seconds):
-            loss = next(losses)
+        losses = window.losses or (None,) * len(window.step_seconds)
+        for step, (seconds, loss) in enumerate(zip(window.step_seconds, losses, strict=True)):
             yield {**shared, "step": step, "seconds": seconds, "loss": loss, "samples": samples}
 
 
@@ -97,9 +98,9 @@ def windows(records: Iterable[TrialRecord]) -> Iterator[RankWindow]:
     """Every window that a step was timed in."""
     for record in final_records(records):
         for rank in record.ranks:
-            yield RankWindow(record, rank, "timed", rank.timed)
+            yield RankWindow(record, rank, TIMED, rank.timed)
             if rank.without_sync is not None:
-                yield RankWindow(record, rank, "without_sync", rank.without_sync)
+                yield RankWindow(record, rank, WITHOUT_SYNC, rank.without_sync)
 
 
 def samples_per_step(window: Window) -> int | None:

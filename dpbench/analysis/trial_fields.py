@@ -90,6 +90,7 @@ IDENTITY: tuple[ReadField[TrialRecord], ...] = (
         "How the trial ended; only a completed one carries a speed.",
         lambda r: effective_status(r).value,
         required=True,
+        choices=tuple(status.value for status in Status),
     ),
 )
 """The keys that every level below the configuration begins with."""

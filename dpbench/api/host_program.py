@@ -47,7 +47,7 @@ def _why_not_now() -> str:
     if _measuring_thread == threading.get_ident():
         return (
             "this call is made while a sweep of this thread is under way, as by a script that is "
-            "imported for its architecture; put the call under `if __name__ == \"__main__\":`"
+            'imported for its architecture; put the call under `if __name__ == "__main__":`'
         )
     return (
         "another thread of this process is measuring, and each would disturb the other; wait for "

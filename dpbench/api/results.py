@@ -93,6 +93,8 @@ class Results:
     @property
     def summary(self) -> str:
         """One sentence."""
+        if self._sweep is None:
+            return "Collectives only: no training was measured."
         return sentence(self.headline)
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from os import PathLike, fspath
 from pathlib import Path
@@ -17,8 +17,8 @@ from dpbench.cli.sweep import make_importable
 from dpbench.cli.sweep_options import SweepOptions, parse
 from dpbench.errors import Interrupted, UsageError
 
-Names = str | Sequence[str]
-Sizes = int | str | Sequence[int]
+Names = str | Iterable[str]
+Sizes = int | str | Iterable[int]
 Count = int | str
 FLAGS = ("stop_after_failure", "oversubscribe", "resume", "synthetic", "progress")
 OPTION_OF = {"synthetic": "--synthetic-launcher"}
@@ -68,10 +68,11 @@ def sweep(
     """Measures every combination of implementation, backend, group size and batch size.
 
     Options, defaults and checks are those of `dpbench sweep`; what is a comma-separated list
-    there may be a sequence, a number a number (`gpus`: 2 is a count, [0, 1] are ids). Records go
-    into a folder of their own in `results_dir` as they come; no report is written. Prints nothing
-    but, with `progress`, what the command prints on stderr. `synthetic`: starts nothing; numbers
-    from a cost model, to try things out.
+    there may be a list, an array or a generator, a number a number (`gpus`: 2 is a count, [0, 1]
+    are ids). Records go into a folder of their own in `results_dir` as they come; without `name`
+    its name is the time and `arch`, and a number where that is taken. No report is written. Prints
+    nothing but, with `progress`, what the command prints on stderr. `synthetic`: starts nothing;
+    numbers from a cost model, to try things out.
 
     Raises UsageError for an option that cannot be, StoreError for a folder, DataError for data.
     A trial that fails is a row with a status and a reason. Ctrl-C is a KeyboardInterrupt that
@@ -82,9 +83,10 @@ def sweep(
 
 def _measure(given: dict[str, Any]) -> Results:
     _check_flags(given)
+    _check_importable(given["arch"])
+    given = _plain(given)
     texts = {name: _text(name, value) for name, value in given.items() if name not in FLAGS}
     flags = {name: given[name] for name in FLAGS}
-    _check_importable(given["arch"])
     make_importable(given["arch"])
     typed = {**texts, **flags}
     options = parse(SweepOptions(**{one.name: typed[one.name] for one in fields(SweepOptions)}))
@@ -137,8 +139,48 @@ def _text(name: str, value: Any) -> str | None:
         return str(fspath(value))
     if isinstance(value, str) or not isinstance(value, Sequence):
         return str(value)
-    listed = ",".join(str(one) for one in value)
+    listed = ",".join(map(str, value))
     return f"{listed}," if name == "gpus" and len(value) == 1 else listed
+
+
+def _plain(given: dict[str, Any]) -> dict[str, Any]:
+    """What a shell could have typed: sequences in place of arrays and generators.
+
+    Raises UsageError for what has no order or is no list of names or numbers, and for a None
+    that is no default.
+    """
+    defaults = {name: one.default for name, one in inspect.signature(sweep).parameters.items()}
+    for name, value in given.items():
+        if value is None and defaults[name] is not None:
+            raise UsageError(f"{name}: expected {_expected(defaults[name])}, got None")
+        if isinstance(value, (bytes, bytearray, Mapping, Set)):
+            raise UsageError(
+                f"{name}: expected text, a number or a list, got {type(value).__name__}"
+            )
+    if not str(given["results_dir"]):
+        raise UsageError("results_dir: expected the name of a folder, got ''")
+    return {name: _listed(name, value) for name, value in given.items()}
+
+
+def _expected(default: object) -> str:
+    return "a list" if isinstance(default, tuple) else f"a value such as {default!r}"
+
+
+def _listed(name: str, value: Any) -> Any:
+    if isinstance(value, (str, PathLike)) or not _is_iterable(value):
+        return value
+    items = list(value)
+    for item in items:
+        if _is_iterable(item) and not isinstance(item, str):
+            raise UsageError(f"{name}: expected one list, got {item!r} in a list")
+        if isinstance(item, str) and "," in item:
+            raise UsageError(f"{name}: expected a name or a number in each item, got {item!r}")
+    return items
+
+
+def _is_iterable(value: object) -> bool:
+    """An array without dimensions has the method, and is one number."""
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0
 
 
 def _check_flags(given: dict[str, Any]) -> None:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 Level = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--level",
         metavar="LEVEL",
+        show_default="configuration",
         help="What has a row: configuration, trial, rank, step or collective.",
     ),
 ]
@@ -61,10 +62,10 @@ def export(
         typer.Argument(
             metavar="PATH",
             show_default=False,
-            help="A results folder, or a .csv file of results.",
+            help="A results folder, or a .csv file of published results.",
         ),
     ] = None,
-    level: Level = "configuration",
+    level: Level = None,
     format: Format = None,
     columns: Columns = None,
     output: Annotated[
@@ -78,14 +79,17 @@ def export(
     if output is not None and output.is_dir():
         raise UsageError(f"--output {output}: that is a folder; expected the name of a file")
     if schema is not None:
-        _export_schema(schema, {"PATH": path, "--format": format, "--columns": columns}, output)
+        beside = {"PATH": path, "--level": level, "--format": format, "--columns": columns}
+        _export_schema(schema, beside, output)
         return
     if path is None:
-        raise UsageError("export: got no PATH; expected a results folder or a .csv file of results")
+        raise UsageError(
+            "export: got no PATH; expected a results folder or a .csv file of published results"
+        )
     name = _format(format, output)
     from dpbench.report.export.source import open_source
 
-    source = open_source(path, level)
+    source = open_source(path, level or "configuration")
     notes = _export(source, name, columns, output)
     warn(*source.warnings)
     for note in (*source.notes, *notes):
@@ -107,13 +111,23 @@ def _format(format: str | None, output: Path | None) -> str:
     """As asked for, else as the file's name ends, else CSV."""
     from dpbench.report.export.write import EXPORT_FORMATS, SUFFIXES
 
-    suffix = "" if output is None else output.suffix.lower()
+    suffix = "" if output is None or not _is_regular(output) else output.suffix.lower()
+    if format is None and suffix and suffix not in SUFFIXES:
+        raise UsageError(
+            f"--output {output}: expected a name that ends in one of {', '.join(SUFFIXES)}, or "
+            "--format NAME"
+        )
     name = format or SUFFIXES.get(suffix, "csv")
     if name not in EXPORT_FORMATS:
         raise UnknownName("format", name, EXPORT_FORMATS)
     if name == "parquet" and output is None:
         raise UsageError("--format parquet is no text; give it a file with --output FILE")
     return name
+
+
+def _is_regular(path: Path) -> bool:
+    """Or will be: the names of pipes and devices say nothing."""
+    return path.is_file() or not path.exists()
 
 
 def _export(
@@ -123,11 +137,11 @@ def _export(
 
     Raises UnknownName or UsageError for columns, StoreError for a file that cannot be written.
     """
-    from dpbench.report.export.write import export_parquet, export_text
+    from dpbench.report.export.write import column_notes, export_parquet, export_text
 
     if format == "parquet" and output is not None:
         _write_whole(output, partial(export_parquet, source, columns=columns))
-        return ()
+        return column_notes(source, columns)
     write, notes = export_text(source, format, columns)
     _write(write, output)
     return notes

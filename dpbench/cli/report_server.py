@@ -90,8 +90,9 @@ class _Answer(BaseHTTPRequestHandler):
         except DpbenchError as error:
             self._say(500, str(error))
 
-    do_HEAD = do_GET
-    """The same without the body, for those who look whether it is there."""
+    def do_HEAD(self) -> None:
+        """The same without the body, for those who look whether it is there."""
+        self.do_GET()
 
     def _is_for_this_host(self) -> bool:
         """A page elsewhere whose name leads here must not read this one."""

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 
 from dpbench import store, units
@@ -99,11 +100,19 @@ def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
         raise UsageError("--resume needs the --name of the sweep to finish")
     arch = request.options.options.arch.replace(":", "-")
     folder = results_folder(request.results_dir, request.name, otherwise=arch)
+    if request.name is None and not may_exist:
+        return _free(folder)
     if folder.exists() and not (request.resume or may_exist):
         raise StoreError(
             f"{folder} exists already; choose another --name, or finish it with --resume"
         )
     return folder
+
+
+def _free(folder: Path) -> Path:
+    """The folder, or where another sweep was started in the same second, with a number."""
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(one for one in chain((folder,), numbered) if not one.exists())
 
 
 def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:

@@ -45,7 +45,6 @@ COLUMNS = {
         Column(
             key="implementation",
             header="Implementation",
-            wrapped="Implemen-\ntation",
             cell=lambda row: row.implementation,
             text=True,
         ),

@@ -142,7 +142,8 @@ def outcome_words(row: Comparison, within: float) -> str:
 
 def _sides(comparisons: Sequence[Comparison]) -> tuple[str, str]:
     """The headers of both sides, with the unit where it is a rate of items."""
-    units_seen = {row.unit for row in comparisons if row.unit.endswith("/s")}
+    measured = [row for row in comparisons if row.baseline or row.candidate]
+    units_seen = {row.unit for row in measured if row.unit.endswith("/s")}
     rate = f" ({units_seen.pop()})" if len(units_seen) == 1 else ""
     return f"A{rate}", f"B{rate}"
 

@@ -25,16 +25,20 @@ def folded(
 ) -> list[list[str]]:
     """The rows, with cells of `columns` on several lines as far as it takes to fit `limit`.
 
-    The first of the columns gives way first, but for its words; cells that are short enough stay
-    on one line.
+    The first of the columns gives way first, down to its longest word; cells that are short
+    enough stay on one line.
     """
     cells = [list(row) for row in rows]
     for column in columns:
         excess = _width(cells, headers) - limit
         if not cells or excess <= 0:
             break
+        texts = [row[column] for row in cells]
         header = longest_line(headers[column : column + 1])
-        width = max(longest_line([row[column] for row in cells]) - excess, header, 1)
+        words = longest_line(
+            [word for text in texts for word in _TOGETHER.sub(_GLUE, text).split()]
+        )
+        width = max(longest_line(texts) - excess, header, words, 1)
         for row in cells:
             row[column] = _lines(row[column], width)
     return cells

@@ -15,7 +15,7 @@ from dpbench.report.quantity import quantity
 NAMED = 2
 """Configurations that are named as not distinguishable; the rest are counted."""
 NOT_KNOWN = "not known"
-SYNTHETIC = "Synthetic, from a cost model, and nothing was run: "
+SYNTHETIC = "Synthetic (nothing was run): "
 
 
 def sentence(headline: Headline) -> str:
@@ -23,7 +23,7 @@ def sentence(headline: Headline) -> str:
     if isinstance(headline.fastest, Absent):
         return f"No fastest configuration: {headline.fastest.reason}."
     parts = [
-        f"{SYNTHETIC if headline.synthetic else ''}{_name(headline.fastest.row)} is fastest: {speed_of(headline.fastest.value)} "
+        f"{_name(headline.fastest.row)} is fastest: {speed_of(headline.fastest.value)} "
         f"({_bracketed(headline.fastest)})"
     ]
     if isinstance(headline.scaling, Best):
@@ -38,7 +38,7 @@ def sentence(headline: Headline) -> str:
         parts.append(
             f"{percentage(headline.limit.share)} of a step is {headline.limit.loss} ({about})"
         )
-    return f"{'; '.join(parts)}."
+    return f"{SYNTHETIC if headline.synthetic else ''}{'; '.join(parts)}."
 
 
 def findings(headline: Headline) -> tuple[Finding, ...]:

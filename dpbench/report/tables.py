@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from dpbench.report.numbers import MISSING
 from dpbench.report.text_table import Cells, TextColumn, TextTable
 
 Rows = Sequence[ConfigurationSummary]
+NO_ROWS = "No rows: nothing has been measured."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,10 +66,13 @@ def render(
         keys = ROW_KEYS if columns is None else parse_keys(columns, ROW_KEYS)
         return RenderedTable(text=_data(rows, name, keys), notes_aside=tuple(notes))
     chosen, empty = _choose(rows, columns)
-    text_columns = tuple(_text_column(column, rows) for column in chosen)
+    terminal = formats.is_for_terminals(name)
+    if terminal and not rows:
+        return RenderedTable(text="\n".join([NO_ROWS, "", *map(bullet, notes)]).rstrip() + "\n")
+    text_columns = tuple(_text_column(column, rows, cut=terminal) for column in chosen)
     asked = columns is not None
     left_out: tuple[str, ...] = ()
-    if width is not None and rows:
+    if width is not None:
         fitted = fit_layout(text_columns, name, width, asked=asked)
         text_columns, left_out = fitted.columns, fitted.left_out
     shown = [column.key for column in text_columns]
@@ -99,14 +104,17 @@ def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[s
     return tuple(full), empty
 
 
-def _text_column(column: Column, rows: Rows) -> TextColumn:
+def _text_column(column: Column, rows: Rows, *, cut: bool) -> TextColumn:
+    """With reasons as far as there is room in a terminal, or whole."""
+    is_status = column is COLUMNS["status"]
+    cells = _statuses(rows)(sys.maxsize) if is_status and not cut else map(column.cell, rows)
     return TextColumn(
         key=column.key,
         header=header_of(column.header, rows),
         wrapped=header_of(column.wrapped or "", rows),
-        cells=tuple(one_line(column.cell(row)) for row in rows),
+        cells=tuple(map(one_line, cells)),
         words=column.text,
-        narrowed=_statuses(rows) if column is COLUMNS["status"] else None,
+        narrowed=_statuses(rows) if is_status else None,
     )
 
 

@@ -8,11 +8,13 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -178,7 +180,13 @@ def test_a_value_is_typed_as_the_command_takes_it(name: str, value: Any, text: s
     [
         ({"batch_sizes": [32, "x"]}, "--batch-sizes: 'x' is not a positive integer"),
         ({"batch_sizes": []}, "--batch-sizes is empty"),
-        ({"batch_sizes": {32}}, "--batch-sizes: '{32}' is not a positive integer"),
+        ({"batch_sizes": {32}}, "batch_sizes: expected text, a number or a list, got set"),
+        ({"implementations": b"dp"}, "expected text, a number or a list, got bytes"),
+        ({"batch_sizes": [[32, 64]]}, "batch_sizes: expected one list, got [32, 64] in a list"),
+        ({"implementations": ["dp,ddp"]}, "a name or a number in each item, got 'dp,ddp'"),
+        ({"batch_sizes": None}, "batch_sizes: expected a list, got None"),
+        ({"warmup": None}, "warmup: expected a value such as 10, got None"),
+        ({"results_dir": ""}, "results_dir: expected the name of a folder, got ''"),
         ({"steps": 2.5}, "--steps: '2.5' is not a positive integer"),
         ({"precision": 0.01}, "--precision: '0.01' is not a percentage"),
         ({"resume": "no"}, "resume: expected True or False, got 'no'"),
@@ -260,11 +268,42 @@ def test_a_thread_may_measure_but_two_at_once_may_not(here: Path) -> None:
     thread.start()
     thread.join()
     assert len(found[0].trials) == 10
-    with (
-        host_program.alone(starts_ranks=False),
-        pytest.raises(UsageError, match="another thread of this process is measuring"),
-    ):
-        dpbench.sweep(**SMALL)
+    refused: list[str] = []
+
+    def measure() -> None:
+        try:
+            dpbench.sweep(**SMALL)
+        except UsageError as error:
+            refused.append(str(error))
+
+    with host_program.alone(starts_ranks=False):
+        thread = threading.Thread(target=measure)
+        thread.start()
+        thread.join()
+    assert "another thread of this process is measuring" in refused[0]
+
+
+def test_a_script_that_is_imported_for_its_architecture_is_told_of_its_guard(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "no_guard.py").write_text(
+        "import dpbench\ndpbench.sweep(arch='no_guard:Net', synthetic=True)\n"
+    )
+    monkeypatch.syspath_prepend(here)
+    with pytest.raises(UsageError, match=r'put the call under `if __name__ == "__main__":`'):
+        dpbench.sweep(**{**SMALL, "arch": "no_guard:Net"})
+
+
+def test_arrays_and_generators_are_lists_and_names_of_one_second_differ(here: Path) -> None:
+    folders = []
+    with patch("dpbench.cli.measuring.datetime") as clock:
+        clock.now.return_value = datetime(2026, 1, 2, tzinfo=UTC)
+        for sizes in (np.array([4, 8]), (size for size in (4, 8))):
+            results = dpbench.sweep(**{**SMALL, "batch_sizes": sizes})
+            assert results.spec is not None
+            assert results.spec.batch_sizes == (4, 8)
+            folders.append(results.folder.name)
+    assert folders == ["20260102-000000-mnist_cnn", "20260102-000000-mnist_cnn-2"]
 
 
 def test_a_daemonic_process_may_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from dpbench import store
+from dpbench import load, store
 from dpbench.analysis.frame import step_frame, to_frame
 from dpbench.analysis.rows import ROW_KEYS
 from dpbench.analysis.summary import summarize
@@ -133,6 +134,7 @@ def test_a_schema_is_printed(tmp_path: Path, capsys: Capture) -> None:
     assert export("--schema", "step-row") == 0
     printed = capsys.readouterr().out
     assert json.loads(printed)["properties"]["seconds"]["type"] == "number"
+    assert json.loads(printed)["properties"]["window"]["enum"] == ["timed", "without_sync"]
     assert export("--schema", "step-row", "--output", tmp_path / "a.json") == 0
     assert (tmp_path / "a.json").read_text() == printed
 
@@ -148,6 +150,10 @@ def test_a_schema_is_printed(tmp_path: Path, capsys: Capture) -> None:
         (["--format", "parquet"], "give it a file with --output FILE"),
         (["--output", "."], "that is a folder; expected the name of a file"),
         (["--output", "/nowhere/a.csv"], "cannot write /nowhere/a.csv: No such file"),
+        (
+            ["--output", "a.xlsx"],
+            "--output a.xlsx: expected a name that ends in one of .csv, .json",
+        ),
         (["--schema", "sweep"], "is the same for all results; leave"),
     ],
 )
@@ -173,3 +179,41 @@ def test_without_pyarrow_it_says_how_to_get_it(
     assert export(folder, "--output", tmp_path / "a.parquet") == 2
     assert "pip install 'dpbench[parquet]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_losses_at_equal_amounts_are_those_of_the_report(folder: Path, capsys: Capture) -> None:
+    assert export(folder, "--format", "json") == 0
+    rows, said = capsys.readouterr()
+    frame = load(folder).configurations
+    exported = [row["loss_at_equal_samples"] for row in json.loads(rows)]
+    assert exported == [None if pd.isna(x) else x for x in frame["loss_at_equal_samples"]]
+    assert any(exported)
+    assert "equal samples are" in said
+
+
+@pytest.mark.parametrize("level", ["configuration", "step"])
+def test_missing_environments_and_an_empty_sweep_are_said(
+    folder: Path, tmp_path: Path, capsys: Capture, level: str
+) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "environments")
+    assert export(tmp_path / "copy", "--level", level) == 0
+    assert "is not stored" in capsys.readouterr().err
+    SweepStore.create(tmp_path / "empty", sweep_spec(), ["dpbench", "sweep"]).close()
+    assert export(tmp_path / "empty", "--level", level) == 0
+    assert "no trial has ended yet" in capsys.readouterr().err
+
+
+def test_the_layout_of_the_seed_says_what_it_leaves_out(folder: Path, capsys: Capture) -> None:
+    assert export(folder, "--columns", "seed") == 0
+    assert "does not show the implementation" in capsys.readouterr().err
+
+
+def test_a_table_that_was_exported_is_no_published_one(
+    folder: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "table.csv"
+    assert export(folder, "--output", file) == 0
+    capsys.readouterr()
+    assert export(file) == 2
+    assert "is a table that dpbench wrote" in capsys.readouterr().err

@@ -22,9 +22,9 @@ Model: resnet50
 Batch size: 32
 Total img/sec on 4 GPU(s): 1010.0 +-5.2
 """
-TORCH_DDP = "Backend | Proc Group | Batch | Images/s |\ngloo | 1 | 32 | 10.0\n"
+TORCH_DDP = "Backend | Proc Group | Batch | Images/s |\ngloo | 1 | 32 | 10.0 |\n"
 NCCL = log(
-    row(1024, (38.3, 37.5), 7 / 4, kind="<b>\x1b[1m sum -1"), row(2**20, (69.31, 68.8), 7 / 4)
+    row(1024, (38.3, 37.5), 7 / 4, kind="<b>\x07[1m sum -1"), row(2**20, (69.31, 68.8), 7 / 4)
 )
 
 

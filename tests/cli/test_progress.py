@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -13,27 +12,9 @@ from dpbench.cli.messages import say
 from dpbench.cli.progress import Lines, Live, Silent, can_draw, reporter
 from dpbench.cli.standing import Standing
 from dpbench.live import LivePage
-from dpbench.records import Status, TrialRecord
-from dpbench.specs import TrialSpec
-from tests.analysis.builders import record, run, trial
-
-A, B = trial("dp", "threads", batch_size=8), trial("ddp", "gloo", group_size=2, batch_size=8)
-
-
-def again(spec: TrialSpec, repetition: int = 1) -> TrialSpec:
-    return replace(spec, repetition=repetition)
-
-
-PALINDROME = [A, B, again(B), again(A)]
-
-
-def took(spec: TrialSpec, seconds: float) -> TrialRecord:
-    """A completed trial of 1,000 images/s that lasted so long in all."""
-    return run(spec, 1000.0, duration_seconds=seconds)
-
-
-def skipped(spec: TrialSpec) -> TrialRecord:
-    return record(spec, status=Status.SKIPPED, reason="nccl needs a GPU", duration_seconds=0.0)
+from dpbench.records import Status
+from tests.analysis.builders import record
+from tests.cli.palindrome import PALINDROME, A, B, again, skipped, took
 
 
 def console(*, terminal: bool = False) -> tuple[Console, io.StringIO]:

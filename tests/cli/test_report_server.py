@@ -102,7 +102,7 @@ def test_the_page_and_its_version_are_all_there_is(server: ReportServer) -> None
     assert status == 200
     assert "<!doctype html>" in page
     assert ask(server, "/version")[1].startswith("over-")
-    for path in ("/index.html", "/../../etc/passwd", "/version/", "//"):
+    for path in ("/index.html", "/../../etc/passwd", "/version/", "/x?/version"):
         assert ask(server, path) == (404, "not found")
     for method in ("POST", "PUT", "DELETE", "NONSENSE"):
         assert ask(server, "/", method=method)[0] == 404

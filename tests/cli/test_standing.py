@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from dpbench.cli import standing as module
 from dpbench.cli.standing import Standing
 from dpbench.records import Status
-from dpbench.specs import TrialSpec
-from tests.analysis.builders import record, run, trial
-
-A, B = trial("dp", "threads", batch_size=8), trial("ddp", "gloo", group_size=2, batch_size=8)
-
-
-def again(spec: TrialSpec, repetition: int = 1) -> TrialSpec:
-    return replace(spec, repetition=repetition)
-
-
-PALINDROME = [A, B, again(B), again(A)]
+from tests.analysis.builders import record, run
+from tests.cli.palindrome import PALINDROME, A, B, again
 
 
 def states(standing: Standing) -> list[str]:

@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dpbench.cli.time_left import TimeLeft
-from dpbench.records import Status, TrialRecord
-from dpbench.specs import TrialSpec
-from tests.analysis.builders import record, run, trial
-
-A, B = trial("dp", "threads", batch_size=8), trial("ddp", "gloo", group_size=2, batch_size=8)
-
-
-def again(spec: TrialSpec, repetition: int = 1) -> TrialSpec:
-    return replace(spec, repetition=repetition)
-
-
-PALINDROME = [A, B, again(B), again(A)]
-
-
-def took(spec: TrialSpec, seconds: float) -> TrialRecord:
-    return run(spec, 1000.0, duration_seconds=seconds)
-
-
-def skipped(spec: TrialSpec) -> TrialRecord:
-    return record(spec, status=Status.SKIPPED, reason="nccl needs a GPU", duration_seconds=0.0)
+from tests.analysis.builders import trial
+from tests.cli.palindrome import PALINDROME, A, B, again, skipped, took
 
 
 def test_the_time_left_follows_what_the_same_configurations_took() -> None:

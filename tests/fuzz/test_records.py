@@ -115,6 +115,7 @@ CRASHED = [
     (("trial", "batch_size"), 0),
     (("ranks", 0, "setup_seconds"), "nan"),
     (("ranks", 0, "timed", "step_seconds", 0), -1.0),
+    (("ranks", 0, "timed", "losses"), [2.0]),
     (("ranks", 0, "phases", "forward_seconds", 0), "-inf"),
     (("ranks", 0, "phases", "optimizer_seconds"), [0.1]),
     (("ranks", 0, "phases", "data_seconds"), []),

@@ -38,6 +38,7 @@ def sample_records(
         run(
             trial("torch-dp", "threads", 1, batch_sizes[0], timed_steps=timed_steps),
             1000.0,
+            losses=[2.0 - 0.01 * step for step in range(timed_steps)],
             status=Status.WRONG_GRADIENTS,
             verification=WRONG,
         )

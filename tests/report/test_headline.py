@@ -34,7 +34,7 @@ def test_without_a_speed_the_sentence_says_why() -> None:
 def test_the_sentence_of_a_cost_model_says_so() -> None:
     model = {"e0": replace(capture(), launcher=SYNTHETIC)}
     said = sentence(subject(sample_records(), environments=model).headline)
-    assert said.startswith("Synthetic, from a cost model, and nothing was run: dp ×2, batch 128 ")
+    assert said.startswith("Synthetic (nothing was run): dp ×2, batch 128 ")
 
 
 def test_a_single_repetition_is_said_to_be_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,8 +115,16 @@ def test_markup_has_its_notes_aside() -> None:
 def test_markdown_is_a_table_of_single_lines() -> None:
     lines = render(summarize(sample_records()), format="markdown").text.splitlines()
     table = lines[: lines.index("")]
-    assert {line.count("|") for line in table} == {table[0].count("|")}
+    bars = [len(re.findall(r"(?<!\\)\|", line)) for line in table]
+    assert {*bars} == {bars[0]}
     assert "Loss delta/step" in table[0]
+    assert any("rank 1 ended with signal 9 last \\| words |" in line for line in table)
+
+
+def test_a_table_without_rows_is_a_sentence() -> None:
+    assert render((), width=80, notes=["a note"]).text == (
+        "No rows: nothing has been measured.\n\n· a note\n"
+    )
 
 
 def test_json_rows_have_exactly_the_keys() -> None:

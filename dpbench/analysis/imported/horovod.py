@@ -68,7 +68,22 @@ def read_horovod(path: Path) -> tuple[PublishedSpeed, ...]:
             )
         assert run.group_size is not None
         groups.setdefault((run.group_size, run.batch_size), []).append(run)
+    for group in groups.values():
+        _check_differ(group)
     return tuple(_speed(group) for group in groups.values())
+
+
+def _check_differ(runs: list[_Run]) -> None:
+    """One run that was pasted twice would pass for two that agree."""
+    seen: dict[tuple[float, ...], LogLine] = {}
+    for run in runs:
+        if run.iterations:
+            key = (run.total or 0.0, *run.iterations)
+            if (first := seen.setdefault(key, run.first)) is not run.first:
+                raise run.first.error(
+                    f"another run than the one from line {first.number} on, whose speeds are all "
+                    "the same"
+                )
 
 
 def _runs(path: Path) -> Iterable[_Run]:

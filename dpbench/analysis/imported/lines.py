@@ -11,8 +11,14 @@ from dpbench.errors import StoreError
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
-_RANK_TAG = re.compile(r"\[[0-9]+,[0-9]+\](<std(out|err)>)?:\s?", re.ASCII)
-"""What mpirun --tag-output and horovodrun put before a line."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_PREFIX = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(Z|[+-][0-9:]+)?\s+)?"
+    r"(\[[0-9]+,[0-9]+\](<std(out|err)>)?:\s?|\s*[0-9]+:\s)?",
+    re.ASCII,
+)
+"""What is put before a line: times by loggers, tags of ranks by mpirun --tag-output, horovodrun
+and srun --label."""
 LONGEST_SHOWN = 60
 
 
@@ -25,29 +31,33 @@ class LogLine:
     text: str
 
     def error(self, expected: str) -> StoreError:
-        shown = self.text if len(self.text) <= LONGEST_SHOWN else f"{self.text[:LONGEST_SHOWN]}…"
+        shown = _short(self.text)
         return StoreError(f"{self.path}, line {self.number}: expected {expected}, got {shown!r}")
 
     def number_at(self, token: str, what: str) -> float:
         """A token of the line as a finite number that is not negative."""
         value = float(token) if _NUMBER.fullmatch(token) else math.nan
         if not math.isfinite(value):
-            raise self.error(f"a number as {what}, not {token!r}")
+            raise self.error(f"a number as {what}, not {_short(token)!r}")
         return value
 
     def positive(self, token: str, what: str) -> float:
         if (value := self.number_at(token, what)) <= 0:
-            raise self.error(f"a number above zero as {what}, not {token!r}")
+            raise self.error(f"a number above zero as {what}, not {_short(token)!r}")
         return value
 
     def whole(self, token: str, what: str, *, least: int = 1) -> int:
         if not _WHOLE.fullmatch(token) or int(token) < least:
-            raise self.error(f"a whole number from {least} on as {what}, not {token!r}")
+            raise self.error(f"a whole number from {least} on as {what}, not {_short(token)!r}")
         return int(token)
 
 
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+
+
 def read_lines(path: Path) -> list[LogLine]:
-    """All lines, without the tags of ranks; raises StoreError for what is no text."""
+    """All lines without times, tags of ranks and colours; raises StoreError for what is no text."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -55,6 +65,6 @@ def read_lines(path: Path) -> list[LogLine]:
     except UnicodeDecodeError as error:
         raise StoreError(f"{path} is not text in UTF-8: {error}") from None
     return [
-        LogLine(path, number, _RANK_TAG.sub("", line, count=1).strip())
+        LogLine(path, number, _PREFIX.sub("", _COLOUR.sub("", line), count=1).strip())
         for number, line in enumerate(text.split("\n"), 1)
     ]

@@ -25,6 +25,7 @@ from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.imported.lines import LogLine, read_lines
 from dpbench.analysis.imported.nccl_tests_collectives import (
     BY_PROGRAM,
+    DECIMALS,
     OF_NCCL_TESTS,
     NcclTestsCollective,
     fitting,
@@ -43,8 +44,6 @@ from dpbench.errors import StoreError, UnknownName, UsageError
 
 PLACES = ("out of place", "in place")
 MICRO, GIGA = 1e-6, 1e9
-DECIMALS = 0.0051
-"""Bandwidths are printed with two decimals."""
 DEVIATION = 0.01
 """What a bandwidth may be off size ÷ time beside the rounding of both."""
 

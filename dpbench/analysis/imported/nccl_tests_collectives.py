@@ -48,6 +48,7 @@ BY_PROGRAM = {one.program: one for one in OF_NCCL_TESTS.values()}
 Printed = tuple[str | None, int | None, float, float]
 """Reduction, root, algbw and busbw of a line."""
 DECIMALS = 0.0051
+"""Bandwidths are printed with two decimals."""
 
 
 def fitting(ranks: int | None, printed: Iterable[Printed]) -> list[NcclTestsCollective]:

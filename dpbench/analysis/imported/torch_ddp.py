@@ -11,6 +11,7 @@ of one run, whose number of timed steps the table does not tell.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpbench.analysis.estimate import LogMean
@@ -21,7 +22,6 @@ from dpbench.errors import StoreError
 NAME = "torch-ddp.rb"
 """Not torch-ddp, which is torch's own implementation, in Python."""
 COLUMNS = ("Backend", "Proc Group", "Batch", "Images/s")
-CUT_SHORT = "a row that ends with a bar, as the header does; it was cut short"
 _RULE = re.compile(r"[|+\-=: ]+")
 _BACKEND = re.compile(r"[a-z0-9_+-]{1,20}", re.ASCII)
 
@@ -34,26 +34,33 @@ def read_torch_ddp(path: Path) -> tuple[PublishedSpeed, ...]:
     lines = read_lines(path)
     for line in lines:
         cells = _cells(line)
-        if names and line is lines[-1] and _BACKEND.fullmatch(line.text) and "-" not in line.text:
-            raise line.error(CUT_SHORT)  # only the last row of a file that ends with no newline
         if "|" not in line.text or _RULE.fullmatch(line.text):
             continue
         if tuple(cells[: len(COLUMNS)]) == COLUMNS:
             names, closed = cells, line.text.endswith("|")
         elif names:
             if closed and not line.text.endswith("|"):
-                raise line.error(CUT_SHORT)
+                raise line.error("a bar at the end, as the header has (it was cut short)")
             speed = _speed(line, cells, names)
             key = (speed.backend, speed.group_size, speed.batch_size)
             if key in speeds:
                 raise line.error(f"each configuration once (it is on line {speeds[key][0]})")
             speeds[key] = (line.number, speed)
+    if names and _ends_in_a_row(lines):
+        raise lines[-1].error("a whole row (it was cut short)")
     if not speeds:
         raise StoreError(
             f"{path}: no table in it with the header {' | '.join(COLUMNS)} and a row below, as "
             "torch-ddp's benchmark prints"
         )
     return tuple(speed for _, speed in speeds.values())
+
+
+def _ends_in_a_row(lines: Sequence[LogLine]) -> bool:
+    """Whether the file ends below a row, without a newline, in what begins another."""
+    above, last = lines[-2:]
+    is_row = "|" in above.text and not _RULE.fullmatch(above.text)
+    return is_row and bool(_BACKEND.fullmatch(last.text)) and not _RULE.fullmatch(last.text)
 
 
 def _cells(line: LogLine) -> list[str]:

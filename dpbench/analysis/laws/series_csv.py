@@ -25,8 +25,8 @@ from dpbench.specs import IMPLEMENTATIONS, Scaling
 
 BATCH = "batch_per_gpu"
 SPEEDS = ("images_per_second", "seconds_per_step")
-NOT_IN_REPORTS = (BATCH, SPEEDS[1])
-"""Columns that only this form has, however they are capitalized."""
+SERIES_COLUMNS = (BATCH, SPEEDS[1])
+"""Columns that tell this form, however they are capitalized."""
 NAMES = ("source", "hardware", "model", "data", "implementation")
 FIXED_WORK = (
     "a fixed amount of work, taken to be done in steps of a fixed batch per replica, of which n "
@@ -59,7 +59,7 @@ class _Row:
 def read_series(path: Path) -> tuple[Series, ...]:
     """The series of a file, in its order; raises StoreError that names the line."""
     names, lines = read_table(path)
-    if BATCH not in names and not set(NOT_IN_REPORTS) & {name.lower() for name in names}:
+    if BATCH not in names and not set(SERIES_COLUMNS) & {name.lower() for name in names}:
         return _of_published(path)
     for required in ("gpus", BATCH):
         if required not in names:

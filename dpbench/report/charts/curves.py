@@ -48,13 +48,13 @@ class Panel:
 
 
 def chosen(values: Sequence[int], limit: int = MOST_PANELS) -> list[int]:
-    """At most `limit` sizes, with the first and the last: powers of two if these do, else any."""
+    """At most `limit` sizes, with the first and the last: powers of two if there are enough."""
     ordered = sorted(set(values))
     if len(ordered) <= limit:
         return ordered
-    ends = (ordered[0], ordered[-1])
-    powers = [value for value in ordered if value in ends or value.bit_count() == 1]
-    return evenly(powers if 2 * len(powers) >= limit else ordered, limit)
+    powers = {value for value in ordered if value.bit_count() == 1}
+    regular = sorted(powers | {ordered[0], ordered[-1]})
+    return evenly(regular if 2 * len(powers) >= limit else ordered, limit)
 
 
 def evenly(ordered: Sequence[int], limit: int) -> list[int]:

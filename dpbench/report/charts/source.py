@@ -12,7 +12,6 @@ from dpbench.environment import SYNTHETIC, Environment
 from dpbench.records import TrialRecord
 from dpbench.report.cells import one_line
 
-
 MADE_UP = "synthetic: a cost model, nothing was run"
 
 
@@ -41,7 +40,10 @@ class ChartSource:
 
 
 def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
-    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0"; none of made-up numbers."""
+    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0".
+
+    Where numbers are made up no machine is named.
+    """
     if not used:
         return "environment not recorded"
     known = {one: environments[one] for one in sorted(used) if one in environments}

@@ -7,6 +7,7 @@ from dpbench.analysis.fields import Field
 from dpbench.analysis.rows import ROW_KINDS
 from dpbench.analysis.tidy import RANK_LEVEL_FIELDS, STEP_FIELDS
 from dpbench.analysis.trial_fields import TRIAL_FIELDS
+from dpbench.records import Status
 from dpbench.report.meanings import MEANINGS
 
 _ENDS = {"_low": "Lower", "_high": "Upper"}
@@ -24,11 +25,18 @@ _OTHER_MEANINGS = {
         "What the interval covers: repetitions, step batches of one repetition, or a single value."
     ),
 }
+_CHOICES = {"status": tuple(status.value for status in Status)}
 _REQUIRED = ("implementation", "group_size", "status", "repetitions", "item", "unit")
 
 
 def _configuration_field(key: str) -> Field:
-    return Field(key=key, kind=ROW_KINDS[key], meaning=_meaning(key), required=key in _REQUIRED)
+    return Field(
+        key=key,
+        kind=ROW_KINDS[key],
+        meaning=_meaning(key),
+        required=key in _REQUIRED,
+        choices=_CHOICES.get(key, ()),
+    )
 
 
 def _meaning(key: str) -> str:

@@ -29,18 +29,11 @@ def write_parquet(path: Path, fields: Sequence[Field], rows: Iterable[Mapping[st
     with parquet.ParquetWriter(path, schema) as writer:
         while group := list(islice(left, ROWS_PER_GROUP)):
             columns = [[row[field.key] for row in group] for field in fields]
-            arrays = [_array(arrow, *column) for column in zip(columns, schema, strict=True)]
+            arrays = [
+                arrow.array(column, field.type)
+                for column, field in zip(columns, schema, strict=True)
+            ]
             writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
-
-
-def _array(arrow: Any, values: Sequence[Plain], field: Any) -> Any:
-    try:
-        return arrow.array(values, field.type)
-    except OverflowError:
-        raise UsageError(
-            f"--format parquet: {field.name} holds a whole number beyond 64 bits; "
-            "take another format"
-        ) from None
 
 
 def _pyarrow() -> tuple[Any, Any]:

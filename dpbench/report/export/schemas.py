@@ -91,6 +91,8 @@ def row_schema(fields: Iterable[Field]) -> Schema:
 def _property(field: Field) -> Schema:
     names = _TYPES[field.kind] if field.required else [_TYPES[field.kind], "null"]
     value: Schema = {"type": names}
+    if field.choices:
+        value = {"enum": [*field.choices, *([] if field.required else [None])]}
     if not field.finite:
         value = {"anyOf": [value, {"enum": list(NOT_FINITE)}]}
     return {**value, "description": field.meaning}

@@ -38,7 +38,9 @@ class ExportSource:
     warnings: tuple[str, ...] = ()
     """What could not be read; what has to be known before a number is believed."""
     notes: tuple[str, ...] = ()
-    """What has no row; at which samples and seconds losses are compared."""
+    """What has no row."""
+    budget_notes: tuple[str, ...] = ()
+    """At which samples and seconds losses are compared, where their columns are kept."""
 
 
 def open_source(path: Path, level: str) -> ExportSource:
@@ -71,9 +73,7 @@ def open_source(path: Path, level: str) -> ExportSource:
     )
 
 
-def _of_configurations(
-    subject: Subject, name: str, unread: tuple[str, ...] = ()
-) -> ExportSource:
+def _of_configurations(subject: Subject, name: str, unread: tuple[str, ...] = ()) -> ExportSource:
     rows = subject.rows
     return ExportSource(
         fields=LEVELS["configuration"],
@@ -81,7 +81,8 @@ def _of_configurations(
         caption=f"{name}, {units.counted(len(rows), 'configuration')}",
         summaries=rows,
         warnings=(*unread, *subject.warnings),
-        notes=(*_claims(rows), *subject.budget_notes, *([] if rows else [NO_TRIAL])),
+        budget_notes=subject.budget_notes,
+        notes=(*_claims(rows), *([] if rows else [NO_TRIAL])),
     )
 
 

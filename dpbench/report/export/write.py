@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from dpbench.analysis.fields import Plain
+from dpbench.report import seed_table
 from dpbench.report.cells import one_line
 from dpbench.report.columns import SEED, parse_keys
 from dpbench.report.export.data import WRITERS
@@ -14,7 +15,6 @@ from dpbench.report.export.parquet import write_parquet
 from dpbench.report.export.source import ExportSource
 from dpbench.report.layouts import write_layout
 from dpbench.report.numbers import MISSING
-from dpbench.report.seed_table import KEYS as SEED_KEYS
 from dpbench.report.tables import render
 from dpbench.report.text_table import TextColumn, TextTable
 
@@ -37,7 +37,7 @@ def export_columns(source: ExportSource, columns: str | None) -> tuple[str, ...]
         return keys
     seed = source.summaries is not None
     if seed and columns == SEED:
-        return SEED_KEYS
+        return seed_table.KEYS
     return parse_keys(columns, keys, layouts=(SEED,) if seed else ())
 
 
@@ -50,12 +50,28 @@ def export_text(
     """
     if format in WRITERS:
         keys = export_columns(source, columns)
-        return lambda file: WRITERS[format](file, keys, source.rows), ()
+        notes = column_notes(source, columns)
+        return lambda file: WRITERS[format](file, keys, source.rows), notes
     if source.summaries is not None:
-        table = render(source.summaries, format=format, columns=columns, caption=source.caption)
+        shown = column_notes(source, columns) if columns not in (None, SEED) else ()
+        table = render(
+            source.summaries, format=format, columns=columns, notes=shown, caption=source.caption
+        )
         return lambda file: _write(file, table.text), table.notes_aside
     text = write_layout(_text_table(source, export_columns(source, columns)), format)
     return lambda file: _write(file, f"{text}\n"), ()
+
+
+def column_notes(source: ExportSource, columns: str | None) -> tuple[str, ...]:
+    """What the keys that are kept cannot say themselves."""
+    if columns == SEED and source.summaries is not None:
+        return seed_table.notes(source.summaries)
+    kept = export_columns(source, columns)
+    return source.budget_notes if any(map(_is_at_equal, kept)) else ()
+
+
+def _is_at_equal(key: str) -> bool:
+    return key.startswith("loss_at_equal")
 
 
 def export_parquet(source: ExportSource, path: Path, *, columns: str | None) -> None:

@@ -74,8 +74,6 @@ def _findings(subject: Subject) -> Iterator[Finding]:
 def _warnings(subject: Subject) -> Iterator[str]:
     for stored in (subject.sweep, subject.collectives):
         yield from () if stored is None else stored.warnings
-    if subject.synthetic:
-        yield "synthetic: numbers from a cost model, nothing was run"
     yield from doubts(subject)
     yield from subject.warnings
     yield from steadiness(subject.rows, some_of)

@@ -50,7 +50,7 @@ def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
         for key, title in TITLES.items()
     )
     return tuple(
-        replace(one, notes=(*one.notes, *_absent(pictures, [one.key])))
+        replace(one, notes=(*one.notes, *_lacking(one.key, pictures)))
         for one in found
         if one.charts or one.tables or one.notes
     )
@@ -59,17 +59,22 @@ def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
 def not_drawn(sections: Sequence[Section], pictures: Pictures) -> str | None:
     """The charts of the questions that have no section, in one line."""
     missing = TITLES.keys() - {section.key for section in sections}
-    return "; ".join(_absent(pictures, missing)) or None
+    listed = "; ".join(f"{charts} ({reason})" for reason, charts in _absent(missing, pictures))
+    return f"Not drawn: {listed}." if listed else None
 
 
-def _absent(pictures: Pictures, keys: Collection[str]) -> Iterator[str]:
-    """The charts that have nothing to show, by the reason."""
+def _lacking(key: str, pictures: Pictures) -> Iterator[str]:
+    return (f"no chart {charts}: {reason}" for reason, charts in _absent([key], pictures))
+
+
+def _absent(keys: Collection[str], pictures: Pictures) -> Iterator[tuple[str, str]]:
+    """(Reason, charts that have nothing to show for it)."""
     titles: dict[str, list[str]] = {}
     for kind, reason in pictures.absent:
         if kind.section in keys:
             titles.setdefault(one_line(reason), []).append(f"“{kind.title}”")
     for reason, charts in titles.items():
-        yield f"no chart {', '.join(charts)}: {reason}"
+        yield reason, ", ".join(charts)
 
 
 def _time_notes(subject: Subject) -> Iterator[str]:

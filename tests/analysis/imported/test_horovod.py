@@ -107,3 +107,8 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, words: s
     with pytest.raises(StoreError, match=words) as caught:
         read(tmp_path, text)
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_was_pasted_twice_is_no_repetition(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="line 11: expected another run than the one from line 1"):
+        read(tmp_path, ONE * 2)

@@ -189,3 +189,30 @@ def test_a_damaged_log_is_read_or_refused(
         text = text[:start] + new + text[start + length :]
     with contextlib.suppress(StoreError, UsageError):
         assert read(tmp_path, text)
+
+
+def test_rows_in_which_nothing_was_sent_are_left_out(tmp_path: Path) -> None:
+    """With -b 8, small messages of an all_gather are rounded down to 0 bytes, more than once."""
+    nothing = "0 0 float none -1 0.33 0.00 0.00 0 0.36 0.00 0.00 0\n"
+    sent = row(MIB, (69.31, 68.8), 7 / 8, kind="float none -1")
+    first, _ = read(tmp_path, log(nothing, nothing, sent, program="all_gather"))
+    assert [size.nbytes for size in first.sizes] == [MIB]
+    assert first.notes == ("2 rows of size 0, in which nothing was sent, left out",)
+    with pytest.raises(StoreError, match="expected a size above 0 in one of the rows"):
+        read(tmp_path, log(nothing, nothing, program="all_gather"))
+
+
+def test_a_table_of_wrong_results_says_that_it_is_empty(tmp_path: Path) -> None:
+    first, _ = read(tmp_path, log(row(MIB, (69.31, 68.8), ALL_REDUCE, wrong="3")))
+    assert (first.sizes, first.notes) == ((), ("no size had right results, so that none is shown",))
+
+
+@pytest.mark.parametrize(
+    "prefix", ["0: ", " 3: ", "2026-01-01T00:00:00Z ", "2026-01-01 00:00:00,123 ", "\x1b[32m"]
+)
+def test_what_launchers_and_loggers_put_before_a_line_is_no_part_of_it(
+    tmp_path: Path, prefix: str
+) -> None:
+    tagged = "".join(f"{prefix}{line}\n" for line in SAMPLE.splitlines())
+    plain = read(tmp_path, SAMPLE)
+    assert read(tmp_path, tagged) == plain

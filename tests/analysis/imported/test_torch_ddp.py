@@ -86,3 +86,14 @@ def test_what_dpbench_prints_in_that_layout_is_read_again(
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(StoreError, match=words):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [("gloo    | 4          | 32    | 19", "a bar at the end"), ("glo", "a whole row")],
+)
+def test_a_table_that_was_cut_short_is_refused(tmp_path: Path, end: str, words: str) -> None:
+    rows = README.splitlines(keepends=True)[:-1]
+    with pytest.raises(StoreError, match=f"line 7: expected {words}.*it was cut short"):
+        read(tmp_path, "".join(rows) + end)
+    assert len(read(tmp_path, f"{README}done")) == 3

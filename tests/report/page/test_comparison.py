@@ -98,7 +98,7 @@ def test_published_numbers_stand_beside_the_fastest_of_the_sweep() -> None:
         "101 ± 3 images/s (ddp)",
         "1,724.4 images/s (published)",
     ]
-    assert any("so they have no ratio" in note for note in section.notes)
+    assert any("and they have no ratio" in note for note in section.notes)
     assert any("equal sizes need not be equal work" in note for note in section.notes)
     unknown = table(section, "differences")
     assert [line.cells[0].text for line in unknown.rows] == ["Workload", "CPU", "GPUs"]
