@@ -23,8 +23,8 @@ def sentence(headline: Headline) -> str:
     if isinstance(headline.fastest, Absent):
         return f"No fastest configuration: {headline.fastest.reason}."
     parts = [
-        f"{_name(headline.fastest.row)} is fastest: {speed_of(headline.fastest.value)} "
-        f"({_bracketed(headline.fastest)})"
+        f"{_name(headline.fastest.row)} {_claim(headline.fastest)}: "
+        f"{speed_of(headline.fastest.value)} ({_bracketed(headline.fastest)})"
     ]
     if isinstance(headline.scaling, Best):
         same = headline.scaling.row == headline.fastest.row
@@ -70,6 +70,14 @@ def _limit(found: Limit | Absent) -> Finding:
         return Finding(title=title, value="none found", about=found.reason)
     about = f"{found.loss}: {found.remedy} ({_name(found.row)}; n = {found.share.sample_size})"
     return Finding(title=title, value=f"{percentage(found.share)} of a step", about=about)
+
+
+def _claim(best: Best) -> str:
+    """No more than its intervals allow."""
+    if not best.others:
+        return "is the only configuration with a speed"
+    told_apart = best.resolved and not best.rivals
+    return "is fastest" if told_apart else "measured fastest"
 
 
 def _about(best: Best) -> str:

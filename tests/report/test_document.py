@@ -138,7 +138,7 @@ def test_several_stand_on_one_page(tmp_path: Path) -> None:
     assert names(tmp_path) == {"new/side-by-side.html"}
     page = written.page.read_text()
     assert "How do they compare?" in page
-    assert "<title>before, after" in page
+    assert "<title>2 side by side: before, after" in page
 
 
 def test_a_served_page_looks_for_another_version() -> None:

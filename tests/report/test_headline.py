@@ -42,6 +42,7 @@ def test_a_single_repetition_is_said_to_be_one() -> None:
     fastest, _, _ = findings(subject(records).headline)
     assert "one repetition, n = 20 batches of its steps" in fastest.about
     assert "nothing tells" not in fastest.about  # as there is no other
+    assert "is the only configuration with a speed" in sentence(subject(records).headline)
 
 
 @pytest.mark.parametrize("steps", [200, 1])
@@ -52,6 +53,7 @@ def test_of_a_single_run_nothing_is_told_apart(steps: int) -> None:
     said = "from a single run nothing tells whether another is as good"
     assert said in findings(found)[0].about
     assert said in sentence(found)
+    assert "measured fastest" in sentence(found)
 
 
 def test_the_sentence_has_what_forbids_to_believe_it() -> None:
