@@ -21,7 +21,16 @@ def run() -> Iterator[Figure]:
         command = [sys.executable, "-m", "dpbench", "sweep", "--synthetic-launcher", "--quiet"]
         start = perf_counter()
         child = subprocess.Popen(
-            [*command, *ARGUMENTS, *GROUPS, "--name", "many", "--results-dir", folder],
+            [
+                *command,
+                *ARGUMENTS,
+                *GROUPS,
+                "--no-charts",
+                "--name",
+                "many",
+                "--results-dir",
+                folder,
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

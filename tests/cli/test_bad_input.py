@@ -124,7 +124,7 @@ def test_cpu_is_another_name_for_shm_and_is_told(
     assert "shm" in out
 
 
-SMALL = ["--batch-sizes", "4", "--steps", "3", "--synthetic-launcher", "--quiet"]
+SMALL = ["--batch-sizes", "4", "--steps", "3", "--synthetic-launcher", "--quiet", "--no-charts"]
 
 
 def sweep_named(name: str, *arguments: str) -> int:

@@ -257,7 +257,7 @@ def test_a_stored_baseline_is_run_again(
     make_noisy(monkeypatch, 0.005)
     there = ("--results-dir", tmp_path)
     sizes = ("--implementations", "ddp", "--batch-sizes", "16", "--repetitions", "5")
-    assert dpbench("sweep", *SIZES, *sizes, *there, "--name", "old") == 0
+    assert dpbench("sweep", *SIZES, *sizes, *there, "--name", "old", "--no-charts") == 0
     again = ("check", "--baseline", tmp_path / "old", *there, "--quiet")
     assert dpbench(*again, "--name", "same") == 0
     make_noisy(monkeypatch, 0.005, lambda _: 1.10)

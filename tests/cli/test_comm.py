@@ -100,7 +100,7 @@ def test_collectives_join_a_sweep_and_are_reported_after_its_trials(
     tmp_path: Path, capsys: Captured
 ) -> None:
     where = ("--results-dir", tmp_path, "--name", "c")
-    sweep = ("--gpus", "2", "--batch-sizes", "8", "--quiet")
+    sweep = ("--gpus", "2", "--batch-sizes", "8", "--quiet", "--no-charts")
     assert dpbench("sweep", *sweep, *where) == 0
     assert comm(tmp_path, "--quiet") == 0
     capsys.readouterr()

@@ -56,6 +56,7 @@ QUICK = ["--arch", "mlp", "--batch-sizes", "4", "--steps", "3", "--warmup", "1"]
 THREE_TRIALS = [
     *("--arch", "tests.launch.faulty:TakesLong", "--implementations", "ddp", *QUICK[2:], *TWO),
     *("--repetitions", "1", "--gradient-steps", "0", "--phases", "0", "--name", "cut"),
+    "--no-charts",
 ]
 
 
@@ -117,7 +118,7 @@ def test_a_failing_row_does_not_stop_the_others(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--arch", "tests.launch.faulty:Killed", "--implementations", "ddp", *QUICK[2:]]
-    assert run(["sweep", *arguments, "--repetitions", "1", *TWO]) == 1
+    assert run(["sweep", *arguments, "--repetitions", "1", *TWO, "--no-charts"]) == 1
     out, err = capfd.readouterr()
     assert out.count("failed") >= 3
     assert "was killed by SIGKILL" in out
@@ -129,6 +130,7 @@ def test_wrong_gradients_are_exit_status_6_and_never_a_speed(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--arch", "tests.launch.faulty:DependsOnItsShard", "--implementations", "ddp"]
+    arguments.append("--no-charts")
     assert run(["sweep", *arguments, *QUICK[2:], *TWO, "--repetitions", "1", "--json"]) == 6
     rows = json.loads(capfd.readouterr().out)
     by_size = {(row["implementation"], row["group_size"]): row for row in rows}
@@ -205,6 +207,7 @@ def test_a_killed_sweep_loses_nothing_and_leaves_no_process(here: Path) -> None:
 
 def test_resuming_a_finished_sweep_repeats_nothing(here: Path) -> None:
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--synthetic-launcher", "--quiet"]
+    arguments.append("--no-charts")
     assert run(arguments) == 0
     before = (here / "results/n/trials.jsonl").read_bytes()
     assert run([*arguments, "--resume"]) == 0
@@ -222,7 +225,7 @@ def test_a_dry_run_prints_the_plan_and_stores_nothing(
 
 
 def test_quiet_says_nothing_of_progress(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["sweep", "--gpus", "1", "--synthetic-launcher", "--quiet"]) == 0
+    assert run(["sweep", "--gpus", "1", "--synthetic-launcher", "--quiet", "--no-charts"]) == 0
     assert "[1/" not in capsys.readouterr().err
 
 

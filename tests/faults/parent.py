@@ -19,6 +19,7 @@ SWEEP = (
     *("sweep", "--arch", "tests.launch.faulty:TakesLong", "--implementations", "ddp"),
     *("--batch-sizes", "4", "--steps", "2", "--warmup", "0", "--phases", "0"),
     *("--repetitions", "2", "--gpus", "2", "--oversubscribe", "--name", "cut", "--quiet"),
+    "--no-charts",
 )
 TRIALS = 6
 LONGEST_SECONDS = 8.0
