@@ -18,6 +18,7 @@ LAYERS = (
     ("codec", "learning_rate"),
     ("json_schema",),
     ("specs",),
+    ("training_spec",),
     ("records", "environment"),
     ("collectives",),
     ("plausibility",),
