@@ -1,4 +1,4 @@
-"""The samples that a rank trains on, as tensors."""
+"""The samples that a rank trains on and is tested with, as tensors."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from dpbench.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from dpbench.architecture import Architecture
+
+SYNTHETIC_TRAIN_SAMPLES = 4096
+"""Unless others are asked for."""
+TRAIN_PER_TEST_SAMPLE = 4
+"""Synthetic training samples for each test sample."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -38,6 +43,18 @@ class Dataset:
         """The same samples on `device`."""
         return Dataset(inputs=self.inputs.to(device), targets=self.targets.to(device))
 
+    def part(self, first: int, end: int) -> Dataset:
+        """Samples `first` to `end` - 1, sharing their memory."""
+        return Dataset(inputs=self.inputs[first:end], targets=self.targets[first:end])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Splits:
+    """What is trained on, and what is held out to test with."""
+
+    train: Dataset
+    test: Dataset
+
 
 def load(
     name: str, prepared: Path | None, architecture: Architecture, *, seed: int, samples: int
@@ -51,13 +68,61 @@ def load(
     registry.check(name)
     if name == registry.SYNTHETIC:
         return _generate(architecture, seed=seed, samples=samples)
+    return _read(_folder(name, prepared, "prepare"))
+
+
+def load_splits(
+    name: str,
+    prepared: Path | None,
+    architecture: Architecture,
+    *,
+    seed: int,
+    train_samples: int | None = None,
+) -> Splits:
+    """Both splits of dataset `name`, on the CPU, the same in every process.
+
+    A stored dataset comes from the folder `prepared`, where `registry.prepare_splits` put it; of
+    its training samples the first `train_samples` are taken, or all. The synthetic one has that
+    many, or 4096, and a quarter as many test samples; both are generated at once from `seed`, so
+    that they are of the same task.
+
+    Raises:
+        UsageError: `train_samples` below 1, or more than a stored dataset has.
+        DataError: the prepared samples are missing or damaged.
+    """
+    registry.check(name)
+    if train_samples is not None and train_samples < 1:
+        raise UsageError(f"training samples: got {train_samples}, expected at least 1")
+    if name == registry.SYNTHETIC:
+        return _generate_splits(architecture, seed, train_samples or SYNTHETIC_TRAIN_SAMPLES)
+    folder = _folder(name, prepared, "prepare_splits")
+    train, test = (_read(folder / split) for split in registry.SPLITS)
+    if train_samples is not None and train_samples > len(train):
+        raise UsageError(
+            f"training samples: got {train_samples}, but dataset {name!r} has {len(train)}; take "
+            "as many or fewer, or --data synthetic, which makes as many as asked for"
+        )
+    return Splits(train=train.part(0, train_samples or len(train)), test=test)
+
+
+def _folder(name: str, prepared: Path | None, maker: str) -> Path:
     if prepared is None:
         raise DataError(
             f"dataset {name!r}: got no folder of prepared samples; "
-            "expected the one that registry.prepare returned"
+            f"expected the one that registry.{maker} returned"
         )
-    inputs, targets = arrays.read(prepared)
+    return prepared
+
+
+def _read(folder: Path) -> Dataset:
+    inputs, targets = arrays.read(folder)
     return Dataset(inputs=torch.from_numpy(inputs), targets=torch.from_numpy(targets))
+
+
+def _generate_splits(architecture: Architecture, seed: int, train_samples: int) -> Splits:
+    test_samples = max(1, train_samples // TRAIN_PER_TEST_SAMPLE)
+    both = _generate(architecture, seed=seed, samples=train_samples + test_samples)
+    return Splits(train=both.part(0, train_samples), test=both.part(train_samples, len(both)))
 
 
 def _generate(architecture: Architecture, *, seed: int, samples: int) -> Dataset:

@@ -1,7 +1,7 @@
-"""The datasets that dpbench knows, and preparing one for the ranks of a sweep.
+"""The datasets that dpbench knows, and preparing one for the ranks of a sweep or a training.
 
-A dataset is read, checked and normalised once, in the process that runs the sweep; the ranks
-only load the arrays. Importing this module imports neither torch, numpy nor scikit-learn.
+A dataset is read, checked and normalised once, in the process that starts the ranks; they only
+load the arrays. Importing this module imports neither torch, numpy nor scikit-learn.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from dpbench.errors import DataError, UnknownName
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    Samples = tuple[NDArray[np.float32], NDArray[np.int64], tuple[str, ...]]
+    """Inputs, targets, and notes for the user."""
 
 SYNTHETIC = "synthetic"
 
@@ -40,6 +43,22 @@ class Prepared:
     notes: tuple[str, ...] = ()
     """What the user must be told of the data, e.g. that it is not the published set."""
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedSplits:
+    """A dataset divided into what is trained on and what is held out, ready for the ranks."""
+
+    folder: Path | None
+    """Has the arrays of each split in a folder of the split's name; None where each rank generates
+    the samples."""
+    train_samples: int | None
+    """None where as many as asked for are generated."""
+    test_samples: int | None
+    notes: tuple[str, ...] = ()
+    """What the user must be told of the data."""
+
+
+SPLITS: tuple[mnist_files.Split, ...] = ("train", "test")
 
 DATASETS = {
     traits.name: traits
@@ -77,6 +96,28 @@ def prepare(name: str, *, data_dir: Path | None, cache: Path) -> Prepared:
     return Prepared(folder=folder, samples=len(targets), notes=notes)
 
 
+def prepare_splits(name: str, *, data_dir: Path | None, cache: Path) -> PreparedSplits:
+    """Writes the arrays of both splits of dataset `name` into a folder of its own inside `cache`.
+
+    The errors are those of `prepare`.
+    """
+    check(name)
+    if name == SYNTHETIC:
+        return PreparedSplits(folder=None, train_samples=None, test_samples=None)
+    from dpbench.data import arrays
+
+    folder = cache / name
+    counts: list[int] = []
+    notes: list[str] = []
+    for split in SPLITS:
+        inputs, targets, remarks = _read_split(name, data_dir, split)
+        arrays.write(folder / split, inputs, targets)
+        counts.append(len(targets))
+        notes += remarks
+    train, test = counts
+    return PreparedSplits(folder=folder, train_samples=train, test_samples=test, notes=tuple(notes))
+
+
 def unusable_reason(name: str, data_dir: Path | None) -> str | None:
     """Why dataset `name` cannot be used here, None if it can; loads no data."""
     check(name)
@@ -96,9 +137,7 @@ def check(name: str) -> None:
         raise UnknownName("dataset", name, DATASETS)
 
 
-def _read(
-    name: str, data_dir: Path | None
-) -> tuple[NDArray[np.float32], NDArray[np.int64], tuple[str, ...]]:
+def _read(name: str, data_dir: Path | None) -> Samples:
     if name == "digits":
         from dpbench.data import digits
 
@@ -107,3 +146,13 @@ def _read(
     from dpbench.data import mnist
 
     return mnist.read(data_dir, "train")
+
+
+def _read_split(name: str, data_dir: Path | None, split: mnist_files.Split) -> Samples:
+    if name == "digits":
+        from dpbench.data import digits
+
+        return *digits.read_split(split), ()
+    from dpbench.data import mnist
+
+    return mnist.read(data_dir, split)

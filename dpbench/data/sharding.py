@@ -9,9 +9,9 @@ samples in the same order, and their losses can be compared.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
+from dpbench.data.order import permutation
 from dpbench.errors import DataError, UsageError
 
 
@@ -68,8 +68,7 @@ class GlobalBatchSampler:
         return self._permutation
 
     def _permute(self, epoch: int) -> torch.Tensor:
-        generator = np.random.default_rng((self._seed, epoch))
-        return torch.from_numpy(generator.permutation(np.arange(self._dataset_size)))
+        return permutation(self._dataset_size, seed=self._seed, epoch=epoch)
 
 
 def _at_least(what: str, got: int, least: int) -> None:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 TRAIN_IMAGES = "train-images-idx3-ubyte"
 TRAIN_LABELS = "train-labels-idx1-ubyte"
+TEST_IMAGES = "t10k-images-idx3-ubyte"
+TEST_LABELS = "t10k-labels-idx1-ubyte"
 
 
 def idx_bytes(array: NDArray[np.uint8]) -> bytes:
@@ -41,3 +43,9 @@ def put_training_set(folder: Path, n: int) -> None:
     """Both training files with `n` samples."""
     put(folder, TRAIN_IMAGES, idx_bytes(images(n)))
     put(folder, TRAIN_LABELS, idx_bytes(labels(n)))
+
+
+def put_test_set(folder: Path, n: int) -> None:
+    """Both test files with `n` samples."""
+    put(folder, TEST_IMAGES, idx_bytes(images(n)))
+    put(folder, TEST_LABELS, idx_bytes(labels(n)))

@@ -113,3 +113,64 @@ def test_arrays_of_another_type_or_length_are_refused(folder: Path) -> None:
     np.save(folder / "targets.npy", np.zeros(3, np.int32))
     with pytest.raises(DataError, match="got int32, expected int64"):
         arrays.read(folder)
+
+
+@pytest.fixture
+def splits_folder(tmp_path: Path) -> Path:
+    for split, count in (("train", 5), ("test", 2)):
+        inputs = np.full((count, 2), count, dtype=np.float32)
+        arrays.write(tmp_path / split, inputs, np.arange(count))
+    return tmp_path
+
+
+def test_both_prepared_splits_are_loaded(
+    splits_folder: Path, mlp: architecture.Architecture
+) -> None:
+    splits = datasets.load_splits("digits", splits_folder, mlp, seed=0)
+    assert (len(splits.train), len(splits.test)) == (5, 2)
+    assert splits.train.inputs.unique().tolist() == [5]
+    assert splits.test.targets.tolist() == [0, 1]
+
+
+def test_training_samples_are_cut_to_the_first_ones_and_test_samples_are_not(
+    splits_folder: Path, mlp: architecture.Architecture
+) -> None:
+    splits = datasets.load_splits("digits", splits_folder, mlp, seed=0, train_samples=3)
+    assert splits.train.targets.tolist() == [0, 1, 2]
+    assert len(splits.test) == 2
+
+
+@pytest.mark.parametrize(
+    ("train_samples", "message"),
+    [
+        (6, "got 6, but dataset 'digits' has 5; take as many or fewer, or --data synthetic"),
+        (0, "training samples: got 0, expected at least 1"),
+    ],
+)
+def test_training_samples_that_are_not_there_are_a_usage_error(
+    splits_folder: Path, mlp: architecture.Architecture, train_samples: int, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        datasets.load_splits("digits", splits_folder, mlp, seed=0, train_samples=train_samples)
+
+
+def test_splits_that_were_not_prepared_are_a_data_error(mlp: architecture.Architecture) -> None:
+    with pytest.raises(DataError, match=r"the one that registry\.prepare_splits returned"):
+        datasets.load_splits("mnist", None, mlp, seed=0)
+
+
+def test_synthetic_splits_are_parts_of_one_generated_set(mlp: architecture.Architecture) -> None:
+    whole = datasets.load("synthetic", None, mlp, seed=3, samples=10)
+    splits = datasets.load_splits("synthetic", None, mlp, seed=3, train_samples=8)
+    assert torch.equal(torch.cat([splits.train.inputs, splits.test.inputs]), whole.inputs)
+    assert torch.equal(torch.cat([splits.train.targets, splits.test.targets]), whole.targets)
+    assert (len(splits.train), len(splits.test)) == (8, 2)
+
+
+def test_synthetic_splits_have_4096_and_1024_samples_unless_others_are_asked_for(
+    mlp: architecture.Architecture,
+) -> None:
+    splits = datasets.load_splits("synthetic", None, mlp, seed=0)
+    assert (len(splits.train), len(splits.test)) == (4096, 1024)
+    few = datasets.load_splits("synthetic", None, mlp, seed=0, train_samples=3)
+    assert (len(few.train), len(few.test)) == (3, 1)

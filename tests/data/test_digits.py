@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from dpbench.data import digits
+from dpbench.data import digits, hold_out
 from dpbench.errors import DataError
 
 
@@ -50,3 +50,15 @@ def test_without_scikit_learn_the_error_tells_what_to_do(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(DataError, match=r"needs scikit-learn: .*--data synthetic"):
         digits.read()
+
+
+def test_the_splits_are_all_images_and_every_fifth_of_each_digit_is_held_out() -> None:
+    images, targets = digits.read()
+    held_out = hold_out.every_fifth(targets)
+    for split, chosen in (("train", ~held_out), ("test", held_out)):
+        part_images, part_targets = digits.read_split(split)  # type: ignore[arg-type]
+        assert np.array_equal(part_images, images[chosen])
+        assert np.array_equal(part_targets, targets[chosen])
+    # A fifth of the published counts above, rounded down.
+    counts = np.bincount(targets[held_out]).tolist()
+    assert counts == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]

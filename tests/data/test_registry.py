@@ -10,7 +10,7 @@ import pytest
 
 from dpbench.data import arrays, registry
 from dpbench.errors import DataError, UnknownName
-from tests.data.mnist_folder import put_training_set
+from tests.data.mnist_folder import put_test_set, put_training_set
 
 
 def test_the_registry_imports_nothing_heavy() -> None:
@@ -99,3 +99,36 @@ def test_mnist_is_usable_once_its_files_are_there(tmp_path: Path) -> None:
     assert "lacks train-images" in (registry.unusable_reason("mnist", tmp_path) or "")
     put_training_set(tmp_path, 12)
     assert registry.unusable_reason("mnist", tmp_path) is None
+
+
+def test_the_splits_of_the_digits_are_written_beside_the_arrays_of_a_sweep(tmp_path: Path) -> None:
+    sweep = registry.prepare("digits", data_dir=None, cache=tmp_path)
+    splits = registry.prepare_splits("digits", data_dir=None, cache=tmp_path)
+    assert (splits.train_samples, splits.test_samples, splits.notes) == (1442, 355, ())
+    assert sweep.folder is not None
+    assert splits.folder is not None
+    assert len(np.load(sweep.folder / "targets.npy")) == 1797
+    for split, count in (("train", 1442), ("test", 355)):
+        assert np.load(splits.folder / split / "inputs.npy").shape == (count, 1, 28, 28)
+        assert len(np.load(splits.folder / split / "targets.npy")) == count
+
+
+def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:
+    put_training_set(tmp_path, 12)
+    with pytest.raises(DataError, match=r"lacks t10k-images.* and t10k-labels"):
+        registry.prepare_splits("mnist", data_dir=tmp_path, cache=tmp_path / "cache")
+    put_test_set(tmp_path, 4)
+    splits = registry.prepare_splits("mnist", data_dir=tmp_path, cache=tmp_path / "cache")
+    assert (splits.train_samples, splits.test_samples) == (12, 4)
+    assert len(splits.notes) == 4
+
+
+def test_synthetic_splits_need_no_preparation(tmp_path: Path) -> None:
+    splits = registry.prepare_splits("synthetic", data_dir=None, cache=tmp_path / "cache")
+    assert splits == registry.PreparedSplits(folder=None, train_samples=None, test_samples=None)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_splits_of_an_unknown_dataset_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="unknown dataset 'mnst'"):
+        registry.prepare_splits("mnst", data_dir=None, cache=tmp_path)

@@ -1,0 +1,154 @@
+"""Items made ahead by a thread, in the same order and with the same errors as without it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from dpbench.errors import UsageError
+
+T = TypeVar("T")
+
+JOIN_SECONDS = 0.5
+"""How long leaving waits for the thread; one that is making an item ends with that item."""
+
+
+class Prefetcher(Generic[T]):
+    """Iterates once over `items`, of which up to `depth` are made ahead by a thread.
+
+    An error of `items` reaches the consumer in its place, with its traceback. Leaving the `with`
+    block, or dropping the last reference, ends the thread, also from within the iteration.
+
+    Arguments:
+        items: iterated in the thread, or by the consumer itself where depth is 0.
+        depth: number of items made ahead; 0 makes each when it is asked for, without a thread.
+        receive: called by the consumer with each item before it gets it.
+
+    Raises:
+        UsageError: a depth below 0.
+    """
+
+    def __init__(
+        self, items: Iterable[T], depth: int, *, receive: Callable[[T], None] | None = None
+    ) -> None:
+        if depth < 0:
+            raise UsageError(f"prefetch: got {depth}, expected 0 (none) or more items")
+        self._receive = receive
+        self._waited_seconds = 0.0
+        self._end: Callable[[], object] | None = None
+        if depth:
+            channel: _Channel[T] = _Channel(depth)
+            # Neither the thread nor the channel knows the prefetcher, so that it can be collected.
+            thread = threading.Thread(
+                target=_produce, args=(items, channel), name="dpbench-prefetch", daemon=True
+            )
+            self._source: Iterator[T] = channel
+            # Also called when the interpreter ends, before it takes the thread's ground away.
+            self._end = weakref.finalize(self, _end, channel, thread)
+            thread.start()
+        else:
+            self._source = iter(items)
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long the consumer has waited for items so far; without a thread, for all of them."""
+        return self._waited_seconds
+
+    def close(self) -> None:
+        """End the thread and the iteration; items made ahead are dropped."""
+        self._source = iter(())
+        if self._end is not None:
+            self._end()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        start = time.perf_counter()
+        try:
+            item = next(self._source)
+        finally:
+            self._waited_seconds += time.perf_counter() - start
+        if self._receive is not None:
+            self._receive(item)
+        return item
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Channel(Generic[T]):
+    """A queue of limited length that either side can close; its end is the error, if any."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._items: deque[T] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._error: BaseException | None = None
+
+    def put(self, item: T) -> bool:
+        """Waits for room; False if nobody wants items any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._items) < self._depth)
+            if not self._closed:
+                self._items.append(item)
+                self._changed.notify_all()
+            return not self._closed
+
+    def finish(self, error: BaseException | None) -> None:
+        """No more items come; those that wait can still be taken, and `error` after them."""
+        with self._changed:
+            self._closed, self._error = True, error
+            self._changed.notify_all()
+
+    def drop(self) -> None:
+        """No more items are wanted."""
+        with self._changed:
+            self._closed, self._error = True, None
+            self._items.clear()
+            self._changed.notify_all()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._items)
+            if self._items:
+                item = self._items.popleft()
+                self._changed.notify_all()
+                return item
+            error, self._error = self._error, None
+        raise StopIteration if error is None else error
+
+
+def _produce(items: Iterable[T], channel: _Channel[T]) -> None:
+    error: BaseException | None = None
+    try:
+        for item in items:
+            if not channel.put(item):
+                return
+    except BaseException as caught:  # also SystemExit: the consumer would wait for ever
+        error = caught
+    channel.finish(error)
+
+
+def _end(channel: _Channel[T], thread: threading.Thread) -> None:
+    channel.drop()
+    # The thread itself is here when it is the one that collects garbage.
+    if thread is not threading.current_thread():
+        thread.join(JOIN_SECONDS)

@@ -1,0 +1,1 @@
+"""Small trainings that show what dp_train does, and check it."""

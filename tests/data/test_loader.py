@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from dpbench.data.datasets import Dataset
+from dpbench.data.epochs import EpochPlan
+from dpbench.data.loader import EpochLoader, LoadedWindow
+from dpbench.errors import UsageError
+from tests.data.training_specs import training_spec
+
+CPU = torch.device("cpu")
+SAMPLES = 43
+DATASET = Dataset(
+    inputs=torch.arange(2.0 * SAMPLES).reshape(SAMPLES, 2), targets=torch.arange(SAMPLES)
+)
+SPEC = training_spec(accumulation_steps=2)
+PLAN = EpochPlan(SPEC, SAMPLES)
+
+
+def loader(process: int = 0, prefetch: int = 0, device: torch.device = CPU) -> EpochLoader:
+    return EpochLoader(DATASET, PLAN, process=process, device=device, prefetch=prefetch)
+
+
+def values(windows: list[LoadedWindow]) -> list[object]:
+    return [
+        (window.number, batch.inputs.tolist(), batch.targets.tolist(), batch.weight, batch.samples)
+        for window in windows
+        for batch in window.batches
+    ]
+
+
+def test_the_batches_are_the_samples_of_the_plan_with_its_weights() -> None:
+    with loader(process=1).epoch(2) as windows:
+        for window in windows:
+            parts = PLAN.window(2, window.number, 1)
+            assert len(window.batches) == len(parts)
+            for batch, part in zip(window.batches, parts, strict=True):
+                assert batch.targets.equal(part.indices)
+                assert batch.inputs.equal(DATASET.inputs[part.indices])
+                assert (batch.weight, batch.samples) == (part.weight, len(part.indices))
+    assert window.number == PLAN.steps - 1
+
+
+def test_all_processes_together_load_every_sample_once() -> None:
+    found: list[int] = []
+    for process in (0, 1):
+        with loader(process).epoch(0) as windows:
+            found += [i for w in windows for batch in w.batches for i in batch.targets.tolist()]
+    assert sorted(found) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+def test_loading_ahead_changes_nothing(prefetch: int) -> None:
+    with loader().epoch(1) as plain, loader(prefetch=prefetch).epoch(1) as ahead:
+        assert values(list(ahead)) == values(list(plain))
+
+
+def test_an_epoch_goes_on_from_any_window() -> None:
+    with loader().epoch(0) as windows:
+        everything = values(list(windows))
+    for first in (1, PLAN.steps):
+        with loader(prefetch=1).epoch(0, first) as windows:
+            rest = values(list(windows))
+        assert rest == everything[first * SPEC.accumulation_steps :]
+
+
+@pytest.mark.parametrize("first", [-1, PLAN.steps + 1])
+def test_a_first_window_outside_of_the_epoch_is_refused_at_once(first: int) -> None:
+    with pytest.raises(UsageError, match=f"first window: got {first}, expected 0 to 3"):
+        loader().epoch(0, first)
+
+
+def test_loading_draws_no_random_numbers() -> None:
+    before = torch.get_rng_state()
+    with loader(prefetch=2).epoch(0) as windows:
+        list(windows)
+    assert torch.get_rng_state().equal(before)
+
+
+def test_leaving_an_epoch_early_leaves_no_thread() -> None:
+    with loader(prefetch=2).epoch(0) as windows:
+        next(windows)
+    assert all(thread.name != "dpbench-prefetch" for thread in threading.enumerate())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_on_a_gpu_the_batches_are_the_same(prefetch: int) -> None:
+    device = torch.device("cuda", 0)
+    with loader().epoch(0) as plain, loader(prefetch=prefetch, device=device).epoch(0) as copied:
+        windows = list(copied)
+        assert all(batch.inputs.device == device for w in windows for batch in w.batches)
+        assert values(windows) == values(list(plain))
