@@ -1,11 +1,11 @@
-"""The ranks of one run: their process group, and a barrier that is not part of what is measured.
+"""The ranks of one run: their process group, and a CPU group that is not part of what is measured.
 
 Environment variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) come from the launcher.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,6 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from dpbench.parallel.process_group import process_group
 from dpbench.specs import BACKENDS
 
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
@@ -21,13 +22,16 @@ COLLECTIVE_TIMEOUT = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
-    """The processes of one run; `control` is a CPU group beside the one that is measured."""
+    """The processes of one run; `control` is a CPU group beside the one that is measured.
+
+    Its methods are collectives: every rank calls them, in the same order. None touches a device.
+    """
 
     size: int
     control: dist.ProcessGroup | None
 
     def barrier(self) -> None:
-        """Returns when every rank has called it; never touches a device."""
+        """Returns when every rank has called it."""
         if self.control is not None:
             dist.barrier(self.control)
 
@@ -39,20 +43,52 @@ class RankGroup:
         dist.all_reduce(tensor, dist.ReduceOp.MAX, self.control)
         return float(tensor.item())
 
+    def gather(self, values: Sequence[float]) -> list[list[float]]:
+        """The `values` of every rank, by rank, as float64; as many of them on every rank."""
+        own = torch.tensor(list(values), dtype=torch.float64)
+        return [tensor.tolist() for tensor in self._gather(own)]
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """The `data` of every rank, by rank; lengths may differ."""
+        lengths = [int(length) for (length,) in self.gather([len(data)])]
+        padded = torch.frombuffer(bytearray(data.ljust(max(*lengths, 1))), dtype=torch.uint8)
+        everyone = self._gather(padded)
+        return [
+            tensor.numpy().tobytes()[:length]
+            for tensor, length in zip(everyone, lengths, strict=True)
+        ]
+
+    def _gather(self, own: torch.Tensor) -> list[torch.Tensor]:
+        if self.control is None:
+            return [own]
+        everyone = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(everyone, own, self.control)
+        return everyone
+
 
 @contextmanager
-def rank_group(backend: str, size: int) -> Iterator[RankGroup]:
-    """Joins the process group of `size` ranks that the backend needs; leaves it at the end."""
+def rank_group(
+    backend: str,
+    size: int,
+    *,
+    timeout: timedelta = COLLECTIVE_TIMEOUT,
+    debug: bool = False,
+) -> Iterator[RankGroup]:
+    """Joins the process group of `size` ranks that the backend needs; leaves it at the end.
+
+    `timeout` bounds every wait for another rank, in all groups. `debug` lets torch.distributed and
+    NCCL say more on stderr. Raises what `process_group` does. For nccl the current CUDA device is
+    this rank's.
+    """
     measured = BACKENDS[backend].process_group
     if size == 1 and not measured:
         yield RankGroup(size=1, control=None)
         return
-    dist.init_process_group(backend if measured else "gloo", timeout=COLLECTIVE_TIMEOUT)
-    try:
-        if measured and backend != "gloo":
-            control = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
-        else:
+    carrier = backend if measured else "gloo"
+    device = f"cuda:{torch.cuda.current_device()}" if carrier == "nccl" else "cpu"
+    with process_group(carrier, timeout=timeout, device=device, debug=debug):
+        if carrier == "gloo":
             control = dist.group.WORLD
+        else:
+            control = dist.new_group(backend="gloo", timeout=timeout)
         yield RankGroup(size=size, control=control)
-    finally:
-        dist.destroy_process_group()

@@ -63,7 +63,7 @@ def _pieces(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _as_bytes(tensor: Tensor) -> Tensor:
-    return tensor.detach().reshape(-1).view(torch.uint8)
+    return tensor.detach().reshape(-1).contiguous().view(torch.uint8)
 
 
 def _unpack(flat: Tensor, piece: Sequence[Tensor]) -> None:

@@ -193,6 +193,7 @@ def _leaves_nothing(rank: int) -> list[Path]:
     return sorted(set(Path("/dev/shm").iterdir()) - before)
 
 
+@pytest.mark.alone
 def test_nothing_has_a_name_that_could_stay(tmp_path: Path) -> None:
     [named] = run_with_casualties(_leaves_nothing, tmp_path / "store", 2).values()
     assert named == []

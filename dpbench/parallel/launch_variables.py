@@ -1,0 +1,59 @@
+"""The environment variables by which a launcher tells a process its place, read strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LOOPBACK = "127.0.0.1"
+USUAL_PORT = 29500  # torch's own
+REMEDY = "start it with torchrun or dpbench launch"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchVariables:
+    """Which of how many processes this is, and where they meet."""
+
+    rank: int
+    world_size: int
+    address: str
+    port: int
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> LaunchVariables:
+        """Reads RANK, WORLD_SIZE, MASTER_ADDR (else 127.0.0.1) and MASTER_PORT (else 29500).
+
+        Raises:
+            ValueError: one is missing or not what it must be; names it and its value.
+        """
+        world_size = integer(environ, "WORLD_SIZE", 1)
+        return cls(
+            rank=integer(environ, "RANK", 0, world_size - 1),
+            world_size=world_size,
+            address=_address(environ),
+            port=integer(environ, "MASTER_PORT", 1, 65535)
+            if "MASTER_PORT" in environ
+            else USUAL_PORT,
+        )
+
+
+def integer(
+    environ: Mapping[str, str], name: str, smallest: int, largest: int | None = None
+) -> int:
+    """The variable `name` as an integer within the limits; ValueError with its value if not."""
+    between = f"from {smallest} to {largest}" if largest is not None else f"of {smallest} or more"
+    expected = f"expected an integer {between}; {REMEDY}"
+    if name not in environ:
+        raise ValueError(f"the environment variable {name} is not set, {expected}")
+    text = environ[name]
+    value = int(text) if text.isascii() and text.isdecimal() else -1
+    if value < smallest or (largest is not None and value > largest):
+        raise ValueError(f"got {name}={text!r}, {expected}")
+    return value
+
+
+def _address(environ: Mapping[str, str]) -> str:
+    address = environ.get("MASTER_ADDR", LOOPBACK)
+    if not address or any(letter.isspace() for letter in address):
+        raise ValueError(f"got MASTER_ADDR={address!r}, expected the host of rank 0; {REMEDY}")
+    return address

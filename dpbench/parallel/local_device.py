@@ -1,0 +1,40 @@
+"""Which GPU of its host a process takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dpbench.parallel.launch_variables import integer
+
+
+def local_device(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
+    """The index of the GPU for this process, among those that it sees.
+
+    It is LOCAL_RANK, else rank % LOCAL_WORLD_SIZE, else rank % world_size, as torch's launcher
+    and torch-ddp have it. A process to which CUDA_VISIBLE_DEVICES shows one GPU alone, as when
+    each process was started by hand for a GPU of its own, takes that one: index 0.
+
+    Args:
+        rank: of the process, among all.
+        world_size: number of all processes.
+        environ: the environment variables, e.g. os.environ.
+
+    Raises:
+        ValueError: a variable is set to something else than the integer it must be, or rank and
+            world_size do not fit each other.
+    """
+    if not 0 <= rank < world_size:
+        raise ValueError(f"got rank={rank} and world_size={world_size}, expected 0 <= rank < size")
+    here = None
+    if "LOCAL_WORLD_SIZE" in environ:
+        here = integer(environ, "LOCAL_WORLD_SIZE", 1, world_size)
+    if "LOCAL_RANK" in environ:
+        local_rank = integer(environ, "LOCAL_RANK", 0, (here or world_size) - 1)
+    else:
+        local_rank = rank % (here or world_size)
+    return 0 if _sees_one_gpu(environ) else local_rank
+
+
+def _sees_one_gpu(environ: Mapping[str, str]) -> bool:
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
+    return bool(visible) and "," not in visible

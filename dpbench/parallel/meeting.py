@@ -1,0 +1,113 @@
+"""Ranks that wait for each other through a store, and hear who did not come.
+
+It needs no process group, so that ranks can meet before they have one.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+from torch.distributed import PrefixStore, Store
+
+from dpbench.parallel.groups import name_ranks
+
+PASSED = "passed"
+LONGEST_PAUSE_SECONDS = 0.1
+LINGER_SECONDS = 0.5
+"""After a failure a rank stays until those who came have heard of it: it may hold the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a meeting failed; the same on every rank."""
+
+    label: str
+    """Of the rank that gave up waiting; empty where the labels differ."""
+    reason: str
+
+
+class Meeting:
+    """One round: who has come, and how it ended.
+
+    The rounds are numbered by a counter of each rank in the store, so that no state is kept here.
+    The outcome is written once, by whoever first adds to "decisions"; adding is atomic.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int) -> None:
+        """Begins the next round of this rank in the store, which all `size` ranks share."""
+        self._size = size
+        self._rank = rank
+        self._store = PrefixStore("labelled_barrier", store)
+        self.round = self._store.add(f"rounds of {rank}", 1)
+
+    def hold(self, label: str, timeout: timedelta, *, since: float | None = None) -> Failure | None:
+        """Waits for all ranks; None if they came, all with the same label.
+
+        `since` is when the timeout began, on the monotonic clock; None means now.
+
+        The first rank that runs out of time decides for all: one that comes later gets the same
+        failure, not a round of its own.
+        """
+        self._store.set(self._key(self._rank), label)
+        if self._store.add(self._key("arrivals"), 1) == self._size:
+            self._decide(self._compare_labels())
+        if not self._await_outcome(timeout, time.monotonic() if since is None else since):
+            self._decide(self._describe_missing(label, timeout))
+            self._store.wait([self._key("outcome")], timeout)  # another may be writing its own
+        outcome = str(self._store.get(self._key("outcome")).decode())
+        if outcome == PASSED:
+            self._forget(self.round - 1)
+            return None
+        self._linger()
+        decided, _, reason = outcome.partition("\0")
+        return Failure(decided, reason)
+
+    def _await_outcome(self, timeout: timedelta, since: float) -> bool:
+        """Looks again and again, unlike the store's own wait: that one is deaf to Ctrl-C."""
+        while not self._store.check([self._key("outcome")]):
+            waited = time.monotonic() - since
+            left = timeout.total_seconds() - waited
+            if left <= 0:
+                return False
+            time.sleep(min(max(waited / 10, 1e-4), LONGEST_PAUSE_SECONDS, left))
+        return True
+
+    def _linger(self) -> None:
+        deadline = time.monotonic() + LINGER_SECONDS
+        heard = self._store.add(self._key("heard"), 1)
+        while heard < self._store.add(self._key("arrivals"), 0) and time.monotonic() < deadline:
+            time.sleep(LONGEST_PAUSE_SECONDS / 10)
+            heard = self._store.add(self._key("heard"), 0)
+
+    def _decide(self, outcome: str) -> None:
+        if self._store.add(self._key("decisions"), 1) == 1:
+            self._store.set(self._key("outcome"), outcome)
+
+    def _describe_missing(self, label: str, timeout: timedelta) -> str:
+        ranks = range(self._size)
+        missing = [rank for rank in ranks if not self._store.check([self._key(rank)])]
+        if not missing:  # the last one came in this moment
+            return self._compare_labels()
+        seconds = f"{timeout.total_seconds():g} s"
+        return f"{label}\0{name_ranks(missing)} did not come within {seconds}"
+
+    def _compare_labels(self) -> str:
+        labels = [self._store.get(self._key(rank)).decode() for rank in range(self._size)]
+        apart = [rank for rank, label in enumerate(labels) if label != labels[0]]
+        if not apart:
+            return PASSED
+        return f"\0rank 0 is at {labels[0]!r}, but {name_ranks(apart)} at {labels[apart[0]]!r}"
+
+    def _forget(self, number: int) -> None:
+        """Deletes the keys of the round before, which all have left, as all came to this one."""
+        mine = [
+            self._rank,
+            *(("arrivals", "decisions", "heard", "outcome") if self._rank == 0 else ()),
+        ]
+        for what in mine:
+            self._store.delete_key(self._key(what, number))
+
+    def _key(self, what: object, number: int | None = None) -> str:
+        return f"round {self.round if number is None else number}, {what}"

@@ -1,0 +1,121 @@
+"""The store in which the processes of a launch meet.
+
+Under torchrun or dpbench launch it is the launcher's. Else rank 0 holds it, listening at nothing
+but the address that was asked for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from ipaddress import ip_address
+
+from torch.distributed import PrefixStore, Store, TCPStore
+
+from dpbench.parallel.launch_variables import LOOPBACK, LaunchVariables
+
+PAUSE_SECONDS = 0.05
+
+_stores: dict[tuple[int, str, int], TCPStore] = {}
+"""By process, address and port. They live as long as the process: a rank that is ahead may ask for
+the next group while rank 0 has not left this one, and would find a store that ends."""
+
+
+def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: timedelta) -> Store:
+    """The store of this launch; waits for nobody but the one who holds it.
+
+    Raises:
+        RuntimeError: it cannot be held here, or is not there within `timeout`.
+    """
+    key = (os.getpid(), variables.address, variables.port)
+    of_launcher = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if key not in _stores:
+        if variables.rank == 0 and not of_launcher:
+            _stores[key] = _hold(variables.address, variables.port, timeout)
+        else:
+            holder = "the launcher" if of_launcher else "rank 0"
+            _stores[key] = _reach(variables.address, variables.port, holder, timeout)
+    _stores[key].set_timeout(timeout)
+    # A launcher that restarts its ranks keeps the store, with what the first ones left there.
+    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"process_group, attempt {attempt}", _stores[key])
+
+
+def _hold(address: str, port: int, timeout: timedelta) -> TCPStore:
+    try:
+        listener = _listen(address, port)
+    except OSError as error:
+        remedy = "MASTER_ADDR must be an address of this host, where rank 0 is"
+        if error.errno == errno.EADDRINUSE:
+            remedy = (
+                "either another process was started with RANK=0 too, where each needs a RANK of "
+                "its own, or another program has the port: then choose another MASTER_PORT"
+            )
+        raise RuntimeError(
+            f"rank 0 cannot listen at {_endpoint(address, port)}: {_words(error)}; {remedy}"
+        ) from None
+    return TCPStore(
+        address,
+        port,
+        is_master=True,
+        timeout=timeout,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    """At exactly this IP address; for a host's name, which may stand for several, at all."""
+    if address == "localhost":
+        address = LOOPBACK
+    try:
+        version = ip_address(address).version
+    except ValueError:
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    family = socket.AF_INET6 if version == 6 else socket.AF_INET
+    return socket.create_server((address, port), family=family)
+
+
+def _reach(address: str, port: int, holder: str, timeout: timedelta) -> TCPStore:
+    """Torch's own store takes twice the time to give up, and a hundred lines to say so."""
+    deadline = time.monotonic() + timeout.total_seconds()
+    while error := _refusal(address, port, deadline):
+        if time.monotonic() + PAUSE_SECONDS >= deadline:
+            raise RuntimeError(
+                f"{holder} did not come within {timeout.total_seconds():g} s: it holds the store "
+                f"at {_endpoint(address, port)}, and there: {_words(error)}; look at its "
+                "output, and compare MASTER_ADDR and MASTER_PORT of all ranks"
+            )
+        time.sleep(PAUSE_SECONDS)
+    left = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
+    try:
+        return TCPStore(address, port, is_master=False, timeout=left, wait_for_workers=False)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"what listens at {_endpoint(address, port)} is not the store of {holder}; compare "
+            "MASTER_ADDR and MASTER_PORT of all ranks"
+        ) from error
+
+
+def _refusal(address: str, port: int, deadline: float) -> OSError | None:
+    try:
+        left = max(deadline - time.monotonic(), PAUSE_SECONDS)
+        socket.create_connection((address, port), timeout=left).close()
+    except OSError as error:
+        return error
+    return None
+
+
+def _words(error: OSError) -> str:
+    """socket.create_server adds to what the system says, and only some errors have a number."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+
+
+def _endpoint(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -1,0 +1,165 @@
+"""After a broadcast all ranks hold what the source holds; what does not fit is said by all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import dpbench
+from dpbench.parallel import DataParallel, DistributedDataParallel, check_sync
+from dpbench.parallel.broadcast_checkpoint import broadcast_checkpoint
+from tests.parallel.ranks import run_ranks
+
+
+def model(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def holding(**tensors: torch.Tensor) -> nn.Module:
+    module = nn.Module()
+    for name, tensor in tensors.items():
+        module.register_buffer(name, tensor)
+    return module
+
+
+def message(module: nn.Module, kind: type[Exception] = RuntimeError, **options: Any) -> str:
+    """What is said on this rank; it must be said on every rank."""
+    with pytest.raises(kind) as caught:
+        broadcast_checkpoint(module, **options)
+    words = str(caught.value).removeprefix("broadcast_checkpoint: ")
+    everyone: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(everyone, words)
+    assert set(everyone) == {words}
+    return words
+
+
+def all_ranks_hold_what_the_source_held(rank: int) -> None:
+    for source in range(2):
+        module = model(seed=rank)
+        expected = [t.clone() for t in model(seed=source).state_dict().values()]
+        assert broadcast_checkpoint(module, src=source) == 4 * (12 + 4 + 4 + 4 + 8 + 2 + 4 + 4) + 8
+        assert all(map(torch.equal, module.state_dict().values(), expected))
+        check_sync(module)
+
+
+def tensors_of_any_kind_travel(rank: int) -> None:
+    fill = rank + 1.0
+    grid = torch.full((3, 4), fill)
+    module = holding(
+        brief=torch.full((5,), fill, dtype=torch.bfloat16),
+        long_=torch.tensor([torch.nan, fill], dtype=torch.float64),
+        count=torch.tensor(rank),
+        flags=torch.tensor([rank == 0, True]),
+        small=torch.full((3,), rank, dtype=torch.uint8),
+        wave=torch.full((2,), fill * 1j),
+        conjugate=torch.full((2,), fill * 1j).conj(),
+        negative=torch.full((2,), fill * 1j).conj().imag,
+        empty=torch.empty(0, 3),
+        transposed=grid.t() if rank else grid.t().contiguous(),
+        strided=torch.full((6,), fill)[::2],
+    )
+    broadcast_checkpoint(module)
+    check_sync(module)
+    assert module.count == 0
+    assert module.conjugate.tolist() == [-1j, -1j]
+    assert module.negative.tolist() == [-1.0, -1.0]
+    assert module.transposed.is_contiguous() == (rank == 0)
+
+
+def a_gradient_graph_stays_usable(rank: int) -> None:
+    module = model(seed=rank)
+    loss = module(torch.ones(2, 3)).sum()
+    broadcast_checkpoint(module)
+    loss.backward()
+
+
+def wrapped_and_bare_modules_meet(rank: int) -> None:
+    module = model(seed=rank)
+    broadcast_checkpoint(nn.DataParallel(module) if rank else module, src=1)
+    check_sync(module)
+    wrapped = DistributedDataParallel(module)
+    with torch.no_grad():
+        module[0].weight += rank
+    broadcast_checkpoint(wrapped)
+    check_sync(module)
+    if rank:
+        broadcast_checkpoint(torch.nn.parallel.DistributedDataParallel(model(0), init_sync=False))
+    else:
+        broadcast_checkpoint(module)
+
+
+def what_differs_is_named_and_nothing_is_changed(rank: int) -> None:
+    module = model(seed=rank)
+    if rank:
+        module[2] = nn.Linear(4, 3)
+    before = module[0].weight.clone()
+    assert message(module) == (
+        "the ranks do not hold the same module: '2.bias' is (2,) torch.float32 on rank 0, "
+        "(3,) torch.float32 on rank 1 (not as on rank 0: rank 1)"
+    )
+    assert torch.equal(module[0].weight, before)
+    words = message(holding(a=torch.ones(1)) if rank else holding())
+    assert "'a' is absent on rank 0, (1,) torch.float32 on rank 1" in words
+    words = message(holding(a=torch.ones(1, dtype=torch.float16 if rank else torch.float32)))
+    assert "'a' is (1,) torch.float32 on rank 0, (1,) torch.float16 on rank 1" in words
+
+
+def what_cannot_travel_is_named_with_its_rank(rank: int) -> None:
+    grid = torch.zeros(2, 2)
+    for odd, words in (
+        (grid.to_sparse(), "rank 1: 'a' is torch.sparse_coo; only dense tensors are sent"),
+        (grid.to("meta"), "rank 1: 'a' is on the meta device and has no values"),
+        (grid[:1].expand(2, 2), "rank 1: 'a' is an expanded view, which cannot be written"),
+    ):
+        assert message(holding(a=odd if rank else grid)).startswith(words)
+    assert "rank 0: 'bias' has no shape yet; run a forward first" in message(nn.LazyLinear(2))
+
+
+def a_source_that_is_none_is_refused(rank: int) -> None:
+    for source in (2, -1):
+        words = message(model(0), ValueError, src=source)
+        assert words == f"got src={source}, expected a rank of the group: 0 to 1"
+    assert "got src=True, expected a whole number" in message(model(0), TypeError, src=True)
+    assert "expected a torch.nn.Module" in message({"a": 1}, TypeError)  # type: ignore[arg-type]
+    words = message(model(0), src=rank)
+    assert words == "expected the same src on all ranks, but rank 0 has 0, while rank 1 has 1"
+
+
+def a_sub_group_counts_its_own_ranks(rank: int) -> None:
+    group = dist.new_group([1])
+    if rank == 1:
+        broadcast_checkpoint(model(0), src=0, process_group=group)
+    else:
+        with pytest.raises(RuntimeError, match="broadcast_checkpoint: this process is not a mem"):
+            broadcast_checkpoint(model(0), src=0, process_group=group)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_two_ranks_exchange_a_checkpoint(tmp_path: Path, backend: str) -> None:
+    checks = [
+        all_ranks_hold_what_the_source_held,
+        tensors_of_any_kind_travel,
+        a_gradient_graph_stays_usable,
+        wrapped_and_bare_modules_meet,
+        what_differs_is_named_and_nothing_is_changed,
+        what_cannot_travel_is_named_with_its_rank,
+        a_source_that_is_none_is_refused,
+        a_sub_group_counts_its_own_ranks,
+    ]
+    run_ranks(checks, tmp_path / "store", backend=backend)
+
+
+def test_it_needs_a_process_group() -> None:
+    with pytest.raises(RuntimeError, match="broadcast_checkpoint needs a process group"):
+        dpbench.broadcast_checkpoint(model(0))
+
+
+def test_replicas_in_threads_have_nobody_to_send_to() -> None:
+    with pytest.raises(RuntimeError, match="needs a process group"):
+        broadcast_checkpoint(DataParallel(model(0), ["cpu", "cpu"]))

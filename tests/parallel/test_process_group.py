@@ -1,0 +1,244 @@
+"""A process group that names who is missing, and is left whatever happens."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from dpbench.launch.server import fork_server
+from dpbench.parallel.own_gpus import check_own_gpus
+from dpbench.parallel.process_group import process_group
+
+SHORT = timedelta(seconds=0.5)
+LONG = timedelta(seconds=20)
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def by_hand(check: Callable[[int], None], size: int = 2) -> None:
+    """Runs `check` on processes that somebody started by hand, with the variables in a shell."""
+    variables = {"WORLD_SIZE": str(size), "MASTER_PORT": str(free_port())}
+    context = fork_server()
+    ranks = []
+    for rank in range(size):
+        ours, theirs = context.Pipe(duplex=False)
+        arguments = (check, rank, {**variables, "RANK": str(rank)}, theirs)
+        process = context.Process(target=_run, args=arguments, daemon=True)
+        process.start()
+        theirs.close()
+        ranks.append((process, ours))
+    try:
+        answers = [pipe.recv() if pipe.poll(30) else "too slow" for _, pipe in ranks]
+        assert answers == [None] * size
+    finally:
+        for process, _ in ranks:
+            process.kill()
+            process.join()
+
+
+def _run(
+    check: Callable[[int], None], rank: int, variables: dict[str, str], pipe: Connection
+) -> None:
+    os.environ.update(variables, GLOO_SOCKET_IFNAME="lo")
+    try:
+        check(rank)
+        pipe.send(None)
+    except BaseException as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+    time.sleep(30)  # until it is killed: rank 0 holds the store for all
+
+
+def join(*arguments: Any, **options: Any) -> None:
+    with process_group(*arguments, **options):
+        pass
+
+
+def sum_of_ranks() -> float:
+    tensor = torch.tensor([dist.get_rank() + 1.0])
+    dist.all_reduce(tensor)
+    return tensor.item()
+
+
+def two_ranks_join_leave_and_join_again(rank: int) -> None:
+    for _ in range(3):  # one of them may be a group ahead
+        with process_group(timeout=LONG, device="cpu") as ranks:
+            assert (ranks.rank, ranks.size, ranks.backend) == (rank, 2, "gloo")
+            assert ranks.device == torch.device("cpu")
+            assert sum_of_ranks() == 3.0
+            if rank == 0:
+                time.sleep(0.1)
+        assert not dist.is_initialized()
+
+
+def a_group_is_left_after_an_error_and_none_is_nested(_: int) -> None:
+    with pytest.raises(KeyError), process_group("gloo", timeout=LONG):  # noqa: PT012
+        with pytest.raises(RuntimeError, match="a process group already; leave it first"):
+            join("gloo", timeout=LONG)
+        raise KeyError
+    assert not dist.is_initialized()
+
+
+def both_hear_that_their_backends_differ(rank: int) -> None:
+    words = "rank 0 is at 'gloo, 2 ranks', but rank 1 at 'shm, 2 ranks'"
+    with pytest.raises(RuntimeError, match=words):
+        join("gloo" if rank == 0 else "shm", timeout=LONG)
+
+
+def debugging_ends_with_the_group(_: int) -> None:
+    with process_group("gloo", timeout=LONG, debug=True):
+        assert os.environ["TORCH_DISTRIBUTED_DEBUG"] == "DETAIL"
+        assert os.environ["NCCL_DEBUG"] == "INFO"
+        assert dist.get_debug_level() == dist.DebugLevel.DETAIL
+        assert sum_of_ranks() == 3.0
+    assert "TORCH_DISTRIBUTED_DEBUG" not in os.environ
+    assert dist.get_debug_level() == dist.DebugLevel.OFF
+
+
+def the_absent_ranks_are_named_in_time(_: int) -> None:
+    os.environ["WORLD_SIZE"] = "4"
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"ranks 2 and 3 did not come within 0.5 s \(this is"):
+        join("gloo", timeout=SHORT)
+    assert time.monotonic() - start < SHORT.total_seconds() + 2
+    os.environ["WORLD_SIZE"] = "2"
+
+
+def a_rank_that_is_taken_is_refused(rank: int) -> None:
+    if rank == 1:
+        os.environ["RANK"] = "0"
+        words = r"RANK=0 belongs to process \d+ on .* already; each needs its own"
+        with pytest.raises(RuntimeError, match=words):
+            join("gloo", timeout=SHORT)
+
+
+def the_checks_of_two_ranks(rank: int) -> None:
+    two_ranks_join_leave_and_join_again(rank)
+    a_group_is_left_after_an_error_and_none_is_nested(rank)
+    both_hear_that_their_backends_differ(rank)
+    debugging_ends_with_the_group(rank)
+    the_absent_ranks_are_named_in_time(rank)
+    a_rank_that_is_taken_is_refused(rank)
+
+
+def test_two_ranks_that_were_started_by_hand() -> None:
+    by_hand(the_checks_of_two_ranks)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    for name in ("TORCHELASTIC_USE_AGENT_STORE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_PORT": free_port()}.items():
+        monkeypatch.setenv(name, str(value))
+    yield monkeypatch
+    assert not dist.is_initialized()
+
+
+def test_rank_0_is_named_when_it_does_not_come_to_hold_the_store(
+    alone: pytest.MonkeyPatch,
+) -> None:
+    alone.setenv("WORLD_SIZE", "3")
+    alone.setenv("RANK", "1")
+    start = time.monotonic()
+    words = r"rank 0 did not come within 0.5 s: it holds the store at 127.0.0.1:\d+, and there: Con"
+    with pytest.raises(RuntimeError, match=words):
+        join("gloo", timeout=SHORT)
+    assert time.monotonic() - start < SHORT.total_seconds() + 2
+
+
+def test_the_store_listens_at_the_address_that_was_asked_for_alone(
+    alone: pytest.MonkeyPatch,
+) -> None:
+    alone.setenv("MASTER_ADDR", "127.0.0.2")
+    with process_group("gloo", timeout=LONG):
+        port = int(os.environ["MASTER_PORT"])
+        socket.create_connection(("127.0.0.2", port)).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_port_that_is_taken_is_named_with_what_may_be_wrong() -> None:
+    with (
+        socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"]))),
+        pytest.raises(RuntimeError, match=r"Address already in use; .* RANK=0 too"),
+    ):
+        join("gloo", timeout=LONG)
+
+
+def test_an_address_of_another_host_cannot_be_held(alone: pytest.MonkeyPatch) -> None:
+    alone.setenv("MASTER_ADDR", "192.0.2.1")  # of no host, by RFC 5737
+    with pytest.raises(RuntimeError, match="MASTER_ADDR must be an address of this host"):
+        join("gloo", timeout=LONG)
+
+
+def test_a_group_that_could_not_be_finished_is_destroyed(alone: pytest.MonkeyPatch) -> None:
+    whole = dist.init_process_group
+
+    def fails_late(*arguments: Any, **options: Any) -> None:
+        whole(*arguments, **options)
+        raise OSError("late")
+
+    alone.setattr(dist, "init_process_group", fails_late)
+    with pytest.raises(OSError, match="late"):
+        join("gloo", timeout=LONG)
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "words"),
+    [
+        (("mpi",), {}, ValueError, "got backend='mpi', expected one of gloo, nccl, shm"),
+        ((), {"device": "mps"}, ValueError, "expected a CPU or CUDA device"),
+        (("gloo",), {"timeout": timedelta()}, ValueError, "got timeout=0:00:00, expected more"),
+        (("gloo",), {"timeout": 30}, TypeError, "got timeout=30, expected a timedelta"),
+        (("nccl",), {"device": "cpu"}, (RuntimeError, ValueError), "nccl"),
+    ],
+)
+@pytest.mark.usefixtures("alone")
+def test_what_cannot_be_is_refused_before_anything_starts(
+    arguments: tuple[Any, ...], options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        join(*arguments, **options)
+
+
+def test_two_nccl_ranks_on_one_gpu_are_refused() -> None:
+    check_own_gpus(["a, 1", "a, 2", "b, 1"])
+    with pytest.raises(RuntimeError, match=r"ranks 1 and 2 have the same GPU \(a, 2\)"):
+        check_own_gpus(["a, 1", "a, 2", "a, 2"])
+
+
+@NO_GPU
+@pytest.mark.usefixtures("alone")
+def test_nccl_is_warm_when_the_block_begins() -> None:
+    with process_group(timeout=LONG) as ranks:
+        assert (ranks.backend, ranks.device) == ("nccl", torch.device("cuda", 0))
+        assert torch.cuda.current_device() == 0
+        start = time.monotonic()
+        dist.all_reduce(torch.ones(1, device=ranks.device))
+        torch.cuda.synchronize()
+        assert time.monotonic() - start < ranks.connecting_seconds
+
+
+def two_ranks_of_one_gpu(_: int) -> None:
+    with pytest.raises(RuntimeError, match="ranks 0 and 1 have the same GPU"):
+        join("nccl", device="cuda:0", timeout=LONG)
+
+
+@NO_GPU
+def test_ranks_with_one_gpu_between_them_hear_it_before_nccl_does() -> None:
+    by_hand(two_ranks_of_one_gpu)
