@@ -1,4 +1,5 @@
 VENV ?= .venv
+WORKERS ?= 2
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -16,8 +17,11 @@ $(STAMP): pyproject.toml constraints.txt
 sweep: $(STAMP) ## Install everything and run a real sweep on this machine
 	$(BIN)/dpbench sweep --implementations dp,ddp,torch-ddp --backends gloo,shm --batch-sizes 16,64 --steps 20
 
-test: $(STAMP) ## Run the whole test suite
-	$(BIN)/python -m pytest
+# Tests start hundreds of interpreters, and each would compile every module anew.
+test: export PYTHONDONTWRITEBYTECODE =
+test: $(STAMP) ## Run the whole test suite, tests marked `alone` after the others
+	@$(BIN)/python -m pytest -m 'not alone' -n $(WORKERS) --dist loadfile; together=$$?; \
+	$(BIN)/python -m pytest -m alone && exit $$together
 
 lint: $(STAMP) ## Check style and types
 	$(BIN)/ruff check .

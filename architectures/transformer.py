@@ -124,3 +124,7 @@ class Architecture:
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The mean cross-entropy over all tokens of all sequences."""
         return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """How many tokens were the likeliest at their place; int64, 0-dimensional."""
+        return (outputs.argmax(dim=-1) == targets).sum()

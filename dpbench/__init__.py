@@ -12,25 +12,33 @@ from dpbench.shm_registration import register_shm
 
 _HOMES = {
     "__version__": None,
+    "BalancedSampler": "dpbench.data.balanced_sampler",
     "DataParallel": "dpbench.parallel",
     "DistributedDataParallel": "dpbench.parallel",
     "LocalSGD": "dpbench.parallel",
     "NoScatter": "dpbench.parallel",
     "NonFinite": "dpbench.training",
+    "Trained": "dpbench.api.trained",
     "TrainingResult": "dpbench.training",
     "accumulate": "dpbench.parallel",
     "all_ranks": "dpbench.parallel",
     "analyze_scaling": "dpbench.analysis.scaling",
     "any_rank": "dpbench.parallel",
+    "available_backends": "dpbench.parallel",
     "barrier": "dpbench.parallel",
+    "broadcast_checkpoint": "dpbench.parallel",
     "check_sync": "dpbench.parallel",
     "dp_train": "dpbench.training",
+    "fork_world": "dpbench.launch.fork_world",
     "gather": "dpbench.parallel",
     "load": "dpbench.api.results",
+    "local_device": "dpbench.parallel",
+    "process_group": "dpbench.parallel",
     "scale_lr": "dpbench.learning_rate",
     "scatter": "dpbench.parallel",
     "sweep": "dpbench.api.sweep",
     "sync_gradients": "dpbench.parallel",
+    "train": "dpbench.api.train",
 }
 __all__ = list(_HOMES)
 

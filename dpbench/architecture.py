@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dpbench.errors import UnknownName, UsageError
 
@@ -21,7 +21,11 @@ FACTORY = "Architecture"
 
 
 class Architecture(Protocol):
-    """What is trained."""
+    """What is trained.
+
+    One that can tell right predictions from wrong ones also has `count_correct`, see
+    `CountsCorrect`; without it a training knows the loss only.
+    """
 
     name: str
     item: str
@@ -42,6 +46,15 @@ class Architecture(Protocol):
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The mean loss over the batch, 0-dimensional."""
+        ...
+
+
+@runtime_checkable
+class CountsCorrect(Protocol):
+    """What an architecture may have beside the members of `Architecture`."""
+
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """How many of the targets.numel() targets are predicted right; int64, 0-dimensional."""
         ...
 
 

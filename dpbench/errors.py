@@ -7,6 +7,7 @@ DpbenchError                    exit status 1
 │   └── NewerSchema             2: written by a later dpbench
 ├── DataError                   2: a dataset that is not there or not what it should be
 ├── LaunchError                 1: the machinery around the ranks failed, not a trial
+├── TrainingFailed              1: a rank of a training ended before the training did
 └── Interrupted                 128 + signal: the user stopped it (130 for Ctrl-C)
 
 A trial that fails is a record with a status and a reason, never an exception.
@@ -61,6 +62,10 @@ class DataError(DpbenchError):
 
 class LaunchError(DpbenchError):
     """The launcher itself failed, before any rank could."""
+
+
+class TrainingFailed(DpbenchError):
+    """A rank of a training ended early; what was trained before is in its checkpoints."""
 
 
 class Interrupted(DpbenchError):

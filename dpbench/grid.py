@@ -56,8 +56,10 @@ def run(
     time_limit_seconds: float,
     on_start: Callable[[TrialSpec], None] | None = None,
     stop_after_failure: FailedSeries | None = None,
+    complete: Callable[[TrialRecord], TrialRecord] | None = None,
 ) -> Iterator[TrialRecord]:
-    """Runs the trials one after the other; `on_start` hears of each before it starts.
+    """Runs the trials one after the other; `on_start` hears of each before it starts, `complete`
+    adds to each record what the caller knows.
 
     With `stop_after_failure` a series is not run any further once one of its sizes has failed:
     its other trials are skipped, with that reason.
@@ -68,6 +70,8 @@ def run(
             on_start(trial)
         reason = failed.reason(trial) if failed else None
         record = _run_trial(trial, launcher, environment_id, time_limit_seconds, reason)
+        if complete:
+            record = complete(record)
         if failed:
             failed.add(record)
         yield record
@@ -82,7 +86,7 @@ class FailedSeries:
             self.add(record)
 
     def add(self, record: TrialRecord) -> None:
-        if record.status in (Status.COMPLETED, Status.SKIPPED):
+        if record.status in (Status.COMPLETED, Status.SKIPPED) or record.lost_host is not None:
             return
         series, known = _series(record.trial), self._failed.get(_series(record.trial))
         if known is None or record.trial.group_size < known.group_size:
@@ -97,7 +101,7 @@ class FailedSeries:
 
 
 def _series(trial: TrialSpec) -> TrialSpec:
-    return replace(trial.configuration, group_size=1, devices=trial.devices[:1])
+    return trial.configuration.of_one_replica
 
 
 def _run_trial(
@@ -157,7 +161,8 @@ def _with_backends(
             warmup_steps=spec.warmup_steps,
             timed_steps=spec.timed_steps,
             threads_per_replica=spec.threads_per_replica,
-            devices=spec.devices[:group_size],
+            devices=spec.devices_of(group_size),
+            nodes=spec.nodes_of(group_size),
             scaling=spec.scaling,
             accumulation_steps=spec.accumulation_steps,
             sync_every=spec.sync_every if traits.averages_parameters else 1,

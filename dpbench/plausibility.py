@@ -45,6 +45,8 @@ def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
             yield f"no backend is called {name!r}"
     if not all(1 <= size <= len(spec.devices) for size in spec.group_sizes):
         yield f"group sizes {spec.group_sizes} on {units.counted(len(spec.devices), 'device')}"
+    if spec.nodes and not (min(spec.nodes) > 0 and sum(spec.nodes) == len(spec.devices)):
+        yield f"hosts with {spec.nodes} of {units.counted(len(spec.devices), 'device')}"
     if spec.repetitions > MOST_REPETITIONS:
         yield f"repetitions is {spec.repetitions}; expected at most {MOST_REPETITIONS}"
     if spec.workload.learning_rate_rule not in RULES:
@@ -68,6 +70,10 @@ def impossible_in_record(record: TrialRecord) -> Iterator[str]:
         yield f"no implementation is called {trial.implementation!r}"
     if not trial.group_size == len(trial.devices) > 0:
         yield f"group size {trial.group_size} on {units.counted(len(trial.devices), 'device')}"
+    if trial.nodes and not (min(trial.nodes) > 0 and sum(trial.nodes) == trial.group_size):
+        yield f"group size {trial.group_size} on hosts with {trial.nodes}"
+    if record.host_environment_ids and len(record.host_environment_ids) != len(trial.nodes):
+        yield f"environments of {len(record.host_environment_ids)} of {len(trial.nodes)} hosts"
     for name in ("batch_size", "timed_steps", "accumulation_steps", "sync_every"):
         if getattr(trial, name) < 1:
             yield f"{name} is {getattr(trial, name)}; expected at least 1"

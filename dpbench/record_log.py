@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
@@ -54,18 +55,7 @@ class RecordLog(Generic[R]):
     @classmethod
     def append_to(cls, path: Path, form: LogFormat[R]) -> RecordLog[R]:
         """Opens a file that exists; cuts off a half-written last line."""
-        try:
-            lines = path.open("r+b", buffering=0)
-        except OSError as error:
-            raise StoreError(
-                f"cannot write {path}: {error.strerror}; {form.if_unwritable}"
-            ) from None
-        try:
-            fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lines.close()
-            raise StoreError(f"{path.parent} is in use: {form.writer} is writing to it") from None
-        _end_at_a_line(lines)
+        lines = open_lines(path, writer=form.writer, if_unwritable=form.if_unwritable)
         return cls(path, form, lines)
 
     def append(self, record: R) -> None:
@@ -77,9 +67,7 @@ class RecordLog(Generic[R]):
         }
         line = json.dumps({**envelope, **encode(record)}, separators=(",", ":"), allow_nan=False)
         try:
-            rest = line.encode() + b"\n"
-            while rest:  # unbuffered: what does not fit must not be written later, at close
-                rest = rest[self._lines.write(rest) :]
+            write_line(self._lines, line)
             os.fsync(self._lines.fileno())
         except OSError as error:
             raise StoreError(
@@ -90,17 +78,18 @@ class RecordLog(Generic[R]):
         self._lines.close()
 
 
-class LogReader(Generic[R]):
-    """Reads a file that somebody else appends to: every record once, each line when it is whole."""
+class LineReader(Generic[R]):
+    """Reads a file that somebody else appends to: every line once, when it is whole."""
 
-    def __init__(self, path: Path, form: LogFormat[R]) -> None:
+    def __init__(self, path: Path, read: Callable[[str, bytes], R]) -> None:
+        """`read` gets the place of a line, as in "log.jsonl:3", and the line."""
         self._path = path
-        self._form = form
+        self._read_line = read
         self._offset = 0
         self._lines_read = 0
 
     def new(self) -> list[R]:
-        """The records since the last call; raises as `read_log` does."""
+        """What was read of the lines since the last call; raises as `read` does."""
         if not self._path.exists() or self._path.stat().st_size == self._offset:
             return []
         with self._path.open("rb") as file, _no_garbage_collection():
@@ -112,7 +101,38 @@ class LogReader(Generic[R]):
 
     def _read(self, line: bytes) -> R:
         self._lines_read += 1
-        return _read_record(f"{self._path}:{self._lines_read}", line, self._form)
+        return self._read_line(f"{self._path}:{self._lines_read}", line)
+
+
+class LogReader(LineReader[R]):
+    """Follows a file of records; raises as `read_log` does."""
+
+    def __init__(self, path: Path, form: LogFormat[R]) -> None:
+        super().__init__(path, partial(_read_record, form=form))
+
+
+def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
+    """Opens a file that exists for more lines; cuts off a half-written last one.
+
+    Raises StoreError where it cannot be written, or `writer` has it open.
+    """
+    try:
+        lines = path.open("r+b", buffering=0)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}; {if_unwritable}") from None
+    try:
+        fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lines.close()
+        raise StoreError(f"{path.parent} is in use: {writer} is writing to it") from None
+    _end_at_a_line(lines)
+    return lines
+
+
+def write_line(lines: IO[bytes], line: str) -> None:
+    rest = line.encode() + b"\n"
+    while rest:  # unbuffered: what does not fit must not be written later, at close
+        rest = rest[lines.write(rest) :]
 
 
 def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, ...]]:

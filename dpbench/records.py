@@ -7,6 +7,7 @@ Schema history
   1  first version
   2  phases, gradient norms, floating-point operations, energy, reserved memory
   3  gradient traces; collectives.jsonl, see dpbench.collectives
+  4  trials across hosts
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from dpbench.specs import TrialSpec
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class Status(enum.Enum):
@@ -165,6 +166,7 @@ class TrialRecord:
 
     trial: TrialSpec
     environment_id: str
+    """Of the first host."""
     started_utc: str
     """ISO 8601, to the millisecond."""
     duration_seconds: float
@@ -178,3 +180,13 @@ class TrialRecord:
     flops_per_item: float | None = None
     """Floating-point operations of forward and backward for one item, counted by torch in
     repetition 0."""
+    host_environment_ids: tuple[str, ...] = ()
+    """Of every host, in their order; () where there was one."""
+    lost_host: int | None = None
+    """The number of the host that was lost, for which the trial failed or could not run: a resumed
+    sweep runs it again."""
+
+    @property
+    def environment_ids(self) -> tuple[str, ...]:
+        """Of all hosts that it ran on."""
+        return self.host_environment_ids or (self.environment_id,)

@@ -6,7 +6,9 @@ without the fields that are at their default, so a new option orphans no old res
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import accumulate, groupby
 from typing import Literal
 
 from dpbench.codec import content_hash, encode
@@ -14,9 +16,13 @@ from dpbench.learning_rate import scale_lr
 
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
-OPTIMIZERS = ("sgd", "adamw")
+Placement = Literal["pack", "spread"]
+PLACEMENTS = ("pack", "spread")
+OPTIMIZERS = ("sgd", "adamw", "adam", "adadelta")
 MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""
+LONGEST_LISTED = 3
+"""So many hosts alike in a row are listed one by one: "2+2+2", but "4×2"."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,6 +187,9 @@ class TrialSpec:
     bucket_cap_mb: float | None = None
     """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
     the implementation."""
+    nodes: tuple[int, ...] = ()
+    """Replicas on each host, in the order of ranks; () when all are on one. `devices` then name the
+    device of each replica on its own host."""
 
     @property
     def trial_id(self) -> str:
@@ -190,6 +199,32 @@ class TrialSpec:
     def configuration(self) -> TrialSpec:
         """What repetitions have in common: all but their number, and that one leaves a trace."""
         return replace(self, repetition=0, trace_steps=0)
+
+    @property
+    def of_one_replica(self) -> TrialSpec:
+        """The same at group size 1, on the first device."""
+        return replace(self, group_size=1, devices=self.devices[:1], nodes=())
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The number of the host that each replica is on."""
+        counts = self.nodes or (self.group_size,)
+        return tuple(host for host, count in enumerate(counts) for _ in range(count))
+
+    @property
+    def places(self) -> tuple[tuple[int, str], ...]:
+        """Host and device of each replica; replicas of one place share a device."""
+        return tuple(zip(self.hosts, self.devices, strict=True))
+
+    def place_of(self, rank: int) -> str:
+        """The device of a replica: "cuda:1", and "cuda:1 on host 0" where there are several."""
+        host, device = self.places[rank]
+        return f"{device} on host {host}" if self.nodes else device
+
+    @property
+    def largest_share(self) -> int:
+        """The most replicas that one host has."""
+        return max(self.nodes, default=self.group_size)
 
     @property
     def replica_batch_sizes(self) -> tuple[int, ...]:
@@ -253,9 +288,10 @@ class TrialSpec:
 
     @property
     def label(self) -> str:
-        """How people name the configuration: "ddp/gloo ×2, batch 32"."""
+        """How people name the configuration: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 hosts),
+        batch 32" across hosts."""
         series = series_name(self.implementation_label, self.backend)
-        return f"{series} ×{self.group_size}, batch {self.batch_size}"
+        return f"{series} ×{self.group_size}{on_hosts(self.nodes)}, batch {self.batch_size}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -296,6 +332,57 @@ class SweepSpec:
     """The loss whose time to be reached is reported."""
     order_seed: int | None = None
     """Shuffles the first pass of the palindrome; None keeps the order of the grid."""
+    nodes: tuple[int, ...] = ()
+    """Replicas that each host offers, in their order; () when there is one. `devices` then list
+    those of the first host, of the second, …, each as its own host calls it."""
+    placement: Placement = "pack"
+    """Whether a group fills one host after the other, or takes a replica of each in turn."""
+
+    def nodes_of(self, group_size: int) -> tuple[int, ...]:
+        """How many of a group's replicas each host gets; () when all are on the first."""
+        counts = placed(group_size, self.nodes or (len(self.devices),), self.placement)
+        return counts if len(counts) > 1 else ()
+
+    def devices_of(self, group_size: int) -> tuple[str, ...]:
+        """The device of each replica of a group, on its own host."""
+        if not (counts := self.nodes_of(group_size)):
+            return self.devices[:group_size]
+        firsts = accumulate(self.nodes, initial=0)
+        return tuple(
+            self.devices[first + replica]
+            for first, count in zip(firsts, counts, strict=False)
+            for replica in range(count)
+        )
+
+
+def placed(group_size: int, offered: Sequence[int], placement: Placement) -> tuple[int, ...]:
+    """How many of a group's replicas each host gets, without the hosts that get none.
+
+    Raises ValueError if the hosts offer fewer.
+    """
+    if not 1 <= group_size <= sum(offered):
+        raise ValueError(f"{group_size} replicas on hosts that offer {sum(offered)}")
+    counts = [0] * len(offered)
+    for _ in range(group_size):
+        free = [host for host, count in enumerate(counts) if count < offered[host]]
+        host = free[0] if placement == "pack" else min(free, key=counts.__getitem__)
+        counts[host] += 1
+    return tuple(count for count in counts if count)
+
+
+def on_hosts(nodes: Sequence[int]) -> str:
+    """Writes " (2+1 hosts)" behind a group size, " (16×8 hosts)" where many are alike; "" for a
+    group on one host."""
+    return f" ({host_counts(nodes)} hosts)" if nodes else ""
+
+
+def host_counts(nodes: Sequence[int]) -> str:
+    """Replicas host by host: "2+1"."""
+    words = []
+    for count, alike in groupby(nodes):
+        hosts = len([*alike])
+        words += [f"{hosts}×{count}"] if hosts > LONGEST_LISTED else [str(count)] * hosts
+    return "+".join(words)
 
 
 def series_name(implementation: str, backend: str | None) -> str:

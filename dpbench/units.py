@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 KIBI = 1024
+GIGA = 1e9
+MICRO = 1e-6
+CLOCK_SECONDS = 1e-9
+"""What clocks resolve; a shorter time is the rounding of a difference."""
 
 
 def seconds(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,13 @@ server.PRELOADED += ["psutil", "pytest"]
 # A busy machine is no defect of what is tested; tests/benchmarks measures speed.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Few files have tests that run alone; importing all the others would take longer than they."""
+    if config.option.markexpr != "alone" or not collection_path.match("test_*.py"):
+        return None
+    return None if "mark.alone" in collection_path.read_text() else True
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -20,6 +23,12 @@ WORKFLOW = (ROOT / ".github" / "workflows" / "performance.yml").read_text()
 GROUP = typer.main.get_command(app)
 FOLDED = re.compile(r"run: >\n((?: {10}.*\n)+)")
 """A command of a workflow, on several lines."""
+
+
+PRETENDED_PYTHON = """#!/bin/sh
+echo "$@" >> "$(dirname "$0")/runs"
+case "$*" in *"not alone"*) exit $TOGETHER;; *) exit $ALONE;; esac
+"""
 
 
 def parses(words: str) -> bool:
@@ -58,3 +67,27 @@ def test_workflows_may_only_read_the_repository(name: str) -> None:
     assert "permissions:\n  contents: read\n" in text
     assert "secrets." not in text
     assert "pull_request_target" not in text
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(("together", "alone"), [(0, 0), (1, 0), (0, 1), (5, 0)])
+def test_make_runs_both_halves_of_the_suite_and_fails_if_one_does(
+    tmp_path: Path, together: int, alone: int
+) -> None:
+    """5: pytest found no test."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin/python"
+    python.write_text(PRETENDED_PYTHON)
+    python.chmod(0o700)
+    (tmp_path / ".installed").touch()
+    done = subprocess.run(
+        ["make", "test", f"VENV={tmp_path}"],
+        cwd=ROOT,
+        env=os.environ | {"TOGETHER": str(together), "ALONE": str(alone)},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode == 0) is (together == alone == 0)
+    first, second = (tmp_path / "bin/runs").read_text().splitlines()
+    assert first.startswith("-m pytest -m not alone -n 2 ")
+    assert second == "-m pytest -m alone"

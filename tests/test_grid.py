@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dpbench.grid import FailedSeries, next_repetitions, plan, run
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import Status
+from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec, trial_spec
 
@@ -161,3 +163,32 @@ def test_a_stored_failure_stops_the_series_of_a_resumed_sweep() -> None:
     assert larger.group_size == 2
     assert failed.reason(larger) is not None
     assert failed.reason(plan(spec)[0]) is None
+
+
+def test_sizes_within_a_host_come_before_those_across() -> None:
+    spec = sweep_spec(
+        implementations=("ddp",),
+        batch_sizes=(4,),
+        group_sizes=(1, 2, 3, 4),
+        devices=("cpu",) * 4,
+        nodes=(2, 2),
+        repetitions=1,
+    )
+    nodes = [trial.nodes for trial in plan(spec) if trial.implementation == "ddp"]
+    assert nodes == [(), (), (2, 1), (2, 2)]
+    spread = plan(replace(spec, placement="spread"))
+    nodes = [trial.nodes for trial in spread if trial.implementation == "ddp"]
+    assert nodes == [(), (1, 1), (2, 1), (2, 2)]
+
+
+def test_a_series_has_not_failed_because_a_host_was_lost() -> None:
+    lost = TrialRecord(
+        trial=trial_spec(nodes=(1, 1)),
+        environment_id="",
+        started_utc="",
+        duration_seconds=0.0,
+        status=Status.FAILED,
+        lost_host=1,
+    )
+    assert FailedSeries([lost]).reason(lost.trial) is None
+    assert FailedSeries([replace(lost, lost_host=None)]).reason(lost.trial) is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dpbench.codec import canonical_json, decode, encode
 from dpbench.errors import StoreError
-from dpbench.specs import TrialSpec, differing_fields
+from dpbench.specs import PLACEMENTS, Placement, TrialSpec, differing_fields, host_counts, placed
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
 SIZES = st.integers(min_value=1, max_value=64)
@@ -155,3 +155,56 @@ def test_a_missing_field_is_named() -> None:
     del content["backend"]
     with pytest.raises(StoreError, match="lacks the field 'backend'"):
         decode(TrialSpec, content)
+
+
+def test_hosts_change_no_trial_that_runs_on_one() -> None:
+    assert trial_spec(nodes=()).trial_id == TRIAL_ID != trial_spec(nodes=(1, 1)).trial_id
+
+
+def test_two_on_a_host_and_one_on_each_of_two_have_different_names() -> None:
+    assert trial_spec(nodes=(1, 1)).label == "ddp/gloo ×2 (1+1 hosts), batch 4"
+    assert trial_spec(group_size=16, nodes=(2,) * 8).label == "ddp/gloo ×16 (8×2 hosts), batch 4"
+
+
+def test_a_replica_is_on_its_host() -> None:
+    trial = trial_spec(group_size=3, nodes=(2, 1), devices=("cuda:0", "cuda:1", "cuda:0"))
+    assert trial.hosts == (0, 0, 1)
+    assert trial.places == ((0, "cuda:0"), (0, "cuda:1"), (1, "cuda:0"))
+    assert (trial.place_of(2), trial.largest_share) == ("cuda:0 on host 1", 2)
+    assert trial.of_one_replica == trial_spec(group_size=1, devices=("cuda:0",))
+
+
+def test_hosts_that_are_many_and_alike_are_counted() -> None:
+    assert host_counts((4, 4, 4)) == "4+4+4"
+    assert host_counts((4, 4, 4, 4, 3)) == "4×4+3"
+    assert host_counts(()) == ""
+
+
+def test_a_group_fills_hosts_or_takes_them_in_turn() -> None:
+    assert [placed(n, (2, 3), "pack") for n in range(1, 6)] == [
+        (1,), (2,), (2, 1), (2, 2), (2, 3)
+    ]  # fmt: skip
+    assert [placed(n, (2, 3), "spread") for n in range(1, 6)] == [
+        (1,), (1, 1), (2, 1), (2, 2), (2, 3)
+    ]  # fmt: skip
+
+
+@given(st.lists(SIZES, min_size=1, max_size=5), st.sampled_from(PLACEMENTS), st.data())
+def test_every_replica_has_a_place_that_its_host_offers(
+    offered: list[int], placement: Placement, data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(min_value=1, max_value=sum(offered)))
+    counts = placed(size, offered, placement)
+    assert sum(counts) == size
+    assert all(1 <= count <= most for count, most in zip(counts, offered, strict=False))
+    with pytest.raises(ValueError, match="replicas on hosts that offer"):
+        placed(sum(offered) + 1, offered, placement)
+
+
+def test_a_group_across_hosts_has_the_devices_of_each() -> None:
+    sweep = sweep_spec(devices=("cuda:0", "cuda:1", "cuda:0", "cuda:3"), nodes=(2, 2))
+    assert sweep.nodes_of(2) == ()
+    assert (sweep.nodes_of(3), sweep.devices_of(3)) == ((2, 1), ("cuda:0", "cuda:1", "cuda:0"))
+    spread = dataclasses.replace(sweep, placement="spread")
+    assert (spread.nodes_of(2), spread.devices_of(2)) == ((1, 1), ("cuda:0", "cuda:0"))
+    assert spread.devices_of(4) == sweep.devices

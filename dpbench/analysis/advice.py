@@ -132,7 +132,7 @@ def _other_backend(explanation: Explanation, around: Surroundings) -> str | None
     name = {"gloo": "shm" if on_cpu else "nccl", "shm": None if on_cpu else "nccl"}.get(
         trial.backend
     )
-    if name is None:
+    if name is None or (name == "shm" and trial.nodes):
         return None
     wanted = replace(trial, backend=name)
     measured = next((other for other in around.others if other.trial == wanted), None)
@@ -160,12 +160,13 @@ def _contention(trial: TrialSpec, cores: int | None) -> Words:
             "them",
         )
     threads = trial.threads_per_replica
-    if cores is not None and trial.group_size * threads > cores:
-        each = cores // trial.group_size
+    share = trial.largest_share
+    if cores is not None and share * threads > cores:
+        each = cores // share
         fitting = f"--threads {each}" if each else f"at most {units.counted(cores, 'replica')}"
         shared = units.counted(cores, "core")
         return (
-            f"contention, as {trial.group_size * threads} threads share {shared}",
+            f"contention, as {share * threads} threads share {shared}",
             f"try {fitting}",
         )
     fewer = f"; try --threads {threads // 2}" if threads > 1 else ""

@@ -31,7 +31,9 @@ class Speed:
         return cls(
             throughput=throughput.throughput_mean(usable),
             by_repetition={r.trial.repetition: throughput.throughput(r) for r in usable},
-            environments=frozenset(comparable(record.environment_id) for record in usable),
+            environments=frozenset(
+                comparable(name) for record in usable for name in record.environment_ids
+            ),
         )
 
 
@@ -59,13 +61,7 @@ def with_scaling(
 
 def _baseline(spec: TrialSpec, implementation: str, backend: str) -> TrialSpec:
     """The same work on the first replica alone."""
-    return replace(
-        spec,
-        implementation=implementation,
-        backend=backend,
-        group_size=1,
-        devices=spec.devices[:1],
-    )
+    return replace(spec.of_one_replica, implementation=implementation, backend=backend)
 
 
 def _against(

@@ -89,9 +89,10 @@ def _identifiers(matched: Matched) -> tuple[dict[str, str], dict[str, str]]:
     """The comparable part of every environment's id, with one whole id that has it."""
     first, second = (
         {
-            comparable(record.environment_id): record.environment_id
+            comparable(name): name
             for records in side
             for record in records.values()
+            for name in record.environment_ids
         }
         for side in (
             [pair.baseline for pair in matched.pairs],

@@ -16,14 +16,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dpbench.analysis.comparison_values import ComparedValues, compared_values
-from dpbench.analysis.detectable import detectable_difference
+from dpbench.analysis.detectable import ALPHA, detectable_difference
 from dpbench.analysis.differences import Array, Differences, choose, holm, paired, welch
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.matching import Matched
 from dpbench.analysis.metrics import Metric
 
 WITHIN = 0.03
-ALPHA = 0.05
 LARGEST_REACH = 300.0
 """Of an interval of logarithms; what is wider does not fit a float and says nothing."""
 

@@ -10,7 +10,7 @@ from dpbench.analysis.memory import MemoryKind
 from dpbench.analysis.steps import StepSummary
 from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.records import Status
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec, series_name
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec, on_hosts, series_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,10 +78,15 @@ class ConfigurationSummary:
 
     @property
     def label(self) -> str:
-        """How people name the configuration: "ddp/gloo ×2, batch 32"."""
-        name = self.series
+        """How people name the configuration: "ddp/gloo ×2, batch 32", with "(1+1 hosts)" behind the
+        group size across hosts."""
         batch = "" if self.batch_size is None else f", batch {self.batch_size}"
-        return f"{name} ×{self.group_size}{batch}"
+        return f"{self.series} ×{self.group_size}{on_hosts(self.nodes)}{batch}"
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Replicas on each host; () when all are on one."""
+        return () if self.configuration is None else self.configuration.nodes
 
     @property
     def learning_rate(self) -> float | None:

@@ -29,7 +29,7 @@ def environment_notes(
     Also names environments that records refer to and that are not stored, and configurations
     whose replicas shared a core or a GPU.
     """
-    counts = Counter(record.environment_id for record in records)
+    counts = Counter(name for record in records for name in identifiers(record))
     notes = [
         f"environment {identifier} of {units.counted(count, noun)} is not stored"
         for identifier, count in counts.items()
@@ -42,15 +42,24 @@ def environment_notes(
     if len(groups) > 1:
         listed = ", ".join(f"{identifier} ({count})" for identifier, count in groups.items())
         notes.insert(0, f"{noun}s come from {len(groups)} environments: {listed}")
+    first_hosts = {record.environment_id for record in records}
     known = [identifier for identifier in counts if identifier in environments]
     for identifier in known[1:]:
         different = environments[identifier].differences_from(environments[known[0]])
         if different:
-            notes.append(f"environment {known[0]} -> {identifier}: {'; '.join(different)}")
+            what = "environment" if identifier in first_hosts else "the hosts differ, environment"
+            notes.append(f"{what} {known[0]} -> {identifier}: {'; '.join(different)}")
     commits = dict.fromkeys(environments[identifier].git_commit or "none" for identifier in known)
     if len(commits) > 1:
         notes.append(f"{noun}s come from {len(commits)} git commits: {', '.join(commits)}")
     return tuple(notes)
+
+
+def identifiers(record: Record) -> tuple[str, ...]:
+    """Of the environments of all hosts that the record is from."""
+    if isinstance(record, TrialRecord):
+        return record.environment_ids
+    return (record.environment_id,)
 
 
 def _oversubscribed(
@@ -73,10 +82,12 @@ def _oversubscribed(
 
 
 def _demand(spec: Spec, environment: Environment) -> tuple[int, str, int, str]:
-    """How many of what share how many of which resource."""
+    """How many of what share how many of which resource; cores are those of one host."""
+    places = spec.places if isinstance(spec, TrialSpec) else spec.devices
+    share = spec.largest_share if isinstance(spec, TrialSpec) else spec.group_size
     if spec.devices[0] != "cpu":
-        return spec.group_size, "replicas", len(set(spec.devices)), "GPUs"
-    return spec.group_size * spec.threads_per_replica, "threads", environment.cores, "cores"
+        return spec.group_size, "replicas", len(set(places)), "GPUs"
+    return share * spec.threads_per_replica, "threads", environment.cores, "cores"
 
 
 def _configurations(specs: Sequence[Spec]) -> str:

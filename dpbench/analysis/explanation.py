@@ -33,6 +33,7 @@ class SlowestRank:
 
     rank: int
     device: str
+    """With its host, where there are several."""
     slowest_in: int
     """Repetitions in which it was the slowest."""
     repetitions: int
@@ -104,7 +105,7 @@ def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:
     (rank, count), *_ = Counter(ranks).most_common(1)
     return SlowestRank(
         rank=rank,
-        device=next(one.device for one in records[0].ranks if one.rank == rank),
+        device=records[0].trial.place_of(rank),
         slowest_in=count,
         repetitions=len(ranks),
     )

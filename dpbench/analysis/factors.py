@@ -89,12 +89,10 @@ class References:
         """The plain module on the first device, in the same repetition."""
         return self.find(
             replace(
-                trial,
+                trial.of_one_replica,
                 implementation="single",
                 backend="none",
-                group_size=1,
                 batch_size=batch_size,
-                devices=trial.devices[:1],
             )
         )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -56,12 +56,12 @@ def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
 
 
 def utilisation(
-    flops_per_item: float, trial: TrialSpec, throughput: Estimate, environment: Environment
+    flops_per_item: float, trial: TrialSpec, throughput: Estimate, *machines: Environment
 ) -> Utilisation:
-    """From the throughput of a configuration in items per second."""
+    """From the throughput of a configuration in items per second, on a machine for each host."""
     achieved = throughput.scaled(flops_per_item, unit="FLOP/s")
     peaks = []
-    for name in _device_names(trial, environment):
+    for name in _device_names(trial, machines):
         if (peak := peak_of(name)) is None:
             note = f"no MFU: the peak of {name} is not in the table of {_table()['dated']}"
             return Utilisation(achieved=achieved, mfu=None, note=note)
@@ -83,10 +83,14 @@ def peak_of(name: str) -> Peak | None:
     return None
 
 
-def _device_names(trial: TrialSpec, environment: Environment) -> list[str]:
+def _device_names(trial: TrialSpec, machines: Sequence[Environment]) -> list[str]:
     """Of each distinct device; replicas that share one share its peak."""
-    gpus = {f"cuda:{gpu.index}": gpu.name for gpu in environment.accelerators}
-    return [gpus.get(device, environment.cpu) for device in dict.fromkeys(trial.devices)]
+    gpus = {
+        (host, f"cuda:{gpu.index}"): gpu.name
+        for host, machine in enumerate(machines)
+        for gpu in machine.accelerators
+    }
+    return [gpus.get(place, machines[place[0]].cpu) for place in dict.fromkeys(trial.places)]
 
 
 @cache

@@ -62,7 +62,7 @@ def _try_nccl(
     if any(record.trial.backend == "nccl" for record in records):
         return []
     sizes = [
-        len(set(spec.devices))
+        len(set(spec.places))
         for spec, group in groups.items()
         if spec.backend == "gloo"
         and spec.devices[0] != "cpu"
@@ -94,8 +94,8 @@ def _unlike_gpus(
     if spec.process_count > 1:
         slowest, ratio = _slowest_rank(group)
         text += (
-            f", rank {slowest} on {spec.devices[slowest]}, whose step takes {ratio:.2f} × the mean "
-            f"over ranks ({_which_steps(group)}; median of "
+            f", rank {slowest} on {spec.place_of(slowest)}, whose step takes {ratio:.2f} × the "
+            f"mean over ranks ({_which_steps(group)}; median of "
             f"{units.counted(len(group), 'repetition')})"
         )
     return [Hint(kind="unlike gpus", value=ratio, unit="slowest ÷ mean step", text=text)]
@@ -103,13 +103,13 @@ def _unlike_gpus(
 
 def _gpu_names(record: TrialRecord, environments: Mapping[str, Environment]) -> list[str]:
     """The models of the GPUs that the trial ran on, in the order of its replicas."""
-    environment = environments.get(record.environment_id)
-    models = (
-        {} if environment is None else {gpu.index: gpu.name for gpu in environment.accelerators}
-    )
-    used = [device.partition(":") for device in record.trial.devices]
-    indices = [int(index) for kind, _, index in used if kind == "cuda" and index]
-    return [models[index] for index in indices if index in models]
+    models = {
+        (host, f"cuda:{gpu.index}"): gpu.name
+        for host, name in enumerate(record.environment_ids)
+        if name in environments
+        for gpu in environments[name].accelerators
+    }
+    return [models[place] for place in record.trial.places if place in models]
 
 
 def _slowest_rank(group: Sequence[TrialRecord]) -> tuple[int, float]:

@@ -10,11 +10,12 @@ from dpbench.analysis.summary import usable_repetitions
 from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records import TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec, differing_fields
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec, differing_fields, host_counts, on_hosts
 
 Value = str | int | float
 Key = tuple[Value | None, ...]
 
+ONE_HOST = "one"
 IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "implementation": attrgetter("implementation"),
     "sync_every": attrgetter("sync_every"),
@@ -23,6 +24,7 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     ),
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
+    "nodes": lambda trial: host_counts(trial.nodes) or ONE_HOST,
     "batch_size": attrgetter("batch_size"),
     "scaling": attrgetter("scaling"),
     "accumulation_steps": attrgetter("accumulation_steps"),
@@ -64,6 +66,8 @@ class Side:
     def fixed(self) -> frozenset[str]:
         """What the selection settles, so that the other side need not agree in it."""
         fixed = set(self.where)
+        if "group_size" in fixed:
+            fixed.add("nodes")
         if "implementation" in fixed:
             fixed |= {"sync_every", "bucket_cap_mb"}
             traits = IMPLEMENTATIONS.get(self.where["implementation"])
@@ -269,7 +273,8 @@ def _common_label(first: TrialSpec, second: TrialSpec) -> str:
         series.append(first.backend)
     parts = ["/".join(series)]
     if first.group_size == second.group_size:
-        parts[0] = f"{parts[0]} ×{first.group_size}".strip()
+        hosts = on_hosts(first.nodes) if first.nodes == second.nodes else ""
+        parts[0] = f"{parts[0]} ×{first.group_size}{hosts}".strip()
     if first.batch_size == second.batch_size:
         parts.append(f"batch {first.batch_size}")
     return ", ".join(part for part in parts if part) or f"{first.label} -> {second.label}"

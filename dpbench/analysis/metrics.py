@@ -97,7 +97,7 @@ def _against_one(of: Reading, records: Sequence[TrialRecord]) -> Reading:
 
 def _run(trial: TrialSpec) -> TrialSpec:
     """What a run has in common with that of its first replica alone in the same pass."""
-    return replace(trial, group_size=1, devices=trial.devices[:1], trace_steps=0)
+    return replace(trial.of_one_replica, trace_steps=0)
 
 
 def _step_percentile(percent: float) -> Reading:

@@ -10,6 +10,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields import FieldKind, Plain
 from dpbench.analysis.steps import StepSummary
 from dpbench.analysis.time_to_loss import TimeToLoss
+from dpbench.specs import host_counts
 
 ROW_KEYS = (
     "implementation",
@@ -106,9 +107,10 @@ ROW_KEYS = (
     "learning_rate_rule",
     "images_per_second_sample_size",
     "images_per_second_basis",
+    "nodes",
 )
 _TEXT = """implementation backend status reason item unit steady learning_rate_rule
-images_per_second_basis"""
+images_per_second_basis nodes"""
 _INTEGERS = """group_size batch_size global_batch_size repetitions timed_steps outliers slowest_rank
 peak_memory_bytes peak_reserved_memory_bytes reduced_bytes_per_step time_to_loss_censored
 images_per_second_sample_size"""
@@ -166,6 +168,7 @@ def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
         "learning_rate": row.learning_rate,
         "learning_rate_rule": row.learning_rate_rule,
         **_provenance("images_per_second", row.throughput),
+        "nodes": host_counts(row.nodes) or None,
     }
     return {key: values[key] for key in ROW_KEYS}
 

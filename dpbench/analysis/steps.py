@@ -12,13 +12,13 @@ import numpy as np
 
 from dpbench.analysis.steady_state import WORST_FIRST, Floats, SteadyState, Verdict, steady_states
 from dpbench.analysis.throughput import Seconds, batch_means
+from dpbench.units import CLOCK_SECONDS
 
 OUTLIER_DEVIATIONS = 14.826
 """Median absolute deviations above the median from which a step is an outlier: ten standard
 deviations of normal noise, as in hyperfine."""
 FEWEST_STEPS = 10
 """Of fewer steps the median deviation is that of two or three: none is called an outlier."""
-CLOCK_SECONDS = 1e-9
 ROUNDING = 1e-12
 """Values whose spread is this much smaller than they are differ by the rounding of sums."""
 LARGEST_CHUNK = 1 << 20

@@ -62,8 +62,8 @@ def summarize(
             row = replace(row, throughput=speed, steps=steps[spec], **values)
             row = with_note(_with_metrics(row, usable[spec]), *notes)
             row = with_note(row, *step_notes(row.label, steps[spec], speed))
-            environment = (environments or {}).get(usable[spec][-1].environment_id)
-            row = _with_utilisation(row, flops.get(spec.workload), environment)
+            machines = [(environments or {}).get(i) for i in usable[spec][-1].environment_ids]
+            row = _with_utilisation(row, flops.get(spec.workload), machines)
         run_again = counts[spec] - len(group)
         row = with_note(row, *_group_notes(row.label, run_again, group, usable[spec]))
         rows.append(with_scaling(row, spec, speeds))
@@ -146,16 +146,19 @@ def _with_metrics(row: ConfigurationSummary, usable: Sequence[TrialRecord]) -> C
 
 
 def _with_utilisation(
-    row: ConfigurationSummary, flops_per_item: float | None, environment: Environment | None
+    row: ConfigurationSummary, flops_per_item: float | None, found: Sequence[Environment | None]
 ) -> ConfigurationSummary:
-    if environment is None or row.throughput is None or row.configuration is None:
+    """`found` are the environments of its hosts, None where one is not stored."""
+    machines = [machine for machine in found if machine is not None]
+    if len(machines) < len(found) or row.throughput is None or row.configuration is None:
         return row
+    accelerated = any(machine.accelerators for machine in machines)
     if flops_per_item is None:
         missing = "no FLOP/s and MFU: no trial of this workload counted its operations"
-        return with_note(row, missing) if environment.accelerators else row
-    found = utilisation(flops_per_item, row.configuration, row.throughput, environment)
-    row = replace(row, flops_per_second=found.achieved, mfu=found.mfu)
-    return with_note(row, found.note) if environment.accelerators else row
+        return with_note(row, missing) if accelerated else row
+    used = utilisation(flops_per_item, row.configuration, row.throughput, *machines)
+    row = replace(row, flops_per_second=used.achieved, mfu=used.mfu)
+    return with_note(row, used.note) if accelerated else row
 
 
 def _fewest_steps(usable: Sequence[TrialRecord]) -> int:
@@ -187,7 +190,7 @@ def _group_notes(
     if run_again:
         trials = units.counted(run_again, "trial")
         notes.append(f"{label}: {trials} run again; the last record counts")
-    environments = sorted({comparable(record.environment_id) for record in usable})
+    environments = sorted({"+".join(map(comparable, r.environment_ids)) for r in usable})
     if len(environments) > 1:
         notes.append(
             f"{label}: its repetitions come from {len(environments)} environments "

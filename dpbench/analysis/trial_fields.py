@@ -10,6 +10,7 @@ from dpbench.analysis.fields import Plain, ReadField, boolean, integer, number, 
 from dpbench.analysis.memory import memory_imbalance, peak_memory, peak_reserved_memory
 from dpbench.analysis.outcome import effective_status
 from dpbench.records import Phases, RankMeasurement, Status, TrialRecord, Window
+from dpbench.specs import host_counts
 
 
 def _if_completed(read: Callable[[TrialRecord], Plain]) -> Callable[[TrialRecord], Plain]:
@@ -101,6 +102,11 @@ WORKLOAD: tuple[ReadField[TrialRecord], ...] = (
         "Samples of all replicas per micro-step.",
         lambda r: r.trial.global_batch_size,
         required=True,
+    ),
+    text(
+        "nodes",
+        "Replicas on each host, as in 2+1; missing where there was one.",
+        lambda r: host_counts(r.trial.nodes) or None,
     ),
     integer(
         "accumulation_steps",

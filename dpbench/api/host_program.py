@@ -1,4 +1,5 @@
-"""The program that a sweep is called from: what it must not do to a sweep, nor a sweep to it."""
+"""The program that a call is made from: what it must not do to a sweep or a training, nor they to
+it."""
 
 from __future__ import annotations
 
@@ -15,27 +16,27 @@ NAMES_OF_MAIN = ("__spec__", "__file__")
 _measuring = threading.Lock()
 _measuring_thread: int | None = None
 _variables_of_ranks: list[tuple[tuple[str, str], ...]] = []
-"""Those of the first sweep: ranks are forked from a server, which has them from when it started."""
+"""Those of the first call: ranks are forked from a server, which has them from when it started."""
 
 
 @contextmanager
-def alone(*, starts_ranks: bool) -> Iterator[None]:
-    """One sweep at a time, in a program that may start processes with what it records of them.
+def alone(*, starts_ranks: bool, call: str = "dpbench.sweep") -> Iterator[None]:
+    """One call at a time, in a program that may start processes with what it records of them.
 
     Raises UsageError otherwise.
     """
     if multiprocessing.current_process().daemon:
         raise UsageError(
-            "dpbench.sweep: this is a daemonic process of multiprocessing, which may start no "
+            f"{call}: this is a daemonic process of multiprocessing, which may start no "
             "others; call it from the process that started this one"
         )
     global _measuring_thread
     if not _measuring.acquire(blocking=False):
-        raise UsageError(f"dpbench.sweep: {_why_not_now()}")
+        raise UsageError(f"{call}: {_why_not_now()}")
     _measuring_thread = threading.get_ident()
     try:
         if starts_ranks:
-            _check_variables()
+            _check_variables(call)
         with _main_module_unseen():
             yield
     finally:
@@ -46,16 +47,16 @@ def alone(*, starts_ranks: bool) -> Iterator[None]:
 def _why_not_now() -> str:
     if _measuring_thread == threading.get_ident():
         return (
-            "this call is made while a sweep of this thread is under way, as by a script that is "
+            "this call is made while another of this thread is under way, as by a script that is "
             'imported for its architecture; put the call under `if __name__ == "__main__":`'
         )
     return (
-        "another thread of this process is measuring, and each would disturb the other; wait for "
-        "its end"
+        "another thread of this process is measuring or training, and each would disturb the "
+        "other; wait for its end"
     )
 
 
-def _check_variables() -> None:
+def _check_variables(call: str) -> None:
     now = environment.variables()
     if not _variables_of_ranks:
         _variables_of_ranks.append(now)
@@ -63,8 +64,8 @@ def _check_variables() -> None:
     changed = [n for n in {**before, **dict(now)} if before.get(n) != dict(now).get(n)]
     if changed:
         raise UsageError(
-            f"dpbench.sweep: {', '.join(changed)} changed since the first sweep of this process, "
-            "and ranks would not see it; restart Python, and set it before"
+            f"{call}: {', '.join(changed)} changed since the first sweep or training of this "
+            "process, and ranks would not see it; restart Python, and set it before"
         )
 
 

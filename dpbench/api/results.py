@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from dpbench.analysis.laws.study import Study
     from dpbench.report.charts.kinds import ChartKind
 
 
@@ -165,34 +164,18 @@ class Results:
 
     def _figure(self, chart: ChartKind) -> Figure:
         """Of what was read; projections, as `dpbench plot` has them, of the folder."""
-        if chart.source == "projections":
-            from dpbench.cli.plotted import Plotted
-            from dpbench.cli.row_filter import RowFilter
+        from dpbench.analysis.laws.series_sweep import series_of
+        from dpbench.cli.plotted import Plotted, studied
+        from dpbench.cli.row_filter import RowFilter
 
+        if chart.source == "projections":
             return Plotted(path=self.folder, wanted=RowFilter()).figure(chart)
-        source = ChartSource(
-            rows=self.rows,
-            records=self._sweep.records if self._sweep else (),
-            environments=self.environments,
-            name=self._subject.name,
-        )
+        source = ChartSource.of(self._subject)
         if chart.source == "sweep":
             return chart.draw(source)
         if chart.source == "collectives":
             return chart.draw(self._collectives.records if self._collectives else (), source)
-        return chart.draw(self._studies(), source)
-
-    def _studies(self) -> Sequence[Study]:
-        """The laws of `dpbench fit`, with its defaults."""
-        from dpbench.analysis.laws.series_sweep import series_of
-        from dpbench.analysis.laws.study import Wanted, study_all
-        from dpbench.cli.messages import say
-
-        records = self._sweep.records if self._sweep else ()
-        studies, left_out = study_all(series_of(records, self.environments), Wanted())
-        for reason in left_out:
-            say(f"left out: {reason}")
-        return studies
+        return chart.draw(studied(series_of(source.records, source.environments)), source)
 
     def __repr__(self) -> str:
         parts = []

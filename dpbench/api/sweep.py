@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable
 from dataclasses import fields
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from signal import SIGINT
 from typing import Any
 
 from dpbench.api import host_program
+from dpbench.api.arguments import check_flags, check_folder, check_importable, plain, text, words
 from dpbench.api.results import Results
 from dpbench.cli.messages import said_to, to_stderr
 from dpbench.cli.sweep import make_importable
 from dpbench.cli.sweep_options import SweepOptions, parse
-from dpbench.errors import Interrupted, UsageError
+from dpbench.errors import Interrupted
 
 Names = str | Iterable[str]
 Sizes = int | str | Iterable[int]
@@ -82,15 +82,16 @@ def sweep(
 
 
 def _measure(given: dict[str, Any]) -> Results:
-    _check_flags(given)
-    _check_importable(given["arch"])
-    given = _plain(given)
-    texts = {name: _text(name, value) for name, value in given.items() if name not in FLAGS}
+    check_flags(given, FLAGS)
+    check_importable(given["arch"])
+    given = plain(given, sweep)
+    check_folder("results_dir", given["results_dir"])
+    texts = {name: text(name, value) for name, value in given.items() if name not in FLAGS}
     flags = {name: given[name] for name in FLAGS}
     make_importable(given["arch"])
     typed = {**texts, **flags}
     options = parse(SweepOptions(**{one.name: typed[one.name] for one in fields(SweepOptions)}))
-    from dpbench.cli.sweep_preparation import SweepRequest, prepare
+    from dpbench.cli.sweep_preparation import SweepRequest, find_place, prepare
 
     request = SweepRequest(
         options=options,
@@ -113,7 +114,7 @@ def _measure(given: dict[str, Any]) -> Results:
 
     with host_program.alone(starts_ranks=not flags["synthetic"]), said_to(listen):
         try:
-            return Results(sweep=prepare(request).measure(), said=said)
+            return Results(sweep=prepare(request, find_place(request)).measure(), said=said)
         except Interrupted as error:
             if error.signal_number != SIGINT:
                 raise
@@ -121,82 +122,6 @@ def _measure(given: dict[str, Any]) -> Results:
 
 
 def command(given: dict[str, Any]) -> list[str]:
-    """What to type after "dpbench" for the same sweep; options at their default are left out."""
-    words = ["sweep"]
-    for name, parameter in inspect.signature(sweep).parameters.items():
-        value, option = given[name], OPTION_OF.get(name, f"--{name.replace('_', '-')}")
-        if name == "progress" or _text(name, value) == _text(name, parameter.default):
-            continue
-        words += [option] if name in FLAGS else [option, _text(name, value) or ""]
-    return words
-
-
-def _text(name: str, value: Any) -> str | None:
-    """How the value is typed on the command line; None for an option that is left out."""
-    if value is None:
-        return None
-    if isinstance(value, PathLike):
-        return str(fspath(value))
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return str(value)
-    listed = ",".join(map(str, value))
-    return f"{listed}," if name == "gpus" and len(value) == 1 else listed
-
-
-def _plain(given: dict[str, Any]) -> dict[str, Any]:
-    """What a shell could have typed: sequences in place of arrays and generators.
-
-    Raises UsageError for what has no order or is no list of names or numbers, and for a None
-    that is no default.
-    """
-    defaults = {name: one.default for name, one in inspect.signature(sweep).parameters.items()}
-    for name, value in given.items():
-        if value is None and defaults[name] is not None:
-            raise UsageError(f"{name}: expected {_expected(defaults[name])}, got None")
-        if isinstance(value, (bytes, bytearray, Mapping, Set)):
-            raise UsageError(
-                f"{name}: expected text, a number or a list, got {type(value).__name__}"
-            )
-    if not str(given["results_dir"]):
-        raise UsageError("results_dir: expected the name of a folder, got ''")
-    return {name: _listed(name, value) for name, value in given.items()}
-
-
-def _expected(default: object) -> str:
-    return "a list" if isinstance(default, tuple) else f"a value such as {default!r}"
-
-
-def _listed(name: str, value: Any) -> Any:
-    if isinstance(value, (str, PathLike)) or not _is_iterable(value):
-        return value
-    items = list(value)
-    for item in items:
-        if _is_iterable(item) and not isinstance(item, str):
-            raise UsageError(f"{name}: expected one list, got {item!r} in a list")
-        if isinstance(item, str) and "," in item:
-            raise UsageError(f"{name}: expected a name or a number in each item, got {item!r}")
-    return items
-
-
-def _is_iterable(value: object) -> bool:
-    """An array without dimensions has the method, and is one number."""
-    return isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0
-
-
-def _check_flags(given: dict[str, Any]) -> None:
-    for name in FLAGS:
-        if not isinstance(given[name], bool):
-            raise UsageError(f"{name}: expected True or False, got {given[name]!r}")
-
-
-def _check_importable(arch: object) -> None:
-    """Ranks are processes of their own, that know nothing of what was defined here."""
-    if not isinstance(arch, str):
-        raise UsageError(
-            f"arch: expected a name, or 'package.module:factory', got {type(arch).__name__}"
-        )
-    if arch.startswith(("__main__:", "__mp_main__:")):
-        raise UsageError(
-            f"arch {arch!r}: ranks are processes of their own and cannot import what was defined "
-            "in a script or a notebook; put it into a module, as in 'my_models:Net'"
-        )
+    """What to type after "dpbench" for the same sweep."""
+    typed = words(given, sweep, flags=FLAGS, unsaid=("progress",), option_of=OPTION_OF)
+    return ["sweep", *typed]

@@ -17,6 +17,8 @@ from dpbench.cli.check import check
 from dpbench.cli.comm import EXIT_STATUSES as COMM_STATUSES
 from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
+from dpbench.cli.demo import EXIT_STATUSES as DEMO_STATUSES
+from dpbench.cli.demo import demo
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
 from dpbench.cli.export import export
@@ -24,14 +26,18 @@ from dpbench.cli.fit import fit
 from dpbench.cli.importing import import_
 from dpbench.cli.inventory import inventory
 from dpbench.cli.iso import iso
+from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.messages import say
 from dpbench.cli.plot import KINDS, plot
 from dpbench.cli.project import project
 from dpbench.cli.published import published
 from dpbench.cli.report import report
+from dpbench.cli.slurm import slurm
 from dpbench.cli.sweep import sweep
 from dpbench.cli.top import EXIT_STATUSES as TOP_STATUSES
 from dpbench.cli.top import top
+from dpbench.cli.train import EXIT_STATUSES as TRAIN_STATUSES
+from dpbench.cli.train import train
 from dpbench.cli.what_if import what_if
 from dpbench.errors import DpbenchError
 
@@ -46,7 +52,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=EXIT_STATUSES)(sweep)
+app.command(epilog=TRAIN_STATUSES)(train)
 app.command(epilog=TOP_STATUSES)(top)
+app.command(context_settings={"allow_interspersed_args": False})(slurm)
 app.command()(report)
 app.command()(explain)
 app.command(epilog=KINDS)(plot)
@@ -59,8 +67,10 @@ app.command()(buckets)
 app.command()(project)
 app.command()(iso)
 app.command(name="what-if")(what_if)
+app.command(cls=Verbatim)(launch)
 app.command(name="list")(inventory)
 app.command()(doctor)
+app.command(epilog=DEMO_STATUSES)(demo)
 app.command()(fit)
 app.command()(published)
 app.command(name="import")(import_)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpbench.analysis.configuration import ConfigurationSummary
+    from dpbench.analysis.explanation import Explanation
     from dpbench.report.charts.files import Chart, Image
     from dpbench.report.charts.source import ChartSource
     from dpbench.store import StoredSweep
@@ -23,8 +24,15 @@ IMAGES: tuple[Image, ...] = ("png", "svg")
 """To look at, and to put into pages and papers."""
 
 
-def source_of(sweep: StoredSweep, rows: Sequence[ConfigurationSummary] = ()) -> ChartSource:
-    """Rows of the sweep that are drawn, with what their captions say."""
+def source_of(
+    sweep: StoredSweep,
+    rows: Sequence[ConfigurationSummary] = (),
+    explained: Sequence[Explanation] | None = None,
+) -> ChartSource:
+    """Rows of the sweep that are drawn, with what their captions say.
+
+    `explained` are the explanations of these rows, where there are some already.
+    """
     from dpbench.report.charts.source import ChartSource
 
     return ChartSource(
@@ -32,6 +40,7 @@ def source_of(sweep: StoredSweep, rows: Sequence[ConfigurationSummary] = ()) -> 
         records=sweep.records,
         environments=sweep.environments,
         name=sweep.folder.resolve().name,
+        explained=None if explained is None else tuple(explained),
     )
 
 

@@ -9,7 +9,8 @@ import typer
 
 from dpbench.cli.messages import warn
 from dpbench.cli.values import comma_list, known_name, percentage
-from dpbench.errors import StoreError, UsageError
+from dpbench.cli.written import write_text
+from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
     from dpbench.analysis.matching import Side
@@ -90,7 +91,7 @@ def compare(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        _write(output, text)
+        write_text(output, text)
     for note in aside:
         typer.echo(note, err=True)
 
@@ -193,10 +194,3 @@ def _compared(
     ]
     aside = [note for table in tables for note in table.notes_aside]
     return "\n".join(table.text for table in tables), aside
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None

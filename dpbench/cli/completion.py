@@ -44,10 +44,40 @@ def scalings(incomplete: str) -> list[str]:
     return one(incomplete, SCALINGS)
 
 
+def placements(incomplete: str) -> list[str]:
+    from dpbench.specs import PLACEMENTS
+
+    return one(incomplete, PLACEMENTS)
+
+
 def learning_rate_rules(incomplete: str) -> list[str]:
     from dpbench.learning_rate import RULES
 
     return one(incomplete, RULES)
+
+
+def dtypes(incomplete: str) -> list[str]:
+    from dpbench.cli.train_options import DTYPES
+
+    return one(incomplete, dict.fromkeys(DTYPES.values()))
+
+
+def balances(incomplete: str) -> list[str]:
+    from dpbench.cli.train_options import BALANCES
+
+    return one(incomplete, BALANCES)
+
+
+def evaluations(incomplete: str) -> list[str]:
+    from dpbench.cli.train_options import EVALUATIONS
+
+    return one(incomplete, EVALUATIONS)
+
+
+def last_windows(incomplete: str) -> list[str]:
+    from dpbench.cli.train_options import LAST_WINDOWS
+
+    return one(incomplete, LAST_WINDOWS)
 
 
 def charts(incomplete: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dpbench.cli.values import integer, positive_int
@@ -22,6 +22,24 @@ class Resources(Protocol):
 
     @property
     def gpu_count(self) -> int: ...
+
+
+class Host(Protocol):
+    """A host and what it lends to a sweep."""
+
+    @property
+    def machine(self) -> Resources: ...
+
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ThisHost:
+    """The only host of a sweep."""
+
+    machine: Resources
+    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +93,11 @@ def devices_for(request: DeviceRequest, machine: Resources, notes: list[str]) ->
                 f"expected at most {len(devices)}"
             )
     return devices
+
+
+def lent_devices(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+    """What this host lends to a sweep over several, whose group sizes are those of all together."""
+    return devices_for(replace(request, group_sizes=None, sizes=None), machine, notes)
 
 
 def threads_for(request: DeviceRequest, machine: Resources, largest_group: int) -> int:

@@ -44,12 +44,10 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
 def _probe(trial: TrialSpec) -> TrialSpec:
     """The plain module on what one replica has to do."""
     return replace(
-        trial,
+        trial.of_one_replica,
         implementation="single",
         backend="none",
-        group_size=1,
         batch_size=max(trial.replica_batch_sizes),
-        devices=trial.devices[:1],
         scaling="weak",
         warmup_steps=1,
         timed_steps=PROBE_STEPS,

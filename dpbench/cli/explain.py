@@ -78,7 +78,7 @@ def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool)
     if charts:
         from dpbench.report.charts.waterfall import waterfall
 
-        draw_beside(sweep.folder, {"waterfall": waterfall}, source_of(sweep, chosen))
+        draw_beside(sweep.folder, {"waterfall": waterfall}, source_of(sweep, chosen, explanations))
 
 
 def _nothing(

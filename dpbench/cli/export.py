@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli.messages import say, warn
-from dpbench.errors import StoreError, UnknownName, UsageError
+from dpbench.cli.written import write_file
+from dpbench.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -140,7 +141,7 @@ def _export(
     from dpbench.report.export.write import column_notes, export_parquet, export_text
 
     if format == "parquet" and output is not None:
-        _write_whole(output, partial(export_parquet, source, columns=columns))
+        write_file(output, partial(export_parquet, source, columns=columns))
         return column_notes(source, columns)
     write, notes = export_text(source, format, columns)
     _write(write, output)
@@ -156,13 +157,4 @@ def _write(write: Callable[[TextIO], object], output: Path | None) -> None:
         with path.open("w", encoding="utf-8", newline="") as file:
             write(file)
 
-    _write_whole(output, to_file)
-
-
-def _write_whole(output: Path, write: Callable[[Path], None]) -> None:
-    from dpbench.report.whole_file import write_whole
-
-    try:
-        write_whole(output, write)
-    except OSError as error:
-        raise StoreError(f"cannot write {output}: {error.strerror}") from None
+    write_file(output, to_file)

@@ -75,6 +75,11 @@ def check_again(gate: Gate, baseline: str, target: Target) -> int:
             "a CANDIDATE to compare with this part of it"
         )
     spec = store.load(source).spec
+    if spec.nodes:
+        raise UsageError(
+            f"--baseline {source}: that sweep ran on {len(spec.nodes)} nodes, and here it would "
+            "run on one; measure a candidate with dpbench sweep --nnodes, and give it as CANDIDATE"
+        )
     (before,) = load_sides(baseline)
     machine = machine_for(synthetic=target.synthetic)
     check_baseline(before)

@@ -9,7 +9,8 @@ import typer
 
 from dpbench.cli.messages import say
 from dpbench.cli.width import table_width
-from dpbench.errors import StoreError, UnknownName, UsageError
+from dpbench.cli.written import write_text
+from dpbench.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +68,8 @@ def import_(
     for note in aside:
         typer.echo(note, err=True)
     if output is not None:
-        _write(output, csv_text)
+        write_text(output, csv_text)
+        say(f"written to {output}")
 
 
 def _collectives(
@@ -98,11 +100,3 @@ def _speeds(tool: str, file: Path, format: str | None) -> tuple[str, str, Sequen
     speeds: tuple[PublishedSpeed, ...] = readers[tool](file)
     table = render(summaries(speeds), format=format, width=table_width())
     return table.text, to_csv(speeds), table.notes_aside
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
-    say(f"written to {path}")

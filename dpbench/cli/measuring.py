@@ -6,9 +6,10 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpbench import environment, store, units
 from dpbench.cli.broadcast import Broadcast
@@ -25,6 +26,10 @@ from dpbench.live import LivePage
 from dpbench.records import TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.store import StoredSweep, SweepStore
+
+if TYPE_CHECKING:
+    from dpbench.launch.agent import ElasticLauncher
+    from dpbench.launch.nodes.team import Team
 
 LOGS_FOLDER = "logs"
 """Where the ranks of failed trials leave what they printed."""
@@ -53,6 +58,8 @@ class Measurement:
     """The command that finishes it after an interrupt."""
     embedded: bool = False
     """Within somebody's own program: what a signal does there stays as it is."""
+    team: Team | None = None
+    """The nodes of a sweep over several; whoever leads them has the signals."""
 
 
 def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
@@ -90,7 +97,8 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
         _open_store(job) as results,
         nullcontext() if job.embedded else as_exceptions(),
     ):
-        environment = here(machine, synthetic=job.synthetic)
+        team = job.team
+        environment = team.nodes[0].environment if team else here(machine, synthetic=job.synthetic)
         _Measuring(job, launcher, results, page, environment).run(rounds)
     return store.load(job.folder)
 
@@ -102,7 +110,7 @@ def launcher_for(
     """A launcher with its dataset prepared; the logs of failed trials go into the job's folder,
     unless `logs` is another one. Ranks tell their steps to `page`."""
     with tempfile.TemporaryDirectory(prefix="dpbench-") as scratch:
-        if not job.embedded:
+        if not job.embedded and job.team is None:
             end_at_once(Path(scratch))
         if job.synthetic:
             from dpbench.launch.synthetic import SyntheticLauncher
@@ -114,13 +122,21 @@ def launcher_for(
             say(note)
         from dpbench.launch.agent import ElasticLauncher
 
-        yield ElasticLauncher(
+        here = ElasticLauncher(
             machine,
             prepared.folder,
             logs=logs or job.folder / LOGS_FOLDER,
             traces=job.folder / TRACES_FOLDER,
             page=page,
         )
+        yield here if job.team is None else _over_nodes(job.team, here, job.spec)
+
+
+def _over_nodes(team: Team, here: ElasticLauncher, spec: SweepSpec) -> Launcher:
+    from dpbench.launch.nodes.launcher import NodesLauncher
+
+    team.prepare(spec.workload.dataset)
+    return NodesLauncher(team, here)
 
 
 def all_trials(spec: SweepSpec) -> Rounds:
@@ -132,6 +148,11 @@ def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list
     """The trials that have no record yet, in their order."""
     done = {record.trial.trial_id for record in records}
     return [trial for trial in trials if trial.trial_id not in done]
+
+
+def lasting(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Those that a resumed sweep keeps: not the trials that a lost node left over."""
+    return [record for record in records if record.lost_host is None]
 
 
 class _Measuring:
@@ -149,11 +170,13 @@ class _Measuring:
         self._launcher = launcher
         self._results = results
         self._here = here
-        self._records = list(store.load(job.folder).records)
+        self._records = lasting(store.load(job.folder).records)
         self._failed = FailedSeries(self._records) if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
         self._page = page
         self._broadcast = Broadcast(job.spec, results, page)
+        for node in job.team.nodes if job.team else ():
+            results.add_environment(node.environment)
         results.add_environment(here)
 
     def run(self, rounds: Rounds) -> None:
@@ -185,15 +208,30 @@ class _Measuring:
             time_limit_seconds=self._job.spec.time_limit_seconds,
             on_start=started,
             stop_after_failure=self._failed,
+            complete=self._on_hosts,
         ):
             self._results.append(record)
             self._records.append(record)
             self._broadcast.finished()
             progress.finished(record)
 
+    def _on_hosts(self, record: TrialRecord) -> TrialRecord:
+        """The record with the hosts that it needed, and the one whose loss is its reason."""
+        team = self._job.team
+        if team is None or not record.trial.nodes:
+            return record
+        hosts = team.nodes[: len(record.trial.nodes)]
+        reason = record.reason
+        lost = (n.number for n in hosts if reason and reason == team.lost_reason(n.number))
+        return replace(
+            record,
+            host_environment_ids=tuple(node.environment.environment_id for node in hosts),
+            lost_host=next(lost, None),
+        )
+
     def _interrupted(self) -> str:
-        stored = len({record.trial.trial_id for record in self._records})
-        total = stored + len(missing(self._waiting, self._records))
+        stored = len({record.trial.trial_id for record in lasting(self._records)})
+        total = stored + len(missing(self._waiting, lasting(self._records)))
         rest = f"; to finish: {self._job.to_finish}" if self._job.to_finish else ""
         return (
             f"interrupted: {stored} of {units.counted(total, 'trial')} are stored in "

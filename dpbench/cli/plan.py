@@ -11,7 +11,7 @@ from dpbench import units
 from dpbench.cli.estimate import FEWEST_STEPS, estimate_seconds
 from dpbench.cli.width import table_width
 from dpbench.launch.launcher import Launcher
-from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs import SweepSpec, TrialSpec, on_hosts
 
 HEADERS = {
     "implementation": "Implementation",
@@ -68,6 +68,7 @@ def _row(trial: TrialSpec, repetitions: int, reason: str | None) -> dict[str, ob
         "batch_size": trial.batch_size,
         "global_batch_size": trial.global_batch_size,
         "devices": list(trial.devices),
+        "nodes": list(trial.nodes),
         "runs": 0 if reason else repetitions,
         "reason": reason,
     }
@@ -80,6 +81,7 @@ def _table(rows: Sequence[dict[str, object]]) -> str:
     for row in rows:
         texts = {key: row[key] for key in HEADERS}
         texts["devices"] = ", ".join(row["devices"])  # type: ignore[arg-type]
+        texts["group_size"] = f"{row['group_size']}{on_hosts(row['nodes'])}"  # type: ignore[arg-type]
         if row["reason"]:
             texts["runs"] = f"skip: {row['reason']}"
         cells.append(list(texts.values()))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.laws.series import Series
+    from dpbench.analysis.laws.study import Study
     from dpbench.collectives import CollectiveRecord
     from dpbench.report.charts.kinds import ChartKind
     from dpbench.report.charts.source import ChartSource
@@ -119,17 +120,13 @@ class Plotted:
         return found
 
     def _fit(self, kind: ChartKind) -> Figure:
-        from dpbench.analysis.laws.study import Wanted, study_all
         from dpbench.report.charts.source import ChartSource, NothingToDraw
 
         table = is_table(self.path)
         try:
-            found = self._series_of_table() if table else self._series()
-            studies, left_out = study_all(found, Wanted())
+            studies = studied(self._series_of_table() if table else self._series())
         except UsageError as error:
             raise NothingToDraw(str(error)) from None
-        for reason in left_out:
-            say(f"left out: {reason}")
         name = self.path.name
         source = ChartSource(rows=(), environments={}, name=name) if table else self.source
         return kind.draw(studies, source)
@@ -174,6 +171,19 @@ class Plotted:
         except UsageError as error:
             raise NothingToDraw(str(error).removeprefix(f"{self.path}: ")) from None
         return kind.draw(found, source_of(loaded.sweep))
+
+
+def studied(series: Sequence[Series]) -> Sequence[Study]:
+    """As `dpbench fit` does without further options; says what is left out.
+
+    Raises UsageError where none can be fitted.
+    """
+    from dpbench.analysis.laws.study import Wanted, study_all
+
+    studies, left_out = study_all(series, Wanted())
+    for reason in left_out:
+        say(f"left out: {reason}")
+    return studies
 
 
 def _choices(records: Sequence[CollectiveRecord]) -> str:

@@ -122,7 +122,7 @@ def load_series(request: Request) -> Loaded:
         bucket_cap_mb=cap_mb,
     )
     warn(*sweep.warnings)
-    used = {record.environment_id for record in sweep.records}
+    used = {name for record in sweep.records for name in record.environment_ids}
     return Loaded(
         sweep=sweep,
         network=network,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli.messages import say
-from dpbench.errors import StoreError, UsageError
+from dpbench.cli.written import write_text
+from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
     from dpbench.analysis.laws.series import Series
@@ -53,10 +54,7 @@ def published(
     if residuals is not None:
         from dpbench.analysis.laws.residuals import as_csv
 
-        try:
-            residuals.write_text(as_csv(cases), encoding="utf-8")
-        except OSError as error:
-            raise StoreError(f"cannot write {residuals}: {error.strerror}") from None
+        write_text(residuals, as_csv(cases))
         say(f"hold-outs in {residuals}")
 
 

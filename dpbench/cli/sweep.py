@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dpbench.cli import nodes_grammar
 from dpbench.cli import sweep_grammar as grammar
+
+if TYPE_CHECKING:
+    from dpbench.cli.nodes import Nodes
+    from dpbench.cli.sweep_options import ParsedOptions
 
 
 def sweep(
@@ -43,6 +49,15 @@ def sweep(
     threads: grammar.Threads = None,
     oversubscribe: grammar.Oversubscribe = False,
     order_seed: grammar.OrderSeed = None,
+    nnodes: nodes_grammar.Nnodes = None,
+    node_rank: nodes_grammar.NodeRank = None,
+    rdzv_endpoint: nodes_grammar.RdzvEndpoint = None,
+    rdzv_id: nodes_grammar.RdzvId = None,
+    local_addr: nodes_grammar.LocalAddr = None,
+    interface: nodes_grammar.Interface = None,
+    join_timeout: nodes_grammar.JoinTimeout = None,
+    lost_after: nodes_grammar.LostAfter = None,
+    placement: nodes_grammar.Placement = None,
     name: grammar.Name = None,
     results_dir: grammar.ResultsDir = Path("results"),
     resume: grammar.Resume = False,
@@ -57,13 +72,45 @@ def sweep(
     dpbench sweep --backends gloo,nccl --batch-sizes 32,64 --gpus 2
     """
     typed = locals()
-    from dpbench.cli.sweep_options import SweepOptions, parse
+    from dpbench.cli.joined_world import take_world
 
-    make_importable(arch)
-    options = parse(SweepOptions(**_fields_of(SweepOptions, typed)))
+    world = take_world()
+    if world is None:
+        return _sweep(typed)
+    if world.local_rank:
+        world.wait()
+        return 0
+    with world.taking_part():
+        return _sweep(world.options(typed))
+
+
+def _sweep(typed: dict[str, Any]) -> int:
+    from dpbench.cli.messages import say
+
+    options, nodes, notes = parse_typed(typed)
+    for note in notes:
+        say(note)
     from dpbench.cli.sweep_run import Job, execute
 
-    return execute(Job(**{**_fields_of(Job, typed), "options": options}))
+    job = Job(**{**_fields_of(Job, typed), "options": options})
+    if nodes is None:
+        return execute(job)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of addresses without a name
+    from dpbench.cli.sweep_nodes import lead_or_follow
+
+    return lead_or_follow(job, nodes)
+
+
+def parse_typed(typed: dict[str, Any]) -> tuple[ParsedOptions, Nodes | None, list[str]]:
+    """Checks the options by the names of the command's parameters; raises UsageError."""
+    from dpbench.cli.nodes import NodeOptions, parse_nodes
+    from dpbench.cli.sweep_options import SweepOptions, parse
+
+    make_importable(typed["arch"])
+    notes: list[str] = []
+    options = parse(SweepOptions(**_fields_of(SweepOptions, typed)))
+    nodes = parse_nodes(NodeOptions(**_fields_of(NodeOptions, typed)), notes)
+    return options, nodes, notes
 
 
 def _fields_of(kind: type[Any], typed: dict[str, Any]) -> dict[str, Any]:

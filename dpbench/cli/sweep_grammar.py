@@ -202,7 +202,7 @@ BucketCapMb = Annotated[
 Optimizer = Annotated[
     str,
     typer.Option(
-        metavar="sgd|adamw",
+        metavar="sgd|adamw|adam|adadelta",
         autocompletion=completion.optimizers,
         rich_help_panel=SETTINGS,
         help="The optimizer.",

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.cli.measuring import (
     Measurement,
     Rounds,
     all_trials,
+    lasting,
     machine_for,
     measure,
     results_folder,
@@ -28,8 +30,11 @@ from dpbench.cli.sweep_spec import build
 from dpbench.errors import StoreError, UsageError
 from dpbench.grid import plan
 from dpbench.launch.machine import Machine
-from dpbench.specs import SweepSpec, differing_fields
+from dpbench.specs import Placement, SweepSpec, differing_fields
 from dpbench.store import StoredSweep
+
+if TYPE_CHECKING:
+    from dpbench.launch.nodes.team import Team
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,16 +72,38 @@ class PreparedSweep:
         return measure(self.measurement, self.machine, _rounds(spec, self.earlier))
 
 
-def prepare(request: SweepRequest, *, may_exist: bool = False) -> PreparedSweep:
-    """Looks at the folder and the machine, and says the notes that the user must see.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a sweep goes: its folder, what is in it already, and this machine."""
 
-    Raises UsageError for what this machine cannot do or --resume must not, StoreError for a
-    folder that is there already unless it `may_exist`.
+    folder: Path
+    earlier: StoredSweep | None
+    machine: Machine
+
+
+def find_place(request: SweepRequest, *, may_exist: bool = False) -> Place:
+    """Looks at the folder and the machine.
+
+    Raises StoreError for a folder that is there already unless it `may_exist`.
     """
     folder = _folder(request, may_exist=may_exist)
-    earlier = store.load(folder) if request.resume else None
-    machine = machine_for(synthetic=request.synthetic)
-    spec, notes = build(request.options, machine)
+    return Place(
+        folder=folder,
+        earlier=store.load(folder) if request.resume else None,
+        machine=machine_for(synthetic=request.synthetic),
+    )
+
+
+def prepare(
+    request: SweepRequest, place: Place, *, team: Team | None = None, placement: Placement = "pack"
+) -> PreparedSweep:
+    """Says the notes that the user must see; with a `team` the sweep is over its nodes.
+
+    Raises UsageError for what the machines cannot do or --resume must not.
+    """
+    folder, earlier, machine = place.folder, place.earlier, place.machine
+    hosts = () if team is None else team.nodes
+    spec, notes = build(request.options, machine, hosts, placement)
     _check_resumable(earlier, spec)
     for note in notes:
         say(note)
@@ -89,8 +116,9 @@ def prepare(request: SweepRequest, *, may_exist: bool = False) -> PreparedSweep:
         synthetic=request.synthetic,
         resumed=request.resume,
         stop_after_failure=request.stop_after_failure,
-        to_finish=resume_command(request.command, folder),
+        to_finish=how_to_finish(request, folder, team),
         embedded=request.embedded,
+        team=team,
     )
     return PreparedSweep(measurement=measurement, machine=machine, earlier=earlier)
 
@@ -143,13 +171,19 @@ def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
 
 
 def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep) -> None:
-    stored = len({record.trial.trial_id for record in earlier.records})
+    stored = len({record.trial.trial_id for record in lasting(earlier.records)})
     if not stored:
         return
     if spec.precision is not None:  # nothing tells how many trials there will be
         say(f"resuming with {units.counted(stored, 'stored trial')}")
     else:
         say(f"resuming: {stored} of {units.counted(len(plan(spec)), 'trial')} are stored")
+
+
+def how_to_finish(request: SweepRequest, folder: Path, team: Team | None) -> str:
+    """The command, and where it is to be typed."""
+    where = "" if team is None else "on every node, with its own --node-rank: "
+    return f"{where}{resume_command(request.command, folder)}"
 
 
 def resume_command(command: Sequence[str], folder: Path) -> str:

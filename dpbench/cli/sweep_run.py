@@ -12,7 +12,7 @@ from dpbench.cli.measuring import launcher_for
 from dpbench.cli.messages import say
 from dpbench.cli.plan import show_plan
 from dpbench.cli.shown import show_sweep
-from dpbench.cli.sweep_preparation import PreparedSweep, SweepRequest, prepare
+from dpbench.cli.sweep_preparation import PreparedSweep, SweepRequest, find_place, prepare
 from dpbench.grid import plan
 from dpbench.records import Status, TrialRecord
 from dpbench.store import StoredSweep
@@ -31,13 +31,14 @@ class Job(SweepRequest):
 
 def execute(job: Job) -> int:
     """Runs the job and returns its exit status."""
-    prepared = prepare(job, may_exist=job.dry_run)
+    prepared = prepare(job, find_place(job, may_exist=job.dry_run))
     if job.dry_run:
-        return _dry_run(job, prepared)
-    return _report(job, prepared.measure())
+        return show_planned(job, prepared)
+    return report(job, prepared.measure())
 
 
-def _dry_run(job: Job, prepared: PreparedSweep) -> int:
+def show_planned(job: Job, prepared: PreparedSweep) -> int:
+    """Prints what would be measured."""
     spec = prepared.measurement.spec
     with (
         tempfile.TemporaryDirectory(prefix="dpbench-") as logs,
@@ -46,7 +47,7 @@ def _dry_run(job: Job, prepared: PreparedSweep) -> int:
         return show_plan(plan(spec), spec, launcher, as_json=job.json_rows)
 
 
-def _report(job: Job, stored: StoredSweep) -> int:
+def report(job: Job, stored: StoredSweep) -> int:
     """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
     show_sweep(stored, format="json" if job.json_rows else None, charts=job.charts)
     say(f"records are in {stored.folder}")
@@ -54,14 +55,15 @@ def _report(job: Job, stored: StoredSweep) -> int:
 
 
 def exit_status(records: Sequence[TrialRecord]) -> int:
-    """6 for wrong gradients before 1 for a failure; 1 as well if nothing completed."""
+    """6 for wrong gradients before 1 for a failure, or for trials that a lost node left over; 1 as
+    well if nothing completed."""
     from dpbench.analysis.outcome import effective_status
     from dpbench.analysis.repetitions import by_configuration
 
-    counted = (record for group in by_configuration(records).values() for record in group)
+    counted = [record for group in by_configuration(records).values() for record in group]
     statuses = Counter(effective_status(record) for record in counted)
     if statuses[Status.WRONG_GRADIENTS]:
         return 6
-    if any(statuses[status] for status in FAILURES) or not statuses[Status.COMPLETED]:
-        return 1
-    return 0
+    failed = any(statuses[status] for status in FAILURES)
+    left_over = any(record.lost_host is not None for record in counted)
+    return 1 if failed or left_over or not statuses[Status.COMPLETED] else 0

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from dpbench import architecture
-from dpbench.cli.devices import DeviceRequest, Resources, devices_for, threads_for
+from collections.abc import Sequence
+
+from dpbench import architecture, units
+from dpbench.cli.devices import (
+    DeviceRequest,
+    Host,
+    Resources,
+    ThisHost,
+    devices_for,
+    lent_devices,
+    threads_for,
+)
 from dpbench.cli.sweep_options import ParsedOptions
 from dpbench.cli.values import known_name
 from dpbench.data.registry import DATASETS
 from dpbench.errors import UsageError
-from dpbench.specs import SweepSpec, WorkloadSpec
+from dpbench.specs import Placement, SweepSpec, WorkloadSpec, placed
 
 
-def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[str, ...]]:
-    """The sweep for this machine, and the notes that the user must see."""
+def build(
+    parsed: ParsedOptions,
+    machine: Resources,
+    hosts: Sequence[Host] = (),
+    placement: Placement = "pack",
+) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The sweep for this machine, or for several `hosts`, and the notes that the user must see."""
     options = parsed.options
     notes = list(parsed.notes)
-    request = _device_request(parsed)
-    devices = devices_for(request, machine, notes)
-    group_sizes = parsed.group_sizes or tuple(range(1, len(devices) + 1))
+    if not hosts:
+        devices = devices_for(_device_request(parsed), machine, notes)
+        hosts = (ThisHost(machine=machine, devices=devices),)
+    offered = tuple(len(host.devices) for host in hosts)
+    group_sizes = parsed.group_sizes or tuple(range(1, sum(offered) + 1))
+    _check_hosts(hosts, group_sizes)
     _check_strong_scaling(parsed, group_sizes)
     settings = parsed.settings
     spec = SweepSpec(
@@ -33,7 +51,9 @@ def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[s
         backends=parsed.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
         group_sizes=group_sizes,
         batch_sizes=parsed.batch_sizes,
-        devices=devices,
+        devices=tuple(device for host in hosts for device in host.devices),
+        nodes=offered if len(hosts) > 1 else (),
+        placement=placement,
         warmup_steps=settings.warmup_steps,
         timed_steps=settings.effort.timed_steps,
         steps_grow=settings.effort.steps_grow,
@@ -46,7 +66,7 @@ def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[s
         gradient_steps=settings.gradient_steps,
         bucket_cap_mb=settings.bucket_cap_mb,
         target_loss=settings.target_loss,
-        threads_per_replica=threads_for(request, machine, max(group_sizes)),
+        threads_per_replica=_threads(parsed, hosts, placed(max(group_sizes), offered, placement)),
         time_limit_seconds=settings.time_limit_seconds,
         scaling=parsed.scaling,
         accumulation_steps=settings.accumulation_steps,
@@ -54,6 +74,39 @@ def build(parsed: ParsedOptions, machine: Resources) -> tuple[SweepSpec, tuple[s
         order_seed=settings.order_seed,
     )
     return spec, tuple(notes)
+
+
+def devices_lent(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+    """What this host adds to a sweep over several."""
+    return lent_devices(_device_request(parsed), machine, notes)
+
+
+def _threads(parsed: ParsedOptions, hosts: Sequence[Host], counts: Sequence[int]) -> int:
+    """As many as every host has for its part of the largest group."""
+    request = _device_request(parsed)
+    return min(
+        threads_for(request, host.machine, count)
+        for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
+    )
+
+
+def _check_hosts(hosts: Sequence[Host], group_sizes: Sequence[int]) -> None:
+    """Raises UsageError for replicas that no group could hold together."""
+    kinds = [{device.partition(":")[0] for device in host.devices} for host in hosts]
+    for number, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            words = [" and ".join(sorted(one)) for one in (kinds[0], kind)]
+            raise UsageError(
+                f"node 0 lends {words[0]} devices and node {number} {words[1]} ones; expected the "
+                "same kind on all nodes"
+            )
+    most = sum(len(host.devices) for host in hosts)
+    if len(hosts) > 1 and max(group_sizes) > most:
+        listed = " + ".join(str(len(host.devices)) for host in hosts)
+        raise UsageError(
+            f"--group-sizes: {max(group_sizes)} is above the {units.counted(most, 'replica')} of "
+            f"all nodes ({listed}); expected at most {most}, or more --gpus on each node"
+        )
 
 
 def _device_request(parsed: ParsedOptions) -> DeviceRequest:

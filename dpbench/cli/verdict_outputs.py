@@ -13,6 +13,7 @@ import typer
 
 from dpbench.analysis.assessment import Assessment
 from dpbench.cli.thresholds import Thresholds
+from dpbench.cli.written import write_text
 from dpbench.errors import StoreError, UsageError
 from dpbench.report.benchmark_action import benchmark_action, tool
 from dpbench.report.junit import junit
@@ -61,21 +62,22 @@ class Outputs:
         if self.junit is not None:
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
             text = junit(assessment, strict=thresholds.strict, notes=notes, started_utc=now)
-            _write(self.junit, text)
+            write_text(self.junit, text)
         if self.benchmark_action is not None:
-            _write(self.benchmark_action, benchmark_action(verdict))
+            write_text(self.benchmark_action, benchmark_action(verdict))
             typer.echo(
                 f"{self.benchmark_action} is for the tool {tool(thresholds.tolerances)}", err=True
             )
         if self.markdown is not None:
-            _write(self.markdown, pull_request(verdict, notes))
+            write_text(self.markdown, pull_request(verdict, notes))
         if self.github:
-            _write(Path(os.environ[STEP_SUMMARY]), pull_request(verdict, notes), mode="a")
+            _append(Path(os.environ[STEP_SUMMARY]), pull_request(verdict, notes))
 
 
-def _write(path: Path, text: str, mode: str = "w") -> None:
+def _append(path: Path, text: str) -> None:
+    """Other steps of the job write their summaries there too."""
     try:
-        with path.open(mode, encoding="utf-8") as file:
+        with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None

@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
-import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from os import getpid, kill
+from os import getpid
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar
@@ -27,18 +26,21 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError
 from dpbench.launch import causes, rank
+from dpbench.launch.causes import RankTrace
+from dpbench.launch.killer import Killer
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine, in_child
+from dpbench.launch.meeting_point import LOOPBACK, serve_store
 from dpbench.launch.outcome import judge
+from dpbench.launch.part import Part
 from dpbench.launch.server import fork_server
 from dpbench.live import LivePage, can_open
-from dpbench.measure.trial import measure
+from dpbench.measure.trial import RankReport, measure
 from dpbench.specs import TrialSpec
 
 MONITOR_SECONDS = 0.05
 KILL_GRACE_SECONDS = 1.0
 """From the time limit, when ranks write their stacks, until they are killed."""
-PORT_ATTEMPTS = 5
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 AGENT_LOGGERS = (
     "torch.distributed.elastic.multiprocessing.api",
@@ -58,32 +60,73 @@ class RanksFailed(Exception):
         self.outcome = outcome
 
 
-def run_ranks(work: Callable[[int], T], count: int, scratch: Path, limit_seconds: float) -> list[T]:
+class PartFailed(Exception):
+    """Some rank of this host did not return; what they left, from which the cause is found."""
+
+    def __init__(self, traces: tuple[RankTrace, ...]) -> None:
+        super().__init__("some ranks did not return")
+        self.traces = traces
+
+
+def run_ranks(
+    work: Callable[[int], T],
+    count: int,
+    scratch: Path,
+    limit_seconds: float,
+    *,
+    start_method: str = "forkserver",
+    shown: bool = False,
+) -> list[T]:
     """Returns [work(0), …, work(count - 1)], each from a fresh process with torch.distributed's
     environment variables set.
 
-    `work` must be picklable. The ranks leave their output and traces in `scratch`. Raises
+    `work` must be picklable, unless they are forked. The ranks leave their output and traces in
+    `scratch`; `shown` prints their output as well, line by line, behind the rank. Raises
     RanksFailed with the first cause, Interrupted when a signal ended it; no process is left.
     """
-    fork_server()
+    part = Part(count=count)
+    try:
+        return run_part(work, part, scratch, limit_seconds, start_method=start_method, shown=shown)
+    except PartFailed as failed:
+        raise RanksFailed(causes.explain(failed.traces, limit_seconds)) from None
+
+
+def run_part(
+    work: Callable[[int], T],
+    part: Part,
+    scratch: Path,
+    limit_seconds: float,
+    *,
+    stop: threading.Event | None = None,
+    start_method: str = "forkserver",
+    shown: bool = False,
+) -> list[T]:
+    """What `run_ranks` does for the ranks of one host, in their order.
+
+    They are killed when `stop` is set, which it is at the end in any case. Raises PartFailed.
+    """
+    if start_method == "forkserver":
+        fork_server()
     _silence_the_agent()
-    for attempt in range(1, PORT_ATTEMPTS + 1):
-        start = elastic_launch(_configuration(count, scratch), rank.main)
-        try:
-            with _own_signals(), _killed_after(limit_seconds + KILL_GRACE_SECONDS, scratch, count):
-                results = start(work, scratch, monotonic() + limit_seconds, getpid())
-            return [results[number] for number in range(count)]
-        except SignalException as error:
+    store = serve_store(LOOPBACK)
+    start = elastic_launch(
+        _configuration(part.count, scratch, store.port, start_method, shown=shown), rank.main
+    )
+    started = monotonic()
+    killer = Killer(scratch, part, limit_seconds + KILL_GRACE_SECONDS, stop or threading.Event())
+    try:
+        with _own_signals(), killer:
+            results = start(work, scratch, started + limit_seconds, getpid(), part)
+        return [results[number] for number in range(part.count)]
+    except SignalException as error:
+        if not killer.woke_agent:
             raise Interrupted(error.sigval) from None
-        except ChildFailedError as error:
-            ended = _first_ended(error)
-            raise RanksFailed(causes.explain(scratch, count, ended, limit_seconds)) from None
-        except EOFError:
-            raise LaunchError("the server that starts the ranks has ended; see above") from None
-        except RuntimeError as error:
-            if "address already in use" not in str(error).lower() or attempt == PORT_ATTEMPTS:
-                raise
-    raise AssertionError("unreachable: the last attempt returns or raises")
+        ended = None
+    except ChildFailedError as error:
+        ended = _first_ended(error, part)
+    except EOFError:
+        raise LaunchError("the server that starts the ranks has ended; see above") from None
+    raise PartFailed(causes.collect(scratch, part.ranks, ended, started, killer.aborted))
 
 
 class ElasticLauncher:
@@ -101,7 +144,7 @@ class ElasticLauncher:
         those with `trace_steps` their timelines in `traces`. Ranks tell their steps to `page`."""
         self._machine = machine
         self._prepared = prepared
-        self._logs = logs
+        self.logs = logs
         self._traces = traces
         self._live = page.address if page else None
         # Starts the server as well, so that its start is not the first trial's.
@@ -110,21 +153,37 @@ class ElasticLauncher:
             page.say_steps_are_visible(visible)
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
+        if len(trial.nodes) > 1:
+            return f"needs {len(trial.nodes)} hosts, and this one is alone: --nnodes"
         return self._machine.unusable_reason(trial)
 
+    def work(self, trial: TrialSpec) -> Callable[[int], RankReport]:
+        """What each rank of the trial that is on this host does."""
+        return partial(measure, trial, self._prepared, traces=self._traces, live=self._live)
+
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
-        scratch = self._logs / f"{trial.trial_id}-{uuid.uuid4().hex[:6]}"
-        scratch.mkdir(parents=True)
-        work = partial(measure, trial, self._prepared, traces=self._traces, live=self._live)
+        work = self.work(trial)
         try:
-            reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
+            with scratch_folder(self.logs, trial.trial_id) as scratch:
+                reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
         except RanksFailed as failed:
             return failed.outcome
-        except BaseException:
-            remove_scratch(scratch)
-            raise
-        remove_scratch(scratch)
         return judge(trial, reports)
+
+
+@contextmanager
+def scratch_folder(logs: Path, name: str) -> Iterator[Path]:
+    """A folder in `logs` for what ranks leave; it stays if they failed, and only then."""
+    scratch = logs / f"{name}-{uuid.uuid4().hex[:6]}"
+    scratch.mkdir(parents=True)
+    try:
+        yield scratch
+    except (RanksFailed, PartFailed):
+        raise
+    except BaseException:
+        remove_scratch(scratch)
+        raise
+    remove_scratch(scratch)
 
 
 def remove_scratch(scratch: Path) -> None:
@@ -140,54 +199,34 @@ def _silence_the_agent() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _configuration(process_count: int, scratch: Path) -> LaunchConfig:
-    """One node, a fresh store on a free port of the loopback, no restarts."""
+def _configuration(
+    process_count: int, scratch: Path, port: int, start_method: str, *, shown: bool
+) -> LaunchConfig:
+    """An agent of this host only, with its store on the loopback, no restarts."""
     return LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=process_count,
         run_id=uuid.uuid4().hex,
         rdzv_backend="static",
-        rdzv_endpoint=f"127.0.0.1:{_free_port()}",
+        rdzv_endpoint=f"{LOOPBACK}:{port}",
         rdzv_configs={"rank": 0},
-        local_addr="127.0.0.1",
+        local_addr=LOOPBACK,
         max_restarts=0,
         monitor_interval=MONITOR_SECONDS,
-        start_method="forkserver",
-        logs_specs=DefaultLogsSpecs(log_dir=str(scratch), redirects=Std.ALL),
+        start_method=start_method,
+        log_line_prefix_template="[rank ${rank}] ",
+        logs_specs=DefaultLogsSpecs(
+            log_dir=str(scratch), redirects=Std.ALL, tee=Std.ALL if shown else Std.NONE
+        ),
     )
 
 
-def _free_port() -> int:
-    """A port that was free a moment ago; a launch that loses the race tries another."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def _first_ended(error: ChildFailedError) -> causes.SilentEnd | None:
+def _first_ended(error: ChildFailedError, part: Part) -> causes.SilentEnd | None:
     if not error.failures:
         return None
     number, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
-    return causes.SilentEnd(rank=number, exit_code=failure.exitcode)
-
-
-@contextmanager
-def _killed_after(seconds: float, scratch: Path, rank_count: int) -> Iterator[None]:
-    """Kills what is left of the ranks after `seconds`, wherever they hang."""
-
-    def kill_ranks() -> None:
-        for number in range(rank_count):
-            with suppress(OSError, ValueError):
-                kill(int(rank.pid_path(scratch, number).read_text()), signal.SIGKILL)
-
-    timer = threading.Timer(seconds, kill_ranks)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    return causes.SilentEnd(rank=part.first + number, exit_code=failure.exitcode)
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """The first cause of a trial's failure, from the traces that its ranks left.
 
 When one rank dies the others lose their connection and fail too, often before anyone looks. The
-first cause is, in this order: an exception that is not a lost connection (the earliest); a rank
-that ended without a word (killed, or exited); a rank that was busy elsewhere while the others
-waited for it at the time limit; and only then a lost connection.
+first cause is, in this order: an exception that is not a lost connection (the earliest); a host
+that is gone; a rank that was busy elsewhere while the others waited for it at the time limit; a
+rank that ended without a word (killed, or exited); and only then a lost connection. A rank that
+was stopped because the trial had failed is no cause.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 import signal
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -26,6 +28,13 @@ _DPBENCH = Path(__file__).parents[1]
 _WAITING_FOLDERS = (Path(torch.__file__).parent, _DPBENCH / "parallel", _DPBENCH / "measure")
 """A rank whose innermost frame lies here waits for a collective, or computes in torch."""
 
+Name = Callable[[int], str]
+"""How a rank is called in a reason."""
+
+
+def plain_name(rank: int) -> str:
+    return f"rank {rank}"
+
 
 @dataclass(frozen=True, slots=True)
 class SilentEnd:
@@ -35,88 +44,150 @@ class SilentEnd:
     exit_code: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stuck:
+    """Where a rank was at the time limit."""
+
+    place: str
+    waiting: bool
+    """In a collective, or computing in torch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankTrace:
+    """What one rank left of a trial that did not complete; it may come from another host."""
+
+    rank: int
+    done: bool = False
+    """It has a result."""
+    failure: Failure | None = None
+    """Its `at_seconds` counts from the start of the ranks on its host: clocks of hosts differ."""
+    stuck: Stuck | None = None
+    exit_code: int | None = None
+    """Of the rank that the agent found ended before the others."""
+    aborted: bool = False
+    """It ran until the trial was stopped, for a reason that lay elsewhere."""
+
+
+def collect(
+    scratch: Path,
+    ranks: Iterable[int],
+    ended: SilentEnd | None,
+    started_seconds: float,
+    aborted: Container[int] = (),
+) -> tuple[RankTrace, ...]:
+    """What the ranks of this host, started at that time of its monotonic clock, have left."""
+    return tuple(
+        RankTrace(
+            rank=rank,
+            done=done_path(scratch, rank).exists(),
+            failure=_read_failure(scratch, rank, started_seconds),
+            stuck=_read_stack(scratch, rank),
+            exit_code=ended.exit_code if ended and ended.rank == rank else None,
+            aborted=rank in aborted,
+        )
+        for rank in ranks
+    )
+
+
 def explain(
-    scratch: Path, rank_count: int, ended: SilentEnd | None, time_limit_seconds: float
+    traces: Sequence[RankTrace],
+    time_limit_seconds: float,
+    *,
+    name: Name = plain_name,
+    outside: str | None = None,
 ) -> Outcome:
-    """The outcome of a trial that did not complete."""
-    failures = [f for rank in range(rank_count) if (f := _read_failure(scratch, rank))]
-    causes = sorted((f for f in failures if not f.lost_peer), key=lambda f: f.at_seconds)
-    stacks = {rank: s for rank in range(rank_count) if (s := _read_stack(scratch, rank))}
-    if causes:
-        return _raised(causes[0])
-    if stacks:
-        return _hung(stacks, rank_count, time_limit_seconds)
-    if ended and not any(failure.rank == ended.rank for failure in failures):
-        return _ended_silently(ended)
-    if silent := _without_a_word(scratch, rank_count):
-        words = " and ".join(f"rank {rank}" for rank in silent)
+    """The outcome of a trial that did not complete, from the traces of all its ranks.
+
+    `name` tells ranks apart in words. `outside` is what ended it if that was no rank, as the loss
+    of a host: that ranks on other hosts lost their connections is then a consequence.
+    """
+    failures = sorted((t.failure for t in traces if t.failure), key=lambda f: f.at_seconds)
+    if causes := [failure for failure in failures if not failure.lost_peer]:
+        return _raised(causes[0], name)
+    if outside:
+        return Outcome(status=Status.FAILED, reason=outside)
+    if any(trace.stuck for trace in traces):
+        return _hung(traces, time_limit_seconds, name)
+    if end := _first_silent_end(traces):
+        return _ended_silently(end, name)
+    # They left with exit status 0, or were ended with the others.
+    if wordless := [t.rank for t in traces if not (t.done or t.failure or t.aborted)]:
+        words = " and ".join(map(name, wordless))
         return Outcome(status=Status.FAILED, reason=f"{words} ended without a result")
     if failures:
-        return _raised(min(failures, key=lambda f: f.at_seconds))
+        return _raised(failures[0], name)
     return Outcome(status=Status.FAILED, reason="the ranks ended without a trace")
 
 
-def _raised(failure: Failure) -> Outcome:
+def _raised(failure: Failure, name: Name) -> Outcome:
+    who = name(failure.rank)
     if failure.out_of_memory:
         reason = (
-            f"rank {failure.rank} ran out of memory: {failure.message}; "
+            f"{who} ran out of memory: {failure.message}; "
             f"it had held {failure.peak_memory} at most; take a smaller batch or message, or end "
             "what else holds memory there"
         )
         return Outcome(status=Status.OUT_OF_MEMORY, reason=reason)
-    return Outcome(status=Status.FAILED, reason=f"rank {failure.rank} raised {failure.message}")
+    return Outcome(status=Status.FAILED, reason=f"{who} raised {failure.message}")
 
 
-def _ended_silently(ended: SilentEnd) -> Outcome:
-    if ended.exit_code >= 0:
-        reason = f"rank {ended.rank} exited with status {ended.exit_code}"
-        return Outcome(status=Status.FAILED, reason=reason)
-    number = -ended.exit_code
-    name = signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"
-    hint = " (kill -9, or the kernel for lack of memory)" if name == "SIGKILL" else ""
-    return Outcome(status=Status.FAILED, reason=f"rank {ended.rank} was killed by {name}{hint}")
-
-
-def _hung(stacks: dict[int, str], rank_count: int, limit: float) -> Outcome:
-    """Names the rank that was somewhere else than in a collective."""
-    places = {rank: _FRAME.search(stack) for rank, stack in stacks.items()}
-    silent = [rank for rank in range(rank_count) if rank not in stacks]
-    elsewhere = [
-        rank
-        for rank, place in places.items()
-        if place and not any(Path(place["file"]).is_relative_to(at) for at in _WAITING_FOLDERS)
+def _first_silent_end(traces: Sequence[RankTrace]) -> SilentEnd | None:
+    """Of the ranks that were found ended before others of their host, and said nothing."""
+    ends = [
+        SilentEnd(rank=trace.rank, exit_code=trace.exit_code)
+        for trace in traces
+        if trace.exit_code is not None and not (trace.failure or trace.aborted)
     ]
-    after = f"no result after {units.seconds(limit)}"
-    if elsewhere:
-        where = "; ".join(f"rank {r} was in {_place(places[r])}" for r in elsewhere)
-    elif silent:
-        where = "; ".join(f"rank {rank} did not respond" for rank in silent)
+    # NCCL's watchdog aborts a process that has lost its peer on another host.
+    return min(ends, key=lambda end: end.exit_code == -signal.SIGABRT, default=None)
+
+
+def _ended_silently(end: SilentEnd, name: Name) -> Outcome:
+    who = name(end.rank)
+    if end.exit_code >= 0:
+        reason = f"{who} exited with status {end.exit_code}"
+        return Outcome(status=Status.FAILED, reason=reason)
+    number = -end.exit_code
+    known = number in list(signal.Signals)
+    word = signal.Signals(number).name if known else f"signal {number}"
+    hint = " (kill -9, or the kernel for lack of memory)" if word == "SIGKILL" else ""
+    return Outcome(status=Status.FAILED, reason=f"{who} was killed by {word}{hint}")
+
+
+def _hung(traces: Sequence[RankTrace], limit: float, name: Name) -> Outcome:
+    """Names the rank that was somewhere else than in a collective."""
+    stuck = [(trace.rank, trace.stuck) for trace in traces if trace.stuck]
+    silent = [t.rank for t in traces if not (t.stuck or t.done or t.failure)]
+    elsewhere = [(rank, place) for rank, place in stuck if not place.waiting]
+    if silent and not elsewhere:
+        where = "; ".join(f"{name(rank)} did not respond" for rank in silent)
     else:
-        where = "; ".join(f"rank {r} was in {_place(place)}" for r, place in places.items())
+        where = "; ".join(f"{name(r)} was in {at.place}" for r, at in elsewhere or stuck)
+    after = f"no result after {units.seconds(limit)}"
     return Outcome(status=Status.TIMED_OUT, reason=f"{after}: {where}")
 
 
-def _place(match: re.Match[str] | None) -> str:
-    if match is None:
-        return "an unknown place"
-    return f"{match['function']} ({Path(match['file']).name}:{match['line']})"
-
-
-def _without_a_word(scratch: Path, rank_count: int) -> list[int]:
-    """Ranks with neither a result nor a failure: they left with exit status 0, or were ended."""
-    traces = (done_path, failure_path)
-    return [r for r in range(rank_count) if not any(path(scratch, r).exists() for path in traces)]
-
-
-def _read_failure(scratch: Path, rank: int) -> Failure | None:
+def _read_failure(scratch: Path, rank: int, started_seconds: float) -> Failure | None:
     path = failure_path(scratch, rank)
-    return Failure(**json.loads(path.read_text())) if path.exists() else None
+    if not path.exists():
+        return None
+    failure = Failure(**json.loads(path.read_text()))
+    return replace(failure, at_seconds=failure.at_seconds - started_seconds)
 
 
-def _read_stack(scratch: Path, rank: int) -> str | None:
-    """The stack of the main thread, innermost frame first; None if the rank was not cut off."""
+def _read_stack(scratch: Path, rank: int) -> Stuck | None:
+    """Where the rank was at the time limit; None if it was not cut off."""
     path = stack_path(scratch, rank)
     text = path.read_text() if path.exists() else ""
     if not text:
         return None
-    return text[text.rfind("Thread 0x") :]  # faulthandler writes the main thread last
+    # faulthandler writes the main thread last, its innermost frame first.
+    frame = _FRAME.search(text[text.rfind("Thread 0x") :])
+    if frame is None:
+        return Stuck(place="an unknown place", waiting=True)
+    file = Path(frame["file"])
+    return Stuck(
+        place=f"{frame['function']} ({file.name}:{frame['line']})",
+        waiting=any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS),
+    )

@@ -13,6 +13,7 @@ from dpbench.environment import Accelerator, usable_cores
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch.server import fork_server
 from dpbench.specs import PROCESS_GROUP_BACKENDS, TrialSpec
+from dpbench.training_spec import TrainingSpec
 
 T = TypeVar("T")
 PROBE_SECONDS = 60.0
@@ -40,8 +41,8 @@ class Machine:
     def missing_reason(self, backend: str) -> str | None:
         return dict(self.missing_backends).get(backend)
 
-    def unusable_reason(self, trial: TrialSpec) -> str | None:
-        """Why the trial cannot run here; None if it can."""
+    def unusable_reason(self, trial: TrialSpec | TrainingSpec) -> str | None:
+        """Why the trial or the training cannot run here; None if it can."""
         reason = self.unusable_backend_reason(trial.backend, trial.devices)
         if reason:
             return reason
@@ -77,6 +78,8 @@ def inspect_machine() -> Machine:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
+    from dpbench.parallel.available_backends import missing_reason
+
     gpus = in_child(_visible_gpus) if torch.cuda.device_count() else ()
     return Machine(
         cores=usable_cores(),
@@ -85,7 +88,7 @@ def inspect_machine() -> Machine:
         missing_backends=tuple(
             (backend, reason)
             for backend in PROCESS_GROUP_BACKENDS
-            if (reason := _missing_reason(backend, len(gpus)))
+            if (reason := missing_reason(backend, len(gpus)))
         ),
     )
 
@@ -143,17 +146,3 @@ def _visible_gpus() -> tuple[Accelerator, ...]:
         )
         for index, gpu in enumerate(properties)
     )
-
-
-def _missing_reason(backend: str, gpu_count: int) -> str | None:
-    import torch.distributed as dist
-
-    if not dist.is_available():
-        return "torch was built without torch.distributed"
-    if backend == "gloo":
-        return None if dist.is_gloo_available() else "torch was built without gloo"
-    if backend == "shm":
-        return None if hasattr(os, "memfd_create") else "shm needs Linux: memory files, semaphores"
-    if not dist.is_nccl_available():
-        return "torch was built without nccl"
-    return None if gpu_count else "nccl needs a CUDA device; this machine has none"

@@ -25,6 +25,7 @@ from typing import TypeVar
 import torch
 
 from dpbench import units
+from dpbench.launch.part import Part
 from dpbench.measure.allocator import keep_freed_memory
 from dpbench.measure.memory import peak_host_memory_bytes
 
@@ -66,12 +67,15 @@ class Failure:
     """What a rank that ran out of memory had held at most, in words."""
 
 
-def main(work: Callable[[int], T], scratch: Path, deadline: float, launcher_pid: int) -> T:
-    """Returns `work(rank)` for the rank that the environment names.
+def main(
+    work: Callable[[int], T], scratch: Path, deadline: float, launcher_pid: int, part: Part
+) -> T:
+    """Returns `work(rank)` for the rank of `part` that the environment names.
 
     A rank that is still busy at `deadline`, on the host's monotonic clock, writes its stack, even
     if it is stuck in C++. The launcher ends it a moment later, when all have written theirs.
     """
+    os.environ.update(part.variables(int(os.environ["LOCAL_RANK"])))
     rank = int(os.environ["RANK"])
     gc.freeze()  # what the fork server imported: each collection would walk it, for 0.2 s
     keep_freed_memory()  # before the first thread, which would get an arena of its own
@@ -144,10 +148,15 @@ def describe(rank: int, error: BaseException) -> Failure:
         rank=rank,
         at_seconds=time.monotonic(),
         message=f"{words}{frame}",
-        lost_peer=any(phrase in text for phrase in _LOST_PEER_WORDS),
+        lost_peer=speaks_of_lost_peer(text),
         out_of_memory=out_of_memory,
         peak_memory=_peak_memory() if out_of_memory else None,
     )
+
+
+def speaks_of_lost_peer(text: str) -> bool:
+    """Whether an error's words say that another rank had ended before."""
+    return any(phrase in text.lower() for phrase in _LOST_PEER_WORDS)
 
 
 def _peak_memory() -> str:

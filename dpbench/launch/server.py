@@ -28,9 +28,19 @@ def fork_server() -> ForkServerContext:
     context.set_forkserver_preload(PRELOADED)
     resource_tracker.ensure_running()  # would unblock the signals if the server started it
     with _importing_what_is_installed(), _without_interrupts():
-        forkserver.ensure_running()
+        _ensure_running()
     _check_semaphores(context)
     return context
+
+
+def _ensure_running() -> None:
+    try:
+        forkserver.ensure_running()
+    except ChildProcessError:  # what Python knows of a server is another process's
+        raise LaunchError(
+            "this process was forked from one that has started ranks, and cannot use its server; "
+            "start_method='spawn' works here"
+        ) from None
 
 
 def _check_semaphores(context: ForkServerContext) -> None:

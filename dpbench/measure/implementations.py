@@ -7,16 +7,37 @@ that a later one reduces; `finish` returns when the gradients are ready for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 
 from dpbench import parallel
 from dpbench.parallel.local_sgd import LocalSGD
-from dpbench.specs import TrialSpec
+
+
+class Settings(Protocol):
+    """What a spec must say to have a module wrapped: a TrialSpec or a TrainingSpec."""
+
+    @property
+    def implementation(self) -> str: ...
+
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+
+    @property
+    def threads_per_replica(self) -> int: ...
+
+    @property
+    def replica_batch_sizes(self) -> Sequence[int]: ...
+
+    @property
+    def bucket_cap_mb(self) -> float | None: ...
+
+    @property
+    def sync_every(self) -> int: ...
 
 
 class ParallelModel(Protocol):
@@ -24,6 +45,11 @@ class ParallelModel(Protocol):
 
     loss_weight: float
     """Factor of this process's mean loss in the backward pass: n_r·W/N where ranks average."""
+
+    @property
+    def rehearsals(self) -> int:
+        """Backward passes before the first that adds up gradients in the order of later ones."""
+        ...
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor: ...
 
@@ -41,6 +67,10 @@ class ParallelModel(Protocol):
 
     def settle(self) -> None:
         """After the last step: leaves the same parameters on all ranks."""
+        ...
+
+    def continue_from(self, steps: int) -> None:
+        """Before the first step of a model that had made `steps` of them before it was saved."""
         ...
 
     def communication(self) -> Communication | None:
@@ -62,6 +92,7 @@ class Plain:
 
     module: torch.nn.Module
     loss_weight: float = 1.0
+    rehearsals: ClassVar[int] = 0
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.module(inputs)  # type: ignore[no-any-return]
@@ -81,6 +112,9 @@ class Plain:
     def settle(self) -> None:
         """Nothing is put off."""
 
+    def continue_from(self, steps: int) -> None:
+        """No step depends on its number."""
+
     def communication(self) -> Communication | None:
         return Communication(bytes=0, collectives=0)
 
@@ -98,9 +132,14 @@ class OurDistributedDataParallel(Plain):
 
 
 class TorchDistributedDataParallel(Plain):
-    """torch.nn.parallel.DistributedDataParallel, at its defaults."""
+    """torch.nn.parallel.DistributedDataParallel, at its defaults.
+
+    In its first backward pass it learns in which order gradients come, by which it then shares them
+    out to buckets.
+    """
 
     module: torch.nn.parallel.DistributedDataParallel
+    rehearsals = 1
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self.module.no_sync()
@@ -112,9 +151,11 @@ class TorchDistributedDataParallel(Plain):
 class TorchStaticGraph(TorchDistributedDataParallel):
     """The same with static_graph: its first backward fails unless it reduces.
 
-    That does no harm where gradients accumulate, as the mean of a mean is the same mean.
+    That does no harm where gradients accumulate, as the mean of a mean is the same mean. The order
+    of gradients it learns in the second.
     """
 
+    rehearsals = 2
     forwards = 0
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -137,6 +178,9 @@ class OurLocalSGD(Plain):
 
     def settle(self) -> None:
         self.local.synchronize()
+
+    def continue_from(self, steps: int) -> None:
+        self.local.steps = steps  # so that averages keep their rhythm
 
     def communication(self) -> Communication | None:
         return Communication(self.local.averaged_bytes, self.local.averages)
@@ -161,68 +205,68 @@ class TorchDataParallel(Plain):
         return None
 
 
-Wrap = Callable[[torch.nn.Module, TrialSpec, int], ParallelModel]
+Wrap = Callable[[torch.nn.Module, Settings, int], ParallelModel]
 
 
-def wrap(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
-    """Wraps `module`, already on this rank's device, as the trial's implementation says."""
-    return _WRAPPERS[trial.implementation](module, trial, rank)
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
+    """Wraps `module`, already on this rank's device, as the implementation of `settings` says."""
+    return _WRAPPERS[settings.implementation](module, settings, rank)
 
 
-def _plain(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+def _plain(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
     return Plain(module)
 
 
-def _ddp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+def _ddp(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
     wrapped = parallel.DistributedDataParallel(
-        module, _device_ids(trial, rank), bucket_cap_mb=trial.bucket_cap_mb
+        module, _device_ids(settings, rank), bucket_cap_mb=settings.bucket_cap_mb
     )
-    return OurDistributedDataParallel(wrapped, averaging_weight(trial, rank))
+    return OurDistributedDataParallel(wrapped, averaging_weight(settings, rank))
 
 
-def _torch_ddp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+def _torch_ddp(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
     wrapped = torch.nn.parallel.DistributedDataParallel(
-        module, _device_ids(trial, rank), bucket_cap_mb=trial.bucket_cap_mb
+        module, _device_ids(settings, rank), bucket_cap_mb=settings.bucket_cap_mb
     )
-    return TorchDistributedDataParallel(wrapped, averaging_weight(trial, rank))
+    return TorchDistributedDataParallel(wrapped, averaging_weight(settings, rank))
 
 
-def _torch_ddp_static(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+def _torch_ddp_static(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
     wrapped = torch.nn.parallel.DistributedDataParallel(
         module,
-        _device_ids(trial, rank),
-        bucket_cap_mb=trial.bucket_cap_mb,
+        _device_ids(settings, rank),
+        bucket_cap_mb=settings.bucket_cap_mb,
         gradient_as_bucket_view=True,
         static_graph=True,
     )
-    return TorchStaticGraph(wrapped, averaging_weight(trial, rank))
+    return TorchStaticGraph(wrapped, averaging_weight(settings, rank))
 
 
-def _local_sgd(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
-    return OurLocalSGD(module, averaging_weight(trial, rank), trial.sync_every)
+def _local_sgd(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
+    return OurLocalSGD(module, averaging_weight(settings, rank), settings.sync_every)
 
 
-def _dp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
-    threads = trial.threads_per_replica
+def _dp(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
+    threads = settings.threads_per_replica
     return OurDataParallel(
-        parallel.DataParallel(module, trial.devices, threads_per_replica=threads)
+        parallel.DataParallel(module, settings.devices, threads_per_replica=threads)
     )
 
 
-def _torch_dp(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+def _torch_dp(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
     return TorchDataParallel(
-        torch.nn.DataParallel(module, [torch.device(d) for d in trial.devices])
+        torch.nn.DataParallel(module, [torch.device(d) for d in settings.devices])
     )
 
 
-def _device_ids(trial: TrialSpec, rank: int) -> list[torch.device] | None:
-    device = torch.device(trial.devices[rank])
+def _device_ids(settings: Settings, rank: int) -> list[torch.device] | None:
+    device = torch.device(settings.devices[rank])
     return None if device.type == "cpu" else [device]
 
 
-def averaging_weight(trial: TrialSpec, rank: int) -> float:
+def averaging_weight(settings: Settings, rank: int) -> float:
     """n_r·W/N: makes the plain mean over ranks the mean over samples when shards differ."""
-    sizes = trial.replica_batch_sizes
+    sizes = settings.replica_batch_sizes
     return sizes[rank] * len(sizes) / sum(sizes)
 
 

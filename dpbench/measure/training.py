@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import ParallelModel
-from dpbench.specs import TrialSpec
+from dpbench.specs import WorkloadSpec
 
 Phase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[Phase | None], None]
@@ -20,13 +20,25 @@ Enter = Callable[[Phase | None], None]
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
     "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+    "adadelta": torch.optim.Adadelta,
 }
 
 
-def build_optimizer(module: torch.nn.Module, trial: TrialSpec) -> torch.optim.Optimizer:
-    """The trial's optimizer at torch's own defaults, over all parameters."""
+class Learning(Protocol):
+    """What a spec must say to have an optimizer built: a TrialSpec or a TrainingSpec."""
+
+    @property
+    def workload(self) -> WorkloadSpec: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+
+def build_optimizer(module: torch.nn.Module, settings: Learning) -> torch.optim.Optimizer:
+    """The workload's optimizer at torch's own defaults, over all parameters."""
     parameters = list(module.parameters())
-    return _OPTIMIZERS[trial.workload.optimizer](parameters, lr=trial.learning_rate)
+    return _OPTIMIZERS[settings.workload.optimizer](parameters, lr=settings.learning_rate)
 
 
 def _unobserved(phase: Phase | None) -> None:

@@ -17,6 +17,7 @@ from dpbench.errors import UsageError
 from dpbench.live import Address, Stage, StepCounter
 from dpbench.measure.allocator import keep_freed_memory
 from dpbench.measure.flops import count_flops_per_item
+from dpbench.measure.placement import settle_on_device
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.run import Run
 from dpbench.measure.trace import trace_path
@@ -57,7 +58,7 @@ def measure(
         raise UsageError(f"{trial.label}: got steps to trace but no folder to write the traces to")
     allocator = keep_freed_memory()
     counter = StepCounter(live if rank == 0 else None)
-    device = _settle_on_device(trial, rank)
+    device = settle_on_device(trial, rank)
     architecture = architectures.load(trial.workload.architecture)
     dataset = _load_dataset(trial, architecture, prepared).to(device)
     with rank_group(trial.backend, trial.process_count) as ranks:
@@ -89,16 +90,6 @@ def _flops_per_item(
     except Exception as error:
         print(f"floating-point operations were not counted: {error}", file=sys.stderr)
         return None
-
-
-def _settle_on_device(trial: TrialSpec, rank: int) -> torch.device:
-    """Selects this process's device and its share of the cores."""
-    device = torch.device(trial.devices[rank])
-    replicas_here = trial.group_size if trial.process_count == 1 else 1
-    torch.set_num_threads(trial.threads_per_replica * replicas_here)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    return device
 
 
 def _load_dataset(trial: TrialSpec, architecture: Architecture, prepared: Path | None) -> Dataset:

@@ -82,6 +82,7 @@ class _Turn:
             return work()
         except BaseException as error:
             words = f"{type(error).__name__}: {error}".partition("\n")[0]
+            words = words.encode(errors="backslashreplace").decode()  # a name of a file
             raise
         finally:
             ended.set()

@@ -10,6 +10,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.records import Status
 from dpbench.report.numbers import MISSING, compact_time, memory, plus_minus
+from dpbench.specs import host_counts
 
 STATUS_WIDTH = 32
 SHORTEST_REASON = 16
@@ -26,6 +27,11 @@ def or_missing(value: Estimate | None, write: Callable[[Estimate], str]) -> str:
 
 def seconds(value: float | None) -> str:
     return MISSING if value is None else units.seconds(value)
+
+
+def group_size(row: ConfigurationSummary) -> str:
+    """Writes "2", and "2 (1+1)" with the replicas of each host."""
+    return f"{row.group_size}{f' ({host_counts(row.nodes)})' if row.nodes else ''}"
 
 
 def learning_rate(row: ConfigurationSummary) -> str:

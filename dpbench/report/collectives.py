@@ -10,6 +10,7 @@ from typing import Any
 from tabulate import tabulate
 
 from dpbench import units
+from dpbench.analysis.communication.bandwidth import BUS_FACTORS
 from dpbench.analysis.communication.timings import (
     ExchangeCost,
     MeasuredCollective,
@@ -24,7 +25,6 @@ from dpbench.report.notes import bullet
 from dpbench.report.numbers import compact, compact_time, plus_minus
 from dpbench.report.plain_estimate import plain_estimate
 
-GIGA = 1e-9
 HEADERS = (
     "Size\n(B)",
     "Count",
@@ -34,12 +34,6 @@ HEADERS = (
     "of copies\n(%)",
     "n",
 )
-FACTORS = {
-    "all_reduce": "2 (ranks - 1) ÷ ranks",
-    "all_gather": "(ranks - 1) ÷ ranks",
-    "reduce_scatter": "(ranks - 1) ÷ ranks",
-    "broadcast": "1",
-}
 
 
 def render(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) -> str:
@@ -102,7 +96,7 @@ def size_cells(one: MeasuredCollective, size: SizeCost) -> list[str]:
 def _bandwidth(estimate: Estimate) -> str:
     if estimate.interval is None:
         return _plainly(estimate)
-    return compact(estimate.scaled(GIGA, unit="GB/s"))
+    return compact(estimate.scaled(1 / units.GIGA, unit="GB/s"))
 
 
 def _share(estimate: Estimate) -> str:
@@ -115,8 +109,8 @@ def _share(estimate: Estimate) -> str:
 
 def _plainly(estimate: Estimate) -> str:
     """Without its interval, about to the digits that this supports: busbw beside it shows it."""
-    value, digits = estimate.value * GIGA, 3
-    if reach := (estimate.half_width or 0.0) * GIGA:
+    value, digits = estimate.value / units.GIGA, 3
+    if reach := (estimate.half_width or 0.0) / units.GIGA:
         digits = min(max(math.floor(math.log10(value)) - math.floor(math.log10(reach)) + 1, 2), 4)
     text = f"{value:.{digits}g}"
     return f"{float(text):,.0f}" if "e+" in text else text
@@ -176,7 +170,7 @@ def definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
     )
     if any(size.seconds.interval is None for one in full for size in one.sizes):
         yield "times without an interval are single values (n = 1)"
-    factors = "; ".join(f"{name} {FACTORS[name]}" for name in names)
+    factors = "; ".join(f"{name} {BUS_FACTORS[name].formula}" for name in names)
     yield (
         "algbw: size ÷ time; busbw: algbw × a factor that makes it the load of each link of a "
         f"ring, as nccl-tests defines it ({factors}), so that the relative intervals of both are "

@@ -57,7 +57,7 @@ COLUMNS = {
         Column(
             key="group_size",
             header="Group",
-            cell=lambda row: str(row.group_size),
+            cell=cells.group_size,
         ),
         Column(
             key="batch_size",

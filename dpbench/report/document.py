@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from dpbench.analysis.environments import environment_notes
@@ -18,7 +17,7 @@ from dpbench.report.page.build import build_page
 from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, draw, without
 from dpbench.report.tables import render
-from dpbench.report.whole_file import write_whole
+from dpbench.report.whole_file import write_whole_text
 from dpbench.store import StoredCollectives
 
 PAGE = "index.html"
@@ -50,9 +49,9 @@ def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Writ
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [_write(folder / name, text) for name, text in _texts(subject)]
+        paths = [write_whole_text(folder / name, text) for name, text in _texts(subject)]
         pictures = draw(subject, folder / CHART_FOLDER) if charts else without("as was asked for")
-        page = _write(folder / PAGE, to_html(build_page([subject], [pictures])))
+        page = write_whole_text(folder / PAGE, to_html(build_page([subject], [pictures])))
     except OSError as error:
         raise StoreError(f"cannot write the report to {folder}: {error.strerror}") from None
     return WrittenReport(
@@ -70,7 +69,7 @@ def write_side_by_side(
     text = to_html(build_page(subjects, pictures))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        page = _write(file, text)
+        page = write_whole_text(file, text)
     except OSError as error:
         raise StoreError(f"cannot write the report to {file}: {error.strerror}") from None
     return WrittenReport(page=page, paths=(page,))
@@ -105,11 +104,3 @@ def _remarks(pictures: Pictures, folder: Path, *, charts: bool) -> Iterator[str]
     if pictures.older:
         names = ", ".join(path.name for path in pictures.older)
         yield f"older than the table, and dpbench plot draws them again: {names}"
-
-
-def _write(path: Path, text: str) -> Path:
-    return write_whole(path, partial(_text, text=text))
-
-
-def _text(path: Path, *, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -176,6 +176,7 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
         "implementation": row.implementation,
         "backend": row.backend,
         "group_size": row.group_size,
+        "nodes": list(row.nodes),
         "batch_size": row.batch_size,
         "repetitions": len(factors.repetitions),
         "efficiency": plain_estimate(row.efficiency),

@@ -17,7 +17,7 @@ from dpbench.analysis.laws.study import Row, Study
 from dpbench.report.cells import or_missing, percentage
 from dpbench.report.folding import folded
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING, compact, compact_time, plus_minus
+from dpbench.report.numbers import MISSING, compact, compact_time, plus_minus, time_unit
 from dpbench.report.plain_table import plain_table
 from dpbench.report.ranged import ranged
 
@@ -52,9 +52,7 @@ def to_json(studies: Sequence[Study]) -> str:
 
 def seconds(estimate: Estimate) -> str:
     """A step time with both ends of its band, in one unit: "113 (110–129) ms"."""
-    size, unit = next(
-        ((s, u) for s, u in ((1.0, "s"), (1e-3, "ms")) if estimate.value >= s), (1e-6, "µs")
-    )
+    size, unit = time_unit(estimate.value)
     return f"{ranged(estimate, scale=1 / size)} {unit}"
 
 

@@ -14,8 +14,8 @@ from dpbench.report.export.data import WRITERS
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING
 from dpbench.report.plain_table import plain_table
+from dpbench.units import GIGA, MICRO
 
-GIGA, MICRO = 1e9, 1e-6
 HEADERS = ("Size (B)", "Count", "Time (µs)", "algbw (GB/s)", "busbw (GB/s)")
 KEYS = (
     *("source", "collective", "backend", "place", "group_size", "hosts", "dtype", "reduction"),

@@ -10,7 +10,9 @@ MEANINGS = {
         "How gradients travel: gloo, nccl, shm, threads of one process, or none; a name other "
         "than these is the source's."
     ),
-    "group_size": "Number of replicas that train together.",
+    "group_size": (
+        "Number of replicas that train together; across hosts with those of each in brackets."
+    ),
     "batch_size": (
         "Samples that a replica takes in a micro-step; in strong scaling, those of all replicas."
     ),

@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.units import KIBI
+from dpbench.units import CLOCK_SECONDS, KIBI
 
 MISSING = "–"
 MOST_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
 ROUNDING = 1e-6
 """An interval this much smaller than its value is that of equal values."""
-CLOCK_SECONDS = 1e-9
-"""What clocks resolve; a shorter time is the rounding of a difference."""
-
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -61,6 +58,11 @@ def compact(estimate: Estimate) -> str:
     return _narrow(estimate, 1.0)
 
 
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit that fits a time, of s, ms and µs: its size in seconds, and its name."""
+    return next((unit for unit in _TIME_UNITS if seconds >= unit[0]), _TIME_UNITS[-1])
+
+
 def compact_time(estimate: Estimate) -> str:
     """Writes seconds in the unit that fits: "1.23(4) ms" for 1.23 ± 0.04 ms; "1.23 ms"."""
     lopsided = estimate.interval is not None and _is_lopsided(estimate.value, *estimate.interval)
@@ -68,7 +70,7 @@ def compact_time(estimate: Estimate) -> str:
     largest = max(abs(estimate.value), reach)
     if largest < CLOCK_SECONDS:
         return "0 µs"
-    size, unit = next(((s, u) for s, u in _TIME_UNITS if largest >= s), _TIME_UNITS[-1])
+    size, unit = time_unit(largest)
     if estimate.half_width is None:
         value = estimate.value / size
         return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:,.0f} {unit}"

@@ -28,3 +28,12 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def write_whole_text(path: Path, text: str) -> Path:
+    """The same of text, as UTF-8, with the ends of lines that it has."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+    return write_whole(path, write)

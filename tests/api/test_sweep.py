@@ -22,10 +22,12 @@ from hypothesis import strategies as st
 import dpbench
 from dpbench import store
 from dpbench.api import host_program
-from dpbench.api.sweep import _text, command
+from dpbench.api.arguments import text as typed_text
+from dpbench.api.sweep import command
 from dpbench.api.sweep import sweep as sweep_of_python
 from dpbench.cli import sweep_preparation, sweep_run
 from dpbench.cli.app import run
+from dpbench.cli.nodes import NodeOptions
 from dpbench.cli.sweep import sweep as sweep_of_the_command
 from dpbench.cli.sweep_preparation import SweepRequest
 from dpbench.cli.sweep_spec import build
@@ -35,8 +37,10 @@ from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status
 from dpbench.specs import IMPLEMENTATIONS
 
-ONLY_OF_THE_COMMAND = {"dry_run", "json_rows", "quiet", "charts"}
+PRINTED = {"dry_run", "json_rows", "quiet", "charts"}
 """What concerns what is printed; `progress` is the opposite of `quiet`."""
+ONLY_OF_THE_COMMAND = PRINTED | {field.name for field in fields(NodeOptions)}
+"""A sweep over several nodes is the same command on each."""
 MACHINE = Machine(cores=4, gpus=(), cuda=None, missing_backends=())
 SMALL: dict[str, Any] = {
     "implementations": ["ddp", "torch-ddp"],
@@ -64,7 +68,7 @@ def test_options_and_defaults_are_those_of_the_command() -> None:
     for name in {*python} - {"progress"}:
         default = typed[name]
         expected = None if default is None else str(default)
-        assert _text(name, python[name]) == expected, name
+        assert typed_text(name, python[name]) == expected, name
 
 
 class Stop(Exception):
@@ -172,7 +176,7 @@ def test_a_call_and_its_command_ask_for_the_same_or_fail_with_the_same_error(
     ],
 )
 def test_a_value_is_typed_as_the_command_takes_it(name: str, value: Any, text: str | None) -> None:
-    assert _text(name, value) == text
+    assert typed_text(name, value) == text
 
 
 @pytest.mark.parametrize(

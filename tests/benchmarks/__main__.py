@@ -15,6 +15,7 @@ NAMES = (
     "analysis_speed",
     "simulation_speed",
     "tracing_cost",
+    "checkpoints",
     "prefetch",
     "predictions_fabric",
     "predictions_network",

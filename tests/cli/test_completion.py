@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, words: str, capsys: pytest.CaptureFix
         ("dpbench sweep --sync-backend s", ["shm"]),
         ("dpbench sweep --arch mnist", ["mnist_cnn"]),
         ("dpbench sweep --data di", ["digits"]),
-        ("dpbench sweep --optimizer ad", ["adamw"]),
+        ("dpbench sweep --optimizer ad", ["adamw", "adam", "adadelta"]),
         ("dpbench sweep --scaling w", ["weak"]),
         ("dpbench sweep --lr-scaling sq", ["sqrt"]),
         ("dpbench plot throughput,eff", ["throughput,efficiency", "throughput,efficiency-map"]),

@@ -45,6 +45,7 @@ def test_the_step_is_predicted_exactly(case: Case) -> None:
     assert outcome(case, STEPS).error == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.alone
 def test_the_step_is_predicted_in_real_time() -> None:
     errors: list[float] = []
     while not errors or min(map(abs, errors)) > TOLERANCE:

@@ -72,7 +72,8 @@ def power_cut(tries: int, every: int = 1) -> Iterator[Try]:
     """The record file ends at every byte of its last records in turn, or at some of them."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        dpbench(*SYNTHETIC, *("--implementations", "ddp", "--batch-sizes", "4"), cwd=folder)
+        few = ("--implementations", "ddp", "--batch-sizes", "4", "--no-charts")
+        dpbench(*SYNTHETIC, *few, cwd=folder)
         path = folder / "results/s" / store.TRIALS_FILE
         lines = path.read_bytes().splitlines(keepends=True)
         kept, last = b"".join(lines[:-tries]), b"".join(lines[-tries:])

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from dpbench.launch.causes import SilentEnd, explain
+from dpbench.launch.causes import SilentEnd, collect, explain
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import describe, done_path, failure_path, stack_path
 from dpbench.records import Status
 
@@ -31,10 +32,15 @@ def leave(scratch: Path, rank: int, error: BaseException, at_seconds: float) -> 
     failure_path(scratch, rank).write_text(json.dumps(failure))
 
 
+def explained(scratch: Path, ended: SilentEnd | None, limit: float = 10) -> Outcome:
+    """Of two ranks on one host."""
+    return explain(collect(scratch, range(2), ended, started_seconds=0.5), limit)
+
+
 def test_a_lost_connection_is_never_the_first_cause(tmp_path: Path) -> None:
     leave(tmp_path, 0, LOST, at_seconds=1.0)
     leave(tmp_path, 1, ValueError("broken"), at_seconds=2.0)
-    outcome = explain(tmp_path, 2, SilentEnd(rank=0, exit_code=1), 10)
+    outcome = explained(tmp_path, SilentEnd(rank=0, exit_code=1))
     assert outcome.status is Status.FAILED
     assert outcome.reason == "rank 1 raised ValueError: broken"
 
@@ -42,53 +48,53 @@ def test_a_lost_connection_is_never_the_first_cause(tmp_path: Path) -> None:
 def test_the_earliest_of_several_exceptions_is_the_cause(tmp_path: Path) -> None:
     leave(tmp_path, 0, ValueError("later"), at_seconds=2.0)
     leave(tmp_path, 1, ValueError("first"), at_seconds=1.0)
-    assert explain(tmp_path, 2, None, 10).reason == "rank 1 raised ValueError: first"
+    assert explained(tmp_path, None).reason == "rank 1 raised ValueError: first"
 
 
 def test_a_killed_rank_is_the_cause_of_its_peers_lost_connection(tmp_path: Path) -> None:
     leave(tmp_path, 0, LOST, at_seconds=1.0)
-    outcome = explain(tmp_path, 2, SilentEnd(rank=1, exit_code=-9), 10)
+    outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=-9))
     assert outcome.reason == (
         "rank 1 was killed by SIGKILL (kill -9, or the kernel for lack of memory)"
     )
 
 
 def test_an_exit_status_is_named(tmp_path: Path) -> None:
-    outcome = explain(tmp_path, 2, SilentEnd(rank=1, exit_code=7), 10)
+    outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=7))
     assert outcome.reason == "rank 1 exited with status 7"
 
 
 def test_a_rank_that_left_with_status_zero_is_named(tmp_path: Path) -> None:
     leave(tmp_path, 0, LOST, at_seconds=1.0)
-    outcome = explain(tmp_path, 2, SilentEnd(rank=0, exit_code=1), 10)
+    outcome = explained(tmp_path, SilentEnd(rank=0, exit_code=1))
     assert outcome.reason == "rank 1 ended without a result"
 
 
 def test_a_lost_connection_is_told_when_it_is_all_there_is(tmp_path: Path) -> None:
     leave(tmp_path, 0, LOST, at_seconds=1.0)
     done_path(tmp_path, 1).touch()
-    outcome = explain(tmp_path, 2, SilentEnd(rank=0, exit_code=1), 10)
+    outcome = explained(tmp_path, SilentEnd(rank=0, exit_code=1))
     assert "rank 0 raised RuntimeError" in (outcome.reason or "")
 
 
 def test_of_hung_ranks_the_one_outside_torch_is_named(tmp_path: Path) -> None:
     stack_path(tmp_path, 0).write_text(WAITING)
     stack_path(tmp_path, 1).write_text(HUNG_IN_USER_CODE)
-    outcome = explain(tmp_path, 2, SilentEnd(rank=0, exit_code=1), 3)
+    outcome = explained(tmp_path, SilentEnd(rank=0, exit_code=1), 3)
     assert outcome.status is Status.TIMED_OUT
     assert outcome.reason == "no result after 3 s: rank 1 was in loss (model.py:12)"
 
 
 def test_a_rank_that_could_not_even_dump_its_stack_is_named(tmp_path: Path) -> None:
     stack_path(tmp_path, 0).write_text(WAITING)
-    outcome = explain(tmp_path, 2, SilentEnd(rank=1, exit_code=-9), 3)
+    outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=-9), 3)
     assert outcome.reason == "no result after 3 s: rank 1 did not respond"
 
 
 def test_lack_of_memory_is_a_status_of_its_own(tmp_path: Path) -> None:
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 B")
     leave(tmp_path, 1, error, at_seconds=1.0)
-    outcome = explain(tmp_path, 2, SilentEnd(rank=1, exit_code=1), 3)
+    outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=1), 3)
     assert outcome.status is Status.OUT_OF_MEMORY
     assert re.fullmatch(
         r"rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: .*; "

@@ -13,6 +13,7 @@ import torch
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import Plain
 from dpbench.measure.training import Trainer, build_optimizer
+from dpbench.specs import OPTIMIZERS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 
@@ -210,7 +211,19 @@ def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
     assert " ".join(events) == f"zero_grad {between} finish step"
 
 
-@pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW)])
+KINDS: dict[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+    "adadelta": torch.optim.Adadelta,
+}
+
+
+def test_every_optimizer_that_can_be_named_can_be_built() -> None:
+    assert set(OPTIMIZERS) == set(KINDS)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS.items())
 def test_the_workloads_optimizer_is_torchs_own_at_its_defaults(
     name: str, kind: type[torch.optim.Optimizer]
 ) -> None:

@@ -111,6 +111,7 @@ class Threads:
         self.passed.append(time.perf_counter())
 
 
+@pytest.mark.alone
 def test_a_slow_rank_shows_in_its_own_window_only() -> None:
     meeting = threading.Barrier(2)
     groups = [Threads(meeting), Threads(meeting)]

@@ -50,6 +50,22 @@ class Host:
         """The same command on this host, in the folder of the repository."""
         return ["nsenter", "--all", f"--target={self.holder_pid}", f"--wd={ROOT}", *words]
 
+    def sent_bytes(self) -> int:
+        """Over the link so far."""
+        for line in Path(f"/proc/{self.holder_pid}/net/dev").read_text().splitlines():
+            name, _, counters = line.partition(":")
+            if name.strip() == INTERFACE:
+                return int(counters.split()[8])
+        raise LookupError(INTERFACE)
+
+    def cut_link(self) -> None:
+        """Pulls the cable: nothing is told to anyone."""
+        _configure(self, "ip", "link", "set", INTERFACE, "down")
+
+    def kill_everything(self) -> None:
+        """As when the power goes, but that the host itself stays."""
+        subprocess.run(self.command("sh", "-c", "kill -9 -1"), check=False)
+
 
 @cache
 def unusable_reason() -> str | None:

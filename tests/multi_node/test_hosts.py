@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.multi_node.hosts import ADDRESSES, PAYLOAD_SHARE, ROOT, Host, two_hosts
 
@@ -63,6 +64,7 @@ def test_hosts_have_names_and_processes_of_their_own() -> None:
             assert str(os.getpid()) not in {Path(word).name for word in words[1:]}
 
 
+@pytest.mark.alone
 def test_the_link_carries_what_it_was_given_in_each_direction() -> None:
     rate = 200e6
     with two_hosts(bits_per_second=rate) as (first, second):

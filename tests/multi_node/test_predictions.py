@@ -25,6 +25,7 @@ PLAN = Plan(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_step_at_200_megabits_per_second_is_predicted() -> None:
     for _ in range(ATTEMPTS):
         (found,) = predictions(200e6, PLAN)

@@ -10,21 +10,41 @@ add up on the way it is not what the wires carry.
 
 from __future__ import annotations
 
-from dpbench.collectives import Collective
+from collections.abc import Callable
+from dataclasses import dataclass
 
 
-def bus_factor(collective: Collective, group_size: int) -> float:
-    """busbw ÷ algbw; of one rank, that has nobody to talk to, 0 except for a broadcast."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BusFactor:
+    """busbw ÷ algbw."""
+
+    formula: str
+    of: Callable[[int], float]
+    """Its value for a number of ranks."""
+
+
+TWICE = BusFactor(formula="2 (ranks - 1) ÷ ranks", of=lambda ranks: 2 * ((ranks - 1) / ranks))
+ONCE = BusFactor(formula="(ranks - 1) ÷ ranks", of=lambda ranks: (ranks - 1) / ranks)
+WHOLE = BusFactor(formula="1", of=lambda _: 1.0)
+BUS_FACTORS = {
+    "all_reduce": TWICE,
+    "all_gather": ONCE,
+    "reduce_scatter": ONCE,
+    "all_to_all": ONCE,
+    "gather": ONCE,
+    "scatter": ONCE,
+    "broadcast": WHOLE,
+    "reduce": WHOLE,
+    "send_recv": WHOLE,
+}
+"""Of every collective of nccl-tests."""
+
+
+def bus_factor(collective: str, group_size: int) -> float:
+    """Of one rank, that has nobody to talk to, 0 unless it is always 1."""
     if group_size < 1:
         raise ValueError(f"a group has at least one rank, got {group_size}")
-    share = (group_size - 1) / group_size
-    factors: dict[Collective, float] = {
-        "all_reduce": 2 * share,
-        "all_gather": share,
-        "reduce_scatter": share,
-        "broadcast": 1.0,
-    }
-    return factors[collective]
+    return BUS_FACTORS[collective].of(group_size)
 
 
 def algorithm_bandwidth(nbytes: float, seconds: float) -> float:

@@ -235,7 +235,7 @@ def measured_cost(
         assumptions=(
             f"beyond {last.group_size} ranks collectives are a ring over links like those that "
             f"were measured: {units.seconds(_hop_seconds(last))} a message, "
-            f"{_link_bandwidth(last) / 1e9:.3g} GB/s; no slower link between nodes",
+            f"{_link_bandwidth(last) / units.GIGA:.3g} GB/s; no slower link between nodes",
             *_step_assumption(own, in_step=in_step),
             *_overlap_assumption(own),
         ),
@@ -360,11 +360,12 @@ def _overlap_assumption(curves: Sequence[CollectiveCurve]) -> tuple[str, ...]:
 
 
 def _described(topology: Topology) -> str:
-    inside = f"{topology.intra.bytes_per_second / 1e9:g} GB/s between ranks"
+    inside = f"{topology.intra.bytes_per_second / units.GIGA:g} GB/s between ranks"
     if topology.ranks_per_node == 1 and topology.inter is not None:
-        inside = f"{topology.inter.bytes_per_second / 1e9:g} GB/s for each"
+        inside = f"{topology.inter.bytes_per_second / units.GIGA:g} GB/s for each"
     elif topology.inter is not None:
-        inside += f" of a node, {topology.inter.bytes_per_second / 1e9:g} GB/s for a whole node"
+        across = topology.inter.bytes_per_second / units.GIGA
+        inside += f" of a node, {across:g} GB/s for a whole node"
     ranks = units.counted(topology.ranks_per_node, "rank")
     return f"{topology.name}: nodes of {ranks}, {inside} ({topology.source}; {topology.date})"
 

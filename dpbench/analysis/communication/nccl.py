@@ -16,10 +16,10 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from dpbench.analysis.communication.bandwidth import bus_factor
+from dpbench.units import MICRO
 
 TABLE = "nccl_tuning.toml"
 Hop = Literal["nvlink", "pci"]
-MICRO = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,13 +19,13 @@ from collections.abc import Iterable
 from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.communication.nccl import Hop, NcclModel, Tuned
 from dpbench.errors import UsageError
+from dpbench.units import GIGA, MICRO
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 REMEDY = "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING"
 _LINE = re.compile(r"NCCL INFO\s+(Algorithm|Latency/AlgBw|AllReduce)\s*\|(.*)")
 _CELL = re.compile(r"\s*([0-9]+\.[0-9]+)/\s*([0-9]+\.[0-9]+)\s*")
 _SHAPE = re.compile(r"nRanks (\d+) nNodes (\d+)")
-MICRO, GIGA = 1e-6, 1e9
 
 
 def parse_tuning_table(text: str) -> dict[tuple[str, str], tuple[float, float]]:

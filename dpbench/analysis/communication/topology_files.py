@@ -29,6 +29,7 @@ from dpbench.analysis.communication.cost_models import Link
 from dpbench.analysis.communication.topology import ALGORITHMS, Topology
 from dpbench.errors import UnknownName, UsageError
 from dpbench.specs import PROCESS_GROUP_BACKENDS
+from dpbench.units import GIGA, MICRO
 
 TABLE = "topologies.toml"
 THIS_MACHINE = "this-machine"
@@ -39,7 +40,6 @@ GIGABYTES_PER_SECOND = (1e-6, 1e6)
 REQUIRED = ("ranks_per_node", "source", "date")
 OPTIONAL = ("intra", "inter", "algorithm", "launch_us", "backend")
 LINK = ("latency_us", "gigabytes_per_second")
-MICRO, GIGA = 1e-6, 1e9
 
 
 def load_topology(name_or_path: str) -> Topology:

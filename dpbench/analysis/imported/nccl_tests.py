@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.communication.bandwidth import algorithm_bandwidth
+from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.imported.lines import LogLine, read_lines
 from dpbench.analysis.imported.nccl_tests_collectives import (
@@ -41,9 +41,9 @@ from dpbench.analysis.imported.nccl_tests_log import (
     read_tables,
 )
 from dpbench.errors import StoreError, UnknownName, UsageError
+from dpbench.units import GIGA, MICRO
 
 PLACES = ("out of place", "in place")
-MICRO, GIGA = 1e-6, 1e9
 DEVIATION = 0.01
 """What a bandwidth may be off size ÷ time beside the rounding of both."""
 
@@ -192,7 +192,7 @@ def _size(
     _check(row.line, "algbw", printed.algbw, bandwidth / GIGA, printed.microseconds)
     bus = None
     if ranks is not None:
-        bus = bandwidth * known.factor(ranks)
+        bus = bandwidth * bus_factor(known.name, ranks)
         _check(row.line, "busbw", printed.busbw, bus / GIGA, printed.microseconds)
     return ImportedSize(
         nbytes=row.nbytes,

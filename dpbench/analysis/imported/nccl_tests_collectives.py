@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
-Share = Literal["twice", "once", "whole"]
-"""Of busbw in algbw, with n ranks: 2 (n-1)/n, (n-1)/n, 1; nccl-tests, doc/PERFORMANCE.md."""
+from dpbench.analysis.communication.bandwidth import bus_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,29 +16,23 @@ class NcclTestsCollective:
     """What dpbench calls it."""
     program: str
     """Without "_perf"."""
-    share: Share
     reduces: bool | None
     """None: its column says either."""
     rooted: bool
-
-    def factor(self, ranks: int) -> float:
-        """busbw ÷ algbw."""
-        share = (ranks - 1) / ranks
-        return {"twice": 2 * share, "once": share, "whole": 1.0}[self.share]
 
 
 OF_NCCL_TESTS = {
     one.name: one
     for one in (
-        NcclTestsCollective("all_reduce", "all_reduce", "twice", reduces=True, rooted=False),
-        NcclTestsCollective("all_gather", "all_gather", "once", reduces=False, rooted=False),
-        NcclTestsCollective("reduce_scatter", "reduce_scatter", "once", reduces=True, rooted=False),
-        NcclTestsCollective("broadcast", "broadcast", "whole", reduces=False, rooted=True),
-        NcclTestsCollective("reduce", "reduce", "whole", reduces=True, rooted=True),
-        NcclTestsCollective("all_to_all", "alltoall", "once", reduces=False, rooted=False),
-        NcclTestsCollective("gather", "gather", "once", reduces=False, rooted=True),
-        NcclTestsCollective("scatter", "scatter", "once", reduces=False, rooted=True),
-        NcclTestsCollective("send_recv", "sendrecv", "whole", reduces=None, rooted=False),
+        NcclTestsCollective("all_reduce", "all_reduce", reduces=True, rooted=False),
+        NcclTestsCollective("all_gather", "all_gather", reduces=False, rooted=False),
+        NcclTestsCollective("reduce_scatter", "reduce_scatter", reduces=True, rooted=False),
+        NcclTestsCollective("broadcast", "broadcast", reduces=False, rooted=True),
+        NcclTestsCollective("reduce", "reduce", reduces=True, rooted=True),
+        NcclTestsCollective("all_to_all", "alltoall", reduces=False, rooted=False),
+        NcclTestsCollective("gather", "gather", reduces=False, rooted=True),
+        NcclTestsCollective("scatter", "scatter", reduces=False, rooted=True),
+        NcclTestsCollective("send_recv", "sendrecv", reduces=None, rooted=False),
     )
 }
 BY_PROGRAM = {one.program: one for one in OF_NCCL_TESTS.values()}
@@ -71,5 +63,5 @@ def _fits(
         return False
     if ranks is None:
         return True
-    factor = one.factor(ranks)
+    factor = bus_factor(one.name, ranks)
     return abs(busbw - factor * algbw) <= DECIMALS * (1 + factor)

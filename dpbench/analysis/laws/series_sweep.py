@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -49,7 +50,7 @@ def _size(spec: TrialSpec) -> int:
 
 def _apart_from_size(spec: TrialSpec) -> TrialSpec:
     """What all points of a series have in common."""
-    return replace(spec, group_size=1, devices=tuple(sorted(_kinds([spec]))))
+    return replace(spec.of_one_replica, devices=tuple(sorted(_kinds([spec]))))
 
 
 def _label(spec: TrialSpec) -> str:
@@ -143,6 +144,11 @@ def _kinds(specs: Iterable[TrialSpec]) -> set[str]:
 
 
 def _replicas_per_node(specs: Sequence[TrialSpec], machines: Sequence[Environment]) -> int | None:
-    """The GPUs of the machine; not known on CPUs, whose cores replicas share as they like."""
+    """Of a series across hosts the most that one had, if it fills them one after the other. Else
+    the GPUs of the machine; not known on CPUs, whose cores replicas share as they like."""
+    if any(spec.nodes for spec in specs):
+        share = max(spec.largest_share for spec in specs)
+        packed = all(len(set(spec.hosts)) == math.ceil(spec.group_size / share) for spec in specs)
+        return share if packed else None
     counts = {len(machine.accelerators) for machine in machines}
     return counts.pop() or None if _kinds(specs) == {"cuda"} and len(counts) == 1 else None

@@ -148,9 +148,7 @@ def _grouped(
     groups: dict[TrialSpec, dict[int, ConfigurationSummary]] = {}
     for row in rows:
         if row.configuration is not None:
-            spec = row.configuration
-            one = replace(spec, group_size=1, devices=spec.devices[:1])
-            groups.setdefault(one, {})[row.group_size] = row
+            groups.setdefault(row.configuration.of_one_replica, {})[row.group_size] = row
     return groups
 
 

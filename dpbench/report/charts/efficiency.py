@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from dpbench.report.charts.group_sizes import Against, by_group_size
+from dpbench.report.charts.group_sizes import LINEAR_OF_ITSELF, Against, by_group_size, in_groups
 from dpbench.report.charts.source import ChartSource
 
 
@@ -12,12 +12,12 @@ def efficiency(source: ChartSource) -> Figure:
     """One panel a batch size; each curve against itself at group size 1."""
     return by_group_size(
         source,
-        [row for row in source.rows if row.implementation != "single"],
+        in_groups(source),
         Against(
             title="Efficiency by group size",
             quantity="efficiency",
             y=lambda row: row.efficiency,
-            remark="linear: n times the same at group size 1",
+            remark=LINEAR_OF_ITSELF,
             linear=lambda _, __: 1.0,
             grows=False,
         ),

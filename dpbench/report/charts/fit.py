@@ -17,10 +17,9 @@ from dpbench.report.cells import one_line
 from dpbench.report.charts.curves import MOST_PANELS, number_axis
 from dpbench.report.charts.end_labels import Label, label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import BLUE, MUTED, VERMILION, finish, panels
+from dpbench.report.charts.style import BAND_OPACITY, BLUE, MUTED, VERMILION, finish, panels
 
 TITLE_WIDTH = 44
-BAND_OPACITY = 0.18
 
 
 def fit(studies: Sequence[Study], source: ChartSource) -> Figure:

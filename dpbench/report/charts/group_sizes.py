@@ -21,6 +21,8 @@ from dpbench.report.charts.style import MUTED, finish, panels
 
 FARTHEST_LINEAR = 2.0
 """Times the highest value: as much of linear scaling is shown on a linear axis."""
+LINEAR_OF_ITSELF = "linear: n times the same at group size 1"
+"""The remark of curves that are each compared with their own first point."""
 Point = tuple[float, float]
 
 
@@ -38,6 +40,11 @@ class Against:
     """What linear scaling starts at, where its name does not say it."""
     grows: bool = True
     """With the group: then its axis is logarithmic too where there are large ones."""
+
+
+def in_groups(source: ChartSource) -> list[ConfigurationSummary]:
+    """What runs at several group sizes: all but `single`."""
+    return [row for row in source.rows if row.implementation != "single"]
 
 
 def by_group_size(

@@ -18,9 +18,7 @@ from dpbench.report.charts.cases import Measured, measured
 from dpbench.report.charts.curves import MOST_SERIES, chosen
 from dpbench.report.charts.end_labels import label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import SeriesStyle, finish, panels, series_styles
-
-BAND_OPACITY = 0.18
+from dpbench.report.charts.style import BAND_OPACITY, SeriesStyle, finish, panels, series_styles
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.environment import SYNTHETIC, Environment
+from dpbench.analysis.explanation import Explanation, explain
+from dpbench.analysis.subject import Subject
+from dpbench.environment import SYNTHETIC, Environment, comparable
 from dpbench.records import TrialRecord
 from dpbench.report.cells import one_line
 
@@ -27,20 +29,39 @@ class ChartSource:
     records: tuple[TrialRecord, ...] = ()
     environments: Mapping[str, Environment]
     name: str
+    explained: tuple[Explanation, ...] | None = None
+    """Why the rows are as they are, where that is known already."""
+
+    @classmethod
+    def of(cls, subject: Subject) -> ChartSource:
+        """All of it."""
+        stored = subject.sweep or subject.collectives
+        return cls(
+            rows=subject.rows,
+            records=subject.sweep.records if subject.sweep else (),
+            environments=stored.environments if stored else {},
+            name=subject.name,
+            explained=subject.explanations,
+        )
+
+    @property
+    def explanations(self) -> tuple[Explanation, ...]:
+        return explain(self.records, self.rows) if self.explained is None else self.explained
 
     def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str], **words: str) -> str:
         """How the intervals came about, what is not shown, and the environment.
 
         `words` are those of `interval_words`.
         """
-        used = {record.environment_id for record in self.records}
+        used = {name for record in self.records for name in record.environment_ids}
         intervals = interval_words(estimates, **words)
         parts = [*intervals, *remarks, environment_line(self.environments, used)]
         return " · ".join(one_line(part) for part in (*parts, self.name))
 
 
 def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
-    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0".
+    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0", with "2 hosts, each " in
+    front where there are several alike.
 
     Where numbers are made up no machine is named.
     """
@@ -50,17 +71,19 @@ def environment_line(environments: Mapping[str, Environment], used: set[str]) ->
     made_up = {one for one, machine in known.items() if machine.launcher == SYNTHETIC}
     if made_up == used:
         return MADE_UP
-    if len(used) > 1 or not known:
+    hosts = {machine.hostname for machine in known.values()}
+    alike = len({*map(comparable, used)}) == 1 and len(hosts) == len(used) == len(known)
+    if not alike:
         listed = ", ".join(f"{one} (synthetic)" if one in made_up else one for one in sorted(used))
         return f"environment{'s' if len(used) > 1 else ''} {listed}"
-    (machine,) = known.values()
+    machine = next(iter(known.values()))
     gpus = [accelerator.name for accelerator in machine.accelerators]
     what = [machine.cpu, units.counted(machine.cores, "core")]
     what += [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
     versions = {version[0]: version[-1] for version in machine.versions}
     if "torch" in versions:
         what.append(f"torch {versions['torch']}")
-    return ", ".join(what)
+    return f"{f'{len(hosts)} hosts, each ' if len(hosts) > 1 else ''}{', '.join(what)}"
 
 
 def interval_words(

@@ -24,7 +24,7 @@ from dpbench.report.charts.style import (
     VERMILION,
     finish,
 )
-from dpbench.report.numbers import plus_minus
+from dpbench.report.numbers import plus_minus, time_unit
 from dpbench.specs import IMPLEMENTATIONS
 
 MOST_BARS = 30
@@ -137,9 +137,7 @@ def _percent(share: Estimate) -> str:
 
 def _time(seconds: Estimate) -> str:
     """In the unit that fits: "13.2 ± 0.4 ms"."""
-    size, unit = next(
-        ((s, u) for s, u in ((1.0, "s"), (1e-3, "ms")) if seconds.value >= s), (1e-6, "µs")
-    )
+    size, unit = time_unit(seconds.value)
     return f"{plus_minus(seconds, scale=1 / size, plain_decimals=1, two_after_one=False)} {unit}"
 
 

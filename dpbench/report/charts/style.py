@@ -44,6 +44,7 @@ IMPLEMENTATION_COLOURS = {
 Dash = Literal["-", "--", ":", "-."]
 DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+BAND_OPACITY = 0.18
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
 TITLE, CAPTION = "chart-title", "chart-caption"
 """Which of a figure's texts they are: a page has them as its own text."""

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.explanation import Explanation, explain
+from dpbench.analysis.explanation import Explanation
 from dpbench.analysis.factors import PARTS, Factor
 from dpbench.report.cells import one_line
 from dpbench.report.charts.bars import beside
@@ -66,7 +66,7 @@ def waterfall(source: ChartSource) -> Figure:
     """One panel a configuration of more than one replica, the largest groups first."""
     found = [
         explanation
-        for explanation in explain(source.records, source.rows)
+        for explanation in source.explanations
         if explanation.row.group_size > 1 and explanation.factors.efficiency is not None
     ]
     if not found:

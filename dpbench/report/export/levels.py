@@ -12,6 +12,7 @@ from dpbench.report.meanings import MEANINGS
 
 _ENDS = {"_low": "Lower", "_high": "Upper"}
 _OTHER_MEANINGS = {
+    "nodes": "Replicas on each host, as in 2+1; nothing where all are on one.",
     "reason": "Why it is not simply completed.",
     "item": "What a sample is called: images, tokens, rows.",
     "unit": "Unit of images_per_second.",

@@ -29,7 +29,9 @@ def _line(stored: StoredSweep | StoredCollectives) -> str:
     environment = most_used(stored.environments, used)
     variables = () if environment is None else environment.variables
     words = ["dpbench", *_again(stored.command)]
-    return " ".join([*_settings(variables), *map(quoted, words)])
+    nodes = len(stored.spec.nodes) if isinstance(stored, StoredSweep) else 0
+    everywhere = [f"# on each of {nodes} nodes, with its own --node-rank"] if nodes else []
+    return " ".join([*_settings(variables), *map(quoted, words), *everywhere])
 
 
 def _settings(variables: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from dpbench import units
+from dpbench.analysis.environments import identifiers
 from dpbench.analysis.subject import Subject
 from dpbench.environment import SYNTHETIC, Environment
 from dpbench.specs import SweepSpec
+from dpbench.store import StoredSweep
 
 Facts = Iterator[tuple[str, str]]
 SOURCE = "Source"
@@ -22,7 +24,8 @@ def facts_of(subject: Subject) -> Facts:
         return
     if subject.sweep is not None:
         yield from _workload(subject.sweep.spec)
-    used = [record.environment_id for record in stored.records]
+        yield from _hosts(subject.sweep)
+    used = [name for record in stored.records for name in identifiers(record)]
     yield from _machines(stored.environments, used)
 
 
@@ -61,6 +64,25 @@ def _workload(spec: SweepSpec) -> Facts:
     yield "Backends", ", ".join(spec.backends)
     yield "Group sizes", ", ".join(map(str, spec.group_sizes))
     yield "Batch sizes", ", ".join(map(str, spec.batch_sizes))
+
+
+def _hosts(sweep: StoredSweep) -> Facts:
+    """Those of a sweep over several, with what each lent to it."""
+    if not sweep.spec.nodes:
+        return
+    reached = max((record.environment_ids for record in sweep.records), key=len, default=())
+    names = [
+        sweep.environments[name].hostname if name in sweep.environments else name
+        for name in reached
+    ]
+    lent = sweep.spec.nodes
+    names += ["not reached"] * (len(lent) - len(names))
+    listed = (
+        f"{name} ({units.counted(count, 'replica')})"
+        for name, count in zip(names, lent, strict=True)
+    )
+    order = {"pack": "one after the other", "spread": "in turn"}[sweep.spec.placement]
+    yield "Hosts", f"{', '.join(listed)}; groups take them {order}"
 
 
 def _machines(environments: Mapping[str, Environment], used: Sequence[str]) -> Facts:

@@ -15,7 +15,7 @@ from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.page.content import ChartImage
 from dpbench.report.page.inline_svg import caption_of, inline_svg
-from dpbench.report.whole_file import write_whole
+from dpbench.report.whole_file import write_whole_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ def draw(
                 continue
             svg = svg_of(figure)
             if folder is not None:
-                paths.append(_write(folder / f"{kind.name}.svg", svg))
+                paths.append(write_whole_text(folder / f"{kind.name}.svg", svg))
             drawn.append((kind, _image(kind, figure, svg)))
     return Pictures(
         drawn=tuple(drawn), absent=tuple(absent), paths=tuple(paths), older=tuple(_older(paths))
@@ -81,13 +81,7 @@ def _kinds(subject: Subject) -> Iterable[ChartKind]:
 
 
 def _figure(kind: ChartKind, subject: Subject) -> Figure:
-    stored = subject.collectives if kind.source == "collectives" else subject.sweep
-    source = ChartSource(
-        rows=subject.rows,
-        records=subject.sweep.records if subject.sweep else (),
-        environments=stored.environments if stored else {},
-        name=subject.name,
-    )
+    source = ChartSource.of(subject)
     if kind.source == "collectives":
         assert subject.collectives is not None
         return kind.draw(subject.collectives.records, source)
@@ -102,11 +96,3 @@ def _image(kind: ChartKind, figure: Figure, svg: str) -> ChartImage:
         svg=inline_svg(figure, svg, kind=kind.name, title=kind.title, description=kind.shows),
         caption=caption_of(figure),
     )
-
-
-def _write(path: Path, svg: str) -> Path:
-    return write_whole(path, lambda temporary: _text(temporary, svg))
-
-
-def _text(path: Path, svg: str) -> None:
-    path.write_text(svg, encoding="utf-8")

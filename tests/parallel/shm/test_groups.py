@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,15 @@ def test_the_import_leaves_torch_alone() -> None:
 
 
 def _resources() -> tuple[int, int, int]:
+    """As soon as they stay as they are: the thread may still hold what it has just finished."""
+    found, again = None, _counted()
+    while found != again:
+        time.sleep(0.1)
+        found, again = again, _counted()
+    return again
+
+
+def _counted() -> tuple[int, int, int]:
     gc.collect()
     mapped = Path("/proc/self/maps").read_text().count("memfd")
     return len(list(Path("/proc/self/fd").iterdir())), mapped, threading.active_count()

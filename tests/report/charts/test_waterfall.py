@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from matplotlib.patches import Rectangle
 
-from dpbench.report.charts.source import NothingToDraw
+from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import VERMILION
 from dpbench.report.charts.waterfall import waterfall
 from tests.analysis.sweeps import steps_of, weak_sweep
 from tests.report.charts.sources import source
+from tests.report.subjects import subject
 
 
 def ends(bar: Rectangle) -> tuple[float, float]:
@@ -63,6 +66,14 @@ def test_numbers_stand_beside_the_bars_and_say_loss_or_noise() -> None:
     assert words[-1] == "50 ± 0 %"
     assert len(words) == 5
     assert ddp.texts[0].get_color() == VERMILION
+
+
+def test_explanations_that_are_held_are_drawn_as_they_are() -> None:
+    about = subject(weak_sweep())
+    ddp = [one for one in about.explanations if one.trial.implementation == "ddp"]
+    held = replace(about, explanations=tuple(ddp))
+    assert len(waterfall(ChartSource.of(about)).axes) == 2
+    assert len(waterfall(ChartSource.of(held)).axes) == 1
 
 
 def test_without_single_there_is_nothing_to_draw() -> None:

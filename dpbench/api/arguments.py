@@ -1,0 +1,109 @@
+"""Arguments of Python calls, as somebody would type them for the command of the same name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from os import PathLike, fspath
+from typing import Any
+
+from dpbench.errors import UsageError
+
+IDS = ("gpus",)
+"""Where a list of one is written with a comma: "0," is device 0, and "1" one device."""
+
+
+def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
+    return {name: one.default for name, one in inspect.signature(function).parameters.items()}
+
+
+def text(name: str, value: Any) -> str | None:
+    """How the value is typed on the command line; None for an option that is left out."""
+    if value is None:
+        return None
+    if isinstance(value, PathLike):
+        return str(fspath(value))
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return str(value)
+    listed = ",".join(map(str, value))
+    return f"{listed}," if name in IDS and len(value) == 1 else listed
+
+
+def words(
+    given: Mapping[str, Any],
+    function: Callable[..., Any],
+    *,
+    flags: Collection[str],
+    unsaid: Collection[str],
+    option_of: Mapping[str, str],
+) -> list[str]:
+    """The options to type for the same; those at their default are left out, and those `unsaid`."""
+    typed: list[str] = []
+    for name, default in defaults_of(function).items():
+        value, option = given[name], option_of.get(name, f"--{name.replace('_', '-')}")
+        if name in unsaid or text(name, value) == text(name, default):
+            continue
+        typed += [option] if name in flags else [option, text(name, value) or ""]
+    return typed
+
+
+def plain(given: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+    """What a shell could have typed: sequences in place of arrays and generators.
+
+    Raises UsageError for what has no order or is no list of names or numbers, and for a None
+    that is no default.
+    """
+    defaults = defaults_of(function)
+    for name, value in given.items():
+        if value is None and defaults[name] is not None:
+            raise UsageError(f"{name}: expected {_expected(defaults[name])}, got None")
+        if isinstance(value, (bytes, bytearray, Mapping, Set)):
+            raise UsageError(
+                f"{name}: expected text, a number or a list, got {type(value).__name__}"
+            )
+    return {name: _listed(name, value) for name, value in given.items()}
+
+
+def check_folder(name: str, value: object) -> None:
+    if not str(value):
+        raise UsageError(f"{name}: expected the name of a folder, got ''")
+
+
+def check_flags(given: Mapping[str, Any], flags: Iterable[str]) -> None:
+    for name in flags:
+        if not isinstance(given[name], bool):
+            raise UsageError(f"{name}: expected True or False, got {given[name]!r}")
+
+
+def check_importable(arch: object) -> None:
+    """Ranks are processes of their own, that know nothing of what was defined here."""
+    if not isinstance(arch, str):
+        raise UsageError(
+            f"arch: expected a name, or 'package.module:factory', got {type(arch).__name__}"
+        )
+    if arch.startswith(("__main__:", "__mp_main__:")):
+        raise UsageError(
+            f"arch {arch!r}: ranks are processes of their own and cannot import what was defined "
+            "in a script or a notebook; put it into a module, as in 'my_models:Net'"
+        )
+
+
+def _expected(default: object) -> str:
+    return "a list" if isinstance(default, tuple) else f"a value such as {default!r}"
+
+
+def _listed(name: str, value: Any) -> Any:
+    if isinstance(value, (str, PathLike)) or not _is_iterable(value):
+        return value
+    items = list(value)
+    for item in items:
+        if _is_iterable(item) and not isinstance(item, str):
+            raise UsageError(f"{name}: expected one list, got {item!r} in a list")
+        if isinstance(item, str) and "," in item:
+            raise UsageError(f"{name}: expected a name or a number in each item, got {item!r}")
+    return items
+
+
+def _is_iterable(value: object) -> bool:
+    """An array without dimensions has the method, and is one number."""
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0

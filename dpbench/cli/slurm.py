@@ -1,0 +1,178 @@
+"""`dpbench slurm`: a script for sbatch that sweeps or trains on the nodes of a Slurm job."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from dpbench.cli.slurm_script import Array, SlurmJob, script
+from dpbench.cli.values import known_name, positive_int, shorten
+from dpbench.errors import UsageError
+
+COMMANDS = ("sweep", "train")
+OF_THE_SCRIPT = (
+    *("--nnodes", "--node-rank", "--rdzv-endpoint", "--rdzv-id", "--local-addr"),
+    *("--name", "--resume"),
+)
+"""Options that the script gives to the command."""
+_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
+"""Slurm's: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS."""
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
+
+
+def slurm(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="sweep|train [OPTIONS]",
+            help="The command and its options, as they would be typed on one node.",
+            show_default=False,
+        ),
+    ],
+    nodes: Annotated[str, typer.Option(metavar="N", help="Nodes of the job.")] = "1",
+    gpus_per_node: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="GPUs asked of Slurm on each node, and given as --gpus."),
+    ] = None,
+    time: Annotated[
+        str, typer.Option(metavar="TIME", help="Limit of the job, as Slurm writes it.")
+    ] = "01:00:00",
+    partition: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Partition of the cluster.")
+    ] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="Who pays.")] = None,
+    job_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of the job; its number is added for the folder of the results.",
+            show_default="dpbench-sweep or dpbench-train",
+        ),
+    ] = None,
+    array: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OPTION",
+            help="An option of the command whose comma-separated values become one job each, "
+            "e.g. batch-sizes.",
+        ),
+    ] = None,
+) -> None:
+    """Print a Slurm script that runs a sweep or a training, one task a node.
+
+    dpbench slurm --nodes 2 --gpus-per-node 8 --time 02:00:00 sweep --batch-sizes 32,64 > job.sbatch
+    """
+    given = _given(locals())
+    name, *words = command
+    known_name("COMMAND", name, COMMANDS)
+    _refuse_options_of_the_script(words)
+    count = None if gpus_per_node is None else positive_int("--gpus-per-node", gpus_per_node)
+    if name == "sweep" and count is not None and not _has(words, "--gpus"):
+        words += ["--gpus", str(count)]
+    remaining, found = (words, None) if array is None else _split_array(words, array)
+    for value in found.values if found else (None,):
+        one = remaining if found is None or value is None else [*remaining, found.option, value]
+        _check(name, one)
+    print(
+        script(
+            SlurmJob(
+                command=name,
+                words=tuple(remaining),
+                name=_word("--job-name", job_name or f"dpbench-{name}"),
+                nodes=positive_int("--nodes", nodes),
+                gpus_per_node=count,
+                time=_time(time),
+                partition=None if partition is None else _word("--partition", partition),
+                account=None if account is None else _word("--account", account),
+                array=found,
+                comment=one_line(f"dpbench slurm {shlex.join([*given, *command])}"),
+            )
+        ),
+        end="",
+    )
+
+
+def _given(typed: dict[str, Any]) -> list[str]:
+    """The options as they would be typed."""
+    return [
+        word
+        for name, value in typed.items()
+        if name != "command" and value is not None
+        for word in (f"--{name.replace('_', '-')}", value)
+    ]
+
+
+def _refuse_options_of_the_script(words: Sequence[str]) -> None:
+    for option in OF_THE_SCRIPT:
+        if _has(words, option):
+            remedy = "give --job-name" if option == "--name" else "leave it out"
+            raise UsageError(f"{option}: the script gives it to the command; {remedy}")
+
+
+def _has(words: Sequence[str], option: str) -> bool:
+    return any(word == option or word.startswith(f"{option}=") for word in words)
+
+
+def _split_array(words: Sequence[str], name: str) -> tuple[list[str], Array]:
+    """The words without the option, and its values."""
+    option = f"--{name.removeprefix('--').replace('_', '-')}"
+    rest = [*words]
+    for place, word in enumerate(words):
+        if word.startswith(f"{option}="):
+            text = word.partition("=")[2]
+            del rest[place]
+            break
+        if word == option and place + 1 < len(words):
+            text = words[place + 1]
+            del rest[place : place + 2]
+            break
+    else:
+        raise UsageError(
+            f"--array {shorten(name)}: the command has no {option} with a value; expected one of "
+            "its options, as in --array batch-sizes sweep --batch-sizes 32,64"
+        )
+    values = [value.strip() for value in text.split(",")]
+    if len(values) < 2 or not all(values) or len(set(values)) < len(values):
+        raise UsageError(
+            f"--array {shorten(name)}: expected different values with commas behind {option}, got "
+            f"{shorten(text)}"
+        )
+    return rest, Array(option=option, values=tuple(values))
+
+
+def _check(name: str, words: Sequence[str]) -> None:
+    """Raises what the command would raise for its options on any machine."""
+    from dpbench.cli.app import app
+    from dpbench.cli.sweep import parse_typed
+
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    with commands[name].make_context(f"dpbench {name}", [*words]) as context:
+        if name == "sweep":
+            parse_typed(context.params)
+
+
+def one_line(text: str) -> str:
+    """For a comment, which a line break would end."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _time(text: str) -> str:
+    if not _TIME.fullmatch(text):
+        raise UsageError(
+            f"--time: expected minutes, HH:MM:SS or D-HH:MM:SS, as Slurm writes them, got "
+            f"{shorten(text)}"
+        )
+    return text
+
+
+def _word(option: str, text: str) -> str:
+    """Safe in a line that Slurm reads."""
+    if not _WORD.fullmatch(text):
+        raise UsageError(
+            f"{option}: expected letters, digits and _ . , - only, got {shorten(text)}"
+        )
+    return text

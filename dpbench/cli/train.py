@@ -1,0 +1,91 @@
+"""`dpbench train`: epochs over real data on any implementation, with evaluation and checkpoints."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import typer
+
+from dpbench.cli import train_grammar as grammar
+
+EXIT_STATUSES = """Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
+torchrun or dpbench launch, it joins their ranks."""
+
+
+def train(
+    context: typer.Context,
+    arch: grammar.Arch = "mnist_cnn",
+    data: grammar.Data = None,
+    data_dir: grammar.DataDir = None,
+    limit_train: grammar.LimitTrain = None,
+    epochs: grammar.Epochs = "5",
+    batch_size: grammar.BatchSize = "64",
+    seed: grammar.Seed = "0",
+    config: grammar.Config = None,
+    optimizer: grammar.Optimizer = "adadelta",
+    lr: grammar.Lr = "1.0",
+    gamma: grammar.Gamma = "0.7",
+    lr_scaling: grammar.LrScaling = "none",
+    lr_warmup: grammar.LrWarmup = "0",
+    accumulate: grammar.Accumulate = "1",
+    last_window: grammar.LastWindow = "step",
+    dtype: grammar.Dtype = "f32",
+    max_norm: grammar.MaxNorm = None,
+    implementation: grammar.Implementation = "ddp",
+    backend: grammar.Backend = None,
+    sync_backend: grammar.SyncBackend = None,
+    gpus: grammar.Gpus = None,
+    threads: grammar.Threads = None,
+    oversubscribe: grammar.Oversubscribe = False,
+    sync_every: grammar.SyncEvery = None,
+    bucket_cap_mb: grammar.BucketCapMb = None,
+    balance: grammar.Balance = "equal",
+    shares: grammar.Shares = None,
+    timeout: grammar.Timeout = "120s",
+    debug: grammar.Debug = False,
+    prefetch: grammar.Prefetch = "0",
+    evaluate: grammar.Evaluate = None,
+    no_eval: grammar.NoEval = False,
+    log_interval: grammar.LogInterval = "20",
+    check_sync_every: grammar.CheckSyncEvery = None,
+    checkpoint_every: grammar.CheckpointEvery = None,
+    max_checkpoints: grammar.MaxCheckpoints = "10",
+    resume: grammar.Resume = None,
+    name: grammar.Name = None,
+    runs_dir: grammar.RunsDir = Path("runs"),
+    show_config: grammar.ShowConfig = False,
+    dry_run: grammar.DryRun = False,
+    memory: grammar.Memory = False,
+    json_result: grammar.JsonResult = False,
+    json_lines: grammar.JsonLines = False,
+    quiet: grammar.Quiet = False,
+    local_rank: grammar.LocalRank = None,
+) -> int:
+    """Train a model: epochs, evaluation, checkpoints, and going on where it was interrupted.
+
+    dpbench train --gpus 2 --backend shm
+    """
+    typed = locals()
+    given = {option for option in typed if _is_given(context, option)}
+    from dpbench.cli.train_asked import Asked
+
+    asked = Asked(typed=typed, given=given)
+    if "RANK" in os.environ:
+        from dpbench.cli.train_joined import take_part
+
+        return take_part(asked)
+    request = asked.read()
+    if show_config:
+        from dpbench.cli.train_config import shown
+
+        typer.echo(shown(request.options), nl=False)
+        return 0
+    from dpbench.cli.train_execution import TrainOutput, execute
+
+    return execute(request, TrainOutput.of(typed))
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"

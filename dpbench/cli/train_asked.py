@@ -1,0 +1,125 @@
+"""What was asked for, from all the places that options come from.
+
+The command line goes before the file of --config, the file before the run that is resumed, and
+that before the defaults.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dpbench.cli import train_config
+from dpbench.cli.sweep import make_importable
+from dpbench.cli.train_checks import check
+from dpbench.cli.train_config import Layer
+from dpbench.cli.train_options import TrainOptions, TrainSettings, parse
+from dpbench.errors import UsageError
+
+AUTO = "auto"
+EXCLUSIVE = (("backend", "sync_backend"), ("evaluate", "no_eval"), ("balance", "shares"))
+"""One of them, where it is given, takes the place of the others as well."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainRequest:
+    """A training that is asked for, and where its files go."""
+
+    options: TrainOptions
+    settings: TrainSettings
+    name: str | None
+    runs_dir: Path
+    resume: str | None
+    command: Sequence[str]
+    """What was typed after "dpbench", or would be for the same training."""
+    embedded: bool
+    """Asked for by somebody's own program, whose signals are not touched."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What was typed, unread."""
+
+    typed: Mapping[str, Any]
+    """All options, by the names of the command's parameters."""
+    given: Collection[str]
+    """Those that are not just at their defaults."""
+    command: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
+    embedded: bool = False
+
+    def read(self) -> TrainRequest:
+        """Reads and checks the options of all places.
+
+        Raises UsageError, and StoreError for a run folder that is damaged.
+        """
+        typed = self.typed
+        options = self._options()
+        settings = _settings(options, typed["config"])
+        check(settings)
+        return TrainRequest(
+            options=options,
+            settings=settings,
+            name=typed["name"],
+            runs_dir=typed["runs_dir"],
+            resume=typed["resume"],
+            command=self.command,
+            embedded=self.embedded,
+        )
+
+    def _options(self) -> TrainOptions:
+        names = [field.name for field in fields(TrainOptions)]
+        own = {name: self.typed[name] for name in names}
+        _parse(TrainOptions(**own))  # what is typed wrong is no fault of a file
+        config, resume, runs_dir = (self.typed[name] for name in ("config", "resume", "runs_dir"))
+        layers = (
+            _of_earlier(resume, runs_dir, self.given),
+            {} if config is None else train_config.read(config),
+            {name: own[name] for name in names if name in self.given},
+        )
+        return TrainOptions(**(own | _merged(layers)))
+
+
+def _settings(options: TrainOptions, config: Path | None) -> TrainSettings:
+    try:
+        return _parse(options)
+    except UsageError as error:
+        if config is None:
+            raise
+        raise UsageError(f"{config}: {error}") from None
+
+
+def _parse(options: TrainOptions) -> TrainSettings:
+    make_importable(options.arch)
+    return parse(options)
+
+
+def _merged(layers: Sequence[Layer]) -> Layer:
+    """The later ones go before."""
+    merged: Layer = {}
+    for layer in layers:
+        for group in EXCLUSIVE:
+            if any(name in layer for name in group):
+                merged = {name: merged[name] for name in merged if name not in group}
+        merged |= layer
+    return merged
+
+
+def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> Layer:
+    """The options of the run that --resume names; none where it names no run."""
+    if resume is None or resume == AUTO:
+        return {}
+    from dpbench.cli.train_place import target
+
+    named = target(resume, runs_dir)
+    if named is None or named.run is None:
+        return {}
+    arch = named.run.header.spec.workload.architecture
+    if ":" in arch and "arch" not in given:
+        raise UsageError(
+            f"--resume {resume}: that run is of --arch {arch}, whose code would be imported; if "
+            f"you trust it, give --arch {arch} as well"
+        )
+    return train_config.stored(named.run.header.configuration)

@@ -1,0 +1,169 @@
+"""A training in ranks that a launcher started: torchrun, dpbench launch, or one shell a rank.
+
+Rank 0 reads the options and decides, and the others do what it orders: nothing is decided twice,
+and only rank 0 speaks and writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dpbench import environment
+from dpbench.cli.interrupts import as_exceptions
+from dpbench.cli.messages import said_to
+from dpbench.cli.sweep import make_importable
+from dpbench.cli.train_asked import Asked
+from dpbench.cli.train_execution import TrainOutput, conclude, introduce, listener_for
+from dpbench.cli.train_orders import Agreed, Launch, Orders
+from dpbench.cli.train_preparation import TrainPlan, samples
+from dpbench.cli.train_run import ended_well, job_of, open_folder
+from dpbench.cli.train_watch import following
+from dpbench.cli.train_world import orders, plan_of_world, standing
+from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
+from dpbench.parallel.launch_variables import LaunchVariables
+from dpbench.training.events import Finished
+from dpbench.training.job import TrainingJob
+from dpbench.training.rank import train_rank
+
+STORE_SECONDS = 120.0
+"""How long to look for the launch's store."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Joined:
+    """How a training ended, the same on every rank."""
+
+    finished: Finished
+    folder: Path
+    plan: TrainPlan | None
+    """On rank 0."""
+
+
+def take_part(asked: Asked) -> int:
+    """The command on one rank: trains, and returns the exit status. Only rank 0 says anything,
+    but for errors that are of another rank alone."""
+    output = TrainOutput.of(asked.typed)
+    try:
+        joined = join(asked, output)
+    except Agreed as agreed:
+        return agreed.error.exit_status
+    if joined.plan is not None:
+        conclude(joined.finished, joined.plan, output)
+    return 0
+
+
+def join(asked: Asked, output: TrainOutput) -> Joined:
+    """Trains as the rank that the environment names; every rank returns when all have trained.
+
+    Raises what ended it: DpbenchError, or on other ranks than 0 Agreed where rank 0 raises that
+    error too.
+    """
+    try:
+        variables = LaunchVariables.read(os.environ)
+    except ValueError as error:
+        raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
+    try:
+        launch = Launch(variables, os.environ, STORE_SECONDS)
+    except RuntimeError as error:
+        raise TrainingFailed(str(error)) from None
+    launch.report(standing(variables))
+    if launch.rank == 0:
+        return _lead(launch, asked, output)
+    with said_to(lambda message: None):
+        return _follow(launch, embedded=asked.embedded)
+
+
+def _lead(launch: Launch, asked: Asked, output: TrainOutput) -> Joined:
+    with _told(launch, launch.order):
+        plan, given = _decide(launch, asked, output)
+    launch.order(given)
+    with ExitStack() as stack:
+        with _told(launch, launch.say_prepared):
+            data_dir, embedded = given.data_dir, asked.embedded
+            ready = stack.enter_context(samples(plan.spec, data_dir, embedded=embedded))
+            introduce(plan, ready, output)
+            folder = open_folder(plan, environment.capture(cuda=torch.version.cuda))
+        launch.say_prepared(_text(ready.folder))
+        with ended_well(plan, folder, None), _told(launch, launch.tell):
+            launch.prepared(given)
+            log = folder.follow()
+            log.new()  # what was said before the resumption
+            with (
+                listener_for(plan, ready, output) as listener,
+                _signals(embedded),
+                following(log, listener.hear),
+            ):
+                finished = train_rank(job_of(plan, ready, folder), launch.rank)
+    return Joined(finished=finished, folder=folder.path, plan=plan)
+
+
+def _decide(launch: Launch, asked: Asked, output: TrainOutput) -> tuple[TrainPlan, Orders]:
+    if asked.typed.get("show_config") or output.dry_run:
+        raise UsageError("--show-config and --dry-run train nothing; run them without the launcher")
+    request = asked.read()
+    ranks = launch.standings(request.settings.run.timeout_seconds)
+    plan = plan_of_world(request, ranks)
+    return plan, orders(plan, ranks)
+
+
+def _follow(launch: Launch, *, embedded: bool) -> Joined:
+    given = launch.orders()
+    make_importable(given.spec.workload.architecture)
+    with ExitStack() as stack:
+        if given.preparers[launch.rank] == launch.rank:
+            with _told(launch, launch.say_prepared):
+                mine = samples(given.spec, given.data_dir, embedded=embedded)
+                ready = stack.enter_context(mine)
+            launch.say_prepared(_text(ready.folder))
+        job = TrainingJob(
+            spec=given.spec,
+            run=given.run,
+            folder=Path(given.folder),
+            prepared=_path(launch.prepared(given)),
+            resume=given.resume,
+        )
+        try:
+            with _signals(embedded):
+                finished = train_rank(job, launch.rank)
+        except Interrupted as error:
+            raise Agreed(error) from None
+        except DpbenchError as error:
+            if launch.is_told(error):
+                raise Agreed(error) from None
+            raise type(error)(f"rank {launch.rank}: {error}") from None
+    return Joined(finished=finished, folder=job.folder, plan=None)
+
+
+@contextmanager
+def _told(launch: Launch, say: Callable[[DpbenchError], None]) -> Iterator[None]:
+    """An error in the block is told to the other ranks as well; one of theirs is raised here."""
+    try:
+        yield
+    except Agreed as agreed:
+        if launch.rank == 0:
+            raise agreed.error from None
+        raise
+    except DpbenchError as error:
+        say(error)
+        launch.linger()
+        if launch.rank == 0:
+            raise
+        raise Agreed(error) from None
+
+
+def _signals(embedded: bool) -> AbstractContextManager[None]:
+    return nullcontext() if embedded else as_exceptions()
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

@@ -1,0 +1,139 @@
+"""Where a training keeps its files, and where it goes on: --name, --runs-dir and --resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from pathlib import Path
+
+from dpbench.cli.measuring import results_folder
+from dpbench.cli.messages import say, warn
+from dpbench.cli.train_asked import AUTO
+from dpbench.errors import StoreError, UsageError
+from dpbench.specs import differing_fields
+from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder
+from dpbench.training_spec import TrainingSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """The run folder of a training."""
+
+    path: Path
+    existing: RunFolder | None = None
+    """The run to go on with; None where the folder is to be made."""
+    resume: str | None = None
+    """As TrainingJob has it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """What --resume names; at least one of both."""
+
+    run: RunFolder | None = None
+    checkpoint: Path | None = None
+    """A file; None for the latest of the run."""
+
+
+def target(resume: str | None, runs_dir: Path) -> Target | None:
+    """None unless --resume names a run or a checkpoint.
+
+    Raises UsageError where there is nothing of that name, StoreError for a damaged run.
+    """
+    if resume is None or resume == AUTO:
+        return None
+    path = next((one for one in (Path(resume), runs_dir / resume) if one.exists()), None)
+    if not resume or path is None:
+        raise UsageError(
+            f"--resume {resume}: no run or checkpoint of that name, here or in {runs_dir}; "
+            "expected a run folder, a checkpoint, or auto"
+        )
+    if path.is_dir():
+        return Target(run=RunFolder.open(path))
+    around = path.parent if path.parent.name else path.absolute().parent
+    is_of_run = around.name == CHECKPOINTS and (around.parent / RUN_FILE).is_file()
+    return Target(run=RunFolder.open(around.parent) if is_of_run else None, checkpoint=path)
+
+
+def choose(spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str | None) -> Place:
+    """Decides, and says what it decided for --resume; makes nothing.
+
+    Raises UsageError for another training than the one to go on with, StoreError for a folder that
+    is there already.
+    """
+    arch = spec.workload.architecture.replace(":", "-")
+    folder = results_folder(runs_dir, name, otherwise=arch)
+    if resume == AUTO:
+        return _latest(spec, folder, runs_dir, named=name is not None)
+    named = target(resume, runs_dir)
+    if named is None:
+        return Place(path=_new(folder, named=name is not None))
+    start = AUTO if named.checkpoint is None else str(named.checkpoint.absolute())
+    if named.run is None or (name is not None and named.checkpoint is not None):
+        return Place(path=_new(folder, named=name is not None), resume=start)
+    if name is not None:
+        raise UsageError(
+            f"--resume {resume} goes on in that folder; leave --name out, or give a checkpoint "
+            "file to begin another run from"
+        )
+    _check_same(spec, named.run)
+    return Place(path=named.run.path, existing=named.run, resume=start)
+
+
+def resume_words(run: RunFolder) -> str:
+    """The command that goes on with a run."""
+    arch = run.header.spec.workload.architecture
+    consent = f" --arch {arch}" if ":" in arch else ""
+    return f"dpbench train --resume {run.path}{consent}"
+
+
+def _new(folder: Path, *, named: bool) -> Path:
+    """A folder that is not there yet; an unnamed one gets a number where that is taken."""
+    if named and folder.exists():
+        raise StoreError(
+            f"{folder} exists already; choose another --name, or go on with --resume {folder}"
+        )
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(one for one in chain((folder,), numbered) if not one.exists())
+
+
+def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) -> Place:
+    if named and (folder / RUN_FILE).is_file():
+        run = RunFolder.open(folder)
+        _check_same(spec, run)
+        return Place(path=folder, existing=run, resume=AUTO)
+    runs = () if named else _newest_first(runs_dir)
+    run_of_spec = next((run for run in runs if not _differences(spec, run)), None)
+    if run_of_spec is not None:
+        say(f"--resume auto: goes on with {run_of_spec.path}, the latest run of this training")
+        return Place(path=run_of_spec.path, existing=run_of_spec, resume=AUTO)
+    place = _new(folder, named=named)
+    missing = f"no {folder}" if named else f"no run of this training in {runs_dir}"
+    say(f"--resume auto: {missing} yet; begins anew")
+    return Place(path=place)
+
+
+def _newest_first(runs_dir: Path) -> Iterator[RunFolder]:
+    files = sorted(runs_dir.glob(f"*/{RUN_FILE}"), key=lambda file: -file.stat().st_mtime)
+    for file in files:
+        try:
+            yield RunFolder.open(file.parent)
+        except StoreError as error:
+            warn(f"--resume auto: left out {file.parent}: {error}")
+
+
+def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
+    if differences := _differences(spec, run):
+        raise UsageError(
+            f"--resume: {run.path} holds another training ({'; '.join(differences)}); "
+            f"to go on with it: {resume_words(run)}"
+        )
+
+
+def _differences(spec: TrainingSpec, run: RunFolder) -> list[str]:
+    """In all but the number of epochs, which may grow."""
+    theirs = run.header.spec
+    if spec.epochs > theirs.epochs:
+        theirs = replace(theirs, epochs=spec.epochs)
+    return differing_fields(spec, theirs)

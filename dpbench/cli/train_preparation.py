@@ -1,0 +1,138 @@
+"""From the right options of a training to what ranks can be started with: spec, folder, samples.
+
+The command line and `dpbench.train` both go through here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.cli import train_place
+from dpbench.cli.devices import Resources
+from dpbench.cli.interrupts import end_at_once
+from dpbench.cli.messages import say
+from dpbench.cli.train_asked import AUTO, TrainRequest
+from dpbench.cli.train_place import Place
+from dpbench.cli.train_spec import build, check_samples, devices_here
+from dpbench.data.datasets import SYNTHETIC_TRAIN_SAMPLES
+from dpbench.data.epochs import EpochPlan
+from dpbench.data.registry import prepare_splits
+from dpbench.errors import UsageError
+from dpbench.launch.machine import Machine
+from dpbench.training.events import Finished
+from dpbench.training.job import refuse_unusable
+from dpbench.training.run_folder import RunStatus
+from dpbench.training_spec import TrainingRun, TrainingSpec
+
+MOST_SYNTHETIC_SAMPLES = 10**8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainPlan:
+    """What is to be trained, and where it is kept; nothing is made yet."""
+
+    request: TrainRequest
+    spec: TrainingSpec
+    place: Place
+
+    @property
+    def run(self) -> TrainingRun:
+        return self.request.settings.run
+
+    def completed(self) -> Finished | None:
+        """How it ended, if the run to go on with has nothing left to train."""
+        existing = self.place.existing
+        if existing is None or existing.header.status is not RunStatus.COMPLETED:
+            return None
+        if self.place.resume != AUTO or self.spec.epochs > existing.header.spec.epochs:
+            return None
+        ended = [event for event in existing.events() if isinstance(event, Finished)]
+        return ended[-1] if ended else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Samples:
+    """The samples of a training on this host."""
+
+    folder: Path | None
+    """As TrainingJob.prepared."""
+    count: int
+    """Of those that are trained on."""
+    steps_per_epoch: int
+
+
+def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
+    """The training on this host; raises UsageError for what it cannot do, StoreError."""
+    notes: list[str] = []
+    devices, threads = devices_here(request.settings, machine, notes)
+    for note in notes:
+        say(note)
+    spec = build_spec(request, machine, devices, threads)
+    if reason := machine.unusable_reason(spec):
+        raise UsageError(f"{_what(spec)}: {reason}")
+    return plan(request, spec)
+
+
+def build_spec(
+    request: TrainRequest, machine: Resources, devices: Sequence[str], threads: int
+) -> TrainingSpec:
+    """The training with a replica on each of `devices`; says the notes. Raises UsageError."""
+    spec, notes = build(request.settings, machine, devices, threads)
+    for note in notes:
+        say(note)
+    refuse_unusable(spec, request.settings.run)
+    return spec
+
+
+def plan(request: TrainRequest, spec: TrainingSpec) -> TrainPlan:
+    place = train_place.choose(
+        spec, name=request.name, runs_dir=request.runs_dir, resume=request.resume
+    )
+    return TrainPlan(request=request, spec=spec, place=place)
+
+
+@contextmanager
+def samples(spec: TrainingSpec, data_dir: str | None, *, embedded: bool) -> Iterator[Samples]:
+    """Prepares the samples for the ranks of this host, which may read them inside.
+
+    Raises DataError, or UsageError where there are too few.
+    """
+    with tempfile.TemporaryDirectory(prefix="dpbench-") as cache:
+        if not embedded:
+            end_at_once(Path(cache))
+        folder = None if data_dir is None else Path(data_dir)
+        prepared = prepare_splits(spec.workload.dataset, data_dir=folder, cache=Path(cache))
+        for note in prepared.notes:
+            say(note)
+        count = _train_samples(spec, prepared.train_samples)
+        check_samples(spec, count)
+        steps = EpochPlan(spec, count, shares=spec.shares or None).steps
+        yield Samples(folder=prepared.folder, count=count, steps_per_epoch=steps)
+
+
+def _train_samples(spec: TrainingSpec, there_are: int | None) -> int:
+    """How many are trained on, of those that there are; None where they are generated."""
+    asked = spec.train_samples
+    if there_are is None and asked is not None and asked > MOST_SYNTHETIC_SAMPLES:
+        raise UsageError(
+            f"--limit-train {asked}: more samples than memory holds; expected at most "
+            f"{MOST_SYNTHETIC_SAMPLES:,}"
+        )
+    if there_are is None:
+        return SYNTHETIC_TRAIN_SAMPLES if asked is None else asked
+    if asked is not None and asked > there_are:
+        raise UsageError(
+            f"--limit-train {asked}: {spec.workload.dataset} has {there_are:,} training samples; "
+            "take as many or fewer, or --data synthetic, which makes as many as asked for"
+        )
+    return there_are if asked is None else asked
+
+
+def _what(spec: TrainingSpec) -> str:
+    if spec.implementation == "torch-dp":
+        return f"--implementation {spec.implementation}"
+    return f"--backend {spec.backend}"

@@ -1,0 +1,156 @@
+"""Running the ranks of a training, and what is left to say when it ends in some other way."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import count
+from pathlib import Path
+from signal import SIGINT
+
+from dpbench.cli.interrupts import as_exceptions
+from dpbench.cli.messages import say, warn
+from dpbench.cli.train_config import to_stored
+from dpbench.cli.train_output import Listener
+from dpbench.cli.train_place import resume_words
+from dpbench.cli.train_preparation import Samples, TrainPlan
+from dpbench.cli.train_watch import following
+from dpbench.environment import Environment
+from dpbench.errors import (
+    DataError,
+    DpbenchError,
+    Interrupted,
+    StoreError,
+    TrainingFailed,
+    UsageError,
+)
+from dpbench.launch.agent import RanksFailed, remove_scratch, run_ranks
+from dpbench.training.checkpoints import latest
+from dpbench.training.events import Finished
+from dpbench.training.job import TrainingJob
+from dpbench.training.rank import train_rank
+from dpbench.training.run_folder import RunFolder, RunStatus
+
+LONGEST_SECONDS = 365 * 24 * 3600.0
+"""A training has no time limit of its own, but timers want a number."""
+SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
+    **{kind.__name__: kind for kind in (UsageError, DataError, StoreError)},
+    **dict.fromkeys(("NotFinite", "OutOfSync", "DpbenchError"), TrainingFailed),
+}
+"""By the name of what a rank raised; its message says all that there is to say."""
+_RAISED = re.compile(r"rank \d+ raised (\w+): (.*?)(?: \(at \S+:\d+\))?", re.DOTALL)
+
+
+def run_here(
+    plan: TrainPlan, samples: Samples, environment: Environment, listener: Listener
+) -> Finished:
+    """Trains in processes of its own, and stores what happens in the run folder.
+
+    Raises TrainingFailed, Interrupted, or what a rank refused; each says how to go on.
+    """
+    folder = open_folder(plan, environment)
+    job = job_of(plan, samples, folder)
+    scratch = _next_attempt(folder)
+    with ended_well(plan, folder, scratch), listener:
+        log = folder.follow()
+        log.new()  # what was said before the resumption
+        with (
+            nullcontext() if plan.request.embedded else as_exceptions(),
+            following(log, listener.hear),
+        ):
+            work = partial(train_rank, job)
+            finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
+    if plan.run.debug:
+        say(f"--debug: what the ranks printed is in {scratch}")
+    else:
+        remove_scratch(scratch)
+    return finished
+
+
+def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
+    """The run folder, made or begun again; StoreError if another training writes to it."""
+    request, existing = plan.request, plan.place.existing
+    configuration = to_stored(request.options)
+    if existing is None:
+        return RunFolder.create(
+            plan.place.path,
+            plan.spec,
+            plan.run,
+            request.command,
+            environment,
+            configuration,
+        )
+    existing.begin_again(plan.spec, plan.run, configuration)
+    if differences := environment.differences_from(existing.header.environment):
+        warn(f"{existing.path} began elsewhere, and numbers may differ: {'; '.join(differences)}")
+    return existing
+
+
+def job_of(plan: TrainPlan, samples: Samples, folder: RunFolder) -> TrainingJob:
+    return TrainingJob(
+        spec=plan.spec,
+        run=plan.run,
+        folder=folder.path.absolute(),
+        prepared=samples.folder,
+        resume=plan.place.resume,
+    )
+
+
+@contextmanager
+def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterator[None]:
+    """Writes down how the training in the block ended, and says how to go on if it did not."""
+    try:
+        yield
+    except RanksFailed as failed:
+        error = _error(failed.outcome.reason or "the ranks failed")
+        raise _failed(error, plan, folder, logs) from None
+    except (KeyboardInterrupt, Interrupted) as interrupt:
+        folder.set_status(RunStatus.INTERRUPTED)
+        number = getattr(interrupt, "signal_number", SIGINT)
+        raise Interrupted(number, f"interrupted; {_next_step(folder)}") from None
+    except DpbenchError as error:
+        raise _failed(error, plan, folder, logs) from None
+    except BaseException as error:
+        folder.set_status(RunStatus.FAILED, f"{type(error).__name__}: {error}")
+        raise
+    folder.set_status(RunStatus.COMPLETED)
+
+
+def _failed(
+    error: DpbenchError, plan: TrainPlan, folder: RunFolder, logs: Path | None
+) -> DpbenchError:
+    """The error with what to do next; what a rank refused leaves no new folder behind."""
+    refused = isinstance(error, UsageError | DataError)
+    if refused and plan.place.existing is None and not folder.events():
+        shutil.rmtree(folder.path)  # nothing was trained: the name stays free
+        return error
+    folder.set_status(RunStatus.FAILED, str(error))
+    if refused:
+        return error
+    kept = f"; what the ranks printed is in {logs}" if logs and logs.exists() else ""
+    return type(error)(f"{error}{kept}; {_next_step(folder)}")
+
+
+def _error(reason: str) -> DpbenchError:
+    """What a rank raised, as the same error here."""
+    raised = _RAISED.fullmatch(reason)
+    kind = SAID_BY_RANKS.get(raised[1]) if raised else None
+    return kind(raised[2]) if raised and kind else TrainingFailed(reason)
+
+
+def _next_step(folder: RunFolder) -> str:
+    checkpoint = latest(folder.checkpoints)
+    if checkpoint is None:
+        return f"there is no checkpoint yet; to begin again: {resume_words(folder)}"
+    return f"to go on from {checkpoint.name}: {resume_words(folder)}"
+
+
+def _next_attempt(folder: RunFolder) -> Path:
+    """A folder for what the ranks print, beside those of earlier starts."""
+    paths = (folder.ranks / str(number) for number in count(1))
+    path = next(path for path in paths if not path.exists())
+    path.mkdir(parents=True)
+    return path

@@ -1,0 +1,181 @@
+"""A function on n ranks, from one line: for tests and small experiments, without a launcher."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import pickle
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+from dpbench.errors import Interrupted
+from dpbench.launch.agent import RanksFailed, run_ranks
+from dpbench.launch.rank import pid_path, stack_path
+
+T = TypeVar("T")
+
+_in_a_rank = False
+START_METHODS = ("forkserver", "spawn", "fork")
+DEFAULT_TIMEOUT = timedelta(minutes=5)
+
+
+class WorldFailed(RuntimeError):
+    """Some rank of a world did not return. The first line names the first cause."""
+
+
+def fork_world(
+    fn: Callable[[int], T],
+    n: int,
+    *,
+    start_method: str = "forkserver",
+    timeout: timedelta = DEFAULT_TIMEOUT,
+) -> list[T]:
+    """[fn(0), …, fn(n - 1)], each from a process of its own, ready for init_process_group.
+
+    RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set in each
+    rank, and not here. What ranks print appears here, line by line, behind the rank. The first
+    rank that fails ends the world. A script must call it under `if __name__ == "__main__":`,
+    since each rank imports the script again, unless it is forked.
+
+    Args:
+        fn: gets its rank. It and its result are pickled, so it must be importable: a function of
+            a module or script. A forked rank also takes a lambda.
+        n: ranks, on this host.
+        start_method: "forkserver" forks each rank from a process that has imported torch and
+            nothing else, in a tenth of a second after the first; "spawn" starts Python afresh;
+            "fork" copies this process as it is, which hangs or fails if torch has computed with
+            threads or CUDA here before.
+        timeout: for the whole world; when it ends, every rank says where it is.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it must be, or fn cannot be sent to a rank.
+        WorldFailed: a rank raised, exited, was killed or was too slow: which, why, and the
+            traceback.
+    """
+    _check(fn, n, start_method, timeout)
+    if start_method != "fork":
+        _check_sendable(fn)
+    with TemporaryDirectory(prefix="dpbench-world-") as folder:
+        scratch = Path(folder)
+        work = partial(_call, fn, scratch)
+        seconds = timeout.total_seconds()
+        try:
+            results = run_ranks(work, n, scratch, seconds, start_method=start_method, shown=True)
+        except RanksFailed as failed:
+            raise WorldFailed(_describe(scratch, n, str(failed))) from None
+        except Interrupted as interrupted:
+            if interrupted.signal_number == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            raise
+    return [pickle.loads(result) for result in results]
+
+
+def _check(fn: object, n: object, start_method: object, timeout: object) -> None:
+    if not callable(fn):
+        raise TypeError(f"fork_world: got {fn!r}, expected a function of the rank")
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise TypeError(f"fork_world: got n={n!r}, expected an int: the number of ranks")
+    if n < 1:
+        raise ValueError(f"fork_world: got n={n}, expected at least one rank")
+    if start_method not in START_METHODS:
+        raise ValueError(
+            f"fork_world: got start_method={start_method!r}, "
+            f"expected one of {', '.join(START_METHODS)}"
+        )
+    if not isinstance(timeout, timedelta):
+        raise TypeError(f"fork_world: got timeout={timeout!r}, expected a timedelta")
+    if not timeout > timedelta():
+        raise ValueError(f"fork_world: got timeout={timeout}, expected more than zero")
+    if start_method == "fork" and _in_a_rank:
+        # The rank has a watchdog of faulthandler's, which a copy would wait for without end.
+        raise ValueError("fork_world: a rank cannot be forked again; take forkserver or spawn here")
+    # Python's own mark of a process that is still importing the script that started it.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(1)  # the world that started this rank says what is missing
+
+
+def _check_sendable(fn: Callable[..., object]) -> None:
+    name = getattr(fn, "__qualname__", repr(fn))
+    remedy = "define it with `def` at the top of a module, and bind its arguments with a partial"
+    try:
+        pickled = bytes(ForkingPickler.dumps(fn))
+    except Exception as error:
+        raise TypeError(
+            f"fork_world: {name} cannot be sent to another process ({error}); {remedy}"
+        ) from None
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    if b"__main__" in pickled and not (script and Path(script).exists()):
+        raise TypeError(
+            f"fork_world: {name} is defined in an interactive session, which no other process "
+            f"can import; put it into a file, and import it from there"
+        )
+
+
+def _call(fn: Callable[[int], object], scratch: Path, rank: int) -> bytes:
+    """In the rank. The result travels as bytes, so that nothing on the way looks into it."""
+    global _in_a_rank
+    _in_a_rank = True
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)  # a forked rank has the launcher's handlers
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        result = fn(rank)
+        return _pickled(result, rank)
+    except BaseException as error:
+        where = error.__traceback__ and error.__traceback__.tb_next  # from fn on
+        words = traceback.format_exception(type(error), error, where)
+        _traceback_path(scratch, rank).write_text("".join(words).strip())
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - the world's error shows it, once
+        raise
+
+
+def _pickled(result: object, rank: int) -> bytes:
+    try:
+        return pickle.dumps(result)
+    except Exception as error:
+        raise TypeError(f"the result of rank {rank} cannot be sent back: {error}") from None
+
+
+def _traceback_path(scratch: Path, rank: int) -> Path:
+    return scratch / f"rank{rank}.traceback"
+
+
+def _describe(scratch: Path, size: int, reason: str) -> str:
+    """The first cause, its traceback, and the other ranks that failed after it."""
+    if not any(pid_path(scratch, rank).exists() for rank in range(size)):
+        return (
+            f"{reason}, while it imported the calling script; the call of fork_world must stand "
+            'under `if __name__ == "__main__":` (see above for any other error)'
+        )
+    first = re.match(r"rank (\d+) ", reason)
+    parts = [reason]
+    for rank in range(size):
+        failed, busy = _traceback_path(scratch, rank), _stack(scratch, rank)
+        if failed.exists():
+            text = failed.read_text()
+            if first and rank == int(first[1]):
+                parts.insert(1, text)
+            else:
+                parts.append(f"rank {rank} failed, too: {text.splitlines()[-1]}")
+        elif busy:
+            parts.append(f"rank {rank} was here (most recent call first):\n{busy}")
+    return "\n\n".join(parts)
+
+
+def _stack(scratch: Path, rank: int) -> str:
+    """Where the rank's main thread was when time ran out, up to its function; else empty."""
+    path = stack_path(scratch, rank)
+    _, _, main_thread = (path.read_text() if path.exists() else "").rpartition("Thread 0x")
+    frames = main_thread.splitlines()[1:]
+    return "\n".join(itertools.takewhile(lambda frame: f'"{__file__}"' not in frame, frames))

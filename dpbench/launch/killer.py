@@ -1,0 +1,76 @@
+"""Ends the ranks of this host when their time is over, or when somebody says so."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from pathlib import Path
+from time import monotonic
+from typing import Self
+
+from dpbench.launch.part import Part
+from dpbench.launch.rank import pid_path
+
+KILL_AGAIN_SECONDS = 0.1
+"""A rank that is still being started has no pid yet."""
+AGENT_SECONDS = 1.0
+"""How long torch's agent may take to see that all ranks have ended."""
+
+
+class Killer:
+    """Inside the context, ranks are killed after `seconds`, or as soon as `stop` is set.
+
+    At the end it sets `stop` itself, so each run needs one of its own.
+    """
+
+    def __init__(self, scratch: Path, part: Part, seconds: float, stop: threading.Event) -> None:
+        self.aborted: set[int] = set()
+        """Ranks that were running when they were stopped: their end says nothing."""
+        self._scratch = scratch
+        self._ranks = part.ranks
+        self._seconds = seconds
+        self._stop = stop
+        self.woke_agent = False
+        """The agent waited for a result of ranks that are gone: it got SIGTERM."""
+        self._caller = threading.current_thread()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="rank-killer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        stopped = self._stop.wait(self._seconds)
+        gone_since = math.inf
+        while not self._over.is_set():
+            running = {rank for rank in self._ranks if self._kill(rank)}
+            if stopped:
+                self.aborted |= running
+            gone_since = math.inf if running else min(gone_since, monotonic())
+            if monotonic() > gone_since + AGENT_SECONDS:
+                self._wake_agent()
+            self._over.wait(KILL_AGAIN_SECONDS)
+
+    def _wake_agent(self) -> None:
+        """A rank that exits with status 0, but without a result, is one that it waits for."""
+        if self._caller is threading.main_thread() and not self.woke_agent:
+            self.woke_agent = True
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    def _kill(self, rank: int) -> bool:
+        """Tells whether it was running, or had not got that far."""
+        try:
+            os.kill(int(pid_path(self._scratch, rank).read_text()), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        except (FileNotFoundError, ValueError):  # to be killed when it is there
+            pass
+        return True

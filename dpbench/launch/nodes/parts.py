@@ -1,0 +1,80 @@
+"""The part of one node in a trial over several."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from dpbench.errors import DpbenchError, LaunchError
+from dpbench.launch.agent import PartFailed, run_part, scratch_folder
+from dpbench.launch.machine import in_child
+from dpbench.launch.nodes.addresses import interface_variables
+from dpbench.launch.nodes.messages import Prepared, Result, Run
+from dpbench.launch.nodes.node import Node, NodeRequest
+from dpbench.launch.part import Meeting, Part
+from dpbench.measure.trial import measure
+
+PrepareData = Callable[[str], Path | None]
+"""Makes the dataset of that name ready on this host: its folder, None if it is synthetic. What
+it raises as a DpbenchError, node 0 is told."""
+
+
+def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
+    """The ranks of the trial that are on this node."""
+    nodes = order.trial.nodes
+    return Part(
+        first=sum(nodes[: node.number]),
+        count=nodes[node.number],
+        meeting=Meeting(
+            address=order.address,
+            port=order.port,
+            size=order.trial.process_count,
+            host=node.number,
+            hosts=len(nodes),
+            variables=interface_variables(request, node),
+        ),
+    )
+
+
+class Parts:
+    """Does what node 0 asks of this node."""
+
+    def __init__(
+        self, request: NodeRequest, me: Node, prepare: PrepareData, logs: Path, traces: Path
+    ) -> None:
+        self._request = request
+        self._me = me
+        self._prepare = prepare
+        self.logs = logs
+        self._traces = traces
+        self._folders: dict[str, Path | None] = {}
+        """Of the datasets that are ready."""
+
+    def prepare(self, dataset: str) -> Prepared:
+        """And the server that ranks are forked from, so that its start is not the first trial's."""
+        try:
+            in_child(os.getpid)
+            self._folders[dataset] = self._prepare(dataset)
+        except DpbenchError as error:
+            return Prepared(dataset=dataset, error=str(error))
+        return Prepared(dataset=dataset)
+
+    def run(self, order: Run, stop: threading.Event) -> Result:
+        """Runs this node's ranks until they have ended, or `stop` is set."""
+        trial = order.trial
+        dataset = trial.workload.dataset
+        if dataset not in self._folders and (error := self.prepare(dataset).error):
+            return Result(number=order.number, error=error)
+        part = part_of(order, self._me, self._request)
+        work = partial(measure, trial, self._folders[dataset], traces=self._traces)
+        try:
+            with scratch_folder(self.logs, trial.trial_id) as scratch:
+                reports = run_part(work, part, scratch, order.limit_seconds, stop=stop)
+        except PartFailed as failed:
+            return Result(number=order.number, traces=failed.traces)
+        except (LaunchError, OSError) as error:
+            return Result(number=order.number, error=str(error))
+        return Result(number=order.number, reports=tuple(reports))

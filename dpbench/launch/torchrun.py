@@ -1,0 +1,168 @@
+"""torch's own torchrun, told to start our worker file around each worker.
+
+Its parser reads the arguments, and its `run` does the work. Nothing of it is written again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import PathFinder
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+from torch.distributed import run as torchrun
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous.api import RendezvousError
+
+from dpbench.errors import Interrupted, LaunchError, UsageError
+from dpbench.launch import worker
+from dpbench.launch.agent import AGENT_LOGGERS
+from dpbench.launch.worker_ends import WorkerEnd, ends_of
+
+THREADS = "OMP_NUM_THREADS"
+PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+HELP = "See dpbench launch --help."
+DESCRIPTION = """Starts SCRIPT in several processes, with torch's own torchrun: its options, its
+environment variables, its exit status. Everything after SCRIPT goes to it as it is. What is added:
+each process gets its share of the cores (OMP_NUM_THREADS, unless it is set); workers die with the
+launcher, even by kill -9 (on Linux); lines on stderr begin with their rank; and of the rank that
+failed first the last of them are shown again at the end. Exit status: 0; 1 a worker failed; 2
+usage; 128 + n ended by signal n."""
+
+
+class WorkersFailed(Exception):
+    """Some worker of this host did not end with status 0; `ends` begins with the first cause."""
+
+    def __init__(self, ends: Sequence[WorkerEnd]) -> None:
+        super().__init__(str(ends[0]))
+        self.ends = tuple(ends)
+
+
+def read(arguments: Sequence[str]) -> Namespace:
+    """What torchrun's parser makes of the arguments; `nproc_per_node` is a number in it.
+
+    Raises UsageError for what torchrun would refuse, or where there is nothing to start;
+    SystemExit when it has printed the help.
+    """
+    parser = torchrun.get_args_parser()
+    parser.prog = "dpbench launch"
+    parser.usage = "dpbench launch [OPTIONS OF TORCHRUN] SCRIPT [ARGUMENTS OF SCRIPT]"
+    parser.description = DESCRIPTION
+    _refuse_in_one_line(parser)
+    chosen = parser.parse_args(arguments)
+    try:
+        _, most_nodes = torchrun.parse_min_max_nnodes(chosen.nnodes)
+        processes = torchrun.determine_local_world_size(chosen.nproc_per_node)
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(_sentence(error)) from None
+    if processes < 1:
+        raise UsageError(f"got --nproc-per-node={processes}, expected at least 1. {HELP}")
+    if chosen.rdzv_backend == "static" and not 0 <= chosen.node_rank < max(most_nodes, 1):
+        expected = f"expected 0 to {most_nodes - 1} with --nnodes={chosen.nnodes}"
+        raise UsageError(f"got --node-rank={chosen.node_rank}, {expected}. {HELP}")
+    chosen.nproc_per_node = str(processes)
+    _check_command(chosen)
+    return chosen
+
+
+def run(chosen: Namespace, threads: int) -> None:
+    """Runs it to its end, with so many threads for each worker unless OMP_NUM_THREADS is set.
+
+    Raises WorkersFailed; Interrupted; UsageError for what only torch's `run` refuses; LaunchError
+    if the launchers of several nodes did not come together.
+    """
+    with TemporaryDirectory(prefix="dpbench-launch-") as folder, _environment(threads):
+        prepared = _prepared(chosen, folder)
+        if not chosen.max_restarts:  # else it is torch that tells of the attempts
+            for name in AGENT_LOGGERS:
+                logging.getLogger(name).setLevel(logging.CRITICAL)
+        try:
+            torchrun.run(prepared)
+        except ChildFailedError as error:
+            raise WorkersFailed(ends_of(error.failures, Path(prepared.log_dir))) from None
+        except SignalException as error:
+            raise Interrupted(error.sigval) from None
+        except (ValueError, AssertionError) as error:
+            raise UsageError(f"torchrun refuses: {_sentence(error)}") from None
+        except (RendezvousError, RuntimeError) as error:
+            words = str(error) or type(error).__name__
+            raise LaunchError(f"torchrun could not start the workers: {words}") from error
+
+
+def meeting_place(chosen: Namespace) -> str | None:
+    """Where the launchers of several nodes meet, in words; None if there is one node."""
+    if torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1) or chosen.standalone:
+        return None
+    port = chosen.master_port or 29500  # as torch's `run` has it
+    return str(chosen.rdzv_endpoint or f"{chosen.master_addr}:{port}")
+
+
+def dies_with_launcher() -> bool:
+    """Whether workers end with a launcher that is killed."""
+    return sys.platform == "linux"
+
+
+def _refuse_in_one_line(parser: ArgumentParser) -> None:
+    def refuse(message: str) -> NoReturn:
+        raise UsageError(f"{message}. {HELP}")
+
+    setattr(parser, "error", refuse)  # noqa: B010 - a type checker allows no other way
+
+
+def _sentence(error: Exception) -> str:
+    words = str(error).rstrip(".?") or type(error).__name__
+    return f"{words}. {HELP}"
+
+
+def _check_command(chosen: Namespace) -> None:
+    """UsageError if there is nothing to start: else every worker would fail by itself."""
+    script: str = chosen.training_script
+    if chosen.no_python and chosen.module:
+        raise UsageError(f"got --no-python and -m, expected one of the two. {HELP}")
+    if chosen.no_python:
+        if shutil.which(script) is None:
+            raise UsageError(f"got {script!r}, expected a program: there is none that can be run")
+    elif chosen.module:
+        top = script.partition(".")[0]
+        if "PYTHON_EXEC" not in os.environ and not PathFinder.find_spec(top, ["", *sys.path]):
+            raise UsageError(f"got -m {script}, but there is no module {top!r} to import")
+    elif not any(path.is_file() for path in (Path(script), Path(script, "__main__.py"))):
+        raise UsageError(f"got {script!r}, expected a Python script: there is no such file")
+
+
+def _prepared(chosen: Namespace, folder: str) -> Namespace:
+    """The same, with our worker file before the command, and stderr kept to be shown again."""
+    prepared = Namespace(**vars(chosen))
+    prepared.log_dir = chosen.log_dir or folder
+    if (chosen.tee, chosen.redirects) == ("0", "0"):
+        prepared.tee = "2"
+    if chosen.run_path or not dies_with_launcher():
+        return prepared  # torch itself has a function's process die with its parent
+    command = [chosen.training_script, *chosen.training_script_args]
+    if not chosen.no_python:
+        python = os.environ.get("PYTHON_EXEC", sys.executable)
+        command = [python, "-u", *(["-m"] if chosen.module else []), *command]
+    prepared.no_python, prepared.module = True, False
+    prepared.training_script = sys.executable
+    prepared.training_script_args = ["-I", "-S", worker.__file__, str(os.getpid()), *command]
+    return prepared
+
+
+@contextmanager
+def _environment(threads: int) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.setdefault(THREADS, str(threads))
+    os.environ.setdefault(PREFIX, "[rank ${rank}] ")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

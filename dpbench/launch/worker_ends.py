@@ -1,0 +1,78 @@
+"""How the workers of a launch ended: which one failed first, and what it said last."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+from dpbench.launch.rank import speaks_of_lost_peer
+
+LAST_LINES = 20
+LARGEST_TAIL_BYTES = 1 << 16
+ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerEnd:
+    """A worker that did not end with status 0."""
+
+    rank: int
+    pid: int
+    exit_code: int
+    """Negative: the signal that ended it."""
+    at_seconds: int
+    """When the launcher saw it, in seconds since 1970."""
+    last_lines: tuple[str, ...]
+    """Of its stderr; none where that was not kept."""
+
+    def __str__(self) -> str:
+        number = -self.exit_code
+        if number <= 0:
+            return f"rank {self.rank} exited with status {self.exit_code}"
+        known = number in list(signal.Signals)
+        name = signal.Signals(number).name if known else f"signal {number}"
+        hint = " (kill -9, or the kernel for lack of memory)" if name == "SIGKILL" else ""
+        return f"rank {self.rank} was killed by {name}{hint}"
+
+    @property
+    def lost_peer(self) -> bool:
+        """It failed because another one had."""
+        return speaks_of_lost_peer("\n".join(self.last_lines))
+
+
+def ends_of(failures: Mapping[int, ProcessFailure], logs: Path) -> list[WorkerEnd]:
+    """The workers that failed by themselves, by torch's failures, the first cause at the front.
+
+    That is the earliest, but for those that had only lost their peer. Left out are those that the
+    launcher ended when another had failed. `logs` is the log folder of torchrun.
+    """
+    ends = [_end(rank, failure, logs) for rank, failure in failures.items()]
+    first = min(ends, key=lambda end: end.at_seconds)
+    own = [end for end in ends if end is first or end.exit_code not in ENDED_BY_LAUNCHER]
+    return sorted(own, key=lambda end: (end.lost_peer, end.at_seconds, end.rank))
+
+
+def _end(rank: int, failure: ProcessFailure, logs: Path) -> WorkerEnd:
+    return WorkerEnd(
+        rank=rank,
+        pid=failure.pid,
+        exit_code=failure.exitcode,
+        at_seconds=failure.timestamp,
+        last_lines=_last_lines(logs, failure.local_rank),
+    )
+
+
+def _last_lines(logs: Path, local_rank: int) -> tuple[str, ...]:
+    """Of the last attempt's stderr; torchrun writes it to LOGS/RUN/attempt_N/LOCAL_RANK."""
+    kept = logs.glob(f"*/attempt_*/{local_rank}/stderr.log")
+    latest = max(kept, key=lambda path: path.stat().st_mtime_ns, default=None)
+    if latest is None:
+        return ()
+    with latest.open("rb") as file:
+        file.seek(max(latest.stat().st_size - LARGEST_TAIL_BYTES, 0))
+        text = file.read().decode(errors="replace")
+    return tuple(text.splitlines()[-LAST_LINES:])

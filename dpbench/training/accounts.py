@@ -1,0 +1,122 @@
+"""What a training says of itself at its start and at its end, gathered from all ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from time import perf_counter
+
+import torch
+
+from dpbench.architecture import Architecture
+from dpbench.errors import DpbenchError
+from dpbench.measure.memory import peak_device_memory_bytes, peak_host_memory_bytes
+from dpbench.measure.rank_group import RankGroup
+from dpbench.training.checkpoint import Checkpoint
+from dpbench.training.events import Finished, Started, from_line, to_line
+from dpbench.training.job import TrainingJob
+from dpbench.training.session import Session, samples_of
+from dpbench.training.state_hash import state_sha256
+from dpbench.training.writer import Writer
+
+
+def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Iterator[str]:
+    """What is left out, or has no effect."""
+    spec, run = job.spec, job.run
+    left_out = session.train_samples - session.plan.trained_samples
+    if left_out:
+        yield (
+            f"{left_out} of {session.train_samples} samples are left out of every epoch, with its "
+            "last window"
+        )
+    if run.evaluation != "off" and not hasattr(architecture, "count_correct"):
+        yield (
+            f"architecture {architecture.name!r} has no count_correct(), so there is no test "
+            "accuracy; the best epoch is that of the lowest test loss"
+        )
+    if run.check_sync_every is not None and spec.process_count == 1:
+        yield "parameters are not compared over ranks, as there is one process"
+    if spec.warmup_steps and spec.learning_rate == spec.workload.learning_rate:
+        yield (
+            f"the warm-up of {spec.warmup_steps} steps has no effect, as the learning rate is not "
+            "scaled with the batch"
+        )
+
+
+def started(
+    job: TrainingJob, rank: int, ranks: RankGroup, session: Session, checkpoint: Checkpoint | None
+) -> Started:
+    """A collective."""
+    spec = job.spec
+    own = [socket.gethostname(), os.getpid(), samples_of(session.plan, process=rank)]
+    everyone = [json.loads(data) for data in ranks.gather_bytes(json.dumps(own).encode())]
+    hosts, pids, samples = zip(*everyone, strict=True)
+    trained = (p.numel() for p in session.learner.module.parameters() if p.requires_grad)
+    return Started(
+        world_size=ranks.size,
+        group_size=spec.group_size,
+        hosts=hosts,
+        pids=pids,
+        devices=spec.devices,
+        samples_per_rank=samples,
+        train_samples=session.plan.trained_samples,
+        effective_batch_size=spec.effective_batch_size,
+        steps_per_epoch=session.plan.steps,
+        parameters=sum(trained),
+        epoch=session.at.epoch + 1,
+        step=session.at.step,
+        test_samples=None if job.run.evaluation == "off" else session.test_samples,
+        resumed_from=None if checkpoint is None else checkpoint.source,
+    )
+
+
+def finished(job: TrainingJob, ranks: RankGroup, session: Session, writer: Writer) -> Finished:
+    """What rank 0 says, on all ranks; a collective.
+
+    Raises DpbenchError, on all ranks, if they do not hold the same model.
+    """
+    at, score = session.at, session.score
+    host_memory = [int(of) for (of,) in ranks.gather([peak_host_memory_bytes()])]
+    assert at.sums.final_loss is not None
+    mine = Finished(
+        final_loss=at.sums.final_loss,
+        epochs=at.epoch,
+        steps=at.step,
+        world_size=ranks.size,
+        group_size=job.spec.group_size,
+        state_sha256=_agreed_hash(session.learner.module, ranks),
+        elapsed_seconds=perf_counter() - session.began,
+        samples=session.pace.samples,
+        peak_host_memory_bytes=tuple(host_memory),
+        peak_device_memory_bytes=_device_memory(session.learner.device, ranks),
+        data_wait_share=session.pace.wait_share,
+        skipped_steps=at.sums.skipped_steps,
+        test_accuracy=None if score is None else score.accuracy,
+        test_loss=None if score is None else score.loss,
+        best_checkpoint=writer.best_checkpoint,
+        last_checkpoint=writer.last_checkpoint,
+    )
+    of_first = from_line("rank 0", ranks.gather_bytes(to_line(mine).encode())[0])
+    assert isinstance(of_first, Finished)
+    return of_first
+
+
+def _agreed_hash(module: torch.nn.Module, ranks: RankGroup) -> str:
+    mine = state_sha256(module)
+    everyone = [data.decode() for data in ranks.gather_bytes(mine.encode())]
+    apart = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
+    if apart:
+        raise DpbenchError(
+            f"the models of the ranks are not the same at the end: that of rank {apart[0]} is not "
+            "rank 0's; --check-sync-every tells from which step on"
+        )
+    return mine
+
+
+def _device_memory(device: torch.device, ranks: RankGroup) -> tuple[int, ...] | None:
+    peak = peak_device_memory_bytes(device)
+    if peak is None:
+        return None
+    return tuple(int(of) for (of,) in ranks.gather([peak]))

@@ -1,0 +1,101 @@
+"""Plain values as torch.save writes them, and reading them back from anybody without harm.
+
+Plain are dicts, lists, tuples, tensors, numbers, strings and None. What is read is checked first,
+by the checksums that torch writes and does not compare, and is never executed.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from typing import IO, Any
+
+import torch
+
+from dpbench.errors import UsageError
+
+LONGEST_REASON = 160
+_FOLDER = 0x10
+"""How an archive marks a folder among its parts, from the time of MS-DOS."""
+_FORBIDDEN = re.compile(r"GLOBAL (\S+)")
+"""How torch names what a file wants to be called or built."""
+
+
+def dump(value: Any, file: IO[bytes]) -> None:
+    """Writes a plain value; raises OSError where the file takes no more."""
+    try:
+        torch.save(value, file)
+    except RuntimeError as error:  # torch's writer says where it stopped, not why
+        raise _cause(error) or error from None
+
+
+def dumps(value: Any) -> bytes:
+    """The bytes that `dump` writes."""
+    file = io.BytesIO()
+    dump(value, file)
+    return file.getvalue()
+
+
+def loads(data: bytes, where: str) -> Any:
+    """What `dump` wrote, its tensors on the CPU.
+
+    Raises UsageError in one line, with `where` in front, for anything else: bytes that are cut
+    off or changed, another kind of file, objects beyond plain values. Nothing in `data` is
+    executed.
+    """
+    try:
+        _require_whole(data)
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # hostile bytes can make the readers raise anything
+        raise UsageError(f"{where}: {_reason(error)}") from None
+
+
+def one_line(words: str) -> str:
+    """The first line, not too long, of words that may come from a file; what a terminal would act
+    upon is written as an escape."""
+    first = words.partition("\n")[0][:LONGEST_REASON]
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
+
+
+class _Damaged(Exception):
+    """Says what is wrong with the bytes."""
+
+
+def _require_whole(data: bytes) -> None:
+    """Every checksum of the archive holds, and it is one of torch.save."""
+    if not data:
+        raise _Damaged("the file is empty")
+    if not data.startswith(b"PK\x03\x04"):
+        raise _Damaged("this is no file of torch.save")
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = archive.infolist()
+        if any(m.compress_type != zipfile.ZIP_STORED or m.file_size > len(data) for m in members):
+            raise _Damaged("it is compressed, which torch.save never does")
+        if any(m.external_attr & _FOLDER for m in members):  # torch would read nothing of it
+            raise _Damaged("its table of parts is damaged")
+        if any(m.filename.endswith("/constants.pkl") for m in members):
+            raise _Damaged("it holds a TorchScript program")
+        if broken := archive.testzip():
+            raise _Damaged(f"its part {broken!r} is damaged: the checksum does not hold")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, _Damaged):
+        words = str(error)
+    elif isinstance(error, zipfile.BadZipFile):
+        words = "the file is cut off or damaged"
+    elif name := _FORBIDDEN.search(str(error)):
+        words = f"it holds {name[1]}, which is more than plain values, and was not executed"
+    else:
+        words = f"the file cannot be read ({type(error).__name__}: {error})"
+    return one_line(words)
+
+
+def _cause(error: BaseException) -> OSError | None:
+    """The OSError in whose handling `error` was raised."""
+    while error.__context__ is not None:
+        error = error.__context__
+        if isinstance(error, OSError):
+            return error
+    return None

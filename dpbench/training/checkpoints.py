@@ -1,0 +1,125 @@
+"""The checkpoints of one training, written by a thread while the training goes on.
+
+checkpoints/
+  step-00000120.pt    after 120 optimizer steps; the latest so many
+  best.pt             the best one by the test samples, which outlives its step
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from dpbench.errors import StoreError
+from dpbench.training import archive, atomic_file
+from dpbench.training.checkpoint import Checkpoint, to_plain
+from dpbench.training.host_copy import HostCopy
+
+BEST = "best.pt"
+_STEP = re.compile(r"step-(\d+)\.pt")
+
+
+def latest(folder: Path) -> Path | None:
+    """The checkpoint of the most optimizer steps; None if there is none. Makes nothing."""
+    return max(_of_steps(folder), key=number_of, default=None)
+
+
+def number_of(path: Path) -> int:
+    """The optimizer steps in the name of a checkpoint."""
+    found = _STEP.fullmatch(path.name)
+    assert found is not None
+    return int(found[1])
+
+
+class CheckpointFolder:
+    """Keeps the `keep` latest checkpoints and the best; for one process at a time.
+
+    Use it as a context manager, or close it: only then is the last one known to be on disk.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        """Makes the folder, and removes what a writer that died has left half-written.
+
+        Raises ValueError if none is to be kept, StoreError if the folder cannot be made.
+        """
+        if keep < 1:
+            raise ValueError(f"checkpoints to keep: got {keep}, expected at least 1")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            atomic_file.remove_leftovers(folder)
+        except OSError as error:
+            raise StoreError(f"cannot keep checkpoints in {folder}: {error.strerror}") from None
+        self.folder = folder
+        self._keep = keep
+        self._copy = HostCopy()
+        self._writer = ThreadPoolExecutor(1, "checkpoint-writer")
+        self._writing: Future[None] | None = None
+
+    def save(self, checkpoint: Checkpoint, *, best: bool) -> Path:
+        """Copies it to host memory and returns, with the file that a thread then writes.
+
+        The tensors of `checkpoint` may be changed after that. Waits for the checkpoint before, if
+        that is still being written. Raises StoreError if that could not be.
+        """
+        self.wait()
+        content = self._copy.take(to_plain(checkpoint))
+        path = self.folder / f"step-{checkpoint.step:08}.pt"
+        self._writing = self._writer.submit(self._write, content, path, best)
+        return path
+
+    def latest(self) -> Path | None:
+        """As the function of this name; one that is being written is not there yet."""
+        return latest(self.folder)
+
+    def close(self) -> None:
+        """Returns when all is on disk; raises StoreError if the last one could not be written."""
+        try:
+            self.wait()
+        finally:
+            self._writer.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))  # what ended the training comes first
+
+    def wait(self) -> None:
+        """Returns when the last one is on disk; raises StoreError if it could not be written."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _write(self, content: dict[str, Any], path: Path, best: bool) -> None:
+        """In the thread."""
+        try:
+            with atomic_file.temporary_beside(path) as file:
+                archive.dump(content, file)
+                if best:  # first: a step whose best is lost would never be the best again
+                    atomic_file.place_also(file, path.with_name(BEST))
+                atomic_file.place(file, path)
+            self._remove_oldest(path)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {path}: {error.strerror or error}; the checkpoints before it are "
+                "whole, and --resume auto goes on from the latest of them"
+            ) from error
+
+    def _remove_oldest(self, newest: Path) -> None:
+        others = sorted((p for p in _of_steps(self.folder) if p != newest), key=number_of)
+        for path in others[: max(0, len(others) + 1 - self._keep)]:
+            path.unlink(missing_ok=True)
+
+
+def _of_steps(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("step-*.pt") if _STEP.fullmatch(path.name)]

@@ -1,0 +1,146 @@
+"""The loss and the accuracy on the test samples, the same numbers whoever computes them.
+
+The samples are cut into blocks of one size. Which rank computes a block makes no difference, and
+the blocks are added up in their order: so one process, rank 0 alone and all ranks together give
+the same loss to the bit, on devices of one kind with as many threads each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from dpbench.architecture import Architecture, CountsCorrect
+from dpbench.data.datasets import Dataset
+from dpbench.errors import DataError
+from dpbench.measure.rank_group import RankGroup
+from dpbench.parallel.first_rank import on_first_rank
+from dpbench.training import random_state
+from dpbench.training.precision import autocast
+from dpbench.training_spec import Dtype, Evaluation
+
+BLOCK_SAMPLES = 256
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """What a model achieves on the test samples."""
+
+    loss: float
+    """Mean over the samples; NaN or infinite if that is what the model gives."""
+    correct: int | None
+    """Targets predicted right; None where the architecture does not count them."""
+    total: int
+    """Targets: of a sequence, each of its tokens is one."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """From 0 to 1; None where nothing is counted."""
+        return None if self.correct is None else self.correct / self.total
+
+    @property
+    def metric(self) -> float:
+        """By which the best is chosen: the accuracy, which is to be high; else the loss, low."""
+        return self.loss if self.accuracy is None else self.accuracy
+
+    def improves(self, best: float | None) -> bool:
+        """Whether it is better than the best metric so far; never if the loss is not finite."""
+        if not math.isfinite(self.loss):
+            return False
+        if best is None:
+            return True
+        return self.metric < best if self.accuracy is None else self.metric > best
+
+
+def evaluate(
+    module: nn.Module,
+    architecture: Architecture,
+    test: Dataset,
+    *,
+    device: torch.device,
+    ranks: RankGroup,
+    rank: int,
+    how: Evaluation,
+    dtype: Dtype,
+) -> Score:
+    """The score of the module on all test samples, the same on every rank; a collective.
+
+    Nothing that training uses is changed: no parameter, no mode, no random number.
+
+    Args:
+        module: the bare one, on `device`; its parameters and buffers are the same on every rank.
+        test: at least one sample, the same on every rank.
+        how: "sharded": every rank takes its part of the blocks; "rank0": rank 0 takes all, and the
+            others wait for it, however long it takes.
+        dtype: of the forward pass under autocast, as in training.
+
+    Raises:
+        DataError: there is no sample.
+        ValueError: `how` is "off".
+        RuntimeError: another rank failed meanwhile.
+    """
+    if how == "off":
+        raise ValueError("evaluate: got how='off', expected 'sharded' or 'rank0'")
+    if len(test) == 0:
+        raise DataError("the test split has no samples; expected at least 1")
+    blocks = range(math.ceil(len(test) / BLOCK_SAMPLES))
+
+    def of(chosen: Sequence[int]) -> Tensor:
+        with _undisturbed(module, device), torch.no_grad(), autocast(device, dtype):
+            return _sums(module, architecture, test, device, chosen, len(blocks))
+
+    if ranks.control is None:
+        sums = of(blocks)
+    elif how == "sharded":
+        sums = of(blocks[rank :: ranks.size])
+        dist.all_reduce(sums, group=ranks.control)  # all but one add zero to a block
+    else:
+        done = on_first_rank(lambda: of(blocks), process_group=ranks.control)
+        sums = torch.empty(len(blocks), 2, dtype=torch.float64) if done is None else done
+        dist.broadcast(sums, dist.get_global_rank(ranks.control, 0), group=ranks.control)
+    losses, correct = sums.t().tolist()
+    counted = int(sum(correct)) if isinstance(architecture, CountsCorrect) else None
+    return Score(loss=sum(losses) / len(test), correct=counted, total=test.targets.numel())
+
+
+def _sums(
+    module: nn.Module,
+    architecture: Architecture,
+    test: Dataset,
+    device: torch.device,
+    chosen: Sequence[int],
+    blocks: int,
+) -> Tensor:
+    """(blocks, 2): the loss summed over each chosen block's samples, and its right targets.
+
+    The others are zero. It stays on the device until all is computed.
+    """
+    sums = torch.zeros(blocks, 2, dtype=torch.float64, device=device)
+    for block in chosen:
+        part = slice(block * BLOCK_SAMPLES, (block + 1) * BLOCK_SAMPLES)
+        targets = test.targets[part].to(device)
+        outputs = module(test.inputs[part].to(device))
+        sums[block, 0] = architecture.loss(outputs, targets).double() * len(targets)
+        if isinstance(architecture, CountsCorrect):
+            sums[block, 1] = architecture.count_correct(outputs, targets)
+    return sums.cpu()
+
+
+@contextmanager
+def _undisturbed(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """In evaluation mode; afterwards each part is in its own mode again, and what a module drew in
+    spite of it has not been drawn."""
+    modes = [(child, child.training) for child in module.modules()]
+    module.eval()
+    try:
+        with random_state.preserved(device):
+            yield
+    finally:
+        for child, training in modes:
+            child.training = training

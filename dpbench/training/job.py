@@ -1,0 +1,99 @@
+"""One training as its ranks are told of it, and what no rank could do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.errors import UsageError
+from dpbench.specs import IMPLEMENTATIONS
+from dpbench.training_spec import TrainingRun, TrainingSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingJob:
+    """The same on every rank, but for what is said of hosts."""
+
+    spec: TrainingSpec
+    run: TrainingRun
+    folder: Path
+    """The run folder, which exists. Only rank 0 writes into it; others may be on another host."""
+    prepared: Path | None
+    """The folder of `registry.prepare_splits` on this host; None for synthetic samples."""
+    resume: str | None = None
+    """None starts anew; "auto" goes on from the latest checkpoint of the run folder, if any; else
+    the path of a checkpoint."""
+
+    def __post_init__(self) -> None:
+        refuse_unusable(self.spec, self.run)
+
+
+def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:
+    """Raises UsageError for a value that means nothing, or values that do not go together."""
+    _refuse_values(spec, run)
+    traits = IMPLEMENTATIONS[spec.implementation]
+    if spec.group_size > 1 and not traits.communicates:
+        raise UsageError(
+            f"{spec.implementation}: got a group size of {spec.group_size}, but its replicas never "
+            "exchange anything; expected 1, or an implementation that communicates"
+        )
+    if len(spec.devices) != spec.group_size:
+        raise UsageError(
+            f"got {len(spec.devices)} devices for {spec.group_size} replicas; expected one for each"
+        )
+    if spec.dtype == "f16" and any(device.split(":")[0] != "cuda" for device in spec.devices):
+        raise UsageError(
+            f"dtype f16: got the devices {', '.join(spec.devices)}; expected CUDA devices, as "
+            "float16 has no speed and too little range elsewhere; take bf16"
+        )
+    if spec.process_count == 1 and (spec.shares or spec.balance == "speed"):
+        _refuse_shares(spec)
+    if traits.averages_parameters:
+        _refuse_between_averages(spec, run)
+
+
+def _refuse_values(spec: TrainingSpec, run: TrainingRun) -> None:
+    counts = {
+        "epochs": (spec.epochs, 1),
+        "warm-up steps": (spec.warmup_steps, 0),
+        "steps between averages": (spec.sync_every, 1),
+        "steps between lines of the log": (run.log_interval, 1),
+        "steps between checkpoints": (run.checkpoint_every, 1),
+        "checkpoints to keep": (run.max_checkpoints, 1),
+        "steps between comparisons of the ranks": (run.check_sync_every, 1),
+        "batches made ahead": (run.prefetch, 0),
+    }
+    for what, (count, least) in counts.items():
+        if count is not None and count < least:
+            raise UsageError(f"{what}: got {count}, expected at least {least}")
+    sizes = {"gamma": spec.gamma, "max norm": spec.max_norm, "timeout in s": run.timeout_seconds}
+    for what, size in sizes.items():
+        if size is not None and not 0 < size < math.inf:  # a NaN neither
+            raise UsageError(f"{what}: got {size}, expected a finite number above 0")
+    try:
+        spec.learning_rate  # noqa: B018 - it is worked out from several values
+    except ValueError as error:
+        raise UsageError(f"learning rate: {error}") from None
+
+
+def _refuse_shares(spec: TrainingSpec) -> None:
+    asked = f"balance {spec.balance}" if spec.balance == "speed" else f"shares {spec.shares}"
+    raise UsageError(
+        f"{asked}: got {spec.implementation} at group size {spec.group_size}, which is one "
+        "process; expected several, as shares are of processes"
+    )
+
+
+def _refuse_between_averages(spec: TrainingSpec, run: TrainingRun) -> None:
+    """Only right after an average are the ranks' parameters one model."""
+    for what, every in (
+        ("a checkpoint", run.checkpoint_every),
+        ("a comparison of the ranks", run.check_sync_every),
+    ):
+        if every is not None and every % spec.sync_every:
+            raise UsageError(
+                f"{what} every {every} steps: {spec.implementation} averages parameters every "
+                f"{spec.sync_every} steps, and only then are they one model; expected a multiple "
+                f"of {spec.sync_every}"
+            )

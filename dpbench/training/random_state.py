@@ -1,0 +1,60 @@
+"""Where the random number generators of a process stand, as plain values for a checkpoint."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+State = dict[str, Any]
+
+
+def take(*devices: torch.device) -> State:
+    """The state of torch's CPU generator, of those of the CUDA devices among `devices`, and of
+    Python's and NumPy's, as an architecture may draw from any."""
+    version, words, gauss = random.getstate()
+    return {
+        "cpu": torch.get_rng_state(),
+        "cuda": {
+            str(device): torch.cuda.get_rng_state(device)
+            for device in devices
+            if device.type == "cuda"
+        },
+        "python": [version, list(words), gauss],
+        "numpy": _with_lists(np.random.get_state(legacy=False)),
+    }
+
+
+def restore(state: State) -> None:
+    """The next numbers are those that would have been drawn after `take`.
+
+    Raises KeyError, TypeError, ValueError or RuntimeError for what `take` did not give, or a
+    CUDA device that is not here.
+    """
+    torch.set_rng_state(state["cpu"])
+    for device, words in state["cuda"].items():
+        torch.cuda.set_rng_state(words, device)
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    np.random.set_state(state["numpy"])
+
+
+@contextmanager
+def preserved(*devices: torch.device) -> Iterator[None]:
+    """What is drawn inside does not change what is drawn afterwards."""
+    state = take(*devices)
+    try:
+        yield
+    finally:
+        restore(state)
+
+
+def _with_lists(value: Any) -> Any:
+    """Of nested dicts, with arrays as lists and NumPy's numbers as Python's."""
+    if isinstance(value, dict):
+        return {key: _with_lists(item) for key, item in value.items()}
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

@@ -1,0 +1,93 @@
+"""One rank's part of a training, from the process group to the hash of the model."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import torch
+
+from dpbench import architecture as architectures
+from dpbench.codec import encode
+from dpbench.data import datasets
+from dpbench.errors import UsageError
+from dpbench.measure.memory import reset_peak_device_memory
+from dpbench.measure.placement import settle_on_device
+from dpbench.measure.rank_group import RankGroup, rank_group
+from dpbench.training.accounts import finished, notes, started
+from dpbench.training.events import Finished, Note
+from dpbench.training.job import TrainingJob
+from dpbench.training.resume import agreed_checkpoint, opening_note
+from dpbench.training.session import Session
+from dpbench.training.writer import Writer
+from dpbench.training_spec import TrainingSpec
+
+
+def train_rank(job: TrainingJob, rank: int) -> Finished:
+    """Trains as `rank`; every rank returns the same.
+
+    The environment variables of torch.distributed are set, unless one process drives all replicas.
+
+    Raises:
+        UsageError: the ranks were not told the same, or the checkpoint is not of this training.
+        DataError: the samples are missing or too few.
+        NotFinite, OutOfSync: on all ranks alike.
+    """
+    run = job.run
+    device = settle_on_device(job.spec, rank)
+    timeout = timedelta(seconds=run.timeout_seconds)
+    with rank_group(
+        job.spec.backend, job.spec.process_count, timeout=timeout, debug=run.debug
+    ) as ranks:
+        return train(job, rank, ranks, device)
+
+
+def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -> Finished:
+    """The same in a group that is there already."""
+    spec, workload = job.spec, job.spec.workload
+    require_same(spec, ranks)
+    architecture = architectures.load(workload.architecture)
+    splits = datasets.load_splits(
+        workload.dataset,
+        job.prepared,
+        architecture,
+        seed=workload.seed,
+        train_samples=spec.train_samples,
+    )
+    reset_peak_device_memory(device)
+    with Writer(job, rank, ranks) as writer:
+        session = Session(job, rank, ranks, architecture, splits, device, writer)
+        checkpoint = agreed_checkpoint(job, rank, ranks)
+        if checkpoint is not None:
+            session.restore(checkpoint)
+        for text in (opening_note(job, checkpoint), *notes(job, architecture, session)):
+            if text is not None:
+                writer.say(Note(text=text))
+        writer.say(started(job, rank, ranks, session, checkpoint))
+        session.train()
+        writer.finish_checkpoints()
+        outcome = finished(job, ranks, session, writer)
+        writer.say(outcome)
+    return outcome
+
+
+def require_same(spec: TrainingSpec, ranks: RankGroup) -> None:
+    """Raises UsageError, on all ranks, unless all were given the same spec; a collective."""
+    mine = json.dumps(encode(spec), sort_keys=True).encode()
+    everyone = ranks.gather_bytes(mine)
+    for rank, theirs in enumerate(everyone):
+        if theirs != everyone[0]:
+            raise UsageError(
+                f"rank {rank} was given another training than rank 0: "
+                f"{_differences(json.loads(everyone[0]), json.loads(theirs))}; give every node "
+                "the same command"
+            )
+
+
+def _differences(first: dict[str, object], other: dict[str, object]) -> str:
+    names = sorted(first.keys() | other.keys())
+    return ", ".join(
+        f"{name}: {first.get(name, 'default')!r} on rank 0, {other.get(name, 'default')!r} there"
+        for name in names
+        if first.get(name) != other.get(name)
+    )

@@ -1,0 +1,198 @@
+"""Where a training goes on: rank 0 looks and reads, and all ranks go on from the same, or none.
+
+Ranks that looked for themselves, some of them in vain, would part for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.errors import UsageError
+from dpbench.measure.rank_group import RankGroup
+from dpbench.parallel.first_rank import on_first_rank
+from dpbench.specs import differing_fields
+from dpbench.training.checkpoint import Checkpoint, from_bytes
+from dpbench.training.checkpoints import latest, number_of
+from dpbench.training.job import TrainingJob
+from dpbench.training.run_folder import CHECKPOINTS
+from dpbench.training.transport import broadcast_bytes
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What rank 0 has read, or why it has not."""
+
+    path: str | None = None
+    data: bytes = b""
+    checkpoint: Checkpoint | None = None
+    error: str | None = None
+
+
+def agreed_checkpoint(job: TrainingJob, rank: int, ranks: RankGroup) -> Checkpoint | None:
+    """The checkpoint that the job goes on from; None where it starts from the beginning.
+
+    A collective. Only rank 0 looks for the file, which the others need not see: its bytes go to
+    them over the control group.
+
+    Raises UsageError, in one line with file and reason, the same on every rank: the file is not
+    there, not whole, no checkpoint of dpbench; it belongs to another training, or to one with
+    more epochs done than the job has; a later one lies in the job's folder.
+    """
+    if job.resume is None:
+        return None
+    if ranks.control is None:
+        found: _Found | None = _look(job)
+    else:
+        found = on_first_rank(lambda: _look(job), process_group=ranks.control)
+    words = None if found is None else json.dumps([found.path, found.error]).encode()
+    path, error = json.loads(broadcast_bytes(words, ranks))
+    if error is not None:
+        raise UsageError(error)
+    if path is None:
+        return None
+    data = broadcast_bytes(None if found is None else found.data, ranks)
+    checkpoint = found.checkpoint if found else None
+    reason = b""
+    try:
+        if rank != 0:
+            checkpoint = from_bytes(data, path)
+    except UsageError as failure:  # rank 0 could read it, but this one may have another torch
+        reason = str(failure).encode(errors="backslashreplace")
+    for other, theirs in enumerate(ranks.gather_bytes(reason)):
+        if theirs:
+            raise UsageError(f"rank {other}: {theirs.decode()}")
+    return checkpoint
+
+
+def opening_note(job: TrainingJob, checkpoint: Checkpoint | None) -> str | None:
+    """What to tell of a resumption; None where none was asked for."""
+    if job.resume is None:
+        return None
+    if checkpoint is None:
+        return f"no checkpoint in {job.folder / CHECKPOINTS}: training starts from the beginning"
+    epochs = job.spec.epochs
+    if checkpoint.epoch >= epochs:
+        return f"{checkpoint.source} has all {epochs} epochs: nothing is left to train"
+    return (
+        f"training goes on from {checkpoint.source}, after {checkpoint.step} optimizer steps, in "
+        f"epoch {checkpoint.epoch + 1} of {epochs}"
+    )
+
+
+def require_fit(
+    checkpoint: Checkpoint, module: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """Raises UsageError, the same on every rank, unless the checkpoint's tensors have the names,
+    shapes and dtypes of the bare `module` and its `optimizer`."""
+    misfits = [*_model_misfits(checkpoint.model, module.state_dict())]
+    for state in checkpoint.optimizers:
+        misfits += _optimizer_misfits(state, optimizer)
+    if misfits:
+        more = f" (and {len(misfits) - 1} more)" if len(misfits) > 1 else ""
+        raise UsageError(f"{checkpoint.source} does not fit the model: {misfits[0]}{more}")
+
+
+def _look(job: TrainingJob) -> _Found:
+    """Finds, reads and checks."""
+    folder = job.folder / CHECKPOINTS
+    path = latest(folder) if job.resume == AUTO else Path(str(job.resume))
+    if path is None:
+        return _Found()
+    remedy = "; remove it to go on from the one before" if job.resume == AUTO else ""
+    try:
+        data = _read(path)
+        checkpoint = from_bytes(data, str(path))
+        remedy = ""
+        _require_same_training(checkpoint, job)
+        _require_latest(checkpoint, folder)
+    except UsageError as error:
+        return _Found(error=f"{error}{remedy}")
+    return _Found(str(path), data, checkpoint)
+
+
+def _read(path: Path) -> bytes:
+    """Raises UsageError if it is no regular file, or cannot be read."""
+    try:
+        if path.is_file():
+            return path.read_bytes()
+        if not path.exists():
+            raise UsageError(f"{path} does not exist; expected a checkpoint, or --resume {AUTO}")
+        inside = latest(path) or latest(path / CHECKPOINTS)
+        hint = f", e.g. {inside}" if inside else ""
+        raise UsageError(f"{path} is no file; expected a checkpoint{hint}")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _require_same_training(checkpoint: Checkpoint, job: TrainingJob) -> None:
+    differences = [
+        difference
+        for difference in differing_fields(job.spec, checkpoint.spec)
+        if not difference.startswith("epochs: ")
+    ]
+    if differences:
+        raise UsageError(
+            f"{checkpoint.source} belongs to another training: {', '.join(differences)}; give the "
+            "options that it was made with, or train anew without --resume"
+        )
+    begun = checkpoint.epoch + (checkpoint.window > 0)
+    if job.spec.epochs < begun:
+        raise UsageError(
+            f"{checkpoint.source} is in epoch {begun}: got {job.spec.epochs} epochs; expected at "
+            f"least {begun}"
+        )
+
+
+def _require_latest(checkpoint: Checkpoint, folder: Path) -> None:
+    """Else this training's checkpoints would be older than those that are there: `latest` would
+    give one of another course of it, and the oldest, which are deleted, would be the new ones."""
+    newest = latest(folder)
+    if newest is None or number_of(newest) <= checkpoint.step:
+        return
+    if str(newest) == checkpoint.source:
+        raise UsageError(
+            f"{newest} holds step {checkpoint.step}: it was renamed by hand; expected the step in "
+            "its name"
+        )
+    raise UsageError(
+        f"{checkpoint.source} is of step {checkpoint.step}, and {newest} is later; expected the "
+        f"latest (--resume {AUTO}), or another folder to train in from an earlier one"
+    )
+
+
+def _model_misfits(saved: dict[str, Tensor], own: dict[str, Any]) -> Iterator[str]:
+    for name in sorted({*saved, *own}):
+        if name not in own:
+            yield f"it has {name!r}, which the model has not"
+        elif name not in saved:
+            yield f"it lacks {name!r}"
+        elif (got := _kind(saved[name])) != (expected := _kind(own[name])):
+            yield f"its {name!r} is {got}; expected {expected}"
+
+
+def _optimizer_misfits(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> Iterator[str]:
+    """Of every optimizer that dpbench has, a parameter's state is numbers and tensors like it."""
+    groups = [len(group["params"]) for group in optimizer.param_groups]
+    shapes = [p.shape for group in optimizer.param_groups for p in group["params"]]
+    try:
+        if [len(group["params"]) for group in saved["param_groups"]] != groups:
+            yield "its optimizer has other parameters"
+        for number, state in saved["state"].items():
+            for name, value in state.items():
+                if isinstance(value, Tensor) and value.shape not in ((), shapes[number]):
+                    yield f"the optimizer's {name!r} of parameter {number!r} is {_kind(value)}"
+    except (AttributeError, IndexError, KeyError, TypeError):
+        yield "its optimizer has no state of one"
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"

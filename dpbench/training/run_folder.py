@@ -1,0 +1,185 @@
+"""The folder of one training: what was asked for, what happened, and what was kept.
+
+runs/<name>/
+  run.json       the specification, the command, the environment, how it ended
+  log.jsonl      an event a line, see dpbench.training.events
+  checkpoints/   step-00000120.pt, …, best.pt
+  ranks/         what the ranks of the last start printed
+
+Nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from dpbench.codec import encode
+from dpbench.environment import Environment
+from dpbench.errors import StoreError
+from dpbench.record_log import LineReader, check_schema, decode_at, open_lines, parse, write_line
+from dpbench.records import SCHEMA_VERSION
+from dpbench.training.events import Event, from_line, to_line
+from dpbench.training_spec import TrainingRun, TrainingSpec
+
+RUN_FILE = "run.json"
+LOG_FILE = "log.jsonl"
+CHECKPOINTS = "checkpoints"
+RANKS = "ranks"
+
+
+class RunStatus(enum.Enum):
+    """How far a training came."""
+
+    RUNNING = "running"
+    """Or killed so that nobody could write what happened."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunHeader:
+    """The content of run.json."""
+
+    spec: TrainingSpec
+    run: TrainingRun
+    command: tuple[str, ...]
+    """What was typed after "dpbench"."""
+    environment: Environment
+    started_utc: str
+    """ISO 8601; of the first start."""
+    status: RunStatus
+    reason: str | None = None
+    """Why it failed."""
+    configuration: dict[str, str] = field(default_factory=dict)
+    """Every option that the command had, with its value, as a configuration file has them."""
+
+
+class RunFolder:
+    """A run folder that exists. One process at a time appends to its log."""
+
+    def __init__(self, path: Path, header: RunHeader) -> None:
+        self.path = path
+        self.header = header
+        self._log: IO[bytes] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        spec: TrainingSpec,
+        run: TrainingRun,
+        command: Sequence[str],
+        environment: Environment,
+        configuration: Mapping[str, str] | None = None,
+    ) -> RunFolder:
+        """Makes the folder; raises StoreError if it exists or cannot be made."""
+        header = RunHeader(
+            spec=spec,
+            run=run,
+            command=tuple(command),
+            environment=environment,
+            started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            status=RunStatus.RUNNING,
+            configuration=dict(configuration or {}),
+        )
+        try:
+            path.mkdir(parents=True)
+            (path / CHECKPOINTS).mkdir()
+            _write(path, header)
+            (path / LOG_FILE).touch()
+        except FileExistsError:
+            raise StoreError(
+                f"{path} exists already; choose another --name, or go on with --resume {path.name}"
+            ) from None
+        except OSError as error:
+            raise StoreError(f"cannot make {path}: {error.strerror}") from None
+        return cls(path, header)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Reads run.json; raises StoreError if there is none or it is damaged, NewerSchema."""
+        file = path / RUN_FILE
+        if not file.is_file():
+            missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
+            raise StoreError(f"{path} {missing}; expected a run folder of dpbench train")
+        content = parse(file, file.read_bytes())
+        check_schema(content, file)
+        return cls(path, decode_at(file, RunHeader, content))
+
+    def begin_again(
+        self, spec: TrainingSpec, run: TrainingRun, configuration: Mapping[str, str]
+    ) -> None:
+        """Writes what is trained from now on; raises StoreError if another training writes here."""
+        self._open_log()
+        self.close()
+        self.header = replace(
+            self.header, spec=spec, run=run, configuration=dict(configuration), reason=None
+        )
+        self.set_status(RunStatus.RUNNING)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
+    @property
+    def ranks(self) -> Path:
+        """Where ranks leave what they print."""
+        return self.path / RANKS
+
+    def set_status(self, status: RunStatus, reason: str | None = None) -> None:
+        """Writes run.json again, the whole of it or nothing."""
+        self.header = replace(self.header, status=status, reason=reason)
+        _write(self.path, self.header)
+
+    def append(self, event: Event) -> None:
+        """Adds a line to the log. It outlives this process at once, but is not waited for to be
+        on disk: the log can be lost, a checkpoint must not.
+
+        Raises StoreError where it cannot be written, or another process writes to it.
+        """
+        try:
+            write_line(self._open_log(), to_line(event))
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to {self.path / LOG_FILE}: {error.strerror}; --resume auto goes on "
+                "from the last checkpoint"
+            ) from None
+
+    def _open_log(self) -> IO[bytes]:
+        if self._log is None:
+            self._log = open_lines(
+                self.path / LOG_FILE,
+                writer="another training",
+                if_unwritable="choose another --name",
+            )
+        return self._log
+
+    def close(self) -> None:
+        """Lets another process append."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def follow(self) -> LineReader[Event]:
+        """Reads the events as they come, from the first on."""
+        return LineReader(self.path / LOG_FILE, from_line)
+
+    def events(self) -> tuple[Event, ...]:
+        """All events so far; a last line that is cut off is left out. Raises StoreError."""
+        return tuple(self.follow().new())
+
+
+def _write(path: Path, header: RunHeader) -> None:
+    content: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **encode(header)}
+    file = path / RUN_FILE
+    temporary = file.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    temporary.replace(file)

@@ -1,0 +1,294 @@
+"""The epochs of one training on one rank: windows, log, evaluation, checkpoints, in that order.
+
+Between two lines of the log nothing waits for the device. Every rank makes the same calls in the
+same order, as most of them are collectives; only rank 0 writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import torch
+
+from dpbench.architecture import Architecture
+from dpbench.codec import decode, encode
+from dpbench.data.datasets import Splits
+from dpbench.data.epochs import EpochPlan
+from dpbench.data.loader import EpochLoader, LoadedWindow
+from dpbench.errors import DpbenchError, StoreError, UsageError
+from dpbench.measure.rank_group import RankGroup
+from dpbench.parallel import check_sync
+from dpbench.training.checkpoint import Checkpoint
+from dpbench.training.evaluation import Score, evaluate
+from dpbench.training.events import EpochLine, StepLine
+from dpbench.training.job import TrainingJob
+from dpbench.training.learner import Learner
+from dpbench.training.precision import SMALLEST_SCALE
+from dpbench.training.progress import MeanLoss, Pace, Position, Sums
+from dpbench.training.resume import require_fit
+from dpbench.training.speed import ForwardTimer, agreed_shares
+from dpbench.training.window_log import NotFinite, WindowLog
+from dpbench.training.writer import Writer
+
+
+class OutOfSync(DpbenchError):
+    """The ranks no longer hold the same model."""
+
+
+class Session:
+    """Trains from the start, or from where `restore` has put it, to the last epoch."""
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        rank: int,
+        ranks: RankGroup,
+        architecture: Architecture,
+        splits: Splits,
+        device: torch.device,
+        writer: Writer,
+    ) -> None:
+        self.at = Position()
+        self.pace = Pace()
+        """Since the session began."""
+        self.score: Score | None = None
+        """Of the last evaluation."""
+        self.began = perf_counter()
+        self._spec, self._run = job.spec, job.run
+        self._rank, self._ranks = rank, ranks
+        self._architecture, self._splits, self._device = architecture, splits, device
+        self._writer = writer
+        self._line_pace = Pace()
+        self._rate = 0.0
+        self._gradient_norm: float | None = None
+        self._divide(job.spec.shares)
+        self.learner = Learner(job.spec, rank, ranks, architecture, device, self.plan.steps)
+        self._rehearse()
+        self._timer = (
+            ForwardTimer(self.learner.module, device) if job.spec.balance == "speed" else None
+        )
+        self._log = WindowLog(tolerant=self.learner.scaler.is_enabled())
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Goes on from `checkpoint`, which is of the same spec.
+
+        Raises UsageError, on all ranks, if what is in it does not fit the model.
+        """
+        require_fit(checkpoint, self.learner.module, self.learner.optimizer)
+        where = f"{checkpoint.source}: it does not fit this training"
+        if checkpoint.window >= self.plan.steps:
+            raise UsageError(
+                f"{where}: it goes on with window {checkpoint.window} of an epoch of "
+                f"{self.plan.steps}, counted from 0"
+            )
+        try:
+            sums = decode(Sums, checkpoint.progress)
+            self.learner.restore(checkpoint)
+        except (StoreError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            first = str(error).partition("\n")[0]
+            raise UsageError(f"{where}: {type(error).__name__}: {first}") from error
+        self.at = Position(
+            epoch=checkpoint.epoch,
+            window=checkpoint.window,
+            step=checkpoint.step,
+            best_metric=checkpoint.best_metric,
+            sums=sums,
+        )
+        self._divide(checkpoint.shares)
+
+    def train(self) -> None:
+        """All epochs that are left, and an evaluation if there was none."""
+        while self.at.epoch < self._spec.epochs:
+            self._train_epoch()
+        if self.score is None and self._run.evaluation != "off":
+            self.score = self._evaluate()
+
+    @property
+    def train_samples(self) -> int:
+        return len(self._splits.train)
+
+    @property
+    def test_samples(self) -> int:
+        return len(self._splits.test)
+
+    def _divide(self, shares: Sequence[float]) -> None:
+        """Gives each process its part of every batch; () for equal ones."""
+        self.shares = tuple(shares)
+        self.plan = EpochPlan(self._spec, self.train_samples, shares=self.shares or None)
+        self.samples_of_first_rank = samples_of(self.plan, process=0)
+        self._loader = EpochLoader(
+            self._splits.train,
+            self.plan,
+            process=self._rank,
+            device=self._device,
+            prefetch=self._run.prefetch,
+        )
+
+    def _rehearse(self) -> None:
+        if self.learner.model.rehearsals:
+            with self._loader.epoch(0) as windows:
+                self.learner.rehearse(next(windows).batches[0])
+
+    def _train_epoch(self) -> None:
+        seconds_before = self.pace.seconds
+        with self._loader.epoch(self.at.epoch, self.at.window) as windows:
+            begun, waited = perf_counter(), 0.0
+            for window in windows:
+                self._train_window(window)
+                ended = perf_counter()
+                for pace in (self.pace, self._line_pace):
+                    pace.seconds += ended - begun
+                    pace.waited_seconds += windows.waited_seconds - waited
+                begun, waited = ended, windows.waited_seconds
+                self._after_window()
+        self._end_epoch(self.pace.seconds - seconds_before)
+
+    def _train_window(self, window: LoadedWindow) -> None:
+        at, learner = self.at, self.learner
+        self._rate = learner.learning_rate
+        updates = learner.updates
+        self._log.add(learner.step(window.batches))
+        at.step += 1
+        at.window += 1
+        at.sums.skipped_steps += updates + 1 - learner.updates
+        if self._line_is_due or self._checkpoint_is_due or self._epoch_is_over:
+            self._read()
+
+    @property
+    def _line_is_due(self) -> bool:
+        return self.at.step % self._run.log_interval == 0
+
+    @property
+    def _checkpoint_is_due(self) -> bool:
+        every = self._run.checkpoint_every
+        return every is not None and self.at.step % every == 0
+
+    @property
+    def _epoch_is_over(self) -> bool:
+        return self.at.window == self.plan.steps
+
+    def _read(self) -> None:
+        """Adds up what the steps since the last reading have left on the device."""
+        sums = self.at.sums
+        reading = self._log.read(self._ranks, epoch=self.at.epoch + 1, step=self.at.step)
+        for loss, samples in zip(reading.loss_sums, reading.samples, strict=True):
+            sums.epoch_loss.add(loss, samples)
+            sums.line_loss.add(loss, samples)
+        sums.first_rank_samples += reading.first_rank_samples
+        self._gradient_norm = reading.gradient_norm
+        for pace in (self.pace, self._line_pace):
+            pace.samples += sum(reading.samples)
+        scale = self.learner.scaler.get_scale()
+        if scale < SMALLEST_SCALE:
+            raise NotFinite(
+                f"the loss scale of float16 fell to {scale:.1e} by epoch {self.at.epoch + 1}, step "
+                f"{self.at.step}, and gradients still overflow; take bf16, or lower the learning "
+                "rate"
+            )
+
+    def _after_window(self) -> None:
+        """What is due every so many steps; a reading has been made for it."""
+        if self._line_is_due:
+            self._say_line()
+        every = self._run.check_sync_every
+        if every is not None and self._ranks.size > 1 and self.at.step % every == 0:
+            self._check_sync()
+        if self._checkpoint_is_due and not self._epoch_is_over:  # whose end makes one anyway
+            self._save(best=False)
+
+    def _say_line(self) -> None:
+        at, pace = self.at, self._line_pace
+        line = StepLine(
+            epoch=at.epoch + 1,
+            step=at.step,
+            processed=at.sums.epoch_loss.samples,
+            total=self.plan.trained_samples,
+            rank_processed=at.sums.first_rank_samples,
+            rank_total=self.samples_of_first_rank,
+            loss=at.sums.line_loss.mean,
+            learning_rate=self._rate,
+            samples_per_second=pace.samples_per_second,
+            data_wait_share=pace.wait_share,
+            elapsed_seconds=perf_counter() - self.began,
+            gradient_norm=self._gradient_norm,
+            skipped_steps=at.sums.skipped_steps,
+        )
+        self._writer.say(line)
+        at.sums.line_loss = MeanLoss()
+        self._line_pace = Pace()
+
+    def _check_sync(self) -> None:
+        self.learner.settle()
+        try:
+            check_sync(self.learner.module)
+        except RuntimeError as error:
+            raise OutOfSync(f"epoch {self.at.epoch + 1}, step {self.at.step}: {error}") from None
+
+    def _end_epoch(self, seconds: float) -> None:
+        at, shares = self.at, self.shares
+        self.learner.settle()
+        begun = perf_counter()
+        self.score = None if self._run.evaluation == "off" else self._evaluate()
+        evaluation_seconds = perf_counter() - begun
+        best = self.score is not None and self.score.improves(at.best_metric)
+        if self.score is not None and best:
+            at.best_metric = self.score.metric
+        if self._timer is not None:
+            self._divide(agreed_shares(self._timer.take_samples_per_second(), self._ranks))
+        at.begin_epoch()
+        checkpoint = self._save(best=best)
+        assert at.sums.final_loss is not None
+        line = EpochLine(
+            epoch=at.epoch,
+            step=at.step,
+            train_loss=at.sums.final_loss,
+            learning_rate=self._rate,
+            epoch_seconds=seconds,
+            evaluation_seconds=None if self.score is None else evaluation_seconds,
+            test_loss=None if self.score is None else self.score.loss,
+            test_correct=None if self.score is None else self.score.correct,
+            test_total=None if self.score is None else self.score.total,
+            checkpoint=checkpoint,
+            best=best,
+            shares=shares,
+        )
+        self._writer.say(line)
+
+    def _evaluate(self) -> Score:
+        return evaluate(
+            self.learner.module,
+            self._architecture,
+            self._splits.test,
+            device=self._device,
+            ranks=self._ranks,
+            rank=self._rank,
+            how=self._run.evaluation,
+            dtype=self._spec.dtype,
+        )
+
+    def _save(self, *, best: bool) -> str | None:
+        """The name of the file; None but on rank 0."""
+        state, at = self.learner.state(), self.at
+        if state is None:
+            return self._writer.save(None, best=best)
+        checkpoint = Checkpoint(
+            spec=self._spec,
+            epoch=at.epoch,
+            window=at.window,
+            step=at.step,
+            shares=self.shares,
+            best_metric=at.best_metric,
+            progress=encode(at.sums),
+            **state,
+        )
+        return self._writer.save(checkpoint, best=best)
+
+
+def samples_of(plan: EpochPlan, *, process: int) -> int:
+    """How many samples a process takes in an epoch, whose windows are alike but for the last."""
+
+    def of_window(number: int) -> int:
+        return sum(len(part.indices) for part in plan.window(0, number, process))
+
+    return (plan.steps - 1) * of_window(0) + of_window(plan.steps - 1)

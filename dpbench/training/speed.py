@@ -1,0 +1,69 @@
+"""How fast each rank is by itself, and the shares of a batch with which all end together.
+
+Only the forward pass tells: a backward pass ends on all ranks at the same time, as it waits for the
+slowest in its reduction. The hooks sit on the bare module, inside of what a wrapper may wait for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from dpbench.data.shares import shares_by_speed
+from dpbench.measure.rank_group import RankGroup
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    samples: int
+    begun: Any
+    ended: Any
+
+
+class ForwardTimer:
+    """Times the forward passes of a module in training; those of evaluation do not count."""
+
+    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+        self._begun: Any = None
+        self._passes: list[_Pass] = []
+        module.register_forward_pre_hook(self._begin)
+        module.register_forward_hook(self._end)
+
+    def take_samples_per_second(self) -> float:
+        """Of the median pass since the last call, at least one; the first, in which much is set
+        up, do not move it. Waits for the device."""
+        if self._on_cuda:
+            torch.cuda.synchronize()
+        per_sample = [self._seconds(timed) / timed.samples for timed in self._passes]
+        self._passes.clear()
+        return 1.0 / median(per_sample)
+
+    def _begin(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+        if module.training:
+            self._begun = self._now()
+
+    def _end(self, module: torch.nn.Module, arguments: tuple[Any, ...], outputs: Any) -> None:
+        if module.training:
+            self._passes.append(_Pass(len(arguments[0]), self._begun, self._now()))
+
+    def _now(self) -> Any:
+        if not self._on_cuda:
+            return perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def _seconds(self, timed: _Pass) -> float:
+        if self._on_cuda:
+            return float(timed.begun.elapsed_time(timed.ended)) / 1000.0
+        return float(timed.ended - timed.begun)
+
+
+def agreed_shares(samples_per_second: float, ranks: RankGroup) -> tuple[float, ...]:
+    """The share of every rank by its speed, the same on all; a collective."""
+    return shares_by_speed([speed for (speed,) in ranks.gather([samples_per_second])])

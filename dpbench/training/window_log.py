@@ -1,0 +1,95 @@
+"""Losses and gradient norms step by step, left on the device until somebody wants to read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from dpbench.errors import DpbenchError
+from dpbench.measure.rank_group import RankGroup
+from dpbench.training.learner import StepOutcome
+
+Rows = Sequence[Sequence[float]]
+"""By rank and step."""
+
+
+class NotFinite(DpbenchError):
+    """A loss or a gradient that is NaN or infinite: from there on nothing is learnt."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """The steps since the reading before, over all ranks."""
+
+    loss_sums: tuple[float, ...]
+    """By step, over all samples of its window."""
+    samples: tuple[int, ...]
+    """By step, of all ranks."""
+    first_rank_samples: int
+    """Of rank 0 alone, of all these steps."""
+    gradient_norm: float | None
+    """Of the last step on rank 0, before clipping; None without it, and where it is not finite."""
+
+
+@dataclass(slots=True)
+class WindowLog:
+    """Gathers what steps leave, without waiting for the device until `read`."""
+
+    tolerant: bool
+    """Values that are not finite are no error, since steps that have some are left out."""
+    _outcomes: list[StepOutcome] = field(default_factory=list)
+
+    def add(self, outcome: StepOutcome) -> None:
+        self._outcomes.append(outcome)
+
+    def read(self, ranks: RankGroup, *, epoch: int, step: int) -> Reading:
+        """Everything since the last call; a collective.
+
+        `epoch` and `step`, both from 1, are those of the last step. Raises NotFinite, the same on
+        all ranks, that names the first step and rank.
+        """
+        outcomes, self._outcomes = self._outcomes, []
+        losses = _read([outcome.loss_sum for outcome in outcomes])
+        norms = _read([o.gradient_norm for o in outcomes if o.gradient_norm is not None])
+        samples = [outcome.samples for outcome in outcomes]
+        rows = ranks.gather([*losses, *samples, *norms])
+        count = len(outcomes)
+        everyones_losses = [row[:count] for row in rows]
+        everyones_samples = [row[count : 2 * count] for row in rows]
+        everyones_norms = [row[2 * count :] for row in rows]
+        if not self.tolerant:
+            _refuse_not_finite(everyones_losses, everyones_norms, epoch, step - count + 1)
+        return Reading(
+            loss_sums=tuple(map(sum, zip(*everyones_losses, strict=True))),
+            samples=tuple(int(sum(of_step)) for of_step in zip(*everyones_samples, strict=True)),
+            first_rank_samples=int(sum(everyones_samples[0])),
+            gradient_norm=_last_finite(everyones_norms[0]),
+        )
+
+
+def _read(values: Sequence[torch.Tensor]) -> list[float]:
+    return torch.stack([value.double() for value in values]).tolist() if values else []
+
+
+def _refuse_not_finite(losses: Rows, norms: Rows, epoch: int, first_step: int) -> None:
+    """Raises NotFinite for the earliest: a loss comes before the gradients that follow from it."""
+    found = [
+        (step, order, rank, what, value)
+        for order, (what, rows) in enumerate((("loss", losses), ("gradient norm", norms)))
+        for rank, values in enumerate(rows)
+        for step, value in enumerate(values, start=first_step)
+        if not math.isfinite(value)
+    ]
+    if found:
+        step, _, rank, what, value = min(found)
+        raise NotFinite(
+            f"the {what} is {value} in epoch {epoch}, step {step}, on rank {rank}; lower the "
+            "learning rate, warm it up, or clip the gradients with a max norm"
+        )
+
+
+def _last_finite(norms: Sequence[float]) -> float | None:
+    return norms[-1] if norms and math.isfinite(norms[-1]) else None

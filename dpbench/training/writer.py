@@ -1,0 +1,84 @@
+"""What leaves the ranks for the run folder: rank 0 writes log and checkpoints, the others nothing.
+
+While rank 0 waits for a disk the others wait for it, however long that takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from dpbench.measure.rank_group import RankGroup
+from dpbench.parallel.first_rank import on_first_rank
+from dpbench.training.checkpoint import Checkpoint
+from dpbench.training.checkpoints import BEST, CheckpointFolder
+from dpbench.training.events import Event
+from dpbench.training.job import TrainingJob
+from dpbench.training.run_folder import RunFolder
+
+
+class Writer:
+    """A context; leaving it returns when all checkpoints are on disk, also after an error."""
+
+    def __init__(self, job: TrainingJob, rank: int, ranks: RankGroup) -> None:
+        """Raises StoreError if the run folder cannot be used."""
+        self.last_checkpoint: str | None = None
+        self.best_checkpoint: str | None = None
+        """Names of the files that this process has written."""
+        self._ranks = ranks
+        self._folder: RunFolder | None = None
+        self._checkpoints: CheckpointFolder | None = None
+        self._open = ExitStack()
+        if rank == 0:
+            self._folder = RunFolder.open(job.folder)
+            self._checkpoints = CheckpointFolder(self._folder.checkpoints, job.run.max_checkpoints)
+            self._open.callback(self._folder.close)
+            self._open.enter_context(self._checkpoints)
+
+    def say(self, event: Event) -> None:
+        """Adds it to the log."""
+        if self._folder is not None:
+            self._folder.append(event)
+
+    def save(self, checkpoint: Checkpoint | None, *, best: bool) -> str | None:
+        """Returns the name of the file when the tensors may change again; a collective, to which
+        all but rank 0 come with None. Raises StoreError if an earlier one could not be written."""
+
+        def save() -> None:
+            assert self._checkpoints is not None
+            assert checkpoint is not None
+            self.last_checkpoint = self._checkpoints.save(checkpoint, best=best).name
+
+        self._on_first_rank(save)
+        if best:
+            self.best_checkpoint = BEST
+        return self.last_checkpoint
+
+    def finish_checkpoints(self) -> None:
+        """Returns when all are on disk, and no more may be saved; a collective. Raises StoreError
+        if the last could not be written."""
+
+        def finish() -> None:
+            assert self._checkpoints is not None
+            self._checkpoints.close()
+
+        self._on_first_rank(finish)
+
+    def _on_first_rank(self, work: Callable[[], None]) -> None:
+        if self._ranks.control is None:
+            work()
+        else:
+            on_first_rank(work, process_group=self._ranks.control)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open.__exit__(kind, error, traceback)

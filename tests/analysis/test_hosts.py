@@ -1,0 +1,122 @@
+"""Results of several hosts: what runs across them is named, compared and explained as such."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from dpbench import store
+from dpbench.analysis.environments import environment_notes
+from dpbench.analysis.explanation import slowest_rank
+from dpbench.analysis.flops import utilisation
+from dpbench.analysis.hints import hints
+from dpbench.analysis.laws.series_sweep import series_of
+from dpbench.analysis.matching import match
+from dpbench.analysis.rows import to_row
+from dpbench.analysis.subject import of_folder
+from dpbench.analysis.summary import summarize
+from dpbench.records import TrialRecord
+from dpbench.report.cells import group_size
+from dpbench.report.charts.source import environment_line
+from dpbench.report.page.environment import facts_of
+from dpbench.store import SweepStore
+from tests.analysis.builders import run, trial
+from tests.analysis.sides import runs, side
+from tests.analysis.sweeps import steps_of
+from tests.analysis.test_flops import H100, SPEED, machine
+from tests.builders import sweep_spec
+
+FIRST = machine()
+SECOND = replace(FIRST, hostname="other")
+ENVIRONMENTS = {one.environment_id: one for one in (FIRST, SECOND)}
+IDS = tuple(ENVIRONMENTS)
+
+
+def on_two_hosts(throughput: float = 150.0) -> TrialRecord:
+    return run(
+        trial(group_size=2, nodes=(1, 1)),
+        throughput,
+        environment_id=IDS[0],
+        host_environment_ids=IDS,
+    )
+
+
+def on_one(group_size: int = 1) -> TrialRecord:
+    return run(trial(group_size=group_size), 100.0, environment_id=IDS[0])
+
+
+def test_a_group_across_hosts_scales_from_one_replica_on_the_first() -> None:
+    _, row = summarize([on_one(), on_two_hosts()], environments=ENVIRONMENTS)
+    assert row.label == "ddp/gloo ×2 (1+1 hosts), batch 32"
+    assert row.speedup is not None
+    assert (row.speedup.value, row.notes) == (1.5, ())
+    assert (group_size(row), to_row(row)["nodes"]) == ("2 (1+1)", "1+1")
+
+
+def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other() -> None:
+    one, other = summarize([on_one(2), on_two_hosts()])
+    assert one.label != other.label
+    together = side("a", runs(trial(group_size=2), [100.0]))
+    across = side("b", runs(trial(group_size=2, nodes=(1, 1)), [90.0]))
+    matched = match(together, across, force=True)
+    assert matched.put_aside == ("nodes",)
+    chosen = (replace(together, where={"nodes": "one"}), replace(across, where={"nodes": "1+1"}))
+    (pair,) = match(*chosen).pairs
+    assert pair.label == "ddp/gloo ×2, batch 32"
+
+
+def test_hosts_that_are_alike_need_no_note_and_others_are_told() -> None:
+    assert environment_notes([on_one(), on_two_hosts()], ENVIRONMENTS) == ()
+    slower = replace(SECOND, cpu="slower")
+    record = replace(on_two_hosts(), host_environment_ids=(IDS[0], slower.environment_id))
+    (note,) = environment_notes([on_one(), record], {IDS[0]: FIRST, slower.environment_id: slower})
+    assert note.startswith(f"the hosts differ, environment {IDS[0]} -> ")
+    assert note.endswith("cpu: 'Some CPU' -> 'slower'")
+    assert environment_line(ENVIRONMENTS, {*IDS}) == "2 hosts, each Some CPU, 2 cores"
+
+
+def test_cores_and_gpus_are_those_of_each_host() -> None:
+    wide = run(trial(group_size=4, nodes=(2, 2)), 100.0, environment_id=IDS[0])
+    assert environment_notes([wide], ENVIRONMENTS) == ()
+    gpus = machine(H100)
+    spec = trial(group_size=2, nodes=(1, 1), devices=("cuda:0", "cuda:0"))
+    found = utilisation(6.7e9, spec, SPEED, gpus, gpus)
+    assert found.mfu is not None
+    assert round(found.mfu.value, 3) == 0.05
+    unlike = {"a": gpus, "b": machine("Slow GPU")}
+    record = run(spec, 100.0, environment_id="a", host_environment_ids=("a", "b"))
+    (hint,) = hints([record], unlike)
+    assert f"its GPUs differ ({H100}, Slow GPU)" in hint.text
+    assert "on cuda:0 on host" in hint.text
+
+
+def test_the_slowest_rank_is_named_with_its_host() -> None:
+    record = steps_of("ddp", [0.2, 0.2], [0.1, 0.15], nodes=(1, 1))
+    found = slowest_rank([record])
+    assert found is not None
+    assert (found.rank, found.device) == (1, "cpu on host 1")
+
+
+def test_a_series_knows_how_many_replicas_a_host_has() -> None:
+    sizes = {1: (), 2: (), 3: (2, 1), 4: (2, 2)}
+    records = [run(trial(group_size=n, nodes=nodes), 100.0 * n) for n, nodes in sizes.items()]
+    (series,) = series_of(records, environments=ENVIRONMENTS)
+    assert (series.group_sizes, series.replicas_per_node) == ((1, 2, 3, 4), 2)
+    spread = [*records[:1], run(trial(group_size=2, nodes=(1, 1)), 1.0), *records[2:]]
+    (series,) = series_of(spread, environments=ENVIRONMENTS)
+    assert series.replicas_per_node is None
+
+
+def test_a_page_names_the_hosts(tmp_path: Path) -> None:
+    spec = sweep_spec(nodes=(1, 1))
+    with SweepStore.create(tmp_path / "s", spec, []) as results:
+        for one in ENVIRONMENTS.values():
+            results.add_environment(one)
+        for record in (on_one(), on_two_hosts()):
+            results.append(record)
+    subject = of_folder(store.load(tmp_path / "s"))
+    facts = dict(facts_of(subject))
+    assert facts["Hosts"] == (
+        "host (1 replica), other (1 replica); groups take them one after the other"
+    )
+    assert subject.warnings == ()

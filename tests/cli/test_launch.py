@@ -1,0 +1,80 @@
+"""Launchers that are killed: in processes of their own, as a user has them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dpbench.cli.app import run
+from tests.cli.command import start
+from tests.launch.tidy import after_torchrun
+
+STUBBORN = """
+import os, signal, time
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+open(f"pid{os.environ['RANK']}.tmp", "w").write(str(os.getpid()))
+os.rename(f"pid{os.environ['RANK']}.tmp", f"pid{os.environ['RANK']}")
+time.sleep(60)
+"""
+
+
+def workers(folder: Path) -> list[psutil.Process]:
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("pid?"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return [psutil.Process(int(path.read_text())) for path in folder.glob("pid?")]
+
+
+def launched(folder: Path, *options: str) -> subprocess.Popen[str]:
+    folder.mkdir()
+    (folder / "stubborn.py").write_text(STUBBORN)
+    return start("launch", "--nproc-per-node", "2", *options, "stubborn.py", cwd=folder)
+
+
+def test_stubborn_workers_die_with_their_launcher(tmp_path: Path) -> None:
+    killed = launched(tmp_path / "killed")
+    asked = launched(tmp_path / "asked", "--shutdown-timeout", "1")
+    left = workers(tmp_path / "killed")
+    killed.kill()
+    killed.communicate()
+    _, alive = psutil.wait_procs(left, timeout=5)
+    assert not alive
+
+    left = workers(tmp_path / "asked")
+    asked.send_signal(signal.SIGTERM)
+    _, printed = asked.communicate(timeout=20)
+    assert asked.returncode == 128 + signal.SIGTERM
+    assert printed.splitlines()[-1] == "dpbench: interrupted"
+    _, alive = psutil.wait_procs(left, timeout=1)
+    assert not alive
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
+def test_the_summary_ends_with_what_the_first_cause_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    Path("fail.py").write_text("raise ValueError('no such thing')")
+    with after_torchrun():
+        assert run(["launch", "fail.py", "--help"]) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0].startswith("dpbench: 1 process here, OMP_NUM_THREADS=")
+    assert (
+        "dpbench: first cause: rank 0 exited with status 1; the last lines of its stderr:" in lines
+    )
+    assert lines[-1] == "    ValueError: no such thing"
+
+
+def test_what_cannot_be_started_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["launch", "--nproc-per-node", "2", "missing.py"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("dpbench: got 'missing.py', expected a Python script")
+    assert run(["launch", "--help"]) == 0

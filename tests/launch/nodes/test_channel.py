@@ -1,0 +1,108 @@
+"""Between two nodes: messages of any size, signs of life, and an end that is noticed in time."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
+
+import pytest
+
+from dpbench.launch.nodes.channel import Channel, Closed
+from dpbench.launch.nodes.messages import Leave, Message, NotAMessage, Prepare, Refused
+
+LOST_SECONDS = 0.3
+
+
+@contextmanager
+def two_ends(
+    lost_seconds: float = LOST_SECONDS,
+) -> Iterator[tuple[Channel, Channel, socket.socket]]:
+    """Two channels to each other, and the socket of the second."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        first = Channel(socket.create_connection(listener.getsockname()), lost_seconds)
+        connection, _ = listener.accept()
+        second = Channel(connection, lost_seconds)
+        try:
+            yield first, second, connection
+        finally:
+            first.close()
+            second.close()
+
+
+def send_for_ever(channel: Channel, message: Message) -> None:
+    while True:
+        channel.send(message)
+
+
+def send_until_closed(channel: Channel, message: Message) -> None:
+    with suppress(Closed):
+        send_for_ever(channel, message)
+
+
+def test_beats_keep_a_silent_node_alive() -> None:
+    with two_ends() as (first, second, _):
+        second.start_beats()
+        later = Thread(
+            target=lambda: (time.sleep(3 * LOST_SECONDS), second.send(Prepare(dataset="digits")))
+        )
+        later.start()
+        assert first.receive() == Prepare(dataset="digits")
+        later.join()
+
+
+def test_silence_is_a_loss_soon_after_its_time() -> None:
+    with two_ends() as (first, _, _):
+        start = time.monotonic()
+        with pytest.raises(Closed, match="no sign of life for 300 ms"):
+            first.receive()
+        assert time.monotonic() - start < LOST_SECONDS + 2.0
+
+
+def test_a_line_that_never_ends_is_silence_too() -> None:
+    with two_ends() as (first, _, other):
+        other.sendall(b'["Prepare"')
+        with pytest.raises(Closed, match="no sign of life"):
+            first.receive()
+
+
+def test_an_end_is_noticed_at_once() -> None:
+    with two_ends(lost_seconds=60) as (first, second, _):
+        second.close()
+        with pytest.raises(Closed, match="its connection was closed"):
+            first.receive()
+        with pytest.raises(Closed, match="its connection broke"):
+            send_for_ever(first, Leave(reason="x" * 10_000))
+
+
+def test_who_waits_is_woken_by_closing() -> None:
+    with two_ends(lost_seconds=60) as (first, _, _):
+        closing = Thread(target=lambda: (time.sleep(0.1), first.close()))
+        closing.start()
+        with pytest.raises(Closed):
+            first.receive()
+        closing.join()
+
+
+def test_what_was_sent_before_finishing_arrives() -> None:
+    with two_ends(lost_seconds=60) as (first, second, _):
+        first.start_beats()  # what is unread must not break the connection
+        second.send(Leave(reason="enough"))
+        second.finish()
+        assert first.receive() == Leave(reason="enough")
+        with pytest.raises(Closed):
+            first.receive()
+
+
+def test_large_messages_pass_and_longer_ones_than_allowed_do_not() -> None:
+    large = Refused(reason="x" * 20_000_000)
+    with two_ends(lost_seconds=60) as (first, second, _):
+        sending = Thread(target=send_until_closed, args=(first, large))
+        sending.start()
+        assert second.receive() == large
+        with pytest.raises(NotAMessage, match="no end of line within 1 MiB"):
+            second.receive(2**20)
+        second.close()
+        sending.join()

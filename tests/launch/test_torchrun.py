@@ -1,0 +1,188 @@
+"""torchrun's arguments as they are, and workers started through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dpbench.errors import UsageError
+from dpbench.launch import torchrun
+from dpbench.launch.torchrun import WorkersFailed, read, run
+from tests.launch.tidy import after_torchrun
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
+SCRIPT = """
+import json, os, sys, time
+rank = os.environ["RANK"]
+kept = {name: value for name, value in os.environ.items() if name.startswith(("RANK", "WORLD_S",
+        "LOCAL_", "MASTER_", "OMP_", "TORCHELASTIC_RESTART"))}
+open(f"rank{rank}.json", "a").write(json.dumps({"argv": sys.argv, **kept}) + "\\n")
+print(f"about to go, {sys.argv[1:]}", file=sys.stderr)
+if sys.argv[1:] == ["fail"]:
+    if rank == "1":
+        sys.exit(7)
+    time.sleep(30)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with after_torchrun():
+        yield tmp_path
+
+
+def told(folder: Path, rank: int) -> list[dict[str, object]]:
+    lines = (folder / f"rank{rank}.json").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("option", ["--nproc-per-node", "--nproc_per_node"])
+def test_both_spellings_are_read(option: str) -> None:
+    assert read([option, "2", "script.py"]).nproc_per_node == "2"
+    assert read([f"{option}=3", "script.py"]).nproc_per_node == "3"
+
+
+def test_everything_after_the_script_is_the_scripts() -> None:
+    words = ["--epochs", "5", "--role", "x", "--help", "--", "--nproc-per-node", "9"]
+    chosen = read(["--role", "ours", "script.py", *words])
+    assert chosen.training_script_args == words
+    assert (chosen.role, chosen.nproc_per_node) == ("ours", "1")
+
+
+def test_cpu_means_a_process_for_each_core() -> None:
+    assert int(read(["--nproc-per-node", "cpu", "script.py"]).nproc_per_node) >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "the following arguments are required: training_script"),
+        (["missing.py"], "got 'missing.py', expected a Python script: there is no such file"),
+        (["."], "got '.', expected a Python script"),
+        (["--no-python", "no-such-program"], "expected a program: there is none that can be run"),
+        (["-m", "no_such_module.x"], "there is no module 'no_such_module' to import"),
+        (["-m", "--no-python", "script.py"], "got --no-python and -m, expected one of the two"),
+        (["--nproc-per-node", "0", "script.py"], "nproc-per-node=0, expected at least 1"),
+        (["--nproc-per-node", "x", "script.py"], "Unsupported nproc_per_node value: x"),
+        (["--nnodes", "1:2:3", "script.py"], 'nnodes=1:2:3 is not in "MIN:MAX" format'),
+        (["--nnodes", "a", "script.py"], "invalid literal"),
+        (
+            ["--nnodes=2", "--node-rank=2", "script.py"],
+            "node-rank=2, expected 0 to 1 with --nnodes",
+        ),
+        (["--node-rank", "-1", "script.py"], "got --node-rank=-1, expected 0 to 0"),
+        (["--max-restarts", "x", "script.py"], "invalid int value: 'x'"),
+        (["--no-such-option", "script.py"], "arguments"),
+    ],
+)
+def test_what_torchrun_would_refuse_takes_one_line(arguments: list[str], words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(arguments)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nnodes", "3:1"], "min_nodes must be > 0 and <= max_nodes"),
+        (["--max-restarts", "-1"], "max_restarts must be >= 0"),
+        (["--rdzv-backend", "x", "--rdzv-endpoint", "y"], "backend 'x' is not registered"),
+    ],
+)
+def test_what_only_its_run_refuses_is_a_usage_error_too(
+    arguments: list[str], words: str, folder: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"torchrun refuses: .*{words}"):
+        run(read([*arguments, "script.py"]), threads=1)
+    assert not list(folder.glob("rank*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ([], None),
+        (["--nnodes", "2", "--standalone"], None),
+        (["--nnodes", "2"], "127.0.0.1:29500"),
+        (["--nnodes", "1:2", "--master-addr", "host0", "--master-port", "5"], "host0:5"),
+        (["--nnodes", "2", "--rdzv-endpoint", "host0:7"], "host0:7"),
+    ],
+)
+def test_where_several_nodes_meet_is_said(arguments: list[str], place: str | None) -> None:
+    assert torchrun.meeting_place(read([*arguments, "script.py"])) == place
+
+
+def test_the_help_is_ours_and_then_torchruns(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read(["--help"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: dpbench launch [OPTIONS OF TORCHRUN] SCRIPT")
+    assert printed.index("workers die with") < printed.index("--rdzv-endpoint")
+
+
+def test_workers_get_their_place_their_arguments_and_their_share(folder: Path) -> None:
+    before = dict(os.environ)
+    run(read(["--nproc-per-node", "2", "script.py", "--help", "a b"]), threads=3)
+    assert dict(os.environ) == before
+    for rank in (0, 1):
+        (worker,) = told(folder, rank)
+        assert worker["argv"] == ["script.py", "--help", "a b"]
+        assert worker["OMP_NUM_THREADS"] == "3"
+        assert [worker[name] for name in ("RANK", "LOCAL_RANK")] == [str(rank)] * 2
+        assert [worker[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] == ["2"] * 2
+
+
+def test_a_module_is_started_with_the_threads_that_are_set(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    run(read(["-m", "script", "x"]), threads=1)
+    (worker,) = told(folder, 0)
+    assert worker["OMP_NUM_THREADS"] == "5"
+    assert worker["argv"] == [str(folder / "script.py"), "x"]
+
+
+def test_a_program_that_is_no_python_is_started(folder: Path) -> None:
+    run(read(["--no-python", "touch", "made"]), threads=1)
+    assert (folder / "made").exists()
+
+
+def test_the_rank_that_failed_first_is_named_with_its_last_lines(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(WorkersFailed) as failed:
+        run(read(["--nproc-per-node", "2", "script.py", "fail"]), threads=1)
+    (end,) = failed.value.ends
+    assert str(end) == "rank 1 exited with status 7"
+    assert end.last_lines == ("about to go, ['fail']",)
+    printed = capfd.readouterr().err.splitlines()
+    assert sorted(printed) == [f"[rank {rank}] about to go, ['fail']" for rank in (0, 1)]
+
+
+def test_restarts_are_torchruns(folder: Path) -> None:
+    with pytest.raises(WorkersFailed):
+        run(read(["--nproc-per-node=2", "--max-restarts=1", "script.py", "fail"]), threads=1)
+    attempts = [worker["TORCHELASTIC_RESTART_COUNT"] for worker in told(folder, 1)]
+    assert attempts == ["0", "1"]
+
+
+def test_logs_that_the_user_asked_for_are_where_torchrun_has_them(folder: Path) -> None:
+    run(read(["--redirects", "3", "--log-dir", "logs", "script.py"]), threads=1)
+    (kept,) = folder.glob("logs/*/attempt_0/0/stderr.log")
+    assert kept.read_text() == "about to go, []\n"
+
+
+def test_elsewhere_than_on_linux_torchruns_command_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    prepared = torchrun._prepared(read(["script.py", "x"]), "logs")
+    assert (prepared.training_script, prepared.training_script_args) == ("script.py", ["x"])

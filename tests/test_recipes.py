@@ -1,0 +1,72 @@
+"""Every recipe of the documentation runs, and reaches what it says."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench.launch.agent import run_ranks
+
+FOLDER = Path(__file__).parent.parent / "docs" / "recipes"
+
+
+def main_of(name: str) -> Callable[..., Any]:
+    main: Callable[..., Any] = runpy.run_path(str(FOLDER / f"{name}.py"))["main"]
+    return main
+
+
+def _run_recipes(names: tuple[str, ...], rank: int) -> list[Any]:
+    sys.argv[1:] = []  # a rank's own are those of its launcher
+    return [main_of(name)() for name in names]
+
+
+def test_every_recipe_is_in_the_index_and_in_these_tests() -> None:
+    index, tests = (FOLDER / "README.md").read_text(), Path(__file__).read_text()
+    for path in FOLDER.glob("*.py"):
+        assert f"]({path.name})" in index
+        assert f'"{path.stem}"' in tests or f'"{path.name}"' in tests
+
+
+@pytest.mark.parametrize("name", ["data_parallel", "fit_and_predict"])
+def test_replicas_in_one_process_learn(name: str) -> None:
+    assert main_of(name)() > 0.95
+
+
+def test_dp_train_learns_a_regression() -> None:
+    assert main_of("minimal_dp_train")() < 0.1
+
+
+def test_scaling_of_published_times_is_what_the_definitions_say(tmp_path: Path) -> None:
+    speedups = main_of("measure_from_python")(results_dir=tmp_path, synthetic=True)
+
+    assert speedups == pytest.approx({2: 1.846, 4: 3.429, 8: 6.0}, abs=5e-4)
+
+
+def test_scripts_of_ranks_learn_reduce_once_a_window_and_stay_equal(tmp_path: Path) -> None:
+    names = ("distributed", "accumulate_and_mix_precision", "keep_ranks_equal")
+    first, second = run_ranks(partial(_run_recipes, names), 2, tmp_path, 60.0)
+
+    assert first == second
+    accuracy, (steps, reductions), noticed = first
+    assert accuracy > 0.9
+    assert (steps, reductions) == (3, 3)
+    assert noticed
+
+
+def test_a_world_of_ones_own_adds_up() -> None:
+    done = subprocess.run(
+        [sys.executable, FOLDER / "own_world.py"], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "[3.0, 3.0]\n"
+
+
+def test_training_from_python_gives_a_model_that_reads_digits(tmp_path: Path) -> None:
+    assert main_of("train_from_python")(runs_dir=tmp_path, epochs=3) > 0.9

@@ -1,0 +1,74 @@
+"""Small checkpoints of a model that has been trained for a step, and what they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.specs import WorkloadSpec
+from dpbench.training import random_state
+from dpbench.training.checkpoint import Checkpoint
+from dpbench.training_spec import TrainingSpec
+
+SPEC = TrainingSpec(
+    workload=WorkloadSpec(architecture="mlp", dataset="digits", optimizer="sgd"),
+    implementation="ddp",
+    backend="gloo",
+    group_size=2,
+    batch_size=8,
+    devices=("cpu", "cpu"),
+    threads_per_replica=1,
+    epochs=3,
+)
+
+
+def trained() -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A model with buffers, and an optimizer that has stepped once."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+    module(torch.randn(5, 3)).square().sum().backward()
+    optimizer.step()
+    return module, optimizer
+
+
+def checkpoint(step: int = 7, **changes: Any) -> Checkpoint:
+    """Of two processes, in the second epoch."""
+    module, optimizer = trained()
+    made = Checkpoint(
+        spec=SPEC,
+        epoch=1,
+        window=2,
+        step=step,
+        model=module.state_dict(),
+        optimizers=[optimizer.state_dict()],
+        schedule={"last_epoch": step, "_last_lr": [0.1]},
+        scaler=None,
+        random_states=[random_state.take(torch.device("cpu"))] * 2,
+        shares=(),
+        best_metric=0.75,
+        progress={"loss_sum": 1.5, "samples": 32},
+    )
+    return replace(made, **changes)
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether nested plain values are equal, tensors to the bit."""
+    if isinstance(first, Tensor):
+        return (
+            isinstance(second, Tensor)
+            and (first.dtype, first.shape) == (second.dtype, second.shape)
+            and _bytes(first) == _bytes(second)
+        )
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[k], second[k]) for k in first)
+    if isinstance(first, (list, tuple)):
+        return len(first) == len(second) and all(map(same, first, second))
+    return bool(first == second)
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,184 @@
+"""Small trainings, and models that can be followed with a pencil."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from dpbench.measure.rank_group import RankGroup
+from dpbench.specs import WorkloadSpec
+from dpbench.training.checkpoint import Checkpoint, from_bytes
+from dpbench.training.job import TrainingJob
+from dpbench.training.run_folder import RunFolder
+from dpbench.training_spec import TrainingRun, TrainingSpec
+from tests.test_environment import HERE
+
+QUIET = TrainingRun(evaluation="off", log_interval=1000)
+
+
+def training_spec(architecture: str = "Plain", **changes: Any) -> TrainingSpec:
+    """ddp on gloo at group size 2, SGD on 46 synthetic samples: 6 steps an epoch, the last of
+    them on 6 samples."""
+    of_workload = {
+        name: changes.pop(name)
+        for name in ("optimizer", "learning_rate", "learning_rate_rule", "seed")
+        if name in changes
+    }
+    workload = WorkloadSpec(
+        architecture=f"tests.training.jobs:{architecture}",
+        dataset="synthetic",
+        **{"learning_rate": 0.1, "seed": 3, **of_workload},
+    )
+    values: dict[str, Any] = {
+        "workload": workload,
+        "implementation": "ddp",
+        "backend": "gloo",
+        "group_size": 2,
+        "batch_size": 4,
+        "threads_per_replica": 1,
+        "epochs": 2,
+        "train_samples": 46,
+    }
+    values.update(changes)
+    values.setdefault("devices", ("cpu",) * values["group_size"])
+    return TrainingSpec(**values)
+
+
+def training_job(
+    folder: Path,
+    spec: TrainingSpec,
+    run: TrainingRun = QUIET,
+    *,
+    resume: str | None = None,
+) -> TrainingJob:
+    """With a new run folder."""
+    RunFolder.create(folder, spec, run, ("train",), HERE).close()
+    return TrainingJob(spec=spec, run=run, folder=folder, prepared=None, resume=resume)
+
+
+def stored(folder: Path, name: str) -> Checkpoint:
+    path = folder / "checkpoints" / name
+    return from_bytes(path.read_bytes(), str(path))
+
+
+def ranks_here(backend: str) -> RankGroup:
+    """The default group, of any backend, as `rank_group` would give it."""
+    control = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
+    return RankGroup(size=dist.get_world_size(), control=control)
+
+
+class Plain:
+    """A classifier in float64, without anything random."""
+
+    name: str = "plain"
+    item: str = "rows"
+    default_dataset: str = "synthetic"
+    flops_per_item: float = 6.0 * 4 * 6
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Sequential(
+            OrderedDict[str, torch.nn.Module](
+                widen=Double(),
+                first=torch.nn.Linear(4, 6),
+                tanh=torch.nn.Tanh(),
+                second=torch.nn.Linear(6, 3),
+            )
+        ).double()
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = torch.randn(n, 4, generator=generator)
+        return inputs, inputs[:, :3].argmax(dim=1)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(outputs, targets)
+
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs.argmax(dim=1) == targets).sum()
+
+
+class Noisy(Plain):
+    """In float32, with dropout and with buffers that every rank fills from its own samples."""
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Sequential(
+            torch.nn.Linear(4, 6),
+            torch.nn.BatchNorm1d(6),
+            torch.nn.Tanh(),
+            torch.nn.Dropout(0.3),
+            torch.nn.Linear(6, 3),
+        )
+
+
+class Dropping(Plain):
+    """In float32, with dropout."""
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Sequential(
+            torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Dropout(0.3), torch.nn.Linear(6, 3)
+        )
+
+
+class Single(Plain):
+    """In float32."""
+
+    def build_model(self) -> torch.nn.Module:
+        return super().build_model()[1:].float()  # type: ignore[index, no-any-return]
+
+
+class Double(torch.nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.double()
+
+
+class NanOnRankOne(Single):
+    """In the second epoch's second window."""
+
+    losses = 0
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.requires_grad:
+            self.losses += 1
+        broken = self.losses == 8 and dist.get_rank() == 1
+        return super().loss(outputs, targets) * (float("nan") if broken else 1.0)
+
+
+class Overflowing(Single):
+    """In float16 and in the backward pass, whatever the scale."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs * 1e30, targets).exp() * 1e30
+
+
+class SlowOnRankOne(Plain):
+    """Takes a millisecond a sample there."""
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Sequential(Slow(), super().build_model())
+
+
+class Slow(torch.nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if dist.get_rank() == 1:
+            time.sleep(0.001 * len(inputs))
+        return inputs
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Several would wait for each other longer than they compute here."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,133 @@
+"""The lines of a training's log: written, read, and what stands after a resumption."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbench.errors import StoreError
+from dpbench.training.events import (
+    KINDS,
+    EpochLine,
+    Event,
+    Finished,
+    Note,
+    Started,
+    StepLine,
+    from_line,
+    standing,
+    to_line,
+)
+
+STARTED = Started(
+    world_size=2,
+    group_size=2,
+    hosts=("a", "b"),
+    pids=(10, 11),
+    devices=("cpu", "cpu"),
+    samples_per_rank=(721, 721),
+    train_samples=1442,
+    effective_batch_size=128,
+    steps_per_epoch=12,
+    parameters=1_199_882,
+    epoch=1,
+    step=0,
+)
+STEP = StepLine(
+    epoch=1,
+    step=20,
+    processed=1280,
+    total=1442,
+    rank_processed=640,
+    rank_total=721,
+    loss=0.42134,
+    learning_rate=1.0,
+    samples_per_second=3412.4,
+    data_wait_share=0.004,
+    elapsed_seconds=3.2,
+)
+EPOCH = EpochLine(
+    epoch=1,
+    step=23,
+    train_loss=0.5,
+    learning_rate=1.0,
+    epoch_seconds=4.1,
+    evaluation_seconds=0.2,
+    test_loss=0.0911,
+    test_correct=350,
+    test_total=360,
+    checkpoint="step-00000023.pt",
+    best=True,
+)
+FINISHED = Finished(
+    final_loss=0.01,
+    epochs=5,
+    steps=115,
+    world_size=2,
+    group_size=2,
+    state_sha256="0123456789abcdef",
+    elapsed_seconds=21.0,
+    samples=7210,
+    peak_host_memory_bytes=(100 << 20, 160 << 20),
+    data_wait_share=0.0,
+    test_accuracy=0.972,
+)
+EVENTS: tuple[Event, ...] = (STARTED, STEP, EPOCH, Note(text="a note"), FINISHED)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_is_a_line_of_json_and_comes_back(event: Event) -> None:
+    line = to_line(event)
+    assert "\n" not in line
+    assert json.loads(line)["kind"] in KINDS
+    assert from_line("log.jsonl:1", line) == event
+
+
+@given(
+    loss=st.floats(),
+    step=st.integers(0, 2**62),
+    text=st.text(st.characters(exclude_categories="C")),
+)
+def test_any_number_and_any_text_come_back(loss: float, step: int, text: str) -> None:
+    back = from_line("log.jsonl:1", to_line(replace(STEP, loss=loss, step=step)))
+    assert isinstance(back, StepLine)
+    assert back.step == step
+    assert back.loss == loss or (math.isnan(back.loss) and math.isnan(loss))
+    assert from_line("log.jsonl:1", to_line(Note(text=text))) == Note(text=text)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "log.jsonl:7 is not JSON"),
+        ("[]", "log.jsonl:7: expected an object, got list"),
+        ("{}", "log.jsonl:7: kind None; expected one of started, step"),
+        ('{"kind": []}', "log.jsonl:7: kind \\[\\]"),
+        ('{"kind": "note"}', "log.jsonl:7: Note lacks the field 'text'"),
+        ('{"kind": "note", "text": 3}', "log.jsonl:7: Note.text: expected str, got 3"),
+        ('{"kind": "note", "text": "", "more": 1}', "Note has an unknown field 'more'"),
+    ],
+)
+def test_a_line_that_is_none_of_ours_is_an_error_with_its_place(line: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        from_line("log.jsonl:7", line)
+
+
+def test_accuracy_is_correct_of_all_and_nothing_where_none_was_counted() -> None:
+    assert EPOCH.test_accuracy == 350 / 360
+    assert replace(EPOCH, test_correct=None).test_accuracy is None
+
+
+def test_what_a_resumption_begins_again_stands_once() -> None:
+    first = [STARTED, *(replace(STEP, step=step) for step in (5, 10, 15)), EPOCH]
+    resumed = replace(STARTED, step=10)
+    second = [resumed, *(replace(STEP, step=step) for step in (15, 20)), EPOCH]
+    stands = standing([*first, *second])
+    assert [event.step for event in stands if isinstance(event, StepLine)] == [5, 10, 15, 20]
+    assert sum(isinstance(event, EpochLine) for event in stands) == 1
+    assert sum(isinstance(event, Started) for event in stands) == 2

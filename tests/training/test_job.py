@@ -1,0 +1,66 @@
+"""What does not go together is refused before a rank is started."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench.errors import UsageError
+from dpbench.training.job import TrainingJob
+from dpbench.training_spec import TrainingRun
+from tests.training.jobs import training_spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "run", "message"),
+    [
+        ({"max_norm": -1.0}, {}, "max norm: got -1.0, expected a finite number above 0"),
+        ({"max_norm": math.nan}, {}, "max norm: got nan"),
+        ({"max_norm": 0.0}, {}, "max norm: got 0.0"),
+        ({"gamma": math.inf}, {}, "gamma: got inf"),
+        ({"epochs": 0}, {}, "epochs: got 0, expected at least 1"),
+        ({}, {"log_interval": 0}, "steps between lines of the log: got 0, expected at least 1"),
+        ({}, {"checkpoint_every": -1}, "steps between checkpoints: got -1"),
+        ({"learning_rate": 0.0, "learning_rate_rule": "sqrt"}, {}, "learning rate: base is 0.0"),
+        ({"implementation": "independent"}, {}, "got a group size of 2.*never exchange anything"),
+        ({"devices": ("cpu",)}, {}, "got 1 devices for 2 replicas"),
+        ({"dtype": "f16"}, {}, "got the devices cpu, cpu; expected CUDA.*take bf16"),
+        ({"implementation": "dp", "balance": "speed"}, {}, "balance speed: got dp.*one process"),
+        ({"implementation": "dp", "shares": (2.0, 1.0)}, {}, r"shares \(2.0, 1.0\): got dp"),
+        (
+            {"implementation": "local-sgd", "sync_every": 4},
+            {"checkpoint_every": 6},
+            "a checkpoint every 6 steps.*expected a multiple of 4",
+        ),
+        (
+            {"implementation": "local-sgd", "sync_every": 4},
+            {"check_sync_every": 2},
+            "a comparison of the ranks every 2 steps.*expected a multiple of 4",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    spec: dict[str, Any], run: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        TrainingJob(
+            spec=training_spec(**spec), run=TrainingRun(**run), folder=Path(), prepared=None
+        )
+
+
+def test_what_does_go_together_is_not() -> None:
+    for spec, run in (
+        ({"implementation": "single", "group_size": 1}, {}),
+        ({"dtype": "f16", "devices": ("cuda:0", "cuda:1")}, {}),
+        ({"implementation": "local-sgd", "sync_every": 4}, {"checkpoint_every": 8}),
+        ({"balance": "speed"}, {"checkpoint_every": 3, "check_sync_every": 2}),
+    ):
+        TrainingJob(
+            spec=training_spec(**spec),
+            run=TrainingRun(**run),
+            folder=Path(),
+            prepared=None,
+        )

@@ -1,0 +1,429 @@
+"""Whole trainings of two ranks: exact gradients, the same bits after a resumption, one writer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dpbench import architecture as architectures
+from dpbench.data import datasets
+from dpbench.data.epochs import EpochPlan
+from dpbench.errors import DpbenchError, UsageError
+from dpbench.measure.rank_group import RankGroup
+from dpbench.training import job
+from dpbench.training.checkpoint import to_bytes
+from dpbench.training.events import EpochLine, Event, Finished, Started, StepLine
+from dpbench.training.job import TrainingJob
+from dpbench.training.rank import train
+from dpbench.training.run_folder import RunFolder
+from dpbench.training.window_log import NotFinite
+from dpbench.training_spec import TrainingRun, TrainingSpec
+from tests.parallel.ranks import run_ranks
+from tests.training.jobs import QUIET, one_thread, ranks_here, stored, training_job, training_spec
+
+CPU = torch.device("cpu")
+EVERYTHING = TrainingRun(
+    evaluation="sharded", log_interval=1, checkpoint_every=4, prefetch=2, check_sync_every=2
+)
+"""Stops in the middle of an epoch of 6 steps, too."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A training that is asked for."""
+
+    spec: TrainingSpec
+    run: TrainingRun = QUIET
+    resume_at: int | None = None
+    """Once more in a folder of its own, from the checkpoint of this step."""
+    of_rank_1: TrainingSpec | None = None
+    """What rank 1 is told instead."""
+
+
+Answer = Finished | str
+"""What a rank got, or the error that it raised."""
+
+
+def answers(cases: dict[str, Case], folder: Path, backend: str, rank: int) -> dict[str, Answer]:
+    """Runs all cases in one group, and their resumptions as "<name> resumed"."""
+    ranks = ranks_here(backend)
+    return {
+        name: outcome
+        for case in cases
+        for name, outcome in trained(case, cases[case], folder, rank, ranks)
+    }
+
+
+def trained(
+    name: str, case: Case, folder: Path, rank: int, ranks: RankGroup
+) -> list[tuple[str, Answer]]:
+    spec = case.of_rank_1 if rank == 1 and case.of_rank_1 else case.spec
+    elsewhere = Path("/nowhere") if rank else folder / name
+    asked = TrainingJob(spec=spec, run=case.run, folder=elsewhere, prepared=None)
+    results = [(name, attempt(asked, rank, ranks))]
+    if case.resume_at is not None:
+        checkpoint = folder / name / "checkpoints" / f"step-{case.resume_at:08}.pt"
+        again = replace(
+            asked,
+            folder=Path("/nowhere") if rank else folder / f"{name} resumed",
+            resume=str(checkpoint),
+        )
+        results.append((f"{name} resumed", attempt(again, rank, ranks)))
+    return results
+
+
+def attempt(asked: TrainingJob, rank: int, ranks: RankGroup) -> Answer:
+    try:
+        return train(asked, rank, ranks, CPU)
+    except DpbenchError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """All cases of one group."""
+
+    folder: Path
+    by_rank: list[dict[str, Answer]]
+
+    def __getitem__(self, name: str) -> Finished:
+        answer = self.by_rank[0][name]
+        assert isinstance(answer, Finished), answer
+        return answer
+
+    def events(self, name: str) -> tuple[Event, ...]:
+        return RunFolder.open(self.folder / name).events()
+
+
+def train_all(cases: dict[str, Case], folder: Path, backend: str = "gloo") -> Trained:
+    for name, case in cases.items():
+        training_job(folder / name, case.spec, case.run)
+        if case.resume_at is not None:
+            training_job(folder / f"{name} resumed", case.spec, case.run)
+    work = partial(answers, cases, folder, backend)
+    size = max(case.spec.group_size for case in cases.values())
+    return Trained(folder, run_ranks(work, folder / "store", size, backend=backend))
+
+
+def exact(**changes: Any) -> Case:
+    """Float64 and SGD, in windows of 4 and of 2 micro-steps, the last of 6 samples, on 5 + 3."""
+    values = {"accumulation_steps": 4, "shares": (5.0, 3.0), "epochs": 3, "gamma": 0.5, **changes}
+    return Case(training_spec(**values))
+
+
+def resumed(at: int, run: TrainingRun = EVERYTHING, **changes: Any) -> Case:
+    """With dropout and buffers."""
+    return Case(training_spec("Noisy", **changes), run, resume_at=at)
+
+
+CASES = {
+    "exact ddp": exact(),
+    "exact torch-ddp": exact(implementation="torch-ddp"),
+    "exact torch-ddp-static": exact(implementation="torch-ddp-static"),
+    "exact local-sgd": exact(implementation="local-sgd", accumulation_steps=1),
+    "exact clipped": exact(max_norm=0.05),
+    "exact dropped": exact(last_window="drop"),
+    "ddp": resumed(4, optimizer="adadelta", learning_rate=1.0),
+    "ddp accumulated": resumed(8, accumulation_steps=2, epochs=4, optimizer="adamw"),
+    "torch-ddp": resumed(8, implementation="torch-ddp", optimizer="adam"),
+    "local-sgd": resumed(4, implementation="local-sgd", sync_every=2, optimizer="adam"),
+    "ddp unwatched": Case(training_spec("Noisy", optimizer="adadelta", learning_rate=1.0)),
+    "ddp by rank 0": Case(
+        training_spec("Noisy", optimizer="adadelta", learning_rate=1.0),
+        replace(QUIET, evaluation="rank0"),
+    ),
+    "uneven averages": Case(training_spec("Noisy", implementation="local-sgd", sync_every=5)),
+    "nan": Case(training_spec("NanOnRankOne"), EVERYTHING),
+    "other spec": Case(training_spec(), of_rank_1=training_spec(gamma=0.6)),
+    "slow": Case(training_spec("SlowOnRankOne", balance="speed", epochs=3), EVERYTHING, 8),
+    "not slow": Case(training_spec("SlowOnRankOne", epochs=3)),
+}
+
+
+@pytest.fixture(scope="module")
+def gloo(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return train_all(CASES, tmp_path_factory.mktemp("gloo"))
+
+
+@pytest.fixture(scope="module")
+def shm(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    cases = {name: CASES[name] for name in ("exact ddp", "ddp", "local-sgd")}
+    on_shm = {n: replace(c, spec=replace(c.spec, backend="shm")) for n, c in cases.items()}
+    return train_all(on_shm, tmp_path_factory.mktemp("shm"), "shm")
+
+
+def test_three_ranks_of_torchs_ddp_on_gloo_end_at_the_same_bits(tmp_path: Path) -> None:
+    """Its ring adds up three numbers in an order that depends on their place in a bucket."""
+    cases = {
+        name: resumed(4, implementation=name, group_size=3, optimizer="adam", learning_rate=0.01)
+        for name in ("torch-ddp", "torch-ddp-static")
+    }
+    trained = train_all(cases, tmp_path)
+    for name in cases:
+        assert trained[f"{name} resumed"].state_sha256 == trained[name].state_sha256
+
+
+def test_all_ranks_return_what_rank_0_says(gloo: Trained) -> None:
+    assert list(gloo.by_rank[0]) == [
+        name for case in CASES for name in (case, f"{case} resumed") if name in gloo.by_rank[0]
+    ]
+    assert gloo.by_rank[0] == gloo.by_rank[1]
+
+
+def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
+    """One process on the union of the samples of every window, without a line of ours but for
+    which they are."""
+    architecture = architectures.load(spec.workload.architecture)
+    samples = datasets.load_splits(
+        "synthetic", None, architecture, seed=spec.workload.seed, train_samples=spec.train_samples
+    ).train
+    torch.manual_seed(spec.workload.seed)
+    module = architecture.build_model()
+    optimizer = torch.optim.SGD(module.parameters(), lr=spec.learning_rate)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=spec.gamma)
+    plan = EpochPlan(replace(spec, shares=()), len(samples))
+    for epoch in range(spec.epochs):
+        for number in range(plan.steps):
+            parts = [part for p in range(2) for part in plan.window(epoch, number, p)]
+            union = torch.cat([part.indices for part in parts])
+            optimizer.zero_grad()
+            architecture.loss(module(samples.inputs[union]), samples.targets[union]).backward()
+            if spec.max_norm is not None:
+                torch.nn.utils.clip_grad_norm_(module.parameters(), spec.max_norm)
+            optimizer.step()
+        schedule.step()
+    return module.state_dict()
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("exact")])
+def test_every_step_is_that_of_one_process_on_the_union_of_samples(
+    gloo: Trained, name: str
+) -> None:
+    last = gloo[name].last_checkpoint
+    assert last is not None
+    found = stored(gloo.folder / name, last).model
+    expected = loop_by_hand(CASES[name].spec)
+    torch.testing.assert_close(found, dict(expected), rtol=0, atol=1e-12)
+
+
+def test_so_it_is_on_shm(shm: Trained) -> None:
+    found = stored(shm.folder / "exact ddp", "step-00000006.pt").model
+    torch.testing.assert_close(
+        found, dict(loop_by_hand(CASES["exact ddp"].spec)), rtol=0, atol=1e-12
+    )
+
+
+def test_steps_are_windows_and_a_dropped_one_is_none(gloo: Trained) -> None:
+    assert gloo["exact ddp"].steps == 3 * 2
+    assert gloo["exact ddp"].samples == 3 * 46
+    assert gloo["exact dropped"].steps == 3 * 1
+    assert gloo["exact dropped"].samples == 3 * 32
+    texts = [event.text for event in gloo.events("exact dropped") if hasattr(event, "text")]
+    assert texts == ["14 of 46 samples are left out of every epoch, with its last window"]
+
+
+def lines(events: Sequence[Event], kind: type[Event], after: int) -> list[dict[str, Any]]:
+    """Without what a clock says."""
+    timed = ("seconds", "samples_per_second", "data_wait_share")
+    return [
+        {name: getattr(event, name) for name in event.__slots__ if not name.endswith(timed)}
+        for event in events
+        if isinstance(event, kind) and event.step > after  # type: ignore[union-attr]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("gloo", "ddp"),
+        ("gloo", "ddp accumulated"),
+        ("gloo", "torch-ddp"),
+        ("gloo", "local-sgd"),
+        ("shm", "ddp"),
+        ("shm", "local-sgd"),
+    ],
+)
+def test_a_training_interrupted_in_an_epoch_ends_at_the_same_bits(
+    request: pytest.FixtureRequest, group: str, name: str
+) -> None:
+    trained: Trained = request.getfixturevalue(group)
+    whole, again = trained[name], trained[f"{name} resumed"]
+    assert again.state_sha256 == whole.state_sha256
+    assert again.final_loss == whole.final_loss
+    assert again.test_accuracy == whole.test_accuracy
+    assert again.test_loss == whole.test_loss
+    at = CASES[name].resume_at
+    assert at is not None
+    for kind in (StepLine, EpochLine):
+        expected = lines(trained.events(name), kind, at)
+        assert lines(trained.events(f"{name} resumed"), kind, at) == expected
+        assert expected
+    assert 0 < again.samples < whole.samples
+
+
+def test_what_is_watched_and_kept_changes_no_parameter(gloo: Trained) -> None:
+    hashes = {gloo[name].state_sha256 for name in ("ddp", "ddp unwatched", "ddp by rank 0")}
+    assert len(hashes) == 1
+    assert gloo["ddp"].test_loss == gloo["ddp by rank 0"].test_loss is not None
+    assert gloo["ddp"].test_accuracy == gloo["ddp by rank 0"].test_accuracy is not None
+
+
+def test_local_sgd_ends_with_one_model_whatever_is_left_of_its_rhythm(gloo: Trained) -> None:
+    assert gloo["uneven averages"].steps == 12
+    assert gloo["uneven averages"].state_sha256  # all_ranks compared theirs
+
+
+def test_a_loss_that_is_not_finite_ends_all_ranks_with_epoch_step_and_rank(gloo: Trained) -> None:
+    for rank in gloo.by_rank:
+        assert str(rank["nan"]).startswith(
+            "NotFinite: the loss is nan in epoch 2, step 8, on rank 1; lower the learning rate"
+        )
+    written = [path.name for path in (gloo.folder / "nan" / "checkpoints").iterdir()]
+    assert sorted(written) == ["best.pt", "step-00000004.pt", "step-00000006.pt"]
+
+
+def test_ranks_with_another_spec_are_told_on_all_of_them(gloo: Trained) -> None:
+    for rank in gloo.by_rank:
+        assert rank["other spec"] == (
+            "UsageError: rank 1 was given another training than rank 0: gamma: 'default' on "
+            "rank 0, 0.6 there; give every node the same command"
+        )
+    assert gloo.events("other spec") == ()
+
+
+def test_a_slow_rank_gets_fewer_samples_of_the_same_gradient(gloo: Trained) -> None:
+    epochs = [event for event in gloo.events("slow") if isinstance(event, EpochLine)]
+    assert epochs[0].shares == ()
+    for later in epochs[1:]:
+        assert later.shares[0] > 0.7
+        assert sum(later.shares) == pytest.approx(1.0)
+    last = stored(gloo.folder / "slow", "step-00000018.pt").model
+    equal = stored(gloo.folder / "not slow", "step-00000018.pt").model
+    torch.testing.assert_close(last, equal, rtol=0, atol=1e-12)
+    again = [event for event in gloo.events("slow resumed") if isinstance(event, EpochLine)]
+    assert again[0].shares == epochs[1].shares  # those of the epoch that was interrupted
+
+
+def test_the_log_says_who_trains_on_what_and_how_far(gloo: Trained) -> None:
+    events = gloo.events("ddp")
+    started = events[0]
+    assert isinstance(started, Started)
+    assert started.world_size == started.group_size == 2
+    assert len(set(started.pids)) == 2
+    assert (started.samples_per_rank, started.train_samples) == ((23, 23), 46)
+    assert (started.effective_batch_size, started.steps_per_epoch) == (8, 6)
+    assert (started.parameters, started.test_samples) == (4 * 6 + 6 + 12 + 6 * 3 + 3, 11)
+    line = events[1]
+    assert isinstance(line, StepLine)
+    assert (line.epoch, line.step, line.processed, line.total) == (1, 1, 8, 46)
+    assert (line.rank_processed, line.rank_total) == (4, 23)
+    assert line.learning_rate == 1.0
+    assert line.samples_per_second > 0
+    assert 0 <= line.data_wait_share <= 1
+    epochs = [event for event in events if isinstance(event, EpochLine)]
+    assert [epoch.learning_rate for epoch in epochs] == pytest.approx([1.0, 0.7])
+    assert [epoch.checkpoint for epoch in epochs] == ["step-00000006.pt", "step-00000012.pt"]
+    finished = gloo["ddp"]
+    assert len(finished.peak_host_memory_bytes) == 2
+    assert finished.last_checkpoint == "step-00000012.pt"
+    assert finished.test_accuracy == epochs[-1].test_accuracy
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_dp_in_one_process_is_the_same_training(tmp_path: Path, accumulation: int) -> None:
+    changes = {"implementation": "dp", "backend": "threads", "accumulation_steps": accumulation}
+    exactly = training_job(tmp_path / "exact", training_spec(**changes, epochs=3))
+    outcome = train_here(exactly)
+    found = stored(tmp_path / "exact", outcome.last_checkpoint or "").model
+    expected = loop_by_hand(replace(exactly.spec, implementation="ddp"))
+    torch.testing.assert_close(found, dict(expected), rtol=0, atol=1e-12)
+
+
+def train_here(asked: TrainingJob) -> Finished:
+    return train(asked, 0, RankGroup(size=1, control=None), CPU)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("Dropping", {"implementation": "dp", "backend": "threads", "dtype": "bf16"}),
+        ("Noisy", {"implementation": "single", "backend": "none", "group_size": 1}),
+    ],
+    ids=["dp", "single"],
+)
+def test_one_process_resumes_to_the_same_bits(
+    tmp_path: Path, architecture: str, changes: dict[str, Any]
+) -> None:
+    spec = training_spec(architecture, optimizer="adadelta", learning_rate=1.0, **changes)
+    run = replace(EVERYTHING, check_sync_every=None)
+    whole = train_here(training_job(tmp_path / "whole", spec, run))
+    checkpoint = tmp_path / "whole" / "checkpoints" / "step-00000004.pt"
+    again = train_here(training_job(tmp_path / "again", spec, run, resume=str(checkpoint)))
+    assert again.state_sha256 == whole.state_sha256
+    assert again.final_loss == whole.final_loss
+
+
+def test_steps_left_out_are_counted_and_end_the_training_if_no_scale_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the CPU, which a user is refused for its lack of speed."""
+    monkeypatch.setattr(job, "refuse_unusable", lambda *_: None)
+    alone = {"implementation": "single", "backend": "none", "group_size": 1, "epochs": 5}
+    spec = training_spec("Overflowing", dtype="f16", **alone)
+    folder = tmp_path / "run"
+    with pytest.raises(NotFinite, match=r"scale of float16 fell to 6\.1e-05 by epoch 3, step 30"):
+        train_here(training_job(folder, spec, replace(QUIET, log_interval=1)))
+    lines = [e for e in RunFolder.open(folder).events() if isinstance(e, StepLine)]
+    assert [line.skipped_steps for line in lines] == list(range(1, 30))
+    assert stored(folder, "step-00000024.pt").scaler["scale"] == 2.0**-8  # type: ignore[index]
+
+
+def test_a_finished_training_is_evaluated_again_and_may_get_more_epochs(tmp_path: Path) -> None:
+    spec = training_spec("Noisy", implementation="single", backend="none", group_size=1)
+    longer = replace(spec, epochs=3)
+    run = replace(QUIET, evaluation="rank0")
+    whole = train_here(training_job(tmp_path / "whole", longer, run))
+    first = training_job(tmp_path / "first", spec, run)
+    short = train_here(first)
+    nothing_left = train_here(replace(first, resume="auto"))
+    assert nothing_left.samples == 0
+    assert nothing_left.state_sha256 == short.state_sha256
+    assert nothing_left.test_accuracy == short.test_accuracy
+    assert nothing_left.final_loss == short.final_loss
+    more = train_here(replace(first, spec=longer, resume="auto"))
+    assert more.state_sha256 == whole.state_sha256
+    assert more.samples == 46
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"progress": {"epoch_loss": {"total": "much"}}}, "StoreError: Sums"),
+        ({"window": 12}, "it goes on with window 12 of an epoch of 12, counted from 0"),
+        ({"random_states": [{}]}, "KeyError: 'cpu'"),
+        ({"schedule": {}}, "KeyError: 'lr_lambdas'"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_a_usage_error(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    spec = training_spec(implementation="single", backend="none", group_size=1, epochs=1)
+    train_here(training_job(tmp_path / "whole", spec))
+    foreign = replace(stored(tmp_path / "whole", "step-00000012.pt"), **change)
+    (tmp_path / "foreign.pt").write_bytes(to_bytes(foreign))
+    longer = replace(spec, epochs=2)
+    again = training_job(tmp_path / "new", longer, resume=str(tmp_path / "foreign.pt"))
+    with pytest.raises(UsageError, match=f"foreign.pt: it does not fit this training: {message}"):
+        train_here(again)

@@ -1,0 +1,150 @@
+"""The folder of a training: made once, read strictly, appended to by one process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpbench.errors import NewerSchema, StoreError
+from dpbench.records import SCHEMA_VERSION
+from dpbench.training.events import Note
+from dpbench.training.run_folder import RunFolder, RunStatus
+from dpbench.training_spec import TrainingRun
+from tests.test_environment import HERE
+from tests.training.jobs import training_spec
+
+SPEC = training_spec()
+RUN = TrainingRun(log_interval=7)
+OPTIONS = {"epochs": "2", "lr": "0.1"}
+
+
+def made(path: Path) -> RunFolder:
+    return RunFolder.create(path, SPEC, RUN, ["train", "--epochs", "2"], HERE, OPTIONS)
+
+
+def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
+    folder = made(tmp_path / "runs" / "one")
+    again = RunFolder.open(folder.path)
+    assert again.header == folder.header
+    assert again.header.spec == SPEC
+    assert again.header.run == RUN
+    assert again.header.command == ("train", "--epochs", "2")
+    assert again.header.configuration == OPTIONS
+    assert again.header.status is RunStatus.RUNNING
+    assert again.checkpoints.is_dir()
+    assert again.events() == ()
+
+
+def test_a_folder_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+    made(tmp_path / "one")
+    with pytest.raises(StoreError, match="one exists already; choose another --name, or go on"):
+        made(tmp_path / "one")
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot make .*: Not a directory"):
+        made(tmp_path / "file" / "one")
+
+
+def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) -> None:
+    folder = made(tmp_path / "one")
+    folder.set_status(RunStatus.FAILED, "rank 1 was killed")
+    header = RunFolder.open(folder.path).header
+    assert (header.status, header.reason) == (RunStatus.FAILED, "rank 1 was killed")
+    longer = replace(SPEC, epochs=9)
+    folder.begin_again(longer, RUN, {"epochs": "9"})
+    header = RunFolder.open(folder.path).header
+    assert (header.status, header.reason, header.spec) == (RunStatus.RUNNING, None, longer)
+    assert header.started_utc == folder.header.started_utc
+
+
+def test_events_are_followed_as_they_come(tmp_path: Path) -> None:
+    folder = made(tmp_path / "one")
+    log = RunFolder.open(folder.path).follow()
+    assert log.new() == []
+    folder.append(Note(text="first"))
+    assert log.new() == [Note(text="first")]
+    with (folder.path / "log.jsonl").open("a") as file:
+        file.write('{"kind":"note","text":"half')
+        file.flush()
+        assert log.new() == []
+        file.write(' and half"}\n')
+    assert log.new() == [Note(text="half and half")]
+    folder.close()
+
+
+def test_a_line_that_was_cut_off_is_cut_out_by_the_next_writer(tmp_path: Path) -> None:
+    folder = made(tmp_path / "one")
+    folder.append(Note(text="first"))
+    folder.close()
+    with (folder.path / "log.jsonl").open("a") as file:
+        file.write('{"kind":"note","te')
+    assert folder.events() == (Note(text="first"),)
+    folder.append(Note(text="second"))
+    assert folder.events() == (Note(text="first"), Note(text="second"))
+    folder.close()
+
+
+def test_two_processes_do_not_write_to_one_log(tmp_path: Path) -> None:
+    folder = made(tmp_path / "one")
+    code = (
+        "import sys; from pathlib import Path; from dpbench.record_log import open_lines;"
+        "kept = open_lines(Path(sys.argv[1]), writer='x', if_unwritable='');"
+        "print('open', flush=True); sys.stdin.read()"
+    )
+    log = str(folder.path / "log.jsonl")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        for use in (
+            lambda: folder.append(Note(text="")),
+            lambda: folder.begin_again(SPEC, RUN, OPTIONS),
+        ):
+            with pytest.raises(StoreError, match="is in use: another training is writing to it"):
+                use()
+        other.communicate()
+    folder.append(Note(text="now"))
+    folder.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('"configuration"', "", "is not JSON"),
+        ('"spec"', '"specs"', "RunHeader has an unknown field 'specs'"),
+        ('"running"', '"resting"', "status: expected a RunStatus"),
+        ('"gloo"', "3", "backend: expected str, got 3"),
+        ('"schema_version"', '"version"', "has no schema_version"),
+    ],
+)
+def test_a_damaged_run_json_is_an_error_that_names_the_file(
+    tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    path = made(tmp_path / "one").path / "run.json"
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    with pytest.raises(StoreError, match=f"run.json.*{message}"):
+        RunFolder.open(path.parent)
+
+
+def test_a_newer_run_is_told_apart(tmp_path: Path) -> None:
+    path = made(tmp_path / "one").path / "run.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"schema_version": SCHEMA_VERSION + 1}))
+    with pytest.raises(NewerSchema, match="Upgrade dpbench"):
+        RunFolder.open(path.parent)
+
+
+@pytest.mark.parametrize(("name", "why"), [("absent", "does not exist"), (".", "has no run.json")])
+def test_another_folder_is_no_run(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(StoreError, match=f"{why}; expected a run folder of dpbench train"):
+        RunFolder.open(tmp_path / name)
