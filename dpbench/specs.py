@@ -6,23 +6,19 @@ without the fields that are at their default, so a new option orphans no old res
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import Literal
 
 from dpbench.codec import content_hash, encode
 from dpbench.learning_rate import scale_lr
+from dpbench.placement import Placement, on_hosts, placed
 
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
-Placement = Literal["pack", "spread"]
-PLACEMENTS = ("pack", "spread")
 OPTIMIZERS = ("sgd", "adamw", "adam", "adadelta")
 MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""
-LONGEST_LISTED = 3
-"""So many hosts alike in a row are listed one by one: "2+2+2", but "4×2"."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -353,36 +349,6 @@ class SweepSpec:
             for first, count in zip(firsts, counts, strict=False)
             for replica in range(count)
         )
-
-
-def placed(group_size: int, offered: Sequence[int], placement: Placement) -> tuple[int, ...]:
-    """How many of a group's replicas each host gets, without the hosts that get none.
-
-    Raises ValueError if the hosts offer fewer.
-    """
-    if not 1 <= group_size <= sum(offered):
-        raise ValueError(f"{group_size} replicas on hosts that offer {sum(offered)}")
-    counts = [0] * len(offered)
-    for _ in range(group_size):
-        free = [host for host, count in enumerate(counts) if count < offered[host]]
-        host = free[0] if placement == "pack" else min(free, key=counts.__getitem__)
-        counts[host] += 1
-    return tuple(count for count in counts if count)
-
-
-def on_hosts(nodes: Sequence[int]) -> str:
-    """Writes " (2+1 hosts)" behind a group size, " (16×8 hosts)" where many are alike; "" for a
-    group on one host."""
-    return f" ({host_counts(nodes)} hosts)" if nodes else ""
-
-
-def host_counts(nodes: Sequence[int]) -> str:
-    """Replicas host by host: "2+1"."""
-    words = []
-    for count, alike in groupby(nodes):
-        hosts = len([*alike])
-        words += [f"{hosts}×{count}"] if hosts > LONGEST_LISTED else [str(count)] * hosts
-    return "+".join(words)
 
 
 def series_name(implementation: str, backend: str | None) -> str:

@@ -15,6 +15,7 @@ EXIT_STATUSES = {
     "NewerSchema": 2,
     "DataError": 2,
     "LaunchError": 1,
+    "TrainingFailed": 1,
     "Interrupted": 130,
 }
 

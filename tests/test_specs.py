@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from dpbench.codec import canonical_json, decode, encode
 from dpbench.errors import StoreError
-from dpbench.specs import PLACEMENTS, Placement, TrialSpec, differing_fields, host_counts, placed
+from dpbench.placement import PLACEMENTS, Placement, host_counts, placed
+from dpbench.specs import TrialSpec, differing_fields
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
 SIZES = st.integers(min_value=1, max_value=64)

@@ -9,8 +9,9 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.memory import MemoryKind
 from dpbench.analysis.steps import StepSummary
 from dpbench.analysis.time_to_loss import TimeToLoss
+from dpbench.placement import on_hosts
 from dpbench.records import Status
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec, on_hosts, series_name
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec, series_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

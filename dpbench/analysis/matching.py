@@ -9,8 +9,9 @@ from operator import attrgetter
 from dpbench.analysis.summary import usable_repetitions
 from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError
+from dpbench.placement import host_counts, on_hosts
 from dpbench.records import TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec, differing_fields, host_counts, on_hosts
+from dpbench.specs import IMPLEMENTATIONS, TrialSpec, differing_fields
 
 Value = str | int | float
 Key = tuple[Value | None, ...]

@@ -10,7 +10,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields import FieldKind, Plain
 from dpbench.analysis.steps import StepSummary
 from dpbench.analysis.time_to_loss import TimeToLoss
-from dpbench.specs import host_counts
+from dpbench.placement import host_counts
 
 ROW_KEYS = (
     "implementation",

@@ -9,8 +9,8 @@ from dpbench.analysis import convergence, throughput
 from dpbench.analysis.fields import Plain, ReadField, boolean, integer, number, text
 from dpbench.analysis.memory import memory_imbalance, peak_memory, peak_reserved_memory
 from dpbench.analysis.outcome import effective_status
+from dpbench.placement import host_counts
 from dpbench.records import Phases, RankMeasurement, Status, TrialRecord, Window
-from dpbench.specs import host_counts
 
 
 def _if_completed(read: Callable[[TrialRecord], Plain]) -> Callable[[TrialRecord], Plain]:

@@ -45,7 +45,7 @@ def scalings(incomplete: str) -> list[str]:
 
 
 def placements(incomplete: str) -> list[str]:
-    from dpbench.specs import PLACEMENTS
+    from dpbench.placement import PLACEMENTS
 
     return one(incomplete, PLACEMENTS)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dpbench.cli.measuring import Measurement, results_folder
+from dpbench.cli.measuring import Measurement
+from dpbench.cli.new_folder import results_folder
 from dpbench.cli.sweep import make_importable, sweep
 from dpbench.cli.sweep_options import ParsedOptions, SweepOptions, parse
 from dpbench.cli.values import positive_int

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,15 +59,6 @@ class Measurement:
     """Within somebody's own program: what a signal does there stays as it is."""
     team: Team | None = None
     """The nodes of a sweep over several; whoever leads them has the signals."""
-
-
-def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
-    """`name` in the folder of all sweeps, or the time and what else tells it apart."""
-    if name is not None:
-        store.check_name(name)
-        return results_dir / name
-    time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return results_dir / f"{time}-{otherwise}"
 
 
 def machine_for(*, synthetic: bool) -> Machine:

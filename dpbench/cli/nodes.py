@@ -12,7 +12,7 @@ from dpbench.launch.nodes.node import (
     LOST_SECONDS,
     NodeRequest,
 )
-from dpbench.specs import PLACEMENTS, Placement
+from dpbench.placement import PLACEMENTS, Placement
 
 MOST_NODES = 1024
 LARGEST_PORT = 65_535

@@ -11,7 +11,8 @@ from dpbench import units
 from dpbench.cli.estimate import FEWEST_STEPS, estimate_seconds
 from dpbench.cli.width import table_width
 from dpbench.launch.launcher import Launcher
-from dpbench.specs import SweepSpec, TrialSpec, on_hosts
+from dpbench.placement import on_hosts
+from dpbench.specs import SweepSpec, TrialSpec
 
 HEADERS = {
     "implementation": "Implementation",

@@ -17,12 +17,12 @@ from rich.text import Text
 
 from dpbench.cli.live_view import frame
 from dpbench.cli.standing import Standing
+from dpbench.cli.terminal import REDRAWS_PER_SECOND, can_draw
 from dpbench.cli.time_left import TimeLeft
 from dpbench.cli.trial_words import Record, Spec, describe, left
 from dpbench.live import LivePage
 from dpbench.records import Status
 
-REDRAWS_PER_SECOND = 2
 MARGIN = 1
 """Lines of the terminal that the view leaves free: a cursor stands below it."""
 
@@ -66,11 +66,6 @@ def reporter(
     for record in earlier:
         standing.finished(record)
     return Live(console, standing, page)
-
-
-def can_draw(console: Console) -> bool:
-    """Whether it moves a cursor; FORCE_COLOR makes no terminal of a file."""
-    return console.file.isatty() and not console.is_dumb_terminal
 
 
 class Silent:

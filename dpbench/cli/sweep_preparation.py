@@ -9,7 +9,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,16 +20,17 @@ from dpbench.cli.measuring import (
     lasting,
     machine_for,
     measure,
-    results_folder,
 )
 from dpbench.cli.messages import say, warn
+from dpbench.cli.new_folder import free, results_folder
 from dpbench.cli.rounds import UntilSettled
 from dpbench.cli.sweep_options import ParsedOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.errors import StoreError, UsageError
 from dpbench.grid import plan
 from dpbench.launch.machine import Machine
-from dpbench.specs import Placement, SweepSpec, differing_fields
+from dpbench.placement import Placement
+from dpbench.specs import SweepSpec, differing_fields
 from dpbench.store import StoredSweep
 
 if TYPE_CHECKING:
@@ -129,18 +129,12 @@ def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
     arch = request.options.options.arch.replace(":", "-")
     folder = results_folder(request.results_dir, request.name, otherwise=arch)
     if request.name is None and not may_exist:
-        return _free(folder)
+        return free(folder)
     if folder.exists() and not (request.resume or may_exist):
         raise StoreError(
             f"{folder} exists already; choose another --name, or finish it with --resume"
         )
     return folder
-
-
-def _free(folder: Path) -> Path:
-    """The folder, or where another sweep was started in the same second, with a number."""
-    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-    return next(one for one in chain((folder,), numbered) if not one.exists())
 
 
 def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:

@@ -18,7 +18,8 @@ from dpbench.cli.sweep_options import ParsedOptions
 from dpbench.cli.values import known_name
 from dpbench.data.registry import DATASETS
 from dpbench.errors import UsageError
-from dpbench.specs import Placement, SweepSpec, WorkloadSpec, placed
+from dpbench.placement import Placement, placed
+from dpbench.specs import SweepSpec, WorkloadSpec
 
 
 def build(

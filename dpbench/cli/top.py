@@ -44,7 +44,7 @@ def _show(sweep: AttachedSweep, *, once: bool) -> None:
 
     from dpbench.cli.attached_words import verdict
     from dpbench.cli.live_view import frame, whole_height
-    from dpbench.cli.progress import can_draw
+    from dpbench.cli.terminal import can_draw
 
     console = Console(highlight=False)
     if can_draw(console) and sweep.running is not None and not once:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -66,17 +67,19 @@ def train(
 
     dpbench train --gpus 2 --backend shm
     """
-    typed = locals()
-    given = {option for option in typed if _is_given(context, option)}
+    return _train(context, locals())
+
+
+def _train(context: typer.Context, typed: dict[str, Any]) -> int:
     from dpbench.cli.train_asked import Asked
 
-    asked = Asked(typed=typed, given=given)
+    asked = Asked(typed=typed, given={option for option in typed if _is_given(context, option)})
     if "RANK" in os.environ:
         from dpbench.cli.train_joined import take_part
 
         return take_part(asked)
     request = asked.read()
-    if show_config:
+    if typed["show_config"]:
         from dpbench.cli.train_config import shown
 
         typer.echo(shown(request.options), nl=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
@@ -21,6 +22,7 @@ TRUTH = {"true": True, "false": False}
 LEFT_OUT = ("", "null", "~")
 """How YAML writes nothing, as in "max-norm:"."""
 LARGEST_BYTES = 1 << 20
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
 
 
 def read(path: Path) -> Layer:
@@ -78,17 +80,11 @@ def _key(name: str) -> str:
 
 
 def _plain(value: str | bool | None) -> Any:
-    """A number where the text is one, so that the file has no needless quotes."""
-    if not isinstance(value, str):
+    """A number where the text is one that is written alike, so that it needs no quotes."""
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
         return value
-    for kind in (int, float):
-        try:
-            number = kind(value)
-        except ValueError:
-            continue
-        if str(number) == value:
-            return number
-    return value
+    number = float(value) if "." in value else int(value)
+    return number if str(number) == value else value
 
 
 def _text_of(path: Path) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import IO, Any
 
-from dpbench import architecture, units
+from dpbench import architecture, environment, units
 from dpbench.cli import train_words as words
-from dpbench.cli.measuring import here, machine_for
 from dpbench.cli.messages import say
 from dpbench.cli.train_asked import TrainRequest
 from dpbench.cli.train_output import Listener, listener, print_result
 from dpbench.cli.train_preparation import Samples, TrainPlan, plan_here, samples
 from dpbench.cli.train_run import run_here
+from dpbench.launch.machine import inspect_machine
 from dpbench.training.events import Finished
 
 
@@ -48,7 +48,7 @@ class TrainOutput:
 def execute(request: TrainRequest, output: TrainOutput) -> int:
     """Trains, prints the result, and returns the exit status."""
     if output.dry_run:
-        plan = plan_here(request, machine_for(synthetic=False))
+        plan = plan_here(request, inspect_machine())
         with samples(plan.spec, request.settings.data_dir, embedded=False) as ready:
             introduce(plan, ready, output)
         return 0
@@ -59,15 +59,15 @@ def execute(request: TrainRequest, output: TrainOutput) -> int:
 
 def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, Finished]:
     """Trains on this host; raises DpbenchError."""
-    machine = machine_for(synthetic=False)
+    machine = inspect_machine()
     plan = plan_here(request, machine)
     if finished := plan.completed():
         say(f"{plan.place.path} is complete; --epochs {plan.spec.epochs + 1} would train on")
         return plan, finished
     with samples(plan.spec, request.settings.data_dir, embedded=request.embedded) as ready:
         introduce(plan, ready, output)
-        environment = here(machine, synthetic=False)
-        return plan, run_here(plan, ready, environment, listener_for(plan, ready, output))
+        now = environment.capture(accelerators=machine.gpus, cuda=machine.cuda)
+        return plan, run_here(plan, ready, now, listener_for(plan, ready, output))
 
 
 def introduce(plan: TrainPlan, ready: Samples, output: TrainOutput) -> None:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from dpbench.cli import train_words as words
 from dpbench.cli.messages import say
-from dpbench.cli.progress import REDRAWS_PER_SECOND, can_draw
+from dpbench.cli.terminal import REDRAWS_PER_SECOND, can_draw
 from dpbench.cli.trial_words import left, speed
 from dpbench.training.events import (
     EpochLine,

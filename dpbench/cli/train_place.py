@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, count
 from pathlib import Path
 
-from dpbench.cli.measuring import results_folder
 from dpbench.cli.messages import say, warn
+from dpbench.cli.new_folder import free, results_folder
 from dpbench.cli.train_asked import AUTO
 from dpbench.errors import StoreError, UsageError
 from dpbench.specs import differing_fields
@@ -94,8 +93,7 @@ def _new(folder: Path, *, named: bool) -> Path:
         raise StoreError(
             f"{folder} exists already; choose another --name, or go on with --resume {folder}"
         )
-    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-    return next(one for one in chain((folder,), numbered) if not one.exists())
+    return folder if named else free(folder)
 
 
 def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) -> Place:

@@ -108,7 +108,7 @@ def run_part(
     if start_method == "forkserver":
         fork_server()
     _silence_the_agent()
-    store = serve_store(LOOPBACK)
+    store = serve_store(LOOPBACK)  # the agent's, for as long as this runs
     start = elastic_launch(
         _configuration(part.count, scratch, store.port, start_method, shown=shown), rank.main
     )

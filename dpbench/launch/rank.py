@@ -44,6 +44,9 @@ _LOST_PEER_WORDS = (
     "connection refused",
     "broken pipe",
     "socket closed",
+    "connection timed out",
+    "no route to host",
+    "network is unreachable",
     "recvvalue failed",
     "remote process exited",
     "cannot complete: rank",  # shm's words for a peer that is gone

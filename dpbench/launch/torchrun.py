@@ -13,6 +13,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
@@ -85,16 +86,27 @@ def run(chosen: Namespace, threads: int) -> None:
             for name in AGENT_LOGGERS:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
-            torchrun.run(prepared)
+            torchrun.run(prepared)  # type: ignore[no-untyped-call]
         except ChildFailedError as error:
             raise WorkersFailed(ends_of(error.failures, Path(prepared.log_dir))) from None
         except SignalException as error:
             raise Interrupted(error.sigval) from None
         except (ValueError, AssertionError) as error:
             raise UsageError(f"torchrun refuses: {_sentence(error)}") from None
-        except (RendezvousError, RuntimeError) as error:
+        except RendezvousError as error:
+            raise LaunchError(_not_together(chosen, error)) from error
+        except RuntimeError as error:
             words = str(error) or type(error).__name__
             raise LaunchError(f"torchrun could not start the workers: {words}") from error
+
+
+def _not_together(chosen: Namespace, error: Exception) -> str:
+    return (
+        f"the launchers of {chosen.nnodes} nodes did not come together at "
+        f"{meeting_place(chosen)} ({type(error).__name__}{f': {error}' if str(error) else ''}); "
+        "each needs the same --nnodes, --rdzv-endpoint and --rdzv-id, and must reach it; "
+        "--rdzv-conf join_timeout=SECONDS gives them more time than 600 s"
+    )
 
 
 def meeting_place(chosen: Namespace) -> str | None:
@@ -132,10 +144,17 @@ def _check_command(chosen: Namespace) -> None:
             raise UsageError(f"got {script!r}, expected a program: there is none that can be run")
     elif chosen.module:
         top = script.partition(".")[0]
-        if "PYTHON_EXEC" not in os.environ and not PathFinder.find_spec(top, ["", *sys.path]):
+        if "PYTHON_EXEC" not in os.environ and not _is_importable(top):
             raise UsageError(f"got -m {script}, but there is no module {top!r} to import")
     elif not any(path.is_file() for path in (Path(script), Path(script, "__main__.py"))):
         raise UsageError(f"got {script!r}, expected a Python script: there is no such file")
+
+
+def _is_importable(top: str) -> bool:
+    """In a worker, which has the working directory on its path."""
+    if not top:
+        return False
+    return top in sys.modules or bool(PathFinder.find_spec(top, [""]) or find_spec(top))
 
 
 def _prepared(chosen: Namespace, folder: str) -> Namespace:

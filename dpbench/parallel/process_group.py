@@ -17,7 +17,7 @@ from time import monotonic, perf_counter
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.parallel.available_backends import available_backends
 from dpbench.parallel.devices import DeviceLike, parse_device
@@ -126,7 +126,7 @@ def _saying_more(debug: bool, rank: int) -> Iterator[None]:
         return
     before = {name: os.environ.get(name) for name in DEBUG_VARIABLES}
     os.environ.update(DEBUG_VARIABLES)
-    dist.set_debug_level_from_env()
+    dist.set_debug_level_from_env()  # type: ignore[attr-defined]
     if rank == 0:
         words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
         print(f"process_group: debug: {words}", file=sys.stderr)
@@ -138,7 +138,7 @@ def _saying_more(debug: bool, rank: int) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        dist.set_debug_level_from_env()
+        dist.set_debug_level_from_env()  # type: ignore[attr-defined]
 
 
 def _join(

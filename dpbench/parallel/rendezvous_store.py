@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from ipaddress import ip_address
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.parallel.launch_variables import LOOPBACK, LaunchVariables
 

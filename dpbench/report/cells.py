@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.placement import host_counts
 from dpbench.records import Status
 from dpbench.report.numbers import MISSING, compact_time, memory, plus_minus
-from dpbench.specs import host_counts
 
 STATUS_WIDTH = 32
 SHORTEST_REASON = 16

@@ -10,7 +10,7 @@ from time import perf_counter
 
 import torch
 
-from dpbench.architecture import Architecture
+from dpbench.architecture import Architecture, CountsCorrect
 from dpbench.errors import DpbenchError
 from dpbench.measure.memory import peak_device_memory_bytes, peak_host_memory_bytes
 from dpbench.measure.rank_group import RankGroup
@@ -31,7 +31,7 @@ def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Ite
             f"{left_out} of {session.train_samples} samples are left out of every epoch, with its "
             "last window"
         )
-    if run.evaluation != "off" and not hasattr(architecture, "count_correct"):
+    if run.evaluation != "off" and not isinstance(architecture, CountsCorrect):
         yield (
             f"architecture {architecture.name!r} has no count_correct(), so there is no test "
             "accuracy; the best epoch is that of the lowest test loss"

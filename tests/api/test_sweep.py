@@ -77,11 +77,11 @@ class Stop(Exception):
 
 def asked_by_python(options: dict[str, Any]) -> SweepRequest | str:
     """What the call would measure, or its error."""
-    with patch.object(sweep_preparation, "prepare", side_effect=Stop) as prepare:
+    with patch.object(sweep_preparation, "find_place", side_effect=Stop) as find_place:
         try:
             dpbench.sweep(**options)
         except Stop:
-            return prepare.call_args.args[0]
+            return find_place.call_args.args[0]
         except UsageError as error:
             return str(error)
     raise AssertionError("it measured")
@@ -300,7 +300,7 @@ def test_a_script_that_is_imported_for_its_architecture_is_told_of_its_guard(
 
 def test_arrays_and_generators_are_lists_and_names_of_one_second_differ(here: Path) -> None:
     folders = []
-    with patch("dpbench.cli.measuring.datetime") as clock:
+    with patch("dpbench.cli.new_folder.datetime") as clock:
         clock.now.return_value = datetime(2026, 1, 2, tzinfo=UTC)
         for sizes in (np.array([4, 8]), (size for size in (4, 8))):
             results = dpbench.sweep(**{**SMALL, "batch_sizes": sizes})

@@ -17,6 +17,7 @@ NAMES = (
     "tracing_cost",
     "checkpoints",
     "prefetch",
+    "accumulation_network",
     "predictions_fabric",
     "predictions_network",
     "predictions_ranks",

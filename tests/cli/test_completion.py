@@ -35,6 +35,11 @@ def asked(monkeypatch: pytest.MonkeyPatch, words: str, capsys: pytest.CaptureFix
         ("dpbench sweep --lr-scaling sq", ["sqrt"]),
         ("dpbench plot throughput,eff", ["throughput,efficiency", "throughput,efficiency-map"]),
         ("dpbench sweep --batch-sizes 1", []),
+        ("dpbench train --lr-", ["--lr-scaling", "--lr-warmup"]),
+        ("dpbench train --dtype b", ["bf16"]),
+        ("dpbench train --balance s", ["speed"]),
+        ("dpbench train --evaluate o", ["off"]),
+        ("dpbench train --last-window d", ["drop"]),
     ],
 )
 def test_names_are_offered(

@@ -38,7 +38,10 @@ def launched(folder: Path, *options: str) -> subprocess.Popen[str]:
     return start("launch", "--nproc-per-node", "2", *options, "stubborn.py", cwd=folder)
 
 
-def test_stubborn_workers_die_with_their_launcher(tmp_path: Path) -> None:
+def test_stubborn_workers_die_with_their_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # one that is killed leaves its folder
     killed = launched(tmp_path / "killed")
     asked = launched(tmp_path / "asked", "--shutdown-timeout", "1")
     left = workers(tmp_path / "killed")

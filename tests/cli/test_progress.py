@@ -9,8 +9,9 @@ from rich.console import Console
 
 from dpbench.cli import progress
 from dpbench.cli.messages import say
-from dpbench.cli.progress import Lines, Live, Silent, can_draw, reporter
+from dpbench.cli.progress import Lines, Live, Silent, reporter
 from dpbench.cli.standing import Standing
+from dpbench.cli.terminal import REDRAWS_PER_SECOND, can_draw
 from dpbench.live import LivePage
 from dpbench.records import Status
 from tests.analysis.builders import record
@@ -114,4 +115,4 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_terminal_is_redrawn_seldom_enough_not_to_disturb() -> None:
     out, _ = console(terminal=True)
     view = Live(out, Standing(), None)
-    assert view._view.refresh_per_second == progress.REDRAWS_PER_SECOND <= 2
+    assert view._view.refresh_per_second == REDRAWS_PER_SECOND <= 2

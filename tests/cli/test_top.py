@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dpbench import live, store
-from dpbench.cli import progress, watching
+from dpbench.cli import terminal, watching
 from dpbench.cli.app import run
 from dpbench.cli.attached import AttachedSweep
 from dpbench.codec import encode
@@ -269,7 +269,7 @@ def test_a_sweep_that_cannot_be_seen_into_still_runs(
 def test_on_a_terminal_it_is_watched_until_it_ends(
     folder: Path, during: Install, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "can_draw", lambda _: True)
+    monkeypatch.setattr(terminal, "can_draw", lambda _: True)
     monkeypatch.setattr(os, "nice", lambda _: 0)
     slept: list[float] = []
 
@@ -293,7 +293,7 @@ def test_on_a_terminal_it_is_watched_until_it_ends(
 def test_ctrl_c_leaves_the_sweep_alone(
     folder: Path, during: Install, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "can_draw", lambda _: True)
+    monkeypatch.setattr(terminal, "can_draw", lambda _: True)
     monkeypatch.setattr(os, "nice", lambda _: 0)
 
     def interrupted(_: float) -> None:

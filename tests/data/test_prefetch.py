@@ -156,6 +156,7 @@ def test_a_producer_in_a_slow_item_ends_with_it_and_nobody_waits_longer_than_a_s
     assert seconds_until_no_thread() < 1
 
 
+@pytest.mark.alone
 def test_the_end_of_the_interpreter_ends_full_and_slow_producers() -> None:
     code = """if True:
         import itertools, time

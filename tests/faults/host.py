@@ -1,15 +1,13 @@
-"""What else the host may do: a second sweep, a clock set back, a full /dev/shm, ports taken."""
+"""What else the host may do: a second sweep, a clock set back, a full /dev/shm."""
 
 from __future__ import annotations
 
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest import mock
@@ -17,12 +15,9 @@ from unittest import mock
 from dpbench import store
 from dpbench.analysis.summary import summarize
 from dpbench.grid import plan, run
-from dpbench.launch import agent
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import Status
 from tests.builders import sweep_spec
 from tests.cli.command import environment, start
-from tests.faults.ranks import faulty, launcher
 from tests.faults.scenario import CannotTry, Scenario, Try, expect
 
 SLOW = (
@@ -121,21 +116,6 @@ def _with_shared_memory(size: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def ports_taken(tries: int) -> Iterator[Try]:
-    """The port that was free a moment ago is not: the launch takes another."""
-    free_port = agent._free_port
-    with launcher() as (ranks, _), ExitStack() as held:
-        for number in range(tries):
-            listener = held.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
-            taken = [listener.getsockname()[1]] * (1 + number % 3)
-            answers = [*taken, *(free_port() for _ in range(agent.PORT_ATTEMPTS))]
-            with mock.patch.object(agent, "_free_port", side_effect=answers):
-                outcome = ranks.run(faulty("Healthy", number), 60.0)
-            yield Try(expect(**{f"completed, not {outcome}": outcome.status is Status.COMPLETED}))
-
-
 def _wait_for(path: Path) -> None:
     deadline = time.monotonic() + 60
     while not path.exists() or not path.read_bytes():
@@ -167,11 +147,5 @@ SCENARIOS = (
         promise="gloo, shm and threads complete",
         tries=2,
         run=nearly_full_shared_memory,
-    ),
-    Scenario(
-        name="ports taken",
-        promise="another port is tried",
-        tries=9,
-        run=ports_taken,
     ),
 )

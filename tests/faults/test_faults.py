@@ -23,7 +23,6 @@ from tests.faults.scenario import CannotTry, Scenario, Try, expect
             "a rank killed at a random moment",
             "a rank meets its memory limit",
             "the clock set back",
-            "ports taken",
         )
     ],
     ids=lambda scenario: scenario.name,

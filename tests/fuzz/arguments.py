@@ -113,6 +113,7 @@ COMMAND = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = COMMAND.commands  # type: ignore[attr-defined]
 FIRST: dict[str, tuple[list[str], ...]] = {
     "sweep": (["--synthetic-launcher", "--batch-sizes", "8"],),
+    "train": (["--dry-run"],),
     "report": (["--no-charts"],),
     "explain": (["--no-charts"],),
     "check": (
@@ -123,6 +124,7 @@ FIRST: dict[str, tuple[list[str], ...]] = {
     "calibrate": (["--synthetic-launcher"],),
     "comm": (["--synthetic-launcher", "--no-charts"],),
     "fit": (["--no-charts"],),
+    "launch": ([], ["--nproc-per-node"], ["--nproc_per_node", "2"], ["--max-restarts"], ["-m"]),
     "doctor": (["--nonsense"],),
 }
 """What keeps a command from starting processes, drawing charts or taking long."""
@@ -131,7 +133,15 @@ LIKELY = {
     "--backends": ("gloo", "shm", "gloo,shm", "cpu"),
     "--sync-backend": ("gloo", "shm", "gloo,shm", "cpu"),
     "--scaling": ("weak", "strong"),
-    "--optimizer": ("sgd", "adamw"),
+    "--optimizer": ("sgd", "adamw", "adadelta"),
+    "--dtype": ("f32", "bf16", "fp16"),
+    "--evaluate": ("sharded", "rank0", "off"),
+    "--last-window": ("step", "drop"),
+    "--balance": ("equal", "speed"),
+    "--shares": ("1", "2,1"),
+    "--resume": ("auto", *FOLDERS),
+    "--config": FOLDERS,
+    "--runs-dir": FOLDERS,
     "--data": ("digits", "mnist", "synthetic"),
     "--steps": ("auto", "1", "2", "4", "30"),
     "--repetitions": ("1", "2", "4", "5"),
@@ -171,7 +181,7 @@ def command_lines(name: str) -> st.SearchStrategy[list[str]]:
     given = [_given(option) for option in options if not LEFT_OUT & set(option.opts)]
     first = st.sampled_from(FIRST.get(name, ([],)))
     folders = st.tuples(*map(_folder, places)).map(_joined)
-    rest = st.lists(st.one_of(given), max_size=4).map(_joined)
+    rest = st.lists(st.one_of(given), max_size=4 if given else 0).map(_joined)
     stray = _mostly(st.just([]), VALUES.map(lambda value: [value]))
     return st.tuples(st.just([name]), first, folders, rest, stray).map(_joined)
 

@@ -13,6 +13,7 @@ from dpbench.cli.app import run
 
 STATUSES = {
     "sweep": {0, 1, 2, 6},
+    "train": {0, 1, 2},
     "top": {0, 1, 2},
     "report": {0, 2},
     "explain": {0, 2},
@@ -26,6 +27,7 @@ STATUSES = {
     "project": {0, 2},
     "iso": {0, 2},
     "what-if": {0, 2},
+    "launch": {0, 1, 2},
     "list": {0, 2},
     "fit": {0, 2},
     "published": {0, 2},

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from dpbench.launch.causes import SilentEnd, collect, explain
+from dpbench.launch.causes import RankTrace, SilentEnd, Stuck, collect, explain
 from dpbench.launch.launcher import Outcome
-from dpbench.launch.rank import describe, done_path, failure_path, stack_path
+from dpbench.launch.rank import Failure, describe, done_path, failure_path, stack_path
 from dpbench.records import Status
 
 LOST = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5")
@@ -89,6 +89,58 @@ def test_a_rank_that_could_not_even_dump_its_stack_is_named(tmp_path: Path) -> N
     stack_path(tmp_path, 0).write_text(WAITING)
     outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=-9), 3)
     assert outcome.reason == "no result after 3 s: rank 1 did not respond"
+
+
+def failure(rank: int, at_seconds: float, *, lost_peer: bool) -> Failure:
+    return Failure(rank, at_seconds, "E: words", lost_peer=lost_peer, out_of_memory=False)
+
+
+def reason(*traces: RankTrace, outside: str | None = None) -> str | None:
+    """Of ranks of two hosts."""
+    return explain(
+        traces, 10, name=lambda rank: f"rank {rank} on host{rank // 2}", outside=outside
+    ).reason
+
+
+def test_over_hosts_the_earliest_cause_counts_from_the_start_on_its_host(tmp_path: Path) -> None:
+    leave(tmp_path, 2, ValueError("broken"), at_seconds=1003.0)
+    (far,) = collect(tmp_path, (2,), None, started_seconds=1000.0)
+    assert far.failure is not None
+    assert far.failure.at_seconds == 3.0
+    near = RankTrace(rank=0, failure=failure(0, 4.0, lost_peer=False))
+    assert reason(near, far) == "rank 2 on host1 raised ValueError: broken"
+
+
+LOST_ITS_PEER = RankTrace(rank=0, failure=failure(0, 1.0, lost_peer=True), exit_code=1)
+
+
+def test_a_rank_that_was_stopped_is_no_cause() -> None:
+    stopped = RankTrace(rank=1, exit_code=-9, aborted=True)
+    killed = RankTrace(rank=2, exit_code=-9)
+    assert (reason(LOST_ITS_PEER, stopped, killed) or "").startswith(
+        "rank 2 on host1 was killed by SIGKILL"
+    )
+
+
+def test_a_watchdog_that_aborts_its_rank_is_a_consequence_of_an_end_elsewhere() -> None:
+    aborted, exited = RankTrace(rank=0, exit_code=-6), RankTrace(rank=3, exit_code=7)
+    assert reason(aborted, exited) == "rank 3 on host1 exited with status 7"
+    assert reason(aborted) == "rank 0 on host0 was killed by SIGABRT"
+
+
+def test_a_lost_host_is_the_cause_of_what_others_lost_but_not_of_their_own_errors() -> None:
+    lost = "node 1 (host1) was lost: no sign of life for 10 s"
+    watchdog = RankTrace(rank=1, exit_code=-6)
+    assert reason(LOST_ITS_PEER, watchdog, outside=lost) == lost
+    own = RankTrace(rank=1, failure=failure(1, 0.5, lost_peer=False))
+    assert reason(LOST_ITS_PEER, own, outside=lost) == "rank 1 on host0 raised E: words"
+
+
+def test_a_rank_that_had_its_result_is_not_said_to_be_silent() -> None:
+    waiting = RankTrace(rank=0, stuck=Stuck(place="all_reduce (c10d.py:1)", waiting=True))
+    assert reason(waiting, RankTrace(rank=2, done=True)) == (
+        "no result after 10 s: rank 0 on host0 was in all_reduce (c10d.py:1)"
+    )
 
 
 def test_lack_of_memory_is_a_status_of_its_own(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.errors import UsageError
+from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import torchrun
 from dpbench.launch.torchrun import WorkersFailed, read, run
 from tests.launch.tidy import after_torchrun
@@ -57,6 +57,11 @@ def test_everything_after_the_script_is_the_scripts() -> None:
     assert (chosen.role, chosen.nproc_per_node) == ("ours", "1")
 
 
+def test_modules_are_found_where_a_worker_finds_them() -> None:
+    for name in ("script", "dpbench", "dpbench.cli", "timeit"):
+        assert read(["-m", name]).training_script == name
+
+
 def test_cpu_means_a_process_for_each_core() -> None:
     assert int(read(["--nproc-per-node", "cpu", "script.py"]).nproc_per_node) >= 1
 
@@ -69,6 +74,7 @@ def test_cpu_means_a_process_for_each_core() -> None:
         (["."], "got '.', expected a Python script"),
         (["--no-python", "no-such-program"], "expected a program: there is none that can be run"),
         (["-m", "no_such_module.x"], "there is no module 'no_such_module' to import"),
+        (["-m", ".x"], "there is no module '' to import"),
         (["-m", "--no-python", "script.py"], "got --no-python and -m, expected one of the two"),
         (["--nproc-per-node", "0", "script.py"], "nproc-per-node=0, expected at least 1"),
         (["--nproc-per-node", "x", "script.py"], "Unsupported nproc_per_node value: x"),
@@ -120,6 +126,13 @@ def test_where_several_nodes_meet_is_said(arguments: list[str], place: str | Non
     assert torchrun.meeting_place(read([*arguments, "script.py"])) == place
 
 
+def test_a_node_that_does_not_come_ends_the_wait_in_time() -> None:
+    alone = "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:0 --rdzv-id=job"
+    chosen = read([*alone.split(), "--rdzv-conf=join_timeout=1", "script.py"])
+    with pytest.raises(LaunchError, match=r"2 nodes did not come together at 127.0.0.1:0 "):
+        run(chosen, threads=1)
+
+
 def test_the_help_is_ours_and_then_torchruns(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         read(["--help"])
@@ -140,14 +153,16 @@ def test_workers_get_their_place_their_arguments_and_their_share(folder: Path) -
         assert [worker[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] == ["2"] * 2
 
 
-def test_a_module_is_started_with_the_threads_that_are_set(
+def test_a_module_is_started_with_what_the_user_has_set(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    run(read(["-m", "script", "x"]), threads=1)
+    run(read(["--redirects", "3", "--log-dir", "logs", "-m", "script", "x"]), threads=1)
     (worker,) = told(folder, 0)
     assert worker["OMP_NUM_THREADS"] == "5"
     assert worker["argv"] == [str(folder / "script.py"), "x"]
+    (kept,) = folder.glob("logs/*/attempt_0/0/stderr.log")
+    assert kept.read_text() == "about to go, ['x']\n"
 
 
 def test_a_program_that_is_no_python_is_started(folder: Path) -> None:
@@ -172,12 +187,6 @@ def test_restarts_are_torchruns(folder: Path) -> None:
         run(read(["--nproc-per-node=2", "--max-restarts=1", "script.py", "fail"]), threads=1)
     attempts = [worker["TORCHELASTIC_RESTART_COUNT"] for worker in told(folder, 1)]
     assert attempts == ["0", "1"]
-
-
-def test_logs_that_the_user_asked_for_are_where_torchrun_has_them(folder: Path) -> None:
-    run(read(["--redirects", "3", "--log-dir", "logs", "script.py"]), threads=1)
-    (kept,) = folder.glob("logs/*/attempt_0/0/stderr.log")
-    assert kept.read_text() == "about to go, []\n"
 
 
 def test_elsewhere_than_on_linux_torchruns_command_is_left_alone(

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
@@ -58,9 +59,9 @@ class Host:
                 return int(counters.split()[8])
         raise LookupError(INTERFACE)
 
-    def cut_link(self) -> None:
-        """Pulls the cable: nothing is told to anyone."""
-        _configure(self, "ip", "link", "set", INTERFACE, "down")
+    def set_link(self, state: Literal["down", "up"]) -> None:
+        """Pulls the cable, which nobody is told, or puts it back."""
+        _configure(self, "ip", "link", "set", INTERFACE, state)
 
     def kill_everything(self) -> None:
         """As when the power goes, but that the host itself stays."""

@@ -152,6 +152,23 @@ class NanOnRankOne(Single):
         return super().loss(outputs, targets) * (float("nan") if broken else 1.0)
 
 
+class DriftsOnRankOne(Single):
+    """In the fifth step, by a weight."""
+
+    losses = 0
+
+    def build_model(self) -> torch.nn.Module:
+        self.module = super().build_model()
+        return self.module
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.losses += 1
+        if self.losses == 5 and dist.get_rank() == 1:
+            with torch.no_grad():
+                next(self.module.parameters())[0, 0] += 0.5
+        return super().loss(outputs, targets)
+
+
 class Overflowing(Single):
     """In float16 and in the backward pass, whatever the scale."""
 

@@ -139,6 +139,13 @@ CASES = {
     "ddp accumulated": resumed(8, accumulation_steps=2, epochs=4, optimizer="adamw"),
     "torch-ddp": resumed(8, implementation="torch-ddp", optimizer="adam"),
     "local-sgd": resumed(4, implementation="local-sgd", sync_every=2, optimizer="adam"),
+    "local-sgd out of step": resumed(
+        6,  # at the end of an epoch, two steps before the next average
+        replace(EVERYTHING, check_sync_every=None),
+        implementation="local-sgd",
+        sync_every=4,
+        optimizer="adamw",
+    ),
     "ddp unwatched": Case(training_spec("Noisy", optimizer="adadelta", learning_rate=1.0)),
     "ddp by rank 0": Case(
         training_spec("Noisy", optimizer="adadelta", learning_rate=1.0),
@@ -146,6 +153,8 @@ CASES = {
     ),
     "uneven averages": Case(training_spec("Noisy", implementation="local-sgd", sync_every=5)),
     "nan": Case(training_spec("NanOnRankOne"), EVERYTHING),
+    "drift": Case(training_spec("DriftsOnRankOne"), replace(QUIET, check_sync_every=3)),
+    "unseen drift": Case(training_spec("DriftsOnRankOne")),
     "other spec": Case(training_spec(), of_rank_1=training_spec(gamma=0.6)),
     "slow": Case(training_spec("SlowOnRankOne", balance="speed", epochs=3), EVERYTHING, 8),
     "not slow": Case(training_spec("SlowOnRankOne", epochs=3)),
@@ -251,6 +260,7 @@ def lines(events: Sequence[Event], kind: type[Event], after: int) -> list[dict[s
         ("gloo", "ddp accumulated"),
         ("gloo", "torch-ddp"),
         ("gloo", "local-sgd"),
+        ("gloo", "local-sgd out of step"),
         ("shm", "ddp"),
         ("shm", "local-sgd"),
     ],
@@ -292,6 +302,22 @@ def test_a_loss_that_is_not_finite_ends_all_ranks_with_epoch_step_and_rank(gloo:
         )
     written = [path.name for path in (gloo.folder / "nan" / "checkpoints").iterdir()]
     assert sorted(written) == ["best.pt", "step-00000004.pt", "step-00000006.pt"]
+
+
+def test_ranks_that_drift_apart_are_told_at_the_next_comparison_or_at_the_end(
+    gloo: Trained,
+) -> None:
+    for rank in gloo.by_rank:
+        first, where = str(rank["drift"]).splitlines()[:2]
+        assert first == (
+            "OutOfSync: epoch 1, step 6: the ranks do not hold the same module: 1 of 4 tensors "
+            "differ from rank 0"
+        )
+        assert where.startswith("  parameter 'first.weight', (6, 4) torch.float32: rank 1, max abs")
+        assert rank["unseen drift"] == (
+            "DpbenchError: the models of the ranks are not the same at the end: that of rank 1 is "
+            "not rank 0's; --check-sync-every tells from which step on"
+        )
 
 
 def test_ranks_with_another_spec_are_told_on_all_of_them(gloo: Trained) -> None:

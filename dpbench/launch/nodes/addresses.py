@@ -51,6 +51,11 @@ def this_node(
         address = _own_of_endpoint(request)
     else:
         address = _towards_endpoint(request, say)
+    if ip_address(_bare(address)).is_unspecified:
+        raise UsageError(
+            f"{address} stands for all addresses of this host; expected one that the other nodes "
+            "can reach"
+        )
     return Node(
         number=request.node_rank,
         address=address,
@@ -146,6 +151,10 @@ def _text(address: tuple[Any, ...]) -> str:
     return socket.getnameinfo(address, numbers)[0]
 
 
+def _bare(address: str) -> str:
+    return address.partition("%")[0]
+
+
 def _interface(request: NodeRequest, address: str) -> str | None:
     """The given one; what gloo was told in the environment; the one that has the address."""
     if request.interface is None:
@@ -161,7 +170,7 @@ def _interface(request: NodeRequest, address: str) -> str | None:
 
 def _interfaces_of(address: str) -> Iterator[str]:
     """Names of those that have this address, or any of the loopback if it is one."""
-    wanted = ip_address(address.partition("%")[0])
+    wanted = ip_address(_bare(address))
     for name, found in (*_ipv4_interfaces(), *_ipv6_interfaces()):
         alike = wanted.is_loopback and found.is_loopback and wanted.version == found.version
         if found == wanted or alike:

@@ -17,6 +17,8 @@ from dpbench.launch.nodes.messages import Beat, Message, NotAMessage, from_line,
 BEATS_UNTIL_LOST = 10
 LONGEST_GREETING_BYTES = 2**20
 LONGEST_BYTES = 2**30
+CLOSED = "its connection was closed"
+"""By the other side, or by its kernel when the process has ended."""
 
 
 class Closed(Exception):
@@ -63,7 +65,7 @@ class Channel:
                 raise Closed(self._words(error)) from None
             if not line.endswith(b"\n"):
                 if len(line) < longest_bytes:
-                    raise Closed("its connection was closed")
+                    raise Closed(CLOSED)
                 raise NotAMessage(f"no end of line within {units.bytes_binary(len(line))}")
             message = from_line(line)
             if not isinstance(message, Beat):
@@ -91,4 +93,6 @@ class Channel:
     def _words(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
             return f"no sign of life for {units.seconds(self._lost_seconds)}"
+        if isinstance(error, ConnectionError):  # reset, as there was something it had not read
+            return CLOSED
         return f"its connection broke ({getattr(error, 'strerror', None) or error})"

@@ -102,7 +102,7 @@ class NodesLauncher:
             self._team.abort(attempt)
             attempt.wait_for_rest(STOP_SECONDS)
             for number in attempt.awaited:
-                self._team.give_up(number, self._silence(number))
+                self._team.roster.give_up(number, self._silence(number))
         results = {0: own, **attempt.results}
         if not (attempt.missing or any(result.failed for result in results.values())):
             return [report for number in sorted(results) for report in results[number].reports]

@@ -64,6 +64,8 @@ class Parts:
 
     def run(self, order: Run, stop: threading.Event) -> Result:
         """Runs this node's ranks until they have ended, or `stop` is set."""
+        if stop.is_set():
+            return Result(number=order.number)
         trial = order.trial
         dataset = trial.workload.dataset
         if dataset not in self._folders and (error := self.prepare(dataset).error):

@@ -58,6 +58,12 @@ def test_node_0_must_be_where_the_endpoint_is() -> None:
         found(request(0, 29503, host=ELSEWHERE))
 
 
+@pytest.mark.parametrize("asked", [request(0, host="0.0.0.0"), request(1, address="0.0.0.0")])
+def test_every_address_at_once_is_none(asked: NodeRequest) -> None:
+    with pytest.raises(UsageError, match=r"0\.0\.0\.0 stands for all addresses of this host"):
+        found(asked)
+
+
 def test_a_given_address_must_be_of_this_host() -> None:
     with pytest.raises(UsageError, match=f"--local-addr {ELSEWHERE}: no address of this host"):
         found(request(1, 29503, address=ELSEWHERE))

@@ -73,7 +73,7 @@ def test_an_end_is_noticed_at_once() -> None:
         second.close()
         with pytest.raises(Closed, match="its connection was closed"):
             first.receive()
-        with pytest.raises(Closed, match="its connection broke"):
+        with pytest.raises(Closed, match="its connection was closed"):
             send_for_ever(first, Leave(reason="x" * 10_000))
 
 

@@ -36,7 +36,7 @@ def test_all_nodes_come_in_any_order_and_are_told_that_it_is_over() -> None:
     assert first.hears() == second.hears() == End()
     waiting = [line.partition(" at ")[0] for line in said if line.startswith("waiting")]
     assert waiting == ["waiting for node 1 and node 2", "waiting for node 1"]
-    assert "node 2 (host2) with 2 devices has joined from 127.0.0.1" in said
+    assert "node 2 (host2) with 2 devices came from 127.0.0.1" in said
 
 
 def test_a_missing_node_is_named_when_the_time_is_over_and_the_others_are_told() -> None:
@@ -177,7 +177,7 @@ def test_a_trial_is_ordered_followed_and_stopped() -> None:
 def test_a_node_that_is_given_up_is_told() -> None:
     other = Comer()
     with meeting(other) as team:
-        team.give_up(1, "it does not end")
+        team.roster.give_up(1, "it does not end")
         assert other.hears() == End(error="it does not end")
         assert other.ended.wait(10)
         assert team.lost_reason(1) == "it does not end"

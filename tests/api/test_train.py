@@ -1,0 +1,235 @@
+"""`dpbench.train`: the same options as the command, in somebody else's program."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+import dpbench
+from dpbench.api import host_program
+from dpbench.api.arguments import defaults_of, text
+from dpbench.api.train import command
+from dpbench.api.train import train as train_of_python
+from dpbench.api.trained import Trained
+from dpbench.cli import train_execution
+from dpbench.cli.app import run
+from dpbench.cli.train import train as train_of_the_command
+from dpbench.cli.train_asked import TrainRequest
+from dpbench.errors import StoreError, TrainingFailed, UsageError
+from dpbench.training.events import Note
+from dpbench.training.run_folder import RunFolder, RunStatus
+from dpbench.training.state_hash import state_sha256
+from dpbench.training_spec import TrainingRun
+from tests.test_environment import HERE
+from tests.training.jobs import training_spec
+
+ONLY_OF_THE_COMMAND = {
+    *("context", "local_rank", "show_config", "dry_run", "memory"),
+    *("json_result", "json_lines", "quiet"),
+}
+"""What concerns what is printed; `progress` is the opposite of `quiet`."""
+TINY: dict[str, Any] = {
+    "arch": "tests.launch.faulty:Healthy",
+    "limit_train": 48,
+    "batch_size": 4,
+    "epochs": 2,
+    "log_interval": 3,
+    "gpus": 2,
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("trained"))
+        yield dpbench.train(**TINY, name="one")
+
+
+def test_options_and_defaults_are_those_of_the_command() -> None:
+    python, typed = defaults_of(train_of_python), defaults_of(train_of_the_command)
+    assert {*python} - {"progress"} == {*typed} - ONLY_OF_THE_COMMAND
+    for name in {*python} - {"progress"}:
+        expected = typed[name] if isinstance(typed[name], bool) else text(name, typed[name])
+        got = python[name] if isinstance(python[name], bool) else text(name, python[name])
+        assert got == expected, name
+
+
+class Stop(Exception):
+    """Instead of training."""
+
+
+def asked_by_python(**options: Any) -> TrainRequest:
+    with (
+        patch.object(train_execution, "train_here", side_effect=Stop) as here,
+        pytest.raises(Stop),
+    ):
+        dpbench.train(**options)
+    return here.call_args.args[0]
+
+
+def asked_by_the_command(words: list[str]) -> TrainRequest:
+    with patch.object(train_execution, "execute", return_value=0) as execute:
+        assert run(words) == 0
+    return execute.call_args.args[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, []),
+        ({"epochs": 3, "lr": 0.5}, ["--epochs", "3", "--lr", "0.5"]),
+        ({"gpus": [1], "shares": (2, 1)}, ["--gpus", "1,", "--shares", "2,1"]),
+        ({"gpus": range(2), "no_eval": True}, ["--gpus", "0,1", "--no-eval"]),
+        ({"max_norm": 1, "timeout": 30}, ["--max-norm", "1", "--timeout", "30"]),
+        ({"runs_dir": Path("a b"), "name": "n"}, ["--name", "n", "--runs-dir", "a b"]),
+    ],
+)
+def test_a_call_asks_for_what_the_command_asks_for(
+    here: Path, options: dict[str, Any], words: list[str]
+) -> None:
+    python, typed = asked_by_python(**options), asked_by_the_command(["train", *words])
+    assert list(python.command) == ["train", *words]
+    assert replace(python, command=(), embedded=False) == replace(typed, command=())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "--epochs: '0' is not a positive integer"),
+        ({"epochs": None}, "epochs: expected a value such as 5, got None"),
+        ({"epochs": [[1]]}, "epochs: expected one list"),
+        ({"epochs": 1.5}, "--epochs: '1.5' is not a positive integer"),
+        ({"no_eval": 1}, "no_eval: expected True or False, got 1"),
+        ({"arch": object}, "arch: expected a name, or 'package.module:factory', got type"),
+        ({"arch": "__main__:Net"}, "put it into a module"),
+        ({"gpus": {0, 1}}, "gpus: expected text, a number or a list, got set"),
+        ({"runs_dir": ""}, "runs_dir: expected the name of a folder"),
+        ({"config": "absent.yaml"}, "--config absent.yaml: No such file"),
+        ({"resume": "absent"}, "no run or checkpoint of that name"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_and_makes_nothing(
+    here: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        dpbench.train(**options)
+    assert message in str(raised.value)
+    assert not (here / "runs").exists()
+
+
+def test_a_training_prints_nothing_and_leaves_a_model(
+    trained: Trained, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert (trained.folder, trained.finished.steps) == (Path("runs/one"), 12)
+    assert trained.header.status is RunStatus.COMPLETED
+    assert trained.header.command == ("train", *command_words(trained))
+    assert [*trained.log["step"]] == [3, 6, 9, 12]
+    assert [*trained.epochs["epoch"]] == [1, 2]
+    assert trained.log["loss"].iloc[-1] < trained.log["loss"].iloc[0]
+    model = trained.load_model(arch=TINY["arch"])
+    assert state_sha256(model) == trained.finished.state_sha256
+    assert not model.training
+    assert trained.load_model("best", arch=TINY["arch"])(torch.zeros(1, 4)).shape == (1, 2)
+    assert any("2 CPU replicas" in line for line in trained.said)
+    assert capfd.readouterr() == ("", "")
+
+
+def command_words(trained: Trained) -> list[str]:
+    given = defaults_of(train_of_python) | TINY | {"name": "one"}
+    return command(given)[1:]
+
+
+def test_a_run_folder_is_opened_without_running_anything(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = Trained.open(trained.folder)
+    assert again.finished == trained.finished
+    with pytest.raises(UsageError, match="whose code would be imported; if you trust it"):
+        again.load_model()
+    with pytest.raises(UsageError, match="arch: got 'mlp', but the run is of"):
+        again.load_model(arch="mlp")
+    with pytest.raises(UsageError, match="which: got 'first'"):
+        again.load_model("first", arch=TINY["arch"])  # type: ignore[arg-type]
+    moved = tmp_path / "moved"
+    shutil.copytree(trained.folder, moved)
+    for path in (moved / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(UsageError, match=r"step-00000012.pt: .*(damaged|cut off)"):
+        Trained.open(moved).load_model(arch=TINY["arch"])
+    shutil.rmtree(moved / "checkpoints")
+    with pytest.raises(UsageError, match="has no best checkpoint"):
+        Trained.open(moved).load_model("best", arch=TINY["arch"])
+
+
+def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
+    folder.append(Note(text="begun"))
+    folder.close()
+    with pytest.raises(StoreError, match="its training is not over; dpbench train --resume"):
+        Trained.open(folder.path)
+
+
+def test_an_argument_at_its_default_leaves_the_option_to_the_run_that_is_resumed(
+    trained: Trained,
+) -> None:
+    longer = dpbench.train(resume=trained.folder, arch=TINY["arch"], epochs=3)
+    assert longer.folder == trained.folder
+    assert longer.finished.steps == 18
+    assert [*longer.log["step"]] == [3, 6, 9, 12, 15, 18]
+
+
+def test_ctrl_c_is_a_keyboard_interrupt_that_says_how_to_go_on(here: Path) -> None:
+    options = TINY | {"arch": "tests.launch.faulty:TakesLong", "epochs": 50}
+    import os
+    import signal
+
+    def press() -> None:
+        while not list(here.glob("runs/*/checkpoints/step-*.pt")) and not ended.is_set():
+            ended.wait(0.05)
+        if not ended.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    ended = threading.Event()
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    try:
+        with pytest.raises(KeyboardInterrupt, match="to go on from step-0"):
+            dpbench.train(**options, no_eval=True, checkpoint_every=1)
+    finally:
+        ended.set()
+        pressing.join()
+
+
+def test_a_rank_that_fails_is_an_exception_with_the_cause(here: Path) -> None:
+    with pytest.raises(TrainingFailed, match="rank 1 raised ValueError: the loss function is"):
+        dpbench.train(**TINY | {"arch": "tests.launch.faulty:Raises"})
+
+
+def test_two_trainings_at_once_are_refused(here: Path) -> None:
+    refused: list[str] = []
+
+    def train() -> None:
+        try:
+            dpbench.train(**TINY)
+        except UsageError as error:
+            refused.append(str(error))
+
+    with host_program.alone(starts_ranks=False):
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+    assert refused[0].startswith("dpbench.train: another thread of this process is measuring")

@@ -1,0 +1,213 @@
+"""`dpbench train` with real ranks: what it leaves, how it ends, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dpbench.cli import train_words
+from dpbench.training.events import Finished, Started, StepLine
+from dpbench.training.run_folder import RunFolder, RunStatus
+from tests.cli import command
+from tests.cli.synthetic import signals
+from tests.cli.training import TINY, last_object, run_json, tiny, train
+
+__all__ = ["signals"]
+pytestmark = pytest.mark.usefixtures("signals", "here")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def result(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    capsys.readouterr()
+    assert tiny("--json", *arguments) == 0
+    return last_object(capsys.readouterr().out)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert tiny("--name", "one", "--json-lines", "--json", "--memory") == 0
+    out, err = capsys.readouterr()
+    kinds = [json.loads(line).get("kind") for line in out.splitlines()]
+    assert kinds == ["note", "started", *("step", "step", "epoch") * 2, "finished", None]
+    assert "host memory, largest ÷ mean of ranks" in err
+    run = RunFolder.open(Path("runs/one"))
+    assert run.header.status is RunStatus.COMPLETED
+    assert run.header.configuration["epochs"] == "2"
+    started, *_, finished = (e for e in run.events() if isinstance(e, Started | Finished))
+    assert isinstance(started, Started)
+    assert isinstance(finished, Finished)
+    assert len({*started.pids, os.getpid()}) == 3
+    assert started.samples_per_rank == (24, 24)
+    assert started.train_samples == 48
+    assert started.steps_per_epoch == 6
+    assert [e.step for e in run.events() if isinstance(e, StepLine)] == [3, 6, 9, 12]
+    assert last_object(out)["state_sha256"] == finished.state_sha256
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == [
+        "best.pt",
+        "step-00000006.pt",
+        "step-00000012.pt",
+    ]
+    assert not run.ranks.exists()
+
+
+def test_one_process_with_two_replicas_gives_the_same_as_one_on_all_samples(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dp = result(capsys, "--implementation", "dp", "--no-eval")
+    assert (dp["world_size"], dp["group_size"], dp["test_loss"]) == (1, 2, None)
+    single = ("--implementation", "single", "--gpus", 1, "--batch-size", 8, "--no-eval")
+    assert result(capsys, *single)["final_loss"] == pytest.approx(dp["final_loss"], rel=1e-5)
+
+
+def test_a_training_that_is_cut_off_goes_on_to_the_same_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ("--checkpoint-every", 1, "--max-checkpoints", 20, "--evaluate", "rank0")
+    whole = result(capsys, "--name", "whole", *options)
+    shutil.copytree("runs/whole", "runs/cut")
+    for path in Path("runs/cut/checkpoints").glob("step-*"):
+        if path.name > "step-00000008.pt":
+            path.unlink()
+    run = RunFolder.open(Path("runs/cut"))
+    run.set_status(RunStatus.RUNNING)
+    assert train("--resume", "cut", "--arch", TINY[1], "--json") == 0
+    out, err = capsys.readouterr()
+    assert "goes on from" in err
+    resumed = last_object(out)
+    for key in ("state_sha256", "final_loss", "test_loss", "steps"):
+        assert resumed[key] == whole[key], key
+    assert resumed["samples"] == 4 * 8
+    assert train("--resume", "runs/cut", "--arch", TINY[1], "--json") == 0
+    out, err = capsys.readouterr()
+    assert "runs/cut is complete; --epochs 3 would train on" in err
+    assert last_object(out)["state_sha256"] == whole["state_sha256"]
+
+
+def test_more_epochs_go_on_where_fewer_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = result(capsys, "--epochs", 3, "--no-eval")
+    result(capsys, "--name", "short", "--no-eval")
+    assert train("--resume", "short", "--epochs", 3, "--arch", TINY[1], "--json") == 0
+    assert last_object(capsys.readouterr().out)["state_sha256"] == whole["state_sha256"]
+    assert run_json(Path("runs/short"))["spec"]["epochs"] == 3
+
+
+@pytest.mark.slow
+def test_a_killed_training_leaves_no_rank_and_goes_on_to_the_same_model(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--arch", "tests.launch.faulty:TakesLong", "--limit-train", "24", "--no-eval")
+    whole = result(capsys, *options)
+    arguments = [*TINY, "--gpus", "2", *options, "--name", "killed", "--checkpoint-every", "1"]
+    with command.start("train", *arguments, cwd=here) as killed:
+        folder = Path("runs/killed")
+        wait_until(lambda: (folder / "checkpoints/step-00000002.pt").exists())
+        killed.kill()
+        killed.communicate()
+    (started,) = (e for e in RunFolder.open(folder).events() if isinstance(e, Started))
+    wait_until(lambda: not any(map(is_alive, started.pids)), seconds=10)
+    assert run_json(folder)["status"] == "running"
+    resumed = result(
+        capsys, *options, "--name", "killed", "--checkpoint-every", 1, "--resume", "auto"
+    )
+    assert resumed["state_sha256"] == whole["state_sha256"]
+    assert resumed["final_loss"] == whole["final_loss"]
+    assert resumed["samples"] < whole["samples"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = train_words.epoch
+
+    def interrupted(*arguments: Any) -> str:
+        os.kill(os.getpid(), number)
+        return original(*arguments)
+
+    monkeypatch.setattr(train_words, "epoch", interrupted)
+    assert tiny("--name", "cut", "--epochs", 200) == 128 + number
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith("dpbench: interrupted; to go on from step-0")
+    )
+    run = RunFolder.open(Path("runs/cut"))
+    assert run.header.status is RunStatus.INTERRUPTED
+    (started,) = (e for e in run.events() if isinstance(e, Started))
+    assert not any(map(is_alive, started.pids))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "cause"),
+    [
+        ("Raises", "rank 1 raised ValueError: the loss function is broken"),
+        ("Killed", "rank 1 was killed by SIGKILL"),
+    ],
+)
+def test_a_rank_that_fails_is_one_line_with_the_cause_and_the_next_step(
+    architecture: str, cause: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arch = f"tests.launch.faulty:{architecture}"
+    assert tiny("--arch", arch, "--name", "broken") == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"dpbench: {cause}")
+    assert "what the ranks printed is in runs/broken/ranks/1; there is no checkpoint yet" in line
+    assert line.endswith(f"to begin again: dpbench train --resume runs/broken --arch {arch}")
+    kept = run_json(Path("runs/broken"))
+    assert kept["status"] == "failed"
+    assert kept["reason"].startswith(cause)
+    assert Path("runs/broken/ranks/1").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"garbage", "this is no file of torch.save"), (None, "a bare state dict of 1 tensors")],
+)
+def test_a_checkpoint_that_is_none_of_ours_is_refused_and_the_name_stays_free(
+    content: bytes | None, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is None:
+        torch.save({"weight": torch.zeros(1)}, "other.pt")
+    else:
+        Path("other.pt").write_bytes(content)
+    assert tiny("--resume", "other.pt", "--name", "one") == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("dpbench: ")
+    assert "other.pt: this is no" in line
+    assert message in line
+    assert not Path("runs/one").exists()
+
+
+def test_debug_output_of_the_ranks_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    result(capsys, "--debug", "--name", "loud", "--epochs", 1)
+    printed = "".join(path.read_text() for path in Path("runs/loud/ranks/1").rglob("std*.log"))
+    assert "TORCH_DISTRIBUTED_DEBUG=DETAIL" in printed

@@ -1,0 +1,138 @@
+"""What is printed of a training, line by line."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from dpbench.cli import train_words as words
+from dpbench.cli.train_output import JsonLines, Lines, Live, Silent, listener, print_result
+from dpbench.specs import WorkloadSpec
+from tests.training.jobs import training_spec
+from tests.training.test_events import EPOCH, EVENTS, FINISHED, STARTED, STEP
+
+SPEC = training_spec(workload=WorkloadSpec(architecture="mlp", dataset="digits"))
+STEP_LINE = (
+    "epoch 1  step 20  [1,280/1,442 ( 89 %), rank 0: 640/721]  loss 0.4213  lr 1.0e+00  "
+    "3,412 images/s"
+)
+EPOCH_LINE = (
+    "epoch 1: train loss 0.5000, test loss 0.0911, accuracy 350/360 (97.2 %), lr 1.0e+00, "
+    "4.1 s + 200 ms evaluation, checkpoint step-00000023.pt (best)"
+)
+
+
+def test_a_start_says_what_runs_where() -> None:
+    assert words.started(STARTED, SPEC) == (
+        "mlp on digits, 1,199,882 parameters: ddp/gloo ×2 on cpu, cpu of 2 hosts"
+    )
+
+
+def test_a_step_says_how_far_and_how_well() -> None:
+    assert words.step(STEP, "images", 2) == STEP_LINE
+    alone = words.step(replace(STEP, processed=64), "images", 1)
+    assert "[   64/1,442 (  4 %)]" in alone
+    more = replace(STEP, gradient_norm=1.5, data_wait_share=0.25, skipped_steps=2)
+    assert words.step(more, "images", 1).endswith(
+        "  gradient norm 1.5  25 % waiting for data  2 steps skipped"
+    )
+
+
+def test_an_epoch_says_what_was_reached() -> None:
+    assert words.epoch(EPOCH) == EPOCH_LINE
+    bare = replace(
+        EPOCH,
+        test_loss=None,
+        test_correct=None,
+        evaluation_seconds=None,
+        best=False,
+        shares=(0.66, 0.34),
+    )
+    assert words.epoch(bare) == (
+        "epoch 1: train loss 0.5000, lr 1.0e+00, 4.1 s, checkpoint step-00000023.pt, "
+        "shares 0.66:0.34"
+    )
+
+
+def test_the_end_says_the_result_and_where_it_is() -> None:
+    assert words.finished(FINISHED, "images", "runs/one") == (
+        "finished: test accuracy 97.2 %, final loss 0.0100; 115 steps, 21 s, 343 images/s with "
+        "evaluation; state 0123456789ab; in runs/one"
+    )
+
+
+def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
+    held = (100 << 20, 160 << 20)
+    on_gpus = replace(
+        FINISHED, peak_host_memory_bytes=held, peak_device_memory_bytes=(1 << 30,) * 2
+    )
+    assert list(words.memory(on_gpus, ("cuda:0", "cuda:1"))) == [
+        "rank 0 on cuda:0: at most 100 MiB of host, 1 GiB of device memory",
+        "rank 1 on cuda:1: at most 160 MiB of host, 1 GiB of device memory",
+        "host memory, largest ÷ mean of ranks: 1.23, above 1.2: uneven",
+        "device memory, largest ÷ mean of ranks: 1.00",
+    ]
+    dp = replace(FINISHED, world_size=1, peak_host_memory_bytes=(1 << 20,))
+    assert list(words.memory(dp, ("cpu", "cpu"))) == [
+        "rank 0 on cpu, cpu: at most 1 MiB of host memory"
+    ]
+
+
+def test_lines_are_written_as_events_come() -> None:
+    lines: list[str] = []
+    with Lines(SPEC, "images", lines.append) as hears:
+        for event in EVENTS:
+            hears.hear(event)
+    assert lines == [words.started(STARTED, SPEC), STEP_LINE, EPOCH_LINE]
+
+
+def test_json_lines_are_the_log_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for event in EVENTS:
+        JsonLines().hear(event)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["kind"] for line in lines] == ["started", "step", "epoch", "note", "finished"]
+    assert lines[1]["samples_per_second"] == 3412.4
+
+
+def test_notes_are_told_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
+    for event in EVENTS:
+        Silent().hear(event)
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "dpbench: a note\n")
+
+
+def test_a_terminal_shows_the_lines_above_a_bar() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=160, color_system=None)
+    with Live(SPEC, "images", 60, console) as hears:
+        for event in EVENTS:
+            hears.hear(event)
+        hears._progress.refresh()
+    shown = screen.getvalue()
+    assert STEP_LINE in shown
+    assert EPOCH_LINE in shown
+    assert "epoch 1/2" in shown
+    assert "20/60 steps, 3,412 images/s, 6.4 s left" in shown
+
+
+def test_a_bar_is_for_terminals_only() -> None:
+    kinds = [
+        type(listener(SPEC, "images", 60, quiet=q, json_lines=j, stream=io.StringIO()))
+        for q, j in ((False, False), (True, False), (False, True), (True, True))
+    ]
+    assert kinds == [Lines, Silent, JsonLines, JsonLines]
+
+
+def test_the_result_has_all_keys_measured_or_not(
+    capsys: pytest.CaptureFixture[str], tmp_path: object
+) -> None:
+    print_result(replace(FINISHED, test_accuracy=None), tmp_path)  # type: ignore[arg-type]
+    (line,) = capsys.readouterr().out.splitlines()
+    content = json.loads(line)
+    assert {"test_accuracy", "final_loss", "epochs", "world_size", "state_sha256"} <= {*content}
+    assert content["test_accuracy"] is None
+    assert content["folder"] == str(tmp_path)

@@ -1,0 +1,27 @@
+"""A node that follows, as a process of its own: python -m tests.launch.nodes.follower_program PORT
+FOLDER"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dpbench.launch.nodes.follower import follow
+from tests.launch.nodes.builders import node, request
+
+
+def main(port: str, folder: str) -> None:
+    print(
+        follow(
+            request(1, int(port), join_timeout_seconds=60.0),
+            node(1),
+            prepare=lambda _: None,
+            logs=Path(folder) / "logs",
+            traces=Path(folder) / "traces",
+            say=print,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,39 @@
+"""What docs/launch.md says about starting processes by hand, done in two shells."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.command import ROOT, environment
+
+TEXT = (ROOT / "docs" / "launch.md").read_text()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def test_two_shells_make_one_group(tmp_path: Path) -> None:
+    (program,) = re.findall(r"```python\n(# hello\.py\n.*?)```", TEXT, re.DOTALL)
+    (tmp_path / "hello.py").write_text(program)
+    lines = re.findall(r"^RANK=.* python hello\.py$", TEXT, re.MULTILINE)
+    assert len(lines) == 2
+    port = str(free_port())
+    shells = [
+        subprocess.Popen(
+            line.replace("29500", port).replace(" python ", f" {sys.executable} "),
+            shell=True,
+            cwd=tmp_path,
+            env=environment() | {"CUDA_VISIBLE_DEVICES": ""},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for line in lines
+    ]
+    printed = [shell.communicate(timeout=60)[0] for shell in shells]
+    assert printed == ["rank 0 of 2: 2 are here\n", "rank 1 of 2: 2 are here\n"]

@@ -1,0 +1,58 @@
+"""The group of a run beside the CPU group that talks about it."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbench.launch.fork_world import fork_world
+from dpbench.measure.rank_group import RankGroup, rank_group
+
+LIMIT = timedelta(seconds=60)
+
+
+def numbers_and_bytes(rank: int) -> list[object]:
+    found: list[object] = []
+    for backend in ("gloo", "shm", "none"):
+        with rank_group(backend, 2, timeout=LIMIT) as ranks:
+            ranks.barrier()
+            found.append(ranks.largest(rank))
+            found.append(ranks.gather([rank, 0.1]))
+            found.append(ranks.gather_bytes(b"ab" * rank))
+        assert not dist.is_initialized()
+    return found
+
+
+def test_every_rank_gets_what_all_have() -> None:
+    expected = [1.0, [[0.0, 0.1], [1.0, 0.1]], [b"", b"ab"]] * 3
+    assert fork_world(numbers_and_bytes, 2, timeout=LIMIT) == [expected, expected]
+
+
+def one_is_late(rank: int) -> None:
+    with rank_group("gloo", 2, timeout=LIMIT):
+        pass  # both processes are there
+    with rank_group("shm", 2, timeout=timedelta(seconds=1)) as ranks:
+        start = time.monotonic()
+        if rank == 0:
+            with pytest.raises(RuntimeError):
+                ranks.barrier()
+            assert time.monotonic() - start < 10
+        else:
+            time.sleep(1.5)
+
+
+def test_the_timeout_is_that_of_the_cpu_group_too() -> None:
+    fork_world(one_is_late, 2, timeout=LIMIT)
+
+
+@given(st.binary())
+def test_one_process_hears_itself(data: bytes) -> None:
+    with rank_group("threads", 1) as ranks:
+        assert ranks == RankGroup(size=1, control=None)
+        assert ranks.gather_bytes(data) == [data]
+        assert ranks.gather([1, 2]) == [[1.0, 2.0]]
