@@ -89,6 +89,7 @@ def slurm(
                 partition=None if partition is None else _word("--partition", partition),
                 account=None if account is None else _word("--account", account),
                 array=found,
+                results_dir=_value(words, "--results-dir") or "results",
                 comment=one_line(f"dpbench slurm {shlex.join([*given, *command])}"),
             )
         ),
@@ -117,20 +118,20 @@ def _has(words: Sequence[str], option: str) -> bool:
     return any(word == option or word.startswith(f"{option}=") for word in words)
 
 
+def _value(words: Sequence[str], option: str) -> str | None:
+    """What stands behind an option, as "--name value" or "--name=value"; None without it."""
+    for word, following in zip(words, [*words, None][1:], strict=True):
+        if word == option:
+            return following
+        if word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
+    return None
+
+
 def _split_array(words: Sequence[str], name: str) -> tuple[list[str], Array]:
     """The words without the option, and its values."""
     option = f"--{name.removeprefix('--').replace('_', '-')}"
-    rest = [*words]
-    for place, word in enumerate(words):
-        if word.startswith(f"{option}="):
-            text = word.partition("=")[2]
-            del rest[place]
-            break
-        if word == option and place + 1 < len(words):
-            text = words[place + 1]
-            del rest[place : place + 2]
-            break
-    else:
+    if (text := _value(words, option)) is None:
         raise UsageError(
             f"--array {shorten(name)}: the command has no {option} with a value; expected one of "
             "its options, as in --array batch-sizes sweep --batch-sizes 32,64"
@@ -141,6 +142,8 @@ def _split_array(words: Sequence[str], name: str) -> tuple[list[str], Array]:
             f"--array {shorten(name)}: expected different values with commas behind {option}, got "
             f"{shorten(text)}"
         )
+    taken = words.index(option) if option in words else words.index(f"{option}={text}")
+    rest = [*words[:taken], *words[taken + (2 if option in words else 1) :]]
     return rest, Array(option=option, values=tuple(values))
 
 

@@ -40,6 +40,8 @@ class SlurmJob:
     partition: str | None
     account: str | None
     array: Array | None
+    results_dir: str
+    """Of a sweep."""
     comment: str
     """The command that wrote the script."""
 
@@ -92,12 +94,11 @@ def _of_array(array: Array | None) -> list[str]:
 def _after_a_restart(job: SlurmJob) -> list[str]:
     """A job that Slurm puts back into the queue goes on in its own folder."""
     number = "$SLURM_JOB_ID" if job.array is None else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
-    resume = "--resume" if job.command == "sweep" else "--resume auto"
-    return [
-        f"name={shlex.quote(job.name)}-{number}",
-        "resume=()",
-        f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ]; then resume=({resume}); fi',
-    ]
+    name = f"name={shlex.quote(job.name)}-{number}"
+    if job.command == "train":
+        return [name, "resume=(--resume auto)"]
+    folder = f'{shlex.quote(job.results_dir)}/"$name"'
+    return [name, "resume=()", f"if [ -d {folder} ]; then resume=(--resume); fi"]
 
 
 def _start(job: SlurmJob) -> list[str]:

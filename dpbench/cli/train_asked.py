@@ -6,6 +6,7 @@ that before the defaults.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -122,4 +123,7 @@ def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> L
             f"--resume {resume}: that run is of --arch {arch}, whose code would be imported; if "
             f"you trust it, give --arch {arch} as well"
         )
-    return train_config.stored(named.run.header.configuration)
+    options = train_config.stored(named.run.header.configuration)
+    if "RANK" in os.environ:  # the launcher says how many there are
+        options.pop("gpus", None)
+    return options

@@ -25,6 +25,7 @@ from dpbench.cli.train_preparation import TrainPlan, samples
 from dpbench.cli.train_run import ended_well, job_of, open_folder
 from dpbench.cli.train_watch import following
 from dpbench.cli.train_world import orders, plan_of_world, standing
+from dpbench.cli.values import duration_seconds
 from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
 from dpbench.parallel.launch_variables import LaunchVariables
 from dpbench.training.events import Finished
@@ -32,7 +33,7 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
 
 STORE_SECONDS = 120.0
-"""How long to look for the launch's store."""
+"""How long to look for the launch's store, where --timeout is wrong: rank 0 says so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +70,7 @@ def join(asked: Asked, output: TrainOutput) -> Joined:
     except ValueError as error:
         raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
     try:
-        launch = Launch(variables, os.environ, STORE_SECONDS)
+        launch = Launch(variables, os.environ, _store_seconds(asked))
     except RuntimeError as error:
         raise TrainingFailed(str(error)) from None
     launch.report(standing(variables))
@@ -77,6 +78,13 @@ def join(asked: Asked, output: TrainOutput) -> Joined:
         return _lead(launch, asked, output)
     with said_to(lambda message: None):
         return _follow(launch, embedded=asked.embedded)
+
+
+def _store_seconds(asked: Asked) -> float:
+    try:
+        return duration_seconds("--timeout", asked.typed["timeout"])
+    except UsageError:
+        return STORE_SECONDS
 
 
 def _lead(launch: Launch, asked: Asked, output: TrainOutput) -> Joined:

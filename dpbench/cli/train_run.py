@@ -73,7 +73,10 @@ def run_here(
 def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
     """The run folder, made or begun again; StoreError if another training writes to it."""
     request, existing = plan.request, plan.place.existing
-    configuration = to_stored(request.options)
+    # What the machine or the launcher has decided is stored too: a resumption may see another.
+    decided = {"gpus": plan.spec.group_size, "threads": plan.spec.threads_per_replica}
+    configuration = {name: str(value) for name, value in decided.items()}
+    configuration |= to_stored(request.options)
     if existing is None:
         return RunFolder.create(
             plan.place.path,

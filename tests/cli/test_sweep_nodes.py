@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
 from dpbench.cli.app import run
 from dpbench.cli.joined_world import free_port
 from dpbench.cli.measuring import lasting
+from dpbench.cli.sweep import parse_typed, sweep
 from dpbench.cli.sweep_run import exit_status
 from dpbench.cli.sweep_spec import build
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.records import Status
+from dpbench.specs import SweepSpec
+from dpbench.store import SweepStore
 from tests.analysis.builders import record, trial
 from tests.analysis.builders import run as completed
+from tests.builders import sweep_spec
 from tests.cli.command import start
 
 SYNTHETIC = ("--synthetic-launcher", "--arch", "mlp", "--gpus", "1", "--no-charts")
@@ -74,6 +78,14 @@ def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() 
     assert exit_status([done, replace(lost, lost_host=None)]) == 0
 
 
+def test_a_sweep_of_several_nodes_is_no_baseline_to_run_again_here(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    SweepStore.create(here / "s", sweep_spec(nodes=(1, 1)), []).close()
+    assert run(["check", "--baseline", "s", "--synthetic-launcher"]) == 2
+    assert "that sweep ran on 2 nodes, and here it would run on one" in capsys.readouterr().err
+
+
 class Lent:
     """A host as `build` sees it."""
 
@@ -82,18 +94,10 @@ class Lent:
         self.devices = devices
 
 
-def built(*hosts: Lent, **options: Any) -> Any:
-    from dpbench.cli.sweep import parse_typed, sweep
-
-    defaults = {p.name: p.default for p in _parameters(sweep)}
+def built(*hosts: Lent, **options: str) -> SweepSpec:
+    defaults = {name: one.default for name, one in signature(sweep).parameters.items()}
     parsed, _, _ = parse_typed({**defaults, "arch": "mlp", "data": "digits", **options})
     return build(parsed, hosts[0].machine, hosts)[0]
-
-
-def _parameters(function: Any) -> list[Any]:
-    import inspect
-
-    return list(inspect.signature(function).parameters.values())
 
 
 def test_threads_are_those_that_every_host_has() -> None:
@@ -112,4 +116,4 @@ def test_a_group_is_no_larger_than_all_hosts_together() -> None:
 
 def test_hosts_lend_devices_of_one_kind() -> None:
     with pytest.raises(UsageError, match="node 0 lends cpu devices and node 1 cuda ones"):
-        built(Lent(CPUS, "cpu"), Lent(cast(Machine, CPUS), "cuda:0"))
+        built(Lent(CPUS, "cpu"), Lent(CPUS, "cuda:0"))

@@ -63,13 +63,13 @@ def refusal(comer: Hello, lead: Hello, taken: Mapping[int, str]) -> Refusal | No
 
 
 def _differences(comer: Node, lead: Node) -> list[str]:
-    """Lists "torch 2.6.0 there, 2.13.0 here" of what must be equal."""
+    """Lists "torch 2.6.0 instead of 2.13.0" of what must be equal."""
     theirs, ours = _by_name(comer.environment.versions), _by_name(lead.environment.versions)
     pairs = [(name, theirs.get(name), ours.get(name)) for name in EQUAL_VERSIONS]
     options, own = _by_name(comer.options), _by_name(lead.options)
     pairs += [(name, options.get(name), own.get(name)) for name in {**own, **options}]
     return [
-        f"{name} {there or 'left out'} on {comer.hostname}, {here or 'left out'} on {lead.hostname}"
+        f"{name} {there or 'left out'} instead of {here or 'left out'}"
         for name, there, here in pairs
         if there != here
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -79,5 +80,5 @@ def _listen(request: NodeRequest, me: Node) -> socket.socket:
             remedy = "something listens there already; expected a free port, the same on all nodes"
         raise UsageError(
             f"--rdzv-endpoint {request.endpoint}: cannot listen on {me.address}: "
-            f"{error.strerror}; {remedy}"
+            f"{os.strerror(error.errno or 0)}; {remedy}"
         ) from None

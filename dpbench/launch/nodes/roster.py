@@ -107,7 +107,6 @@ class Roster:
         member = _Member(comer.node, channel, threading.current_thread())
         try:
             if refused := self._admit(comer, member):
-                self._say(f"refused: {refused.reason}")
                 channel.send(Refused(reason=refused.reason))
                 return
             channel.start_beats()
@@ -142,6 +141,8 @@ class Roster:
                 self._say(f"{comer.node.name} with {devices} came from {comer.node.address}")
             elif refused.ends_all and not self._complete:
                 self._refused = refused.reason
+            else:
+                self._say(f"refused: {refused.reason}")
             self.changed.notify_all()
             return refused
 

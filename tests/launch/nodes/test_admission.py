@@ -20,6 +20,10 @@ def comer(number: int = 1, *, who: Node | None = None, **changes: object) -> Hel
     return hello(replace(request(number), **changes), who)  # type: ignore[arg-type]
 
 
+def other_node(*versions: tuple[str, ...]) -> Node:
+    return node(1, options=LEAD.node.options, versions=versions)
+
+
 def refused(comer: Hello, taken: dict[int, str] = TAKEN) -> Refusal:
     found = refusal(comer, LEAD, taken)
     assert found is not None
@@ -62,13 +66,16 @@ def test_there_is_no_node_beyond_the_last(number: int) -> None:
     [
         (comer(node_count=3), "node 1 (host1) has --nnodes 3, node 0 (host0) --nnodes 2"),
         (
-            comer(who=node(1, versions=(("dpbench", "0.1"), ("torch", "2.6")))),
-            "torch 2.6 on host1, 2.13 on host0",
+            comer(who=other_node(("dpbench", "0.1"), ("torch", "2.6"))),
+            "node 1 (host1) differs from node 0 (host0): torch 2.6 instead of 2.13; expected",
         ),
-        (comer(who=node(1, versions=(("torch", "2.13"), ()))), "dpbench left out on host1, 0.1"),
+        (
+            comer(who=other_node(("torch", "2.13"), ())),
+            "dpbench left out instead of 0.1; expected",
+        ),
         (
             comer(who=node(1, options=(("--batch-sizes", "64"), ("--steps", "5")))),
-            "--batch-sizes 64 on host1, 32 on host0, --steps 5 on host1, left out on host0",
+            "--batch-sizes 64 instead of 32, --steps 5 instead of left out; expected",
         ),
     ],
 )
