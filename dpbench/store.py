@@ -7,6 +7,8 @@ results/<name>/
   collectives.jsonl   one CollectiveRecord a line, flushed as well
   environments/       one file per environment that records were measured in
   live.json           while a sweep runs: where its page of memory is, see dpbench.live
+  logs/               what the ranks of failed trials printed
+  traces/             timelines of steps, where they were asked for
   report/             tables and charts, made again from the above at any time
 
 A folder holds a sweep, collectives, or both.
@@ -48,6 +50,8 @@ TRIALS_FILE = "trials.jsonl"
 COMM_FILE = "comm.json"
 COLLECTIVES_FILE = "collectives.jsonl"
 LIVE_FILE = "live.json"
+LOGS_FOLDER = "logs"
+TRACES_FOLDER = "traces"
 LONGEST_NAME = 200
 
 R = TypeVar("R")

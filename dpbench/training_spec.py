@@ -99,7 +99,8 @@ class TrainingRun:
     max_checkpoints: int = 10
     """The latest so many are kept, and the best."""
     prefetch: int = 0
-    """Batches made ahead by a thread; 0 makes each when it is needed."""
+    """Windows (the batches of one optimizer step) made ahead by a thread; 0 makes each when it is
+    needed."""
     check_sync_every: int | None = None
     """Optimizer steps between two comparisons of the parameters of all ranks."""
     timeout_seconds: float = 120.0

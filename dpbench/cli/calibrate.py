@@ -78,8 +78,9 @@ def calibrate(
 
 def _measure(options: dict[str, Any], target: Target) -> StoredSweep:
     from dpbench.cli.gate_sweep import parse_sweep
-    from dpbench.cli.measuring import all_trials, machine_for, measure
+    from dpbench.cli.measuring import all_trials, measure
     from dpbench.cli.sweep_spec import build
+    from dpbench.cli.this_machine import machine_for
 
     parsed = parse_sweep(options)
     from dpbench.analysis.calibration import FEWEST

@@ -42,8 +42,8 @@ def comm(
     typed = locals()
     from dpbench.cli.comm_options import CommOptions, build, parse
     from dpbench.cli.comm_run import Job, execute
-    from dpbench.cli.measuring import machine_for
     from dpbench.cli.new_folder import results_folder
+    from dpbench.cli.this_machine import machine_for
 
     options = parse(CommOptions(**{field.name: typed[field.name] for field in fields(CommOptions)}))
     folder = results_folder(results_dir, name, otherwise="collectives")

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from dpbench import store, units
 from dpbench.cli.comm_options import OF_GRADIENTS
 from dpbench.cli.interrupts import as_exceptions, end_at_once
-from dpbench.cli.measuring import LOGS_FOLDER, here
 from dpbench.cli.messages import say
 from dpbench.cli.progress import reporter
 from dpbench.cli.sizes import size_text
+from dpbench.cli.this_machine import here
 from dpbench.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.errors import Interrupted
 from dpbench.launch.machine import Machine
 from dpbench.records import Status
 from dpbench.report.notes import bullet
-from dpbench.store import CollectiveStore
+from dpbench.store import LOGS_FOLDER, CollectiveStore
 
 if TYPE_CHECKING:
     from dpbench.launch.collectives import CollectiveLauncher

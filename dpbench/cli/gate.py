@@ -24,11 +24,12 @@ from dpbench.cli.gate_checks import (
     unmeasured,
 )
 from dpbench.cli.gate_sweep import Target, parse_sweep
-from dpbench.cli.measuring import machine_for, measure
+from dpbench.cli.measuring import measure
 from dpbench.cli.messages import say, warn
 from dpbench.cli.rounds import UntilSettled
 from dpbench.cli.sweep_run import exit_status
 from dpbench.cli.sweep_spec import build
+from dpbench.cli.this_machine import machine_for
 from dpbench.cli.thresholds import Thresholds
 from dpbench.cli.verdict_outputs import Outputs
 from dpbench.environment import Environment

@@ -9,7 +9,7 @@ from dpbench.analysis.matching import NotComparable, Side, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.summary import usable_repetitions
-from dpbench.cli.measuring import here
+from dpbench.cli.this_machine import here
 from dpbench.cli.thresholds import FEWEST_REPETITIONS
 from dpbench.cli.values import comma_list, known_name
 from dpbench.errors import UsageError

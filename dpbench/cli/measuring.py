@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import environment, store, units
+from dpbench import store, units
 from dpbench.cli.broadcast import Broadcast
 from dpbench.cli.interrupts import as_exceptions, end_at_once
 from dpbench.cli.messages import say
 from dpbench.cli.progress import Reporter, reporter
+from dpbench.cli.this_machine import here
 from dpbench.data.registry import Prepared, prepare
 from dpbench.environment import Environment
 from dpbench.errors import DataError, Interrupted
@@ -24,15 +25,11 @@ from dpbench.launch.machine import Machine
 from dpbench.live import LivePage
 from dpbench.records import TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.store import StoredSweep, SweepStore
+from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
 
 if TYPE_CHECKING:
     from dpbench.launch.agent import ElasticLauncher
     from dpbench.launch.nodes.team import Team
-
-LOGS_FOLDER = "logs"
-"""Where the ranks of failed trials leave what they printed."""
-TRACES_FOLDER = "traces"
 
 Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
 """From all records so far, in this order, to the trials to run next; none when it is over."""
@@ -59,21 +56,6 @@ class Measurement:
     """Within somebody's own program: what a signal does there stays as it is."""
     team: Team | None = None
     """The nodes of a sweep over several; whoever leads them has the signals."""
-
-
-def machine_for(*, synthetic: bool) -> Machine:
-    """This machine, or for a synthetic sweep one without GPUs."""
-    if synthetic:
-        return Machine(cores=environment.usable_cores(), gpus=(), cuda=None, missing_backends=())
-    from dpbench.launch.machine import inspect_machine
-
-    return inspect_machine()
-
-
-def here(machine: Machine, *, synthetic: bool) -> Environment:
-    """What records of this process are measured on."""
-    launcher = environment.SYNTHETIC if synthetic else environment.ELASTIC
-    return environment.capture(accelerators=machine.gpus, cuda=machine.cuda, launcher=launcher)
 
 
 def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:

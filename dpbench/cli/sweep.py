@@ -90,15 +90,22 @@ def _sweep(typed: dict[str, Any]) -> int:
     options, nodes, notes = parse_typed(typed)
     for note in notes:
         say(note)
+    if nodes is not None:
+        # torch warns of addresses without a name.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if nodes is not None and nodes.request.node_rank:
+        from dpbench.cli.sweep_follow import Following, follow_sweep
+
+        asked = {**_fields_of(Following, typed), "options": options, "nodes": nodes}
+        return follow_sweep(Following(**asked))
     from dpbench.cli.sweep_run import Job, execute
 
     job = Job(**{**_fields_of(Job, typed), "options": options})
     if nodes is None:
         return execute(job)
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of addresses without a name
-    from dpbench.cli.sweep_nodes import lead_or_follow
+    from dpbench.cli.sweep_lead import lead_sweep
 
-    return lead_or_follow(job, nodes)
+    return lead_sweep(job, nodes)
 
 
 def parse_typed(typed: dict[str, Any]) -> tuple[ParsedOptions, Nodes | None, list[str]]:

@@ -18,7 +18,6 @@ from dpbench.cli.measuring import (
     Rounds,
     all_trials,
     lasting,
-    machine_for,
     measure,
 )
 from dpbench.cli.messages import say, warn
@@ -26,6 +25,7 @@ from dpbench.cli.new_folder import free, results_folder
 from dpbench.cli.rounds import UntilSettled
 from dpbench.cli.sweep_options import ParsedOptions
 from dpbench.cli.sweep_spec import build
+from dpbench.cli.this_machine import machine_for
 from dpbench.errors import StoreError, UsageError
 from dpbench.grid import plan
 from dpbench.launch.machine import Machine

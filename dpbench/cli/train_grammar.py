@@ -36,7 +36,14 @@ LimitTrain = Annotated[
     str | None,
     typer.Option(metavar="N", help="Train on the first N samples.", show_default="all"),
 ]
-Epochs = Annotated[str, typer.Option(metavar="N", help="Passes over the training samples.")]
+Epochs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        help="Passes over the training samples.",
+        show_default="10 on digits, else 5",
+    ),
+]
 BatchSize = Annotated[str, typer.Option(metavar="N", help="Samples per replica and micro-step.")]
 Seed = Annotated[str, typer.Option(metavar="N", help="Of weights, order of samples, and dropout.")]
 Config = Annotated[
@@ -60,9 +67,12 @@ Optimizer = Annotated[
 ]
 Lr = Annotated[str, typer.Option(metavar="X", rich_help_panel=LEARNING, help="The learning rate.")]
 Gamma = Annotated[
-    str,
+    str | None,
     typer.Option(
-        metavar="X", rich_help_panel=LEARNING, help="Its factor after each epoch, as of StepLR."
+        metavar="X",
+        rich_help_panel=LEARNING,
+        help="Its factor after each epoch, as of StepLR.",
+        show_default="0.85 on digits, else 0.7",
     ),
 ]
 LrScaling = Annotated[
@@ -226,7 +236,9 @@ Debug = Annotated[
 Prefetch = Annotated[
     str,
     typer.Option(
-        metavar="N", rich_help_panel=KEPT, help="Batches that a thread makes ahead; 0 for none."
+        metavar="N",
+        rich_help_panel=KEPT,
+        help="Windows (the batches of one optimizer step) that a thread makes ahead.",
     ),
 ]
 Evaluate = Annotated[

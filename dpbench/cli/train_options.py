@@ -52,13 +52,13 @@ class TrainOptions:
     data: str | None
     data_dir: str | None
     limit_train: str | None
-    epochs: str
+    epochs: str | None
     batch_size: str
     accumulate: str
     last_window: str
     optimizer: str
     lr: str
-    gamma: str
+    gamma: str | None
     lr_scaling: str
     lr_warmup: str
     dtype: str
@@ -95,13 +95,13 @@ class TrainSettings:
     data: str | None
     data_dir: str | None
     limit_train: int | None
-    epochs: int
+    epochs: int | None
     batch_size: int
     accumulation_steps: int
     last_window: LastWindow
     optimizer: str
     learning_rate: float
-    gamma: float
+    gamma: float | None
     learning_rate_rule: str
     warmup_steps: int
     dtype: Dtype
@@ -131,6 +131,7 @@ def parse(options: TrainOptions) -> TrainSettings:
     count, ids = parse_gpus(options.gpus)
     architecture.check(options.arch)
     threads, data, limit = options.threads, options.data, options.limit_train
+    epochs, gamma = options.epochs, options.gamma
     norm, every, cap = options.max_norm, options.sync_every, options.bucket_cap_mb
     return TrainSettings(
         implementation=known_name("--implementation", options.implementation, IMPLEMENTATIONS),
@@ -144,13 +145,13 @@ def parse(options: TrainOptions) -> TrainSettings:
         data=None if data is None else known_name("--data", data, DATASETS),
         data_dir=options.data_dir,
         limit_train=None if limit is None else positive_int("--limit-train", limit),
-        epochs=positive_int("--epochs", options.epochs),
+        epochs=None if epochs is None else positive_int("--epochs", epochs),
         batch_size=positive_int("--batch-size", options.batch_size),
         accumulation_steps=positive_int("--accumulate", options.accumulate),
         last_window=_named("--last-window", options.last_window, LAST_WINDOWS),
         optimizer=known_name("--optimizer", options.optimizer, OPTIMIZERS),
         learning_rate=positive_float("--lr", options.lr),
-        gamma=positive_float("--gamma", options.gamma),
+        gamma=None if gamma is None else positive_float("--gamma", gamma),
         learning_rate_rule=known_name("--lr-scaling", options.lr_scaling, RULES),
         warmup_steps=integer("--lr-warmup", options.lr_warmup, least=0),
         dtype=_named("--dtype", options.dtype, DTYPES),

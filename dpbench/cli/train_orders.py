@@ -79,7 +79,10 @@ class Launch:
         self.rank = variables.rank
         self.size = variables.world_size
         store = open_store(variables, environ, timedelta(seconds=seconds))
-        self._store = PrefixStore("dpbench train", store)
+        of_all = PrefixStore("dpbench train", store)
+        # A program may train more than once in one launch, on every rank alike.
+        number = of_all.add(f"trainings of {self.rank}", 1)
+        self._store = PrefixStore(f"training {number}", of_all)
 
     def report(self, standing: Standing) -> None:
         self._say(f"standing of {self.rank}", standing)

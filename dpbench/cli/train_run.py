@@ -73,8 +73,13 @@ def run_here(
 def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
     """The run folder, made or begun again; StoreError if another training writes to it."""
     request, existing = plan.request, plan.place.existing
-    # What the machine or the launcher has decided is stored too: a resumption may see another.
-    decided = {"gpus": plan.spec.group_size, "threads": plan.spec.threads_per_replica}
+    # What the machine, the launcher or the data decided is stored too: they may be others later.
+    decided = {
+        "gpus": plan.spec.group_size,
+        "threads": plan.spec.threads_per_replica,
+        "epochs": plan.spec.epochs,
+        "gamma": plan.spec.gamma,
+    }
     configuration = {name: str(value) for name, value in decided.items()}
     configuration |= to_stored(request.options)
     if existing is None:
@@ -86,8 +91,8 @@ def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
             environment,
             configuration,
         )
-    existing.begin_again(plan.spec, plan.run, configuration)
-    if differences := environment.differences_from(existing.header.environment):
+    existing.begin_again(plan.spec, plan.run, request.command, environment, configuration)
+    if differences := environment.differences_from(existing.header.starts[0].environment):
         warn(f"{existing.path} began elsewhere, and numbers may differ: {'; '.join(differences)}")
     return existing
 
@@ -111,13 +116,13 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
         error = _error(failed.outcome.reason or "the ranks failed")
         raise _failed(error, plan, folder, logs) from None
     except (KeyboardInterrupt, Interrupted) as interrupt:
-        folder.set_status(RunStatus.INTERRUPTED)
+        trouble = _set_status(folder, RunStatus.INTERRUPTED)
         number = getattr(interrupt, "signal_number", SIGINT)
-        raise Interrupted(number, f"interrupted; {_next_step(folder)}") from None
+        raise Interrupted(number, f"interrupted{trouble}; {_next_step(folder)}") from None
     except DpbenchError as error:
         raise _failed(error, plan, folder, logs) from None
     except BaseException as error:
-        folder.set_status(RunStatus.FAILED, f"{type(error).__name__}: {error}")
+        _set_status(folder, RunStatus.FAILED, f"{type(error).__name__}: {error}")
         raise
     folder.set_status(RunStatus.COMPLETED)
 
@@ -130,11 +135,20 @@ def _failed(
     if refused and plan.place.existing is None and not folder.events():
         shutil.rmtree(folder.path)  # nothing was trained: the name stays free
         return error
-    folder.set_status(RunStatus.FAILED, str(error))
+    trouble = _set_status(folder, RunStatus.FAILED, str(error))
     if refused:
-        return error
+        return type(error)(f"{error}{trouble}")
     kept = f"; what the ranks printed is in {logs}" if logs and logs.exists() else ""
-    return type(error)(f"{error}{kept}; {_next_step(folder)}")
+    return type(error)(f"{error}{kept}{trouble}; {_next_step(folder)}")
+
+
+def _set_status(folder: RunFolder, status: RunStatus, reason: str | None = None) -> str:
+    """What to add to the error that ended the training, which is the first cause."""
+    try:
+        folder.set_status(status, reason)
+    except StoreError as error:
+        return f"; {error}"
+    return ""
 
 
 def _error(reason: str) -> DpbenchError:

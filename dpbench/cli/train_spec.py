@@ -13,6 +13,11 @@ from dpbench.errors import UsageError
 from dpbench.specs import IMPLEMENTATIONS
 from dpbench.training_spec import TrainingSpec
 
+DEFAULTS = (5, 0.7)
+"""Epochs and gamma, as the MNIST example of torch has them."""
+DEFAULTS_OF = {"digits": (10, 0.85)}
+"""Of data so small that two replicas take too few steps in five epochs to reach 97 %."""
+
 
 def build(
     settings: TrainSettings, machine: Resources, devices: Sequence[str], threads: int
@@ -22,16 +27,18 @@ def build(
     Raises UsageError.
     """
     notes = list(settings.notes)
+    dataset = _dataset(settings, notes)
+    epochs, gamma = _length(settings, dataset, notes)
     spec = TrainingSpec(
-        workload=settings.workload(_dataset(settings, notes)),
+        workload=settings.workload(dataset),
         implementation=settings.implementation,
         backend=_backend(settings, machine),
         group_size=len(devices),
         batch_size=settings.batch_size,
         devices=tuple(devices),
         threads_per_replica=threads,
-        epochs=settings.epochs,
-        gamma=settings.gamma,
+        epochs=epochs,
+        gamma=gamma,
         warmup_steps=settings.warmup_steps,
         accumulation_steps=settings.accumulation_steps,
         last_window=settings.last_window,
@@ -99,6 +106,23 @@ def _dataset(settings: TrainSettings, notes: list[str]) -> str:
         return settings.data
     notes.append(f"--data {default}, the default of {settings.arch}")
     return known_name("--data", default, DATASETS)
+
+
+def _length(settings: TrainSettings, dataset: str, notes: list[str]) -> tuple[int, float]:
+    """The epochs, and the factor of the learning rate after each."""
+    epochs, gamma = DEFAULTS_OF.get(dataset, DEFAULTS)
+    left_out = [
+        f"{option} {default}"
+        for option, given, default in (
+            ("--epochs", settings.epochs, epochs),
+            ("--gamma", settings.gamma, gamma),
+        )
+        if given is None
+    ]
+    if left_out and dataset in DEFAULTS_OF:
+        name = "default" if len(left_out) == 1 else "defaults"
+        notes.append(f"{', '.join(left_out)}, the {name} of {dataset}")
+    return settings.epochs or epochs, settings.gamma or gamma
 
 
 def _check_learning_rate(spec: TrainingSpec, notes: list[str]) -> None:

@@ -98,6 +98,8 @@ def memory(event: Finished, devices: Sequence[str]) -> Iterator[str]:
     measured = [("host", event.peak_host_memory_bytes)]
     if event.peak_device_memory_bytes is not None:
         measured.append(("device", event.peak_device_memory_bytes))
+    if event.peak_reserved_memory_bytes is not None:
+        measured.append(("reserved device", event.peak_reserved_memory_bytes))
     for rank in range(event.world_size):
         sizes = ", ".join(f"{units.bytes_binary(held[rank])} of {of}" for of, held in measured)
         on = devices[rank] if event.world_size == event.group_size else ", ".join(devices)

@@ -12,7 +12,7 @@ thread and does not touch CUDA; it makes the backend "shm" known to torch.distri
     DistributedDataParallel   one replica per process of a torch.distributed group
     LocalSGD                  train each replica alone, and average the parameters now and then
     sync_gradients            average the gradients of a plain module, once
-    check_sync                do all ranks hold the same values?
+    check_sync                do all ranks hold the same values? RanksDiffer if not
     broadcast_checkpoint      give all ranks the values of one
     barrier                   wait for all ranks, and hear which ones do not come
     any_rank, all_ranks       decide together
@@ -27,7 +27,7 @@ from __future__ import annotations
 from dpbench.parallel.available_backends import available_backends
 from dpbench.parallel.barrier import barrier
 from dpbench.parallel.broadcast_checkpoint import broadcast_checkpoint
-from dpbench.parallel.check_sync import check_sync
+from dpbench.parallel.check_sync import RanksDiffer, check_sync
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.decisions import all_ranks, any_rank
 from dpbench.parallel.dp.accumulation import accumulate
@@ -44,6 +44,7 @@ __all__ = [
     "DistributedDataParallel",
     "LocalSGD",
     "NoScatter",
+    "RanksDiffer",
     "accumulate",
     "all_ranks",
     "any_rank",

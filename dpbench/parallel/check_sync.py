@@ -17,6 +17,10 @@ LISTED = 20
 """Tensors that an error names; the rest are counted."""
 
 
+class RanksDiffer(RuntimeError):
+    """The ranks hold different tensors; the message names them."""
+
+
 class Compared(NamedTuple):
     """What `check_sync` looked at on this rank, all of it equal to the other ranks'."""
 
@@ -45,9 +49,9 @@ def check_sync(
         How many tensors and bytes were compared.
 
     Raises:
-        RuntimeError: on every rank, with the tensors that differ, the ranks of the group that
-            have them otherwise than its rank 0, and the largest absolute difference; a tensor
-            that a rank does not have, and another shape or dtype, count as different.
+        RanksDiffer: a RuntimeError, on every rank, with the tensors that differ, the ranks of the
+            group that have them otherwise than its rank 0, and the largest absolute difference; a
+            tensor that a rank does not have, and another shape or dtype, count as different.
     """
     group = member_group(process_group, "check_sync")
     if not isinstance(module, nn.Module):
@@ -58,7 +62,7 @@ def check_sync(
     for name in sorted(digests):
         own.update(f"{name}\0{digests[name]}\0".encode())
     if not _all_equal(own.digest(), group):
-        raise RuntimeError(_difference(tensors, digests, group))
+        raise RanksDiffer(_difference(tensors, digests, group))
     held = [tensor for tensor in tensors.values() if tensor is not None]
     return Compared(len(tensors), sum(tensor.nbytes for tensor in held))
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_process_group_store
 
 from dpbench.parallel.groups import member_group
+from dpbench.parallel.polling import pause_seconds
 
 T = TypeVar("T")
 
@@ -23,8 +24,6 @@ SILENCE = timedelta(minutes=5)
 """Of a rank that works: after so long without a sign of life it is taken for dead."""
 BEAT_SECONDS = 0.5
 """Between two signs of life."""
-LONGEST_PAUSE_SECONDS = 0.1
-"""Between two looks of a waiting rank."""
 
 
 def on_first_rank(
@@ -90,10 +89,7 @@ class _Turn:
             self._store.set(self._key("end"), words)
 
     def wait(self, silence: timedelta) -> None:
-        """On the other ranks.
-
-        Looks again and again, unlike the store's own wait: that one is deaf to Ctrl-C.
-        """
+        """On the other ranks."""
         began = heard = time.monotonic()
         beats = 0
         while not self._store.check([self._key("end")]):
@@ -106,7 +102,7 @@ class _Turn:
                     "cannot complete: rank 0, for which the others wait, has given no sign of "
                     f"life for {silence.total_seconds():g} s"
                 )
-            time.sleep(min(max((now - began) / 10, 1e-4), LONGEST_PAUSE_SECONDS))
+            time.sleep(pause_seconds(now - began))
         words = self._store.get(self._key("end")).decode()
         self._leave()
         if words:

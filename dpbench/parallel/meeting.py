@@ -12,9 +12,9 @@ from datetime import timedelta
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.parallel.groups import name_ranks
+from dpbench.parallel.polling import LONGEST_PAUSE_SECONDS, pause_seconds
 
 PASSED = "passed"
-LONGEST_PAUSE_SECONDS = 0.1
 LINGER_SECONDS = 0.5
 """After a failure a rank stays until those who came have heard of it: it may hold the store."""
 
@@ -65,13 +65,12 @@ class Meeting:
         return Failure(decided, reason)
 
     def _await_outcome(self, timeout: timedelta, since: float) -> bool:
-        """Looks again and again, unlike the store's own wait: that one is deaf to Ctrl-C."""
         while not self._store.check([self._key("outcome")]):
             waited = time.monotonic() - since
             left = timeout.total_seconds() - waited
             if left <= 0:
                 return False
-            time.sleep(min(max(waited / 10, 1e-4), LONGEST_PAUSE_SECONDS, left))
+            time.sleep(min(pause_seconds(waited), left))
         return True
 
     def _linger(self) -> None:

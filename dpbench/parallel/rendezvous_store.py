@@ -1,7 +1,7 @@
 """The store in which the processes of a launch meet.
 
 Under torchrun or dpbench launch it is the launcher's. Else rank 0 holds it, listening at nothing
-but the address that was asked for.
+but the address that was asked for; at all only for a name that means none of its host, and says so.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -70,17 +71,50 @@ def _hold(address: str, port: int, timeout: timedelta) -> TCPStore:
 
 
 def _listen(address: str, port: int) -> socket.socket:
-    """At exactly this IP address; for a host's name, which may stand for several, at all."""
+    """At exactly this IP address, or at the first of this host that the name stands for.
+
+    A host often knows its own name as an address of loopback, at which no other host would reach
+    it; or the name is that of a gateway to it. Then it listens at all.
+    """
     if address == "localhost":
         address = LOOPBACK
-    try:
-        version = ip_address(address).version
-    except ValueError:
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
-    family = socket.AF_INET6 if version == 6 else socket.AF_INET
+    if _is_ip(address):
+        return _listen_at(address, port)
+    for own in _addresses(address):
+        if ip_address(own).is_loopback:
+            continue
+        try:
+            return _listen_at(own, port)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+    print(
+        f"rank 0 listens for the other ranks at all addresses of its host, as {address!r} stands "
+        "for none of them here, or for loopback alone; an IP address as MASTER_ADDR narrows that",
+        file=sys.stderr,
+    )
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    return socket.create_server(("", port), family=family, dualstack_ipv6=both)
+
+
+def _listen_at(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
     return socket.create_server((address, port), family=family)
+
+
+def _is_ip(address: str) -> bool:
+    try:
+        ip_address(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _addresses(name: str) -> list[str]:
+    """In the order in which others would try them; OSError if there is none."""
+    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def _reach(address: str, port: int, holder: str, timeout: timedelta) -> TCPStore:

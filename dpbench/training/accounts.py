@@ -11,13 +11,16 @@ from time import perf_counter
 import torch
 
 from dpbench.architecture import Architecture, CountsCorrect
-from dpbench.errors import DpbenchError
-from dpbench.measure.memory import peak_device_memory_bytes, peak_host_memory_bytes
+from dpbench.measure.memory import (
+    peak_device_memory_bytes,
+    peak_host_memory_bytes,
+    peak_reserved_memory_bytes,
+)
 from dpbench.measure.rank_group import RankGroup
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.events import Finished, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
-from dpbench.training.session import Session, samples_of
+from dpbench.training.session import OutOfSync, Session, samples_of
 from dpbench.training.state_hash import state_sha256
 from dpbench.training.writer import Writer
 
@@ -75,9 +78,9 @@ def started(
 def finished(job: TrainingJob, ranks: RankGroup, session: Session, writer: Writer) -> Finished:
     """What rank 0 says, on all ranks; a collective.
 
-    Raises DpbenchError, on all ranks, if they do not hold the same model.
+    Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
-    at, score = session.at, session.score
+    at, score, device = session.at, session.score, session.learner.device
     host_memory = [int(of) for (of,) in ranks.gather([peak_host_memory_bytes()])]
     assert at.sums.final_loss is not None
     mine = Finished(
@@ -90,7 +93,8 @@ def finished(job: TrainingJob, ranks: RankGroup, session: Session, writer: Write
         elapsed_seconds=perf_counter() - session.began,
         samples=session.pace.samples,
         peak_host_memory_bytes=tuple(host_memory),
-        peak_device_memory_bytes=_device_memory(session.learner.device, ranks),
+        peak_device_memory_bytes=_of_ranks(peak_device_memory_bytes(device), ranks),
+        peak_reserved_memory_bytes=_of_ranks(peak_reserved_memory_bytes(device), ranks),
         data_wait_share=session.pace.wait_share,
         skipped_steps=at.sums.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,
@@ -108,15 +112,14 @@ def _agreed_hash(module: torch.nn.Module, ranks: RankGroup) -> str:
     everyone = [data.decode() for data in ranks.gather_bytes(mine.encode())]
     apart = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
     if apart:
-        raise DpbenchError(
+        raise OutOfSync(
             f"the models of the ranks are not the same at the end: that of rank {apart[0]} is not "
             "rank 0's; --check-sync-every tells from which step on"
         )
     return mine
 
 
-def _device_memory(device: torch.device, ranks: RankGroup) -> tuple[int, ...] | None:
-    peak = peak_device_memory_bytes(device)
+def _of_ranks(peak: int | None, ranks: RankGroup) -> tuple[int, ...] | None:
     if peak is None:
         return None
     return tuple(int(of) for (of,) in ranks.gather([peak]))

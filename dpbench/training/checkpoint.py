@@ -42,14 +42,16 @@ class Checkpoint:
     model: dict[str, Tensor]
     """The state dict of the bare module."""
     optimizers: list[dict[str, Any]]
-    """One, or one per process where each rank's differs."""
-    schedule: dict[str, Any]
+    """One, or one per process where each rank's differs. Of their options nothing is taken from a
+    file: those follow from spec and step, the learning rate too."""
     scaler: dict[str, Any] | None
     """Of the loss; None where nothing is scaled."""
     random_states: list[dict[str, Any]]
     """Of each process, see `random_state`."""
     shares: tuple[float, ...]
     """Of the processes in this epoch's batches; () where they are equal."""
+    samples_sha256: str
+    """`Splits.sha256` of what it was trained on, and tested with."""
     best_metric: float | None
     """`Score.metric` of the best epoch so far."""
     progress: dict[str, Any] = field(default_factory=dict)
@@ -132,8 +134,9 @@ def _describe(content: Any) -> str:
 
 def _require_counts(content: dict[str, Any], spec: TrainingSpec, where: str) -> None:
     processes = spec.process_count
+    local = IMPLEMENTATIONS[spec.implementation].averages_parameters
     for name, allowed in (
-        ("optimizers", {1, processes}),
+        ("optimizers", {processes if local else 1}),
         ("random_states", {processes}),
         ("shares", {0, processes}),
     ):
@@ -176,10 +179,10 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "step": ("a whole number of at least 0", _is_count),
     "model": ("dense tensors by name", _is_state_dict),
     "optimizers": ("a list of state dicts", _are_dicts),
-    "schedule": ("a state dict", _is_plain_dict),
     "scaler": ("a state dict or None", lambda value: value is None or _is_plain_dict(value)),
     "random_states": ("a list of states", _are_dicts),
     "shares": ("a list of numbers above 0", _are_shares),
+    "samples_sha256": ("a hash", lambda value: type(value) is str),
     "best_metric": ("a number or None", lambda value: value is None or type(value) is float),
     "progress": ("numbers by name", _is_plain_dict),
 }

@@ -70,10 +70,6 @@ class CheckpointFolder:
         self._writing = self._writer.submit(self._write, content, path, best)
         return path
 
-    def latest(self) -> Path | None:
-        """As the function of this name; one that is being written is not there yet."""
-        return latest(self.folder)
-
     def close(self) -> None:
         """Returns when all is on disk; raises StoreError if the last one could not be written."""
         try:

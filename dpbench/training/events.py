@@ -133,7 +133,9 @@ class Finished:
     peak_host_memory_bytes: tuple[int, ...]
     data_wait_share: float
     peak_device_memory_bytes: tuple[int, ...] | None = None
-    """None on the CPU."""
+    """Allocated; None on the CPU."""
+    peak_reserved_memory_bytes: tuple[int, ...] | None = None
+    """Of the device, held by torch's allocator, in use or not; None on the CPU."""
     skipped_steps: int = 0
     test_accuracy: float | None = None
     """After the last epoch."""

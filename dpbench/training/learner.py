@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections.abc import Sequence
@@ -64,6 +65,7 @@ class Learner:
         self.updates = 0
         """Steps since construction that were not left out."""
         self._rank = rank
+        self._steps_per_epoch = steps_per_epoch
         self._ranks = ranks
         self._loss = architecture.loss
         alone = spec.process_count == 1
@@ -77,6 +79,10 @@ class Learner:
         self.optimizer.register_step_post_hook(self._count)
         self.schedule = build_schedule(self.optimizer, spec, steps_per_epoch)
         self.scaler = loss_scaler(device, spec.dtype, dist.group.WORLD if self._local else None)
+
+    def largest_parameter(self) -> Tensor:
+        """The largest magnitude on this rank, NaN if a parameter is; it stays on the device."""
+        return torch.nn.utils.get_total_norm(self.module.parameters(), math.inf)
 
     @property
     def learning_rate(self) -> float:
@@ -105,7 +111,7 @@ class Learner:
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches, start=1):
             with nullcontext() if number == len(batches) else self.model.no_sync():
-                loss_sum += self._backward(batch) * batch.samples
+                loss_sum += self._backward(batch).double() * batch.samples
         self.model.finish()
         norm = self._clip()
         self.scaler.step(self.optimizer)
@@ -160,7 +166,6 @@ class Learner:
         return {
             "model": dict(self.module.state_dict()),
             "optimizers": optimizers,
-            "schedule": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict() if enabled else None,
             "random_states": random_states,
         }
@@ -168,8 +173,12 @@ class Learner:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Goes on from a checkpoint of the same spec, whose tensors it may change from then on."""
         self.module.load_state_dict(checkpoint.model)
-        self.optimizer.load_state_dict(checkpoint.optimizers[self._rank if self._local else 0])
-        self.schedule.load_state_dict(dict(checkpoint.schedule))
+        saved = checkpoint.optimizers[self._rank if self._local else 0]
+        options = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
+        self.schedule = build_schedule(
+            self.optimizer, self.spec, self._steps_per_epoch, done=checkpoint.step
+        )
         if checkpoint.scaler is not None:
             self.scaler.load_state_dict(checkpoint.scaler)
         self.model.continue_from(checkpoint.step)

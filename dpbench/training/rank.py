@@ -10,17 +10,18 @@ import torch
 from dpbench import architecture as architectures
 from dpbench.codec import encode
 from dpbench.data import datasets
+from dpbench.data.datasets import Splits
 from dpbench.errors import UsageError
 from dpbench.measure.memory import reset_peak_device_memory
 from dpbench.measure.placement import settle_on_device
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.training.accounts import finished, notes, started
+from dpbench.training.agreement import refused_by_all
 from dpbench.training.events import Finished, Note
 from dpbench.training.job import TrainingJob
 from dpbench.training.resume import agreed_checkpoint, opening_note
 from dpbench.training.session import Session
 from dpbench.training.writer import Writer
-from dpbench.training_spec import TrainingSpec
 
 
 def train_rank(job: TrainingJob, rank: int) -> Finished:
@@ -45,18 +46,20 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
 def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -> Finished:
     """The same in a group that is there already."""
     spec, workload = job.spec, job.spec.workload
-    require_same(spec, ranks)
-    architecture = architectures.load(workload.architecture)
-    splits = datasets.load_splits(
-        workload.dataset,
-        job.prepared,
-        architecture,
-        seed=workload.seed,
-        train_samples=spec.train_samples,
-    )
+    require_same(job, ranks)
+    with refused_by_all(ranks):
+        architecture = architectures.load(workload.architecture)
+        splits = datasets.load_splits(
+            workload.dataset,
+            job.prepared,
+            architecture,
+            seed=workload.seed,
+            train_samples=spec.train_samples,
+        )
+    samples_sha256 = agreed_samples(splits, ranks)
     reset_peak_device_memory(device)
     with Writer(job, rank, ranks) as writer:
-        session = Session(job, rank, ranks, architecture, splits, device, writer)
+        session = Session(job, rank, ranks, architecture, splits, samples_sha256, device, writer)
         checkpoint = agreed_checkpoint(job, rank, ranks)
         if checkpoint is not None:
             session.restore(checkpoint)
@@ -71,9 +74,13 @@ def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -
     return outcome
 
 
-def require_same(spec: TrainingSpec, ranks: RankGroup) -> None:
-    """Raises UsageError, on all ranks, unless all were given the same spec; a collective."""
-    mine = json.dumps(encode(spec), sort_keys=True).encode()
+def require_same(job: TrainingJob, ranks: RankGroup) -> None:
+    """Raises UsageError, on all ranks, unless all were told the same; a collective.
+
+    Not only of what is trained: log, checkpoints and comparisons are collectives, too.
+    """
+    told = {**encode(job.spec), **encode(job.run), "resume": job.resume is not None}
+    mine = json.dumps(told, sort_keys=True).encode()
     everyone = ranks.gather_bytes(mine)
     for rank, theirs in enumerate(everyone):
         if theirs != everyone[0]:
@@ -82,6 +89,21 @@ def require_same(spec: TrainingSpec, ranks: RankGroup) -> None:
                 f"{_differences(json.loads(everyone[0]), json.loads(theirs))}; give every node "
                 "the same command"
             )
+
+
+def agreed_samples(splits: Splits, ranks: RankGroup) -> str:
+    """The hash of the samples; raises UsageError, on all ranks, where one has others."""
+    mine = splits.sha256()
+    counts = f"{len(splits.train)} + {len(splits.test)} samples of hash {mine[:12]}"
+    everyone = [data.decode() for data in ranks.gather_bytes(f"{mine} {counts}".encode())]
+    hashes, words = zip(*(theirs.split(" ", 1) for theirs in everyone), strict=True)
+    for rank, theirs in enumerate(hashes):
+        if theirs != hashes[0]:
+            raise UsageError(
+                f"rank {rank} has other samples than rank 0: {words[0]} on rank 0, {words[rank]} "
+                "there; give every host the same data"
+            )
+    return mine
 
 
 def _differences(first: dict[str, object], other: dict[str, object]) -> str:

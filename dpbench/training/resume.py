@@ -18,9 +18,11 @@ from dpbench.errors import UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel.first_rank import on_first_rank
 from dpbench.specs import differing_fields
+from dpbench.training.agreement import refused_by_all
 from dpbench.training.checkpoint import Checkpoint, from_bytes
 from dpbench.training.checkpoints import latest, number_of
 from dpbench.training.job import TrainingJob
+from dpbench.training.progress import Sums
 from dpbench.training.run_folder import CHECKPOINTS
 from dpbench.training.transport import broadcast_bytes
 
@@ -61,15 +63,9 @@ def agreed_checkpoint(job: TrainingJob, rank: int, ranks: RankGroup) -> Checkpoi
         return None
     data = broadcast_bytes(None if found is None else found.data, ranks)
     checkpoint = found.checkpoint if found else None
-    reason = b""
-    try:
+    with refused_by_all(ranks):  # rank 0 could read it, but others may have another torch
         if rank != 0:
             checkpoint = from_bytes(data, path)
-    except UsageError as failure:  # rank 0 could read it, but this one may have another torch
-        reason = str(failure).encode(errors="backslashreplace")
-    for other, theirs in enumerate(ranks.gather_bytes(reason)):
-        if theirs:
-            raise UsageError(f"rank {other}: {theirs.decode()}")
     return checkpoint
 
 
@@ -91,14 +87,43 @@ def opening_note(job: TrainingJob, checkpoint: Checkpoint | None) -> str | None:
 def require_fit(
     checkpoint: Checkpoint, module: nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    """Raises UsageError, the same on every rank, unless the checkpoint's tensors have the names,
-    shapes and dtypes of the bare `module` and its `optimizer`."""
+    """Raises UsageError unless the checkpoint's tensors have the names, shapes and dtypes of the
+    bare `module` and its `optimizer`."""
     misfits = [*_model_misfits(checkpoint.model, module.state_dict())]
     for state in checkpoint.optimizers:
         misfits += _optimizer_misfits(state, optimizer)
     if misfits:
         more = f" (and {len(misfits) - 1} more)" if len(misfits) > 1 else ""
         raise UsageError(f"{checkpoint.source} does not fit the model: {misfits[0]}{more}")
+
+
+def require_position(
+    checkpoint: Checkpoint, sums: Sums, *, steps_per_epoch: int, samples_sha256: str
+) -> None:
+    """Raises UsageError unless the checkpoint is of these samples, and from between two of their
+    windows."""
+    where = f"{checkpoint.source}: it does not fit this training"
+    if checkpoint.samples_sha256 != samples_sha256:
+        raise UsageError(
+            f"{where}: it was trained on other samples, by their hash "
+            f"{checkpoint.samples_sha256[:12]}; those here have {samples_sha256[:12]}; give the "
+            "data that it was trained on, or train anew without --resume"
+        )
+    if checkpoint.window >= steps_per_epoch:
+        raise UsageError(
+            f"{where}: it goes on with window {checkpoint.window} of an epoch of "
+            f"{steps_per_epoch}, counted from 0"
+        )
+    expected = checkpoint.epoch * steps_per_epoch + checkpoint.window
+    if checkpoint.step != expected:
+        raise UsageError(
+            f"{where}: it is after {checkpoint.step} steps, where {checkpoint.epoch} epochs of "
+            f"{steps_per_epoch} and {checkpoint.window} windows are {expected}"
+        )
+    if (sums.final_loss is None) != (checkpoint.epoch == 0):
+        raise UsageError(
+            f"{where}: its final loss is {sums.final_loss} after {checkpoint.epoch} whole epochs"
+        )
 
 
 def _look(job: TrainingJob) -> _Found:

@@ -1,7 +1,7 @@
 """The folder of one training: what was asked for, what happened, and what was kept.
 
 runs/<name>/
-  run.json       the specification, the command, the environment, how it ended
+  run.json       the specification, the command and environment of each start, how it ended
   log.jsonl      an event a line, see dpbench.training.events
   checkpoints/   step-00000120.pt, …, best.pt
   ranks/         what the ranks of the last start printed
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from dpbench.environment import Environment
 from dpbench.errors import StoreError
 from dpbench.record_log import LineReader, check_schema, decode_at, open_lines, parse, write_line
 from dpbench.records import SCHEMA_VERSION
+from dpbench.training.atomic_file import place, remove_leftovers, temporary_beside
 from dpbench.training.events import Event, from_line, to_line
 from dpbench.training_spec import TrainingRun, TrainingSpec
 
@@ -45,16 +45,24 @@ class RunStatus(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """The training was begun, or gone on with."""
+
+    command: tuple[str, ...]
+    """What was typed after "dpbench"."""
+    environment: Environment
+    started_utc: str
+    """ISO 8601."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunHeader:
     """The content of run.json."""
 
     spec: TrainingSpec
     run: TrainingRun
-    command: tuple[str, ...]
-    """What was typed after "dpbench"."""
-    environment: Environment
-    started_utc: str
-    """ISO 8601; of the first start."""
+    starts: tuple[Start, ...]
+    """The first one, and each resumption."""
     status: RunStatus
     reason: str | None = None
     """Why it failed."""
@@ -84,9 +92,7 @@ class RunFolder:
         header = RunHeader(
             spec=spec,
             run=run,
-            command=tuple(command),
-            environment=environment,
-            started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            starts=(_start(command, environment),),
             status=RunStatus.RUNNING,
             configuration=dict(configuration or {}),
         )
@@ -115,13 +121,23 @@ class RunFolder:
         return cls(path, decode_at(file, RunHeader, content))
 
     def begin_again(
-        self, spec: TrainingSpec, run: TrainingRun, configuration: Mapping[str, str]
+        self,
+        spec: TrainingSpec,
+        run: TrainingRun,
+        command: Sequence[str],
+        environment: Environment,
+        configuration: Mapping[str, str],
     ) -> None:
         """Writes what is trained from now on; raises StoreError if another training writes here."""
         self._open_log()
         self.close()
+        remove_leftovers(self.path)
         self.header = replace(
-            self.header, spec=spec, run=run, configuration=dict(configuration), reason=None
+            self.header,
+            spec=spec,
+            run=run,
+            starts=(*self.header.starts, _start(command, environment)),
+            configuration=dict(configuration),
         )
         self.set_status(RunStatus.RUNNING)
 
@@ -135,9 +151,15 @@ class RunFolder:
         return self.path / RANKS
 
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:
-        """Writes run.json again, the whole of it or nothing."""
+        """Writes run.json again, the whole of it or nothing; raises StoreError if it cannot."""
         self.header = replace(self.header, status=status, reason=reason)
-        _write(self.path, self.header)
+        try:
+            _write(self.path, self.header)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {self.path / RUN_FILE}: {error.strerror}; it does not say "
+                f"{status.value!r}"
+            ) from None
 
     def append(self, event: Event) -> None:
         """Adds a line to the log. It outlives this process at once, but is not waited for to be
@@ -177,9 +199,14 @@ class RunFolder:
         return tuple(self.follow().new())
 
 
-def _write(path: Path, header: RunHeader) -> None:
+def _start(command: Sequence[str], environment: Environment) -> Start:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return Start(command=tuple(command), environment=environment, started_utc=now)
+
+
+def _write(folder: Path, header: RunHeader) -> None:
     content: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **encode(header)}
-    file = path / RUN_FILE
-    temporary = file.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    temporary.replace(file)
+    path = folder / RUN_FILE
+    with temporary_beside(path) as file:
+        file.write(json.dumps(content, indent=1).encode() + b"\n")
+        place(file, path)

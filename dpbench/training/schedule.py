@@ -25,8 +25,10 @@ def rate_factor(
     return decay * (start + (1.0 - start) * step / warmup_steps)
 
 
-def build_schedule(optimizer: Optimizer, spec: TrainingSpec, steps_per_epoch: int) -> LambdaLR:
-    """To be stepped after every optimizer step, whose rate it then sets for the next.
+def build_schedule(
+    optimizer: Optimizer, spec: TrainingSpec, steps_per_epoch: int, *, done: int = 0
+) -> LambdaLR:
+    """Sets the rate of the step after the `done` ones; to be stepped after each, for the next.
 
     The warm-up begins at the workload's own rate, before it is scaled with the batch; where they
     are the same there is nothing to warm up.
@@ -38,4 +40,6 @@ def build_schedule(optimizer: Optimizer, spec: TrainingSpec, steps_per_epoch: in
         warmup_steps=spec.warmup_steps,
         start=spec.workload.learning_rate / spec.learning_rate,
     )
-    return LambdaLR(optimizer, factor)
+    for group in optimizer.param_groups:
+        group["initial_lr"] = spec.learning_rate
+    return LambdaLR(optimizer, factor, last_epoch=done - 1)

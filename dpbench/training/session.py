@@ -16,9 +16,10 @@ from dpbench.codec import decode, encode
 from dpbench.data.datasets import Splits
 from dpbench.data.epochs import EpochPlan
 from dpbench.data.loader import EpochLoader, LoadedWindow
-from dpbench.errors import DpbenchError, StoreError, UsageError
+from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
-from dpbench.parallel import check_sync
+from dpbench.parallel import RanksDiffer, check_sync
+from dpbench.training.agreement import refused_by_all
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, StepLine
@@ -26,7 +27,7 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.learner import Learner
 from dpbench.training.precision import SMALLEST_SCALE
 from dpbench.training.progress import MeanLoss, Pace, Position, Sums
-from dpbench.training.resume import require_fit
+from dpbench.training.resume import require_fit, require_position
 from dpbench.training.speed import ForwardTimer, agreed_shares
 from dpbench.training.window_log import NotFinite, WindowLog
 from dpbench.training.writer import Writer
@@ -46,6 +47,7 @@ class Session:
         ranks: RankGroup,
         architecture: Architecture,
         splits: Splits,
+        samples_sha256: str,
         device: torch.device,
         writer: Writer,
     ) -> None:
@@ -58,6 +60,7 @@ class Session:
         self._spec, self._run = job.spec, job.run
         self._rank, self._ranks = rank, ranks
         self._architecture, self._splits, self._device = architecture, splits, device
+        self._samples_sha256 = samples_sha256
         self._writer = writer
         self._line_pace = Pace()
         self._rate = 0.0
@@ -73,21 +76,10 @@ class Session:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Goes on from `checkpoint`, which is of the same spec.
 
-        Raises UsageError, on all ranks, if what is in it does not fit the model.
+        A collective. Raises UsageError, on all ranks, if something in it does not fit on one.
         """
-        require_fit(checkpoint, self.learner.module, self.learner.optimizer)
-        where = f"{checkpoint.source}: it does not fit this training"
-        if checkpoint.window >= self.plan.steps:
-            raise UsageError(
-                f"{where}: it goes on with window {checkpoint.window} of an epoch of "
-                f"{self.plan.steps}, counted from 0"
-            )
-        try:
-            sums = decode(Sums, checkpoint.progress)
-            self.learner.restore(checkpoint)
-        except (StoreError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            first = str(error).partition("\n")[0]
-            raise UsageError(f"{where}: {type(error).__name__}: {first}") from error
+        with refused_by_all(self._ranks):
+            sums = self._take(checkpoint)
         self.at = Position(
             epoch=checkpoint.epoch,
             window=checkpoint.window,
@@ -96,6 +88,26 @@ class Session:
             sums=sums,
         )
         self._divide(checkpoint.shares)
+
+    def _take(self, checkpoint: Checkpoint) -> Sums:
+        """On this rank; an odd part of a file may fail in any way."""
+        try:
+            require_fit(checkpoint, self.learner.module, self.learner.optimizer)
+            sums = decode(Sums, checkpoint.progress)
+            require_position(
+                checkpoint,
+                sums,
+                steps_per_epoch=self.plan.steps,
+                samples_sha256=self._samples_sha256,
+            )
+            self.learner.restore(checkpoint)
+        except UsageError:
+            raise
+        except Exception as error:
+            where = f"{checkpoint.source}: it does not fit this training"
+            first = str(error).partition("\n")[0]
+            raise UsageError(f"{where}: {type(error).__name__}: {first}") from error
+        return sums
 
     def train(self) -> None:
         """All epochs that are left, and an evaluation if there was none."""
@@ -171,7 +183,12 @@ class Session:
     def _read(self) -> None:
         """Adds up what the steps since the last reading have left on the device."""
         sums = self.at.sums
-        reading = self._log.read(self._ranks, epoch=self.at.epoch + 1, step=self.at.step)
+        reading = self._log.read(
+            self._ranks,
+            epoch=self.at.epoch + 1,
+            step=self.at.step,
+            largest_parameter=self.learner.largest_parameter(),
+        )
         for loss, samples in zip(reading.loss_sums, reading.samples, strict=True):
             sums.epoch_loss.add(loss, samples)
             sums.line_loss.add(loss, samples)
@@ -222,7 +239,7 @@ class Session:
         self.learner.settle()
         try:
             check_sync(self.learner.module)
-        except RuntimeError as error:
+        except RanksDiffer as error:
             raise OutOfSync(f"epoch {self.at.epoch + 1}, step {self.at.step}: {error}") from None
 
     def _end_epoch(self, seconds: float) -> None:
@@ -278,6 +295,7 @@ class Session:
             window=at.window,
             step=at.step,
             shares=self.shares,
+            samples_sha256=self._samples_sha256,
             best_metric=at.best_metric,
             progress=encode(at.sums),
             **state,

@@ -14,10 +14,11 @@ from dpbench.training.learner import StepOutcome
 
 Rows = Sequence[Sequence[float]]
 """By rank and step."""
+REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
 
 
 class NotFinite(DpbenchError):
-    """A loss or a gradient that is NaN or infinite: from there on nothing is learnt."""
+    """A loss, gradient or parameter that is NaN or infinite: from there on nothing is learnt."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,23 +46,29 @@ class WindowLog:
     def add(self, outcome: StepOutcome) -> None:
         self._outcomes.append(outcome)
 
-    def read(self, ranks: RankGroup, *, epoch: int, step: int) -> Reading:
-        """Everything since the last call; a collective.
+    def read(
+        self, ranks: RankGroup, *, epoch: int, step: int, largest_parameter: torch.Tensor
+    ) -> Reading:
+        """Everything since the last call, with one wait for the device; a collective.
 
-        `epoch` and `step`, both from 1, are those of the last step. Raises NotFinite, the same on
-        all ranks, that names the first step and rank.
+        `epoch` and `step`, both from 1, are those of the last step, and `largest_parameter` is the
+        largest magnitude in the model after it. Raises NotFinite, the same on all ranks, that
+        names the first step and rank.
         """
         outcomes, self._outcomes = self._outcomes, []
-        losses = _read([outcome.loss_sum for outcome in outcomes])
-        norms = _read([o.gradient_norm for o in outcomes if o.gradient_norm is not None])
-        samples = [outcome.samples for outcome in outcomes]
-        rows = ranks.gather([*losses, *samples, *norms])
         count = len(outcomes)
+        losses = [outcome.loss_sum for outcome in outcomes]
+        norms = [o.gradient_norm for o in outcomes if o.gradient_norm is not None]
+        largest, *read = _read([largest_parameter, *losses, *norms])
+        samples = [outcome.samples for outcome in outcomes]
+        rows = ranks.gather([*read[:count], *samples, *read[count:], largest])
+        parameters = [row.pop() for row in rows]
         everyones_losses = [row[:count] for row in rows]
         everyones_samples = [row[count : 2 * count] for row in rows]
         everyones_norms = [row[2 * count :] for row in rows]
         if not self.tolerant:
             _refuse_not_finite(everyones_losses, everyones_norms, epoch, step - count + 1)
+        _refuse_not_finite_model(parameters, epoch, step)
         return Reading(
             loss_sums=tuple(map(sum, zip(*everyones_losses, strict=True))),
             samples=tuple(int(sum(of_step)) for of_step in zip(*everyones_samples, strict=True)),
@@ -71,7 +78,7 @@ class WindowLog:
 
 
 def _read(values: Sequence[torch.Tensor]) -> list[float]:
-    return torch.stack([value.double() for value in values]).tolist() if values else []
+    return torch.stack([value.double() for value in values]).tolist()
 
 
 def _refuse_not_finite(losses: Rows, norms: Rows, epoch: int, first_step: int) -> None:
@@ -86,9 +93,17 @@ def _refuse_not_finite(losses: Rows, norms: Rows, epoch: int, first_step: int) -
     if found:
         step, _, rank, what, value = min(found)
         raise NotFinite(
-            f"the {what} is {value} in epoch {epoch}, step {step}, on rank {rank}; lower the "
-            "learning rate, warm it up, or clip the gradients with a max norm"
+            f"the {what} is {value} in epoch {epoch}, step {step}, on rank {rank}; {REMEDY}"
         )
+
+
+def _refuse_not_finite_model(largest: Sequence[float], epoch: int, step: int) -> None:
+    """Before it is saved or called trained: a loss that is finite may have other gradients."""
+    for rank, value in enumerate(largest):
+        if not math.isfinite(value):
+            raise NotFinite(
+                f"a parameter is {value} after epoch {epoch}, step {step}, on rank {rank}; {REMEDY}"
+            )
 
 
 def _last_finite(norms: Sequence[float]) -> float | None:

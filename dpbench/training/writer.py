@@ -13,7 +13,7 @@ from typing import Self
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel.first_rank import on_first_rank
 from dpbench.training.checkpoint import Checkpoint
-from dpbench.training.checkpoints import BEST, CheckpointFolder
+from dpbench.training.checkpoints import BEST, CheckpointFolder, latest
 from dpbench.training.events import Event
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
@@ -26,7 +26,7 @@ class Writer:
         """Raises StoreError if the run folder cannot be used."""
         self.last_checkpoint: str | None = None
         self.best_checkpoint: str | None = None
-        """Names of the files that this process has written."""
+        """Names of the files in the run folder, also from before a resumption; rank 0 knows."""
         self._ranks = ranks
         self._folder: RunFolder | None = None
         self._checkpoints: CheckpointFolder | None = None
@@ -36,6 +36,9 @@ class Writer:
             self._checkpoints = CheckpointFolder(self._folder.checkpoints, job.run.max_checkpoints)
             self._open.callback(self._folder.close)
             self._open.enter_context(self._checkpoints)
+            newest = latest(self._folder.checkpoints)
+            self.last_checkpoint = None if newest is None else newest.name
+            self.best_checkpoint = BEST if (self._folder.checkpoints / BEST).exists() else None
 
     def say(self, event: Event) -> None:
         """Adds it to the log."""

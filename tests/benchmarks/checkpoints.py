@@ -120,9 +120,9 @@ def _checkpoint() -> Checkpoint:
         step=1,
         model={f"layer{number}.weight": tensors[number] for number in numbers},
         optimizers=[{"state": state, "param_groups": [{"lr": 0.1, "params": [*numbers]}]}],
-        schedule={},
         scaler=None,
         random_states=[random_state.take(device)],
         shares=(),
+        samples_sha256="",
         best_metric=None,
     )

@@ -62,6 +62,7 @@ LINES: list[list[str]] = [
     [*TINY, "--data", "mnist", "--data-dir", "/nonexistent"],
     [*TINY, "--dry-run"],
     [*TINY, "--name", "broken", "--lr", "1e38"],
+    ["--resume", "joined", "--arch", TINY[1], "--epochs", "3", "--json"],
 ]
 
 
@@ -85,7 +86,7 @@ def test_the_ranks_of_a_launcher_make_one_training(
     assert "4 samples per step" not in err
     assert "= 8 samples per step" in err
     events = RunFolder.open(folder / "runs" / "joined").events()
-    (started,) = (event for event in events if isinstance(event, Started))
+    started, _ = (event for event in events if isinstance(event, Started))
     assert len({*started.pids}) == 2
     assert started.samples_per_rank == (24, 24)
 
@@ -118,6 +119,18 @@ def test_a_training_that_fails_on_all_ranks_is_told_once(
     assert status == 1
     assert "on rank" in err.splitlines()[-1]
     assert other == (1, "", "")
+
+
+def test_the_ranks_of_a_launcher_go_on_with_a_run(
+    ran: tuple[Path, list[list[Printed]]],
+) -> None:
+    folder, printed = ran
+    (status, out, err), other = printed[7]
+    assert (status, other) == (0, (0, "", ""))
+    assert "goes on from" in err
+    assert json.loads(out)["steps"] == 18
+    configuration = RunFolder.open(folder / "runs" / "joined").header.configuration
+    assert (configuration["gpus"], configuration["epochs"]) == ("2", "3")
 
 
 def test_every_rank_of_a_python_program_gets_the_result(tmp_path: Path) -> None:

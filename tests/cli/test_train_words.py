@@ -68,13 +68,19 @@ def test_the_end_says_the_result_and_where_it_is() -> None:
 def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
     held = (100 << 20, 160 << 20)
     on_gpus = replace(
-        FINISHED, peak_host_memory_bytes=held, peak_device_memory_bytes=(1 << 30,) * 2
+        FINISHED,
+        peak_host_memory_bytes=held,
+        peak_device_memory_bytes=(1 << 30, 1 << 30),
+        peak_reserved_memory_bytes=(2 << 30, 2 << 30),
     )
     assert list(words.memory(on_gpus, ("cuda:0", "cuda:1"))) == [
-        "rank 0 on cuda:0: at most 100 MiB of host, 1 GiB of device memory",
-        "rank 1 on cuda:1: at most 160 MiB of host, 1 GiB of device memory",
+        "rank 0 on cuda:0: at most 100 MiB of host, 1 GiB of device, 2 GiB of "
+        "reserved device memory",
+        "rank 1 on cuda:1: at most 160 MiB of host, 1 GiB of device, 2 GiB of "
+        "reserved device memory",
         "host memory, largest ÷ mean of ranks: 1.23, above 1.2: uneven",
         "device memory, largest ÷ mean of ranks: 1.00",
+        "reserved device memory, largest ÷ mean of ranks: 1.00",
     ]
     dp = replace(FINISHED, world_size=1, peak_host_memory_bytes=(1 << 20,))
     assert list(words.memory(dp, ("cpu", "cpu"))) == [

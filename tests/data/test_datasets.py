@@ -174,3 +174,17 @@ def test_synthetic_splits_have_4096_and_1024_samples_unless_others_are_asked_for
     assert (len(splits.train), len(splits.test)) == (4096, 1024)
     few = datasets.load_splits("synthetic", None, mlp, seed=0, train_samples=3)
     assert (len(few.train), len(few.test)) == (3, 1)
+
+
+def test_the_hash_of_samples_is_of_their_bytes_and_shapes() -> None:
+    inputs, targets = torch.arange(12.0).view(4, 3), torch.arange(4)
+
+    def sha256(inputs: torch.Tensor = inputs, targets: torch.Tensor = targets, cut: int = 3) -> str:
+        both = datasets.Dataset(inputs=inputs, targets=targets)
+        return datasets.Splits(train=both.part(0, cut), test=both.part(cut, 4)).sha256()
+
+    changed = inputs.clone()
+    changed[3, 2] += 1  # of a test sample
+    others = [sha256(changed), sha256(inputs.view(4, 1, 3)), sha256(inputs.int()), sha256(cut=2)]
+    assert len({sha256(), *others, sha256(targets=targets.flip(0))}) == 6
+    assert sha256(inputs.t().contiguous().t()) == sha256()  # memory layout does not count

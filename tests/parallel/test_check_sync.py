@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dpbench.parallel.check_sync import check_sync
+from dpbench.parallel.check_sync import RanksDiffer, check_sync
 from tests.parallel.ranks import run_ranks
 
 
@@ -20,7 +20,7 @@ def model(dtype: torch.dtype = torch.float32) -> nn.Module:
 
 def message(module: nn.Module, *, gradients: bool = False) -> str:
     """What check_sync says on this rank; it must say the same on every rank."""
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RanksDiffer) as caught:
         check_sync(module, gradients=gradients)
     words = str(caught.value)
     everyone: list[str] = [""] * dist.get_world_size()

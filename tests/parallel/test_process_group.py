@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch.server import fork_server
+from dpbench.parallel import rendezvous_store
 from dpbench.parallel.own_gpus import check_own_gpus
 from dpbench.parallel.process_group import process_group
 
@@ -168,6 +170,47 @@ def test_the_store_listens_at_the_address_that_was_asked_for_alone(
         socket.create_connection(("127.0.0.2", port)).close()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
+
+
+def reachable(port: int) -> list[str]:
+    """Of this host's addresses."""
+    found = []
+    for address in ("127.0.0.1", own_address()):
+        with suppress(ConnectionRefusedError):
+            socket.create_connection((address, port)).close()
+            found.append(address)
+    return found
+
+
+def own_address() -> str:
+    """One that other hosts may reach; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("needs a network interface beside loopback")
+        return str(probe.getsockname()[0])
+
+
+def test_a_name_is_listened_at_where_it_stands_for_an_address_of_the_host(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = ["127.0.1.1", "192.0.2.1", own_address()]  # the second is of no host
+    monkeypatch.setattr(rendezvous_store, "_addresses", lambda name: named)
+    with rendezvous_store._listen("host0", 0) as listener:
+        assert reachable(listener.getsockname()[1]) == [own_address()]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_name_that_its_host_takes_for_loopback_is_listened_at_everywhere_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rendezvous_store, "_addresses", lambda name: ["127.0.1.1", "::1"])
+    with rendezvous_store._listen("host0", 0) as listener:
+        assert reachable(listener.getsockname()[1]) == ["127.0.0.1", own_address()]
+    assert capsys.readouterr().err.startswith(
+        "rank 0 listens for the other ranks at all addresses of its host, as 'host0' stands for "
+    )
 
 
 @pytest.mark.usefixtures("alone")

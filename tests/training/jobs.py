@@ -152,6 +152,38 @@ class NanOnRankOne(Single):
         return super().loss(outputs, targets) * (float("nan") if broken else 1.0)
 
 
+class NanGradient(Single):
+    """In the sixth step, of a loss that is finite: the root of 0 is 0, and its slope infinite."""
+
+    losses = 0
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.requires_grad:
+            self.losses += 1
+        broken = (outputs * 0.0).sqrt().sum() if self.losses == 6 else 0.0
+        return super().loss(outputs, targets) + broken
+
+
+class OtherSamplesOnRankOne(Plain):
+    """As on a host with another release of the data."""
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, targets = super().synthetic_batch(n, generator)
+        inputs[0, 0] += dist.get_rank()
+        return inputs, targets
+
+
+class TooFewOnRankOne(Plain):
+    """As on a host where a file is damaged."""
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().synthetic_batch(n - dist.get_rank(), generator)
+
+
 class DriftsOnRankOne(Single):
     """In the fifth step, by a weight."""
 

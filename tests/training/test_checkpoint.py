@@ -99,12 +99,13 @@ def test_a_spec_that_does_not_fit_is_told_with_its_field() -> None:
         ("model", {"weight": torch.eye(2).to_sparse()}, "its 'model' is dict"),
         ("model", {"weight": torch.ones(2, device="meta")}, "its 'model' is dict"),
         ("model", {1: torch.ones(1)}, "its 'model' is dict; expected dense tensors by name"),
-        ("optimizers", [], "it holds 0 optimizers of a training of 2 processes; expected 1 or 2"),
+        ("optimizers", [], "it holds 0 optimizers of a training of 2 processes; expected 1"),
+        ("optimizers", [{}, {}], "it holds 2 optimizers of a training of 2 processes; expected 1"),
+        ("samples_sha256", None, "its 'samples_sha256' is NoneType; expected a hash"),
         ("optimizers", [None], "its 'optimizers' is list; expected a list of state dicts"),
         ("random_states", [{}], "it holds 1 random_states of a training of 2 processes"),
         ("shares", [1.0], "it holds 1 shares of a training of 2 processes; expected 0 or 2"),
         ("shares", [1.0, float("nan")], "its 'shares' is list; expected a list of numbers above 0"),
-        ("schedule", None, "its 'schedule' is NoneType; expected a state dict"),
         ("scaler", 1.0, "its 'scaler' is float; expected a state dict or None"),
         ("best_metric", "1", "its 'best_metric' is str; expected a number or None"),
     ],
@@ -121,7 +122,10 @@ def test_a_part_that_is_missing_is_named() -> None:
     assert reason(content) == "its 'random_states' is nothing; expected a list of states"
 
 
-def test_one_process_has_one_of_each() -> None:
+def test_each_process_has_its_own_and_one_process_one_of_each() -> None:
+    local = checkpoint(spec=replace(SPEC, implementation="local-sgd"))
+    with pytest.raises(UsageError, match="1 optimizers of a training of 2 processes; expected 2"):
+        from_bytes(to_bytes(local), "here")
     alone = replace(SPEC, implementation="dp", backend="threads")
     made = checkpoint(spec=alone)
     with pytest.raises(UsageError, match="2 random_states of a training of 1 processes"):

@@ -68,10 +68,10 @@ def test_training_goes_on_while_a_checkpoint_is_written(
     with CheckpointFolder(tmp_path, keep=9) as folder:
         folder.save(checkpoint(1, model={"w": living}), best=False)
         living.zero_()  # the optimizer's next step
-        assert folder.latest() is None
+        assert latest(tmp_path) is None
         threading.Timer(0.1, released.set).start()
         folder.save(checkpoint(2, model={"w": living}), best=False)  # waits, and skips nothing
-        assert folder.latest() == tmp_path / "step-00000001.pt"
+        assert latest(tmp_path) == tmp_path / "step-00000001.pt"
     first = from_bytes((tmp_path / "step-00000001.pt").read_bytes(), "here")
     assert first.model["w"].tolist() == [1.0, 1.0, 1.0]
     assert step_of(tmp_path / "step-00000002.pt") == 2
@@ -80,7 +80,6 @@ def test_training_goes_on_while_a_checkpoint_is_written(
 def test_a_full_disk_is_told_at_the_next_save(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep=9)
     folder.save(checkpoint(1), best=True)
-    folder.latest()
     large = checkpoint(2, model={"w": torch.zeros(200_000)})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     folder.wait()

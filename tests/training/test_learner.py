@@ -16,11 +16,13 @@ from dpbench.data.loader import Batch
 from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_group import RankGroup
 from dpbench.training import learner as learning
+from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
 from dpbench.training.learner import Learner
 from dpbench.training_spec import TrainingSpec
 from tests.parallel.ranks import run_ranks
-from tests.training.jobs import one_thread, ranks_here, training_spec
+from tests.training.checkpoint_samples import same
+from tests.training.jobs import Single, one_thread, ranks_here, training_spec
 
 ALONE = RankGroup(size=1, control=None)
 CPU = torch.device("cpu")
@@ -219,13 +221,38 @@ def test_a_learner_that_is_restored_goes_on_to_the_same_bits(optimizer: str) -> 
         whole.step(window(12))
     state = whole.state()
     assert state is not None
+    state["optimizers"][0]["param_groups"][0] |= {"lr": 100.0, "initial_lr": 100.0}  # not believed
     position = {"epoch": 0, "window": 3, "step": 3, "shares": (), "best_metric": None}
+    position["samples_sha256"] = ""
     data = to_bytes(Checkpoint(spec=whole.spec, **position, **state))
     expected = [float(whole.step(window(5, 7)).loss_sum) for _ in range(4)]
     resumed = alone("Noisy", optimizer=optimizer)
     resumed.restore(from_bytes(data, "here"))
     assert [float(resumed.step(window(5, 7)).loss_sum) for _ in range(4)] == expected
     assert torch.equal(parameters(whole), parameters(resumed))
+
+
+def test_losses_of_half_the_width_are_added_up_in_the_full_one() -> None:
+    learner, means = alone("Single"), []
+
+    def in_half(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        mean = Single().loss(outputs, targets).bfloat16()
+        means.append(float(mean.detach()))
+        return mean
+
+    learner._loss = in_half
+    outcome = learner.step(window(11))
+    assert float(outcome.loss_sum) == means[0] * 11
+
+
+def test_the_largest_parameter_tells_of_a_nan_and_waits_for_nothing() -> None:
+    learner = alone("Single")
+    assert float(learner.largest_parameter()) == float(parameters(learner).abs().max())
+    for value in (math.inf, math.nan):
+        with torch.no_grad():
+            next(learner.module.parameters())[1, 2] = value
+        assert not math.isfinite(learner.largest_parameter())
+        assert not learner.largest_parameter().requires_grad
 
 
 def on_rank(rank: int) -> dict[str, Any]:
@@ -241,7 +268,22 @@ def on_rank(rank: int) -> dict[str, Any]:
 
         answers[implementation] = overflow_on_rank_1(learner(dtype="f16", max_norm=1.0), rank)
         answers[f"{implementation} steps"] = steps(learner(), rank)
+    answers["rehearsed"] = rehearsed(rank, ranks)
     return answers
+
+
+def rehearsed(rank: int, ranks: RankGroup) -> list[str]:
+    """What a rehearsal leaves behind, of a model with dropout and buffers."""
+    spec = training_spec("Noisy", implementation="torch-ddp")
+    made = architectures.load(spec.workload.architecture)
+    learner = Learner(spec, rank, ranks, made, CPU, steps_per_epoch=6)
+    before = {name: tensor.clone() for name, tensor in learner.module.state_dict().items()}
+    drawn = random_state.take(CPU)
+    learner.rehearse(window(5)[0])
+    after = learner.module.state_dict()
+    left = [name for name in before if not torch.equal(before[name], after[name])]
+    left += [f"{name}.grad" for name, p in learner.module.named_parameters() if p.grad is not None]
+    return left if same(drawn, random_state.take(CPU)) else [*left, "random numbers"]
 
 
 def overflow_on_rank_1(learner: Learner, rank: int) -> dict[str, Any]:
@@ -283,6 +325,10 @@ def test_an_overflow_on_one_rank_leaves_the_step_out_on_all(
     assert one["scales"] == other["scales"] == [65536.0, 32768.0, 32768.0, 32768.0]
     assert one["parameters"] == other["parameters"]
     assert all(map(math.isfinite, one["parameters"]))
+
+
+def test_of_a_rehearsal_nothing_stays(both: list[dict[str, Any]]) -> None:
+    assert [of_rank["rehearsed"] for of_rank in both] == [[], []]
 
 
 def test_a_window_is_reduced_once_however_many_micro_steps_it_has(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,16 @@ import pytest
 import torch
 
 from dpbench import architecture as architectures
+from dpbench.codec import encode
 from dpbench.data import datasets
 from dpbench.data.epochs import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
-from dpbench.training import job
+from dpbench.training import job, random_state
 from dpbench.training.checkpoint import to_bytes
 from dpbench.training.events import EpochLine, Event, Finished, Started, StepLine
 from dpbench.training.job import TrainingJob
+from dpbench.training.progress import Sums
 from dpbench.training.rank import train
 from dpbench.training.run_folder import RunFolder
 from dpbench.training.window_log import NotFinite
@@ -40,6 +42,10 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
+UNFINISHED = encode(Sums())
+"""What is summed up before the first epoch has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A training that is asked for."""
@@ -48,8 +54,10 @@ class Case:
     run: TrainingRun = QUIET
     resume_at: int | None = None
     """Once more in a folder of its own, from the checkpoint of this step."""
-    of_rank_1: TrainingSpec | None = None
+    of_rank_1: dict[str, Any] = field(default_factory=dict)
     """What rank 1 is told instead."""
+    spoilt: bool = False
+    """The checkpoint lacks the random state of rank 1."""
 
 
 Answer = Finished | str
@@ -69,12 +77,17 @@ def answers(cases: dict[str, Case], folder: Path, backend: str, rank: int) -> di
 def trained(
     name: str, case: Case, folder: Path, rank: int, ranks: RankGroup
 ) -> list[tuple[str, Answer]]:
-    spec = case.of_rank_1 if rank == 1 and case.of_rank_1 else case.spec
     elsewhere = Path("/nowhere") if rank else folder / name
-    asked = TrainingJob(spec=spec, run=case.run, folder=elsewhere, prepared=None)
+    asked = TrainingJob(spec=case.spec, run=case.run, folder=elsewhere, prepared=None)
+    if rank == 1:
+        asked = replace(asked, **case.of_rank_1)
     results = [(name, attempt(asked, rank, ranks))]
     if case.resume_at is not None:
         checkpoint = folder / name / "checkpoints" / f"step-{case.resume_at:08}.pt"
+        if case.spoilt and rank == 0:
+            whole = stored(folder / name, checkpoint.name)
+            states = [whole.random_states[0], {}]
+            checkpoint.write_bytes(to_bytes(replace(whole, random_states=states)))
         again = replace(
             asked,
             folder=Path("/nowhere") if rank else folder / f"{name} resumed",
@@ -136,7 +149,13 @@ CASES = {
     "exact clipped": exact(max_norm=0.05),
     "exact dropped": exact(last_window="drop"),
     "ddp": resumed(4, optimizer="adadelta", learning_rate=1.0),
-    "ddp accumulated": resumed(8, accumulation_steps=2, epochs=4, optimizer="adamw"),
+    "ddp accumulated": resumed(
+        8,  # between two lines of the log
+        replace(EVERYTHING, log_interval=3),
+        accumulation_steps=2,
+        epochs=4,
+        optimizer="adamw",
+    ),
     "torch-ddp": resumed(8, implementation="torch-ddp", optimizer="adam"),
     "local-sgd": resumed(4, implementation="local-sgd", sync_every=2, optimizer="adam"),
     "local-sgd out of step": resumed(
@@ -155,7 +174,15 @@ CASES = {
     "nan": Case(training_spec("NanOnRankOne"), EVERYTHING),
     "drift": Case(training_spec("DriftsOnRankOne"), replace(QUIET, check_sync_every=3)),
     "unseen drift": Case(training_spec("DriftsOnRankOne")),
-    "other spec": Case(training_spec(), of_rank_1=training_spec(gamma=0.6)),
+    "nan gradient": Case(training_spec("NanGradient", epochs=1), replace(QUIET, log_interval=4)),
+    "other spec": Case(training_spec(), of_rank_1={"spec": training_spec(gamma=0.6)}),
+    "other run": Case(training_spec(), of_rank_1={"run": replace(QUIET, log_interval=7)}),
+    "other start": Case(training_spec(), of_rank_1={"resume": "auto"}),
+    "other samples": Case(training_spec("OtherSamplesOnRankOne")),
+    "too few": Case(training_spec("TooFewOnRankOne")),
+    "spoilt": Case(
+        training_spec(epochs=1), replace(QUIET, checkpoint_every=4), resume_at=4, spoilt=True
+    ),
     "slow": Case(training_spec("SlowOnRankOne", balance="speed", epochs=3), EVERYTHING, 8),
     "not slow": Case(training_spec("SlowOnRankOne", epochs=3)),
 }
@@ -176,7 +203,15 @@ def shm(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def test_three_ranks_of_torchs_ddp_on_gloo_end_at_the_same_bits(tmp_path: Path) -> None:
     """Its ring adds up three numbers in an order that depends on their place in a bucket."""
     cases = {
-        name: resumed(4, implementation=name, group_size=3, optimizer="adam", learning_rate=0.01)
+        name: resumed(
+            2,
+            replace(QUIET, checkpoint_every=2),
+            implementation=name,
+            group_size=3,
+            epochs=1,
+            optimizer="adam",
+            learning_rate=0.01,
+        )
         for name in ("torch-ddp", "torch-ddp-static")
     }
     trained = train_all(cases, tmp_path)
@@ -315,7 +350,7 @@ def test_ranks_that_drift_apart_are_told_at_the_next_comparison_or_at_the_end(
         )
         assert where.startswith("  parameter 'first.weight', (6, 4) torch.float32: rank 1, max abs")
         assert rank["unseen drift"] == (
-            "DpbenchError: the models of the ranks are not the same at the end: that of rank 1 is "
+            "OutOfSync: the models of the ranks are not the same at the end: that of rank 1 is "
             "not rank 0's; --check-sync-every tells from which step on"
         )
 
@@ -326,7 +361,37 @@ def test_ranks_with_another_spec_are_told_on_all_of_them(gloo: Trained) -> None:
             "UsageError: rank 1 was given another training than rank 0: gamma: 'default' on "
             "rank 0, 0.6 there; give every node the same command"
         )
-    assert gloo.events("other spec") == ()
+        assert rank["other run"] == (
+            "UsageError: rank 1 was given another training than rank 0: log_interval: 1000 on "
+            "rank 0, 7 there; give every node the same command"
+        )
+        assert "resume: False on rank 0, True there" in str(rank["other start"])
+    assert gloo.events("other spec") == gloo.events("other run") == ()
+
+
+def test_ranks_with_other_samples_or_damaged_ones_are_told_on_all_of_them(gloo: Trained) -> None:
+    for rank in gloo.by_rank:
+        first, *_ = str(rank["other samples"]).split(", ")
+        assert first.startswith(
+            "UsageError: rank 1 has other samples than rank 0: 46 + 11 samples of hash "
+        )
+        assert str(rank["too few"]).startswith("UsageError: rank 1: architecture 'plain'")
+    assert gloo.events("other samples") == gloo.events("too few") == ()
+
+
+def test_a_checkpoint_that_does_not_fit_one_rank_is_refused_by_all(gloo: Trained) -> None:
+    for rank in gloo.by_rank:
+        words = str(rank["spoilt resumed"])
+        assert words.startswith(f"UsageError: rank 1: {gloo.folder}/spoilt/checkpoints/step-")
+        assert words.endswith("it does not fit this training: KeyError: 'cpu'")
+
+
+def test_a_model_that_is_not_finite_is_neither_kept_nor_called_trained(gloo: Trained) -> None:
+    for rank in gloo.by_rank:
+        assert str(rank["nan gradient"]).startswith(
+            "NotFinite: a parameter is nan after epoch 1, step 6, on rank 0; lower the learning"
+        )
+    assert [*(gloo.folder / "nan gradient" / "checkpoints").iterdir()] == []
 
 
 def test_a_slow_rank_gets_fewer_samples_of_the_same_gradient(gloo: Trained) -> None:
@@ -428,6 +493,8 @@ def test_a_finished_training_is_evaluated_again_and_may_get_more_epochs(tmp_path
     assert nothing_left.state_sha256 == short.state_sha256
     assert nothing_left.test_accuracy == short.test_accuracy
     assert nothing_left.final_loss == short.final_loss
+    assert nothing_left.last_checkpoint == short.last_checkpoint == "step-00000024.pt"
+    assert nothing_left.best_checkpoint == short.best_checkpoint == "best.pt"
     more = train_here(replace(first, spec=longer, resume="auto"))
     assert more.state_sha256 == whole.state_sha256
     assert more.samples == 46
@@ -437,9 +504,12 @@ def test_a_finished_training_is_evaluated_again_and_may_get_more_epochs(tmp_path
     ("change", "message"),
     [
         ({"progress": {"epoch_loss": {"total": "much"}}}, "StoreError: Sums"),
+        ({"progress": UNFINISHED}, "its final loss is None after 1 whole epochs"),
+        ({"step": 11}, "it is after 11 steps, where 1 epochs of 12 and 0 windows are 12"),
+        ({"samples_sha256": "5a" * 32}, "it was trained on other samples, by their hash 5a5a5a"),
         ({"window": 12}, "it goes on with window 12 of an epoch of 12, counted from 0"),
         ({"random_states": [{}]}, "KeyError: 'cpu'"),
-        ({"schedule": {}}, "KeyError: 'lr_lambdas'"),
+        ({"random_states": [{**random_state.take(CPU), "cuda": 5}]}, "AttributeError: "),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_a_usage_error(

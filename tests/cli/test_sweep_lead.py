@@ -65,8 +65,8 @@ def test_nodes_that_were_told_different_things_are_refused(
     _, said_there = other.communicate(timeout=60)
     assert (status, other.returncode) == (2, 2)
     for text in (capsys.readouterr().err, said_there):
-        assert "--batch-sizes 16 on" in text
-        assert "8 on" in text
+        assert "differs from node 0" in text
+        assert "--batch-sizes 16 instead of 8" in text
     assert not (here / "results").exists()
 
 

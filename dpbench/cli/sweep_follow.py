@@ -1,0 +1,65 @@
+"""Every node of a sweep but node 0: it runs its ranks as it is told, and reports nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.cli.interrupts import as_exceptions
+from dpbench.cli.messages import say
+from dpbench.cli.node_here import node_here, said_unless
+from dpbench.cli.nodes import Nodes
+from dpbench.cli.sweep_options import ParsedOptions
+from dpbench.cli.this_machine import machine_for
+from dpbench.data.registry import prepare
+from dpbench.errors import UsageError
+from dpbench.launch.nodes.follower import follow
+from dpbench.store import LOGS_FOLDER, TRACES_FOLDER
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Following:
+    """One invocation of `dpbench sweep` on such a node."""
+
+    options: ParsedOptions
+    nodes: Nodes
+    name: str | None
+    results_dir: Path
+    data_dir: Path | None
+    quiet: bool
+    synthetic: bool
+    dry_run: bool
+
+    @property
+    def folder(self) -> Path:
+        """For the output of failed ranks and for traces; records are on node 0."""
+        request = self.nodes.request
+        return self.results_dir / (self.name or f"{request.job_id}-node{request.node_rank}")
+
+
+def follow_sweep(job: Following) -> int:
+    """Takes part until node 0 has no more to run, and returns the exit status."""
+    if job.dry_run:
+        raise UsageError("--dry-run: the plan is made by node 0; expected --node-rank 0")
+    machine = machine_for(synthetic=job.synthetic)
+    listener = said_unless(quiet=job.quiet)
+    me = node_here(job.options, job.nodes, machine, synthetic=job.synthetic, say=listener)
+    with tempfile.TemporaryDirectory(prefix="dpbench-") as cache, as_exceptions():
+
+        def prepare_here(dataset: str) -> Path | None:
+            prepared = prepare(dataset, data_dir=job.data_dir, cache=Path(cache))
+            for note in prepared.notes:
+                say(note)
+            return prepared.folder
+
+        farewell = follow(
+            job.nodes.request,
+            me,
+            prepare=prepare_here,
+            logs=job.folder / LOGS_FOLDER,
+            traces=job.folder / TRACES_FOLDER,
+            say=listener,
+        )
+    listener(farewell)
+    return 0

@@ -1,0 +1,71 @@
+"""Node 0 of a sweep over several: it leads, records and reports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpbench import units
+from dpbench.analysis.repetitions import by_configuration
+from dpbench.cli.interrupts import as_exceptions
+from dpbench.cli.messages import say, warn
+from dpbench.cli.node_here import node_here, said_unless
+from dpbench.cli.nodes import Nodes
+from dpbench.cli.sweep_preparation import find_place, how_to_finish, prepare
+from dpbench.cli.sweep_run import Job, report, show_planned
+from dpbench.launch.nodes.node import Node, NodeRequest
+from dpbench.launch.nodes.team import Team, lead
+from dpbench.store import StoredSweep
+
+
+def lead_sweep(job: Job, nodes: Nodes) -> int:
+    """Measures the sweep with all nodes, and returns the exit status."""
+    place = find_place(job, may_exist=job.dry_run)
+    listener = said_unless(quiet=job.quiet)
+    me = node_here(job.options, nodes, place.machine, synthetic=job.synthetic, say=listener)
+    if job.dry_run:
+        alike = _Alike(nodes.request, me)
+        return show_planned(job, prepare(job, place, team=alike, placement=nodes.placement))
+    with as_exceptions(), lead(nodes.request, me, say=listener) as team:
+        _tell_differences(team)
+        stored = prepare(job, place, team=team, placement=nodes.placement).measure()
+    _tell_left_over(job, team, stored)
+    return report(job, stored)
+
+
+class _Alike(Team):
+    """For a plan, which waits for nobody: every node is taken to lend what this one does."""
+
+    def __init__(self, request: NodeRequest, me: Node) -> None:
+        super().__init__(request, me, say)
+        self._alike = tuple(replace(me, number=number) for number in range(request.node_count))
+        lent = units.counted(len(me.devices), "replica")
+        say(f"the plan assumes that every node lends {lent}, as this one does")
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return self._alike
+
+    def prepare(self, dataset: str) -> None:
+        """Nothing will be trained."""
+
+
+def _tell_differences(team: Team) -> None:
+    """What may make one node slower than another."""
+    first = team.nodes[0]
+    for node in team.nodes[1:]:
+        differences = node.environment.differences_from(first.environment)
+        if differences:
+            warn(f"{node.name} differs from {first.name}: {'; '.join(differences)}")
+
+
+def _tell_left_over(job: Job, team: Team, stored: StoredSweep) -> None:
+    """How to measure what a lost node left over."""
+    final = [record for group in by_configuration(stored.records).values() for record in group]
+    left_over = [record for record in final if record.lost_host is not None]
+    if not left_over:
+        return
+    reasons = dict.fromkeys(record.reason for record in left_over if record.reason)
+    say(
+        f"{units.counted(len(left_over), 'trial')} left over: {'; '.join(reasons)}; to finish: "
+        f"{how_to_finish(job, stored.folder, team)}"
+    )

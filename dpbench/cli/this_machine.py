@@ -1,0 +1,22 @@
+"""The machine that a command measures on, and the environment that its records name."""
+
+from __future__ import annotations
+
+from dpbench import environment
+from dpbench.environment import Environment
+from dpbench.launch.machine import Machine
+
+
+def machine_for(*, synthetic: bool) -> Machine:
+    """This machine, or for a synthetic sweep one without GPUs."""
+    if synthetic:
+        return Machine(cores=environment.usable_cores(), gpus=(), cuda=None, missing_backends=())
+    from dpbench.launch.machine import inspect_machine
+
+    return inspect_machine()
+
+
+def here(machine: Machine, *, synthetic: bool) -> Environment:
+    """What records of this process are measured on."""
+    launcher = environment.SYNTHETIC if synthetic else environment.ELASTIC
+    return environment.capture(accelerators=machine.gpus, cuda=machine.cuda, launcher=launcher)

@@ -1,0 +1,31 @@
+"""What one rank alone has found wrong, told to all, so that none waits for one that is gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dpbench.errors import DpbenchError, UsageError
+from dpbench.measure.rank_group import RankGroup
+
+
+@contextmanager
+def refused_by_all(ranks: RankGroup) -> Iterator[None]:
+    """An error of dpbench in the block, on any rank, is one on all; its end is a collective.
+
+    The block itself makes no collective. What all say alike is raised as it is; else all raise a
+    UsageError with what the first of those ranks said.
+    """
+    mine: DpbenchError | None = None
+    try:
+        yield
+    except DpbenchError as error:
+        mine = error
+    said = "" if mine is None else json.dumps([type(mine).__name__, str(mine)])
+    everyone = [data.decode() for data in ranks.gather_bytes(said.encode())]
+    if mine is not None and len(set(everyone)) == 1:
+        raise mine
+    for rank, theirs in enumerate(everyone):
+        if theirs:
+            raise UsageError(f"rank {rank}: {json.loads(theirs)[1]}") from mine
