@@ -1,6 +1,6 @@
 """One process, several replicas: the model is on every device, each takes a part of the batch.
 
-    python docs/recipes/data_parallel.py
+python docs/recipes/data_parallel.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A process for every replica: the whole script, from the process group to the best checkpoint.
 
-    dpbench launch --nproc-per-node 2 docs/recipes/distributed.py --epochs 5
+    dpbench launch --nproc-per-node 2 docs/recipes/distributed.py --epochs 10
 
 The same file runs on several machines; see docs/multi-node.md.
 """
@@ -21,7 +21,7 @@ import dpbench
 
 def main(*arguments: str) -> float:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", "--batch_size", type=int, default=32)
     parser.add_argument("--learning-rate", "--learning_rate", type=float, default=2e-2)
     options = parser.parse_args(arguments or None)

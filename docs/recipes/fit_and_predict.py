@@ -1,6 +1,6 @@
 """A model with fit and predict, of which every device does a part.
 
-    python docs/recipes/fit_and_predict.py
+python docs/recipes/fit_and_predict.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A plain module on every rank: average gradients by hand, see that ranks agree, or average rarely.
 
-    dpbench launch --nproc-per-node 2 docs/recipes/keep_ranks_equal.py
+dpbench launch --nproc-per-node 2 docs/recipes/keep_ranks_equal.py
 """
 
 from __future__ import annotations

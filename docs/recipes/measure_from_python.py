@@ -1,6 +1,6 @@
 """A sweep from Python, its numbers as a frame, and what they say about more replicas.
 
-    python docs/recipes/measure_from_python.py
+python docs/recipes/measure_from_python.py
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import dpbench
 
 def main(**options: Any) -> dict[int, float]:
     results = dpbench.sweep(
-        **(
-            {"implementations": "ddp", "backends": "shm", "batch_sizes": 64, "gpus": 2} | options
-        )
+        **({"implementations": "ddp", "backends": "shm", "batch_sizes": 64, "gpus": 2} | options)
     )
     print(results.summary)
     print(results.configurations[["implementation", "group_size", "speedup", "status"]])

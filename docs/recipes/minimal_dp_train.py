@@ -1,6 +1,6 @@
 """A whole loop in one call: replicas from a function that makes the model, and a list of samples.
 
-    python docs/recipes/minimal_dp_train.py
+python docs/recipes/minimal_dp_train.py
 """
 
 from __future__ import annotations

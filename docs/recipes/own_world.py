@@ -1,6 +1,6 @@
 """A function on several ranks, from an ordinary program: for tests and small experiments.
 
-    python docs/recipes/own_world.py
+python docs/recipes/own_world.py
 """
 
 from __future__ import annotations

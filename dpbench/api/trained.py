@@ -47,7 +47,7 @@ class Trained:
 
     @property
     def header(self) -> RunHeader:
-        """The specification, the command, the environment."""
+        """The specification, the command and the environment of each start."""
         from dpbench.training.run_folder import RunFolder
 
         return RunFolder.open(self.folder).header

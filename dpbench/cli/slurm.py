@@ -70,20 +70,21 @@ def slurm(
     name, *words = command
     known_name("COMMAND", name, COMMANDS)
     _refuse_options_of_the_script(words)
+    count_of_nodes = positive_int("--nodes", nodes)
     count = None if gpus_per_node is None else positive_int("--gpus-per-node", gpus_per_node)
     if name == "sweep" and count is not None and not _has(words, "--gpus"):
         words += ["--gpus", str(count)]
     remaining, found = (words, None) if array is None else _split_array(words, array)
     for value in found.values if found else (None,):
         one = remaining if found is None or value is None else [*remaining, found.option, value]
-        _check(name, one)
+        _check(name, one, several=count_of_nodes > 1)
     print(
         script(
             SlurmJob(
                 command=name,
                 words=tuple(remaining),
                 name=_word("--job-name", job_name or f"dpbench-{name}"),
-                nodes=positive_int("--nodes", nodes),
+                nodes=count_of_nodes,
                 gpus_per_node=count,
                 time=_time(time),
                 partition=None if partition is None else _word("--partition", partition),
@@ -131,6 +132,10 @@ def _value(words: Sequence[str], option: str) -> str | None:
 def _split_array(words: Sequence[str], name: str) -> tuple[list[str], Array]:
     """The words without the option, and its values."""
     option = f"--{name.removeprefix('--').replace('_', '-')}"
+    if option == "--results-dir":
+        raise UsageError("--array results-dir: the jobs share a folder; choose another option")
+    if sum(word == option or word.startswith(f"{option}=") for word in words) > 1:
+        raise UsageError(f"--array {shorten(name)}: {option} is given twice; give it once")
     if (text := _value(words, option)) is None:
         raise UsageError(
             f"--array {shorten(name)}: the command has no {option} with a value; expected one of "
@@ -147,8 +152,13 @@ def _split_array(words: Sequence[str], name: str) -> tuple[list[str], Array]:
     return rest, Array(option=option, values=tuple(values))
 
 
-def _check(name: str, words: Sequence[str]) -> None:
-    """Raises what the command would raise for its options on any machine."""
+def _check(name: str, words: Sequence[str], *, several: bool) -> None:
+    """Raises what the command would raise for its options on any machine.
+
+    A sweep over several nodes gets what the script will add for that.
+    """
+    if name == "sweep" and several:
+        words = [*words, "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "host0:15000"]
     from dpbench.cli.app import app
     from dpbench.cli.sweep import parse_typed
 

@@ -115,7 +115,7 @@ def _command(job: SlurmJob) -> list[str]:
     lines = [*_options(job.words)]
     if job.array is not None:
         lines.append(f'{job.array.option} "$value"')
-    return [*lines, '--name "$name"', '"${resume[@]}"']
+    return [*lines, '--name "$name"', '${resume[@]+"${resume[@]}"}']
 
 
 def _options(words: Sequence[str]) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from dpbench.cli.this_machine import machine_for
 from dpbench.data.registry import prepare
 from dpbench.errors import UsageError
 from dpbench.launch.nodes.follower import follow
-from dpbench.store import LOGS_FOLDER, TRACES_FOLDER
+from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, check_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,13 +37,17 @@ class Following:
     def folder(self) -> Path:
         """For the output of failed ranks and for traces; records are on node 0."""
         request = self.nodes.request
-        return self.results_dir / (self.name or f"{request.job_id}-node{request.node_rank}")
+        plain_id = re.sub("[^A-Za-z0-9_.-]", "-", request.job_id)
+        name = self.name or f"{plain_id}-node{request.node_rank}"
+        check_name(name)
+        return self.results_dir / name
 
 
 def follow_sweep(job: Following) -> int:
     """Takes part until node 0 has no more to run, and returns the exit status."""
     if job.dry_run:
         raise UsageError("--dry-run: the plan is made by node 0; expected --node-rank 0")
+    folder = job.folder
     machine = machine_for(synthetic=job.synthetic)
     listener = said_unless(quiet=job.quiet)
     me = node_here(job.options, job.nodes, machine, synthetic=job.synthetic, say=listener)
@@ -53,13 +59,17 @@ def follow_sweep(job: Following) -> int:
                 say(note)
             return prepared.folder
 
-        farewell = follow(
-            job.nodes.request,
-            me,
-            prepare=prepare_here,
-            logs=job.folder / LOGS_FOLDER,
-            traces=job.folder / TRACES_FOLDER,
-            say=listener,
-        )
+        try:
+            farewell = follow(
+                job.nodes.request,
+                me,
+                prepare=prepare_here,
+                logs=folder / LOGS_FOLDER,
+                traces=folder / TRACES_FOLDER,
+                say=listener,
+            )
+        finally:
+            with suppress(OSError):  # it stays if something was left in it
+                folder.rmdir()
     listener(farewell)
     return 0

@@ -123,12 +123,15 @@ def failure_path(scratch: Path, rank: int) -> Path:
 def _leave(scratch: Path, rank: int, error: BaseException) -> None:
     """Writes down why, and ends the process without destructors that might wait for peers."""
     failure = describe(rank, error)
-    traceback.print_exception(error)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    # Where the disk is full, the launcher knows the exit status alone.
+    with suppress(OSError):
+        traceback.print_exception(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
     path = failure_path(scratch, rank)
-    path.with_suffix(".tmp").write_text(json.dumps(asdict(failure)))
-    path.with_suffix(".tmp").replace(path)
+    with suppress(OSError):
+        path.with_suffix(".tmp").write_text(json.dumps(asdict(failure)))
+        path.with_suffix(".tmp").replace(path)
     if failure.lost_peer:
         time.sleep(LOST_PEER_GRACE_SECONDS)
     if isinstance(error, SystemExit):

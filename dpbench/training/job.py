@@ -62,7 +62,7 @@ def _refuse_values(spec: TrainingSpec, run: TrainingRun) -> None:
         "steps between checkpoints": (run.checkpoint_every, 1),
         "checkpoints to keep": (run.max_checkpoints, 1),
         "steps between comparisons of the ranks": (run.check_sync_every, 1),
-        "batches made ahead": (run.prefetch, 0),
+        "windows made ahead": (run.prefetch, 0),
     }
     for what, (count, least) in counts.items():
         if count is not None and count < least:

@@ -110,7 +110,7 @@ def test_a_call_asks_for_what_the_command_asks_for(
     ("options", "message"),
     [
         ({"epochs": 0}, "--epochs: '0' is not a positive integer"),
-        ({"epochs": None}, "epochs: expected a value such as 5, got None"),
+        ({"seed": None}, "seed: expected a value such as 0, got None"),
         ({"epochs": [[1]]}, "epochs: expected one list"),
         ({"epochs": 1.5}, "--epochs: '1.5' is not a positive integer"),
         ({"no_eval": 1}, "no_eval: expected True or False, got 1"),
@@ -136,7 +136,7 @@ def test_a_training_prints_nothing_and_leaves_a_model(
 ) -> None:
     assert (trained.folder, trained.finished.steps) == (Path("runs/one"), 12)
     assert trained.header.status is RunStatus.COMPLETED
-    assert trained.header.command == ("train", *command_words(trained))
+    assert trained.header.starts[0].command == ("train", *command_words(trained))
     assert [*trained.log["step"]] == [3, 6, 9, 12]
     assert [*trained.epochs["epoch"]] == [1, 2]
     assert trained.log["loss"].iloc[-1] < trained.log["loss"].iloc[0]

@@ -188,3 +188,22 @@ def test_slurm_itself_takes_the_script(capsys: pytest.CaptureFixture[str], tmp_p
         check=False,
     )
     assert "Unable to contact slurm controller" in finished.stderr
+
+
+def test_options_of_several_nodes_are_those_of_a_script_for_several(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    several = written(capsys, "--nodes", "2", "sweep", "--interface", "ib0")
+    assert "--interface ib0" in several
+    assert run(["slurm", "--nodes", "1", "sweep", "--interface", "ib0"]) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("batch-sizes", "sweep", "--batch-sizes", "8,16", "--batch-sizes", "32,64"),
+        ("results-dir", "sweep", "--results-dir", "a,b"),
+    ],
+)
+def test_an_array_needs_one_list_that_may_differ(words: tuple[str, ...]) -> None:
+    assert run(["slurm", "--array", *words]) == 2

@@ -49,7 +49,7 @@ def test_what_is_typed_goes_before_the_file_and_that_before_the_default(tmp_path
     assert options.dtype == "bf16"
     assert options.epochs == "5"
     assert options.batch_size == "8"
-    assert options.gamma == "0.7"
+    assert options.lr == "1.0"
 
 
 @pytest.mark.parametrize("name", ["options.yaml", "options.yml", "options.toml"])
@@ -199,7 +199,7 @@ def test_the_options_in_force_are_shown(
     assert "epochs: 3\n" in shown
     assert "lr: 0.5\n" in shown
     assert "gpus: 0,1\n" in shown
-    assert "gamma: 0.7\n" in shown
+    assert "gamma: null\n" in shown
     assert "max-norm: null\n" in shown
     assert not (tmp_path / "runs").exists()
     assert train("-f", written(tmp_path, shown, "again.yaml"), "--show-config") == 0

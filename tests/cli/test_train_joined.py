@@ -46,12 +46,12 @@ def command(line: Sequence[str], rank: int) -> Printed:
     return status, out.getvalue(), err.getvalue()
 
 
-def from_python(folder: Path, rank: int) -> tuple[str, str]:
+def from_python(folder: Path, rank: int) -> tuple[int, str, str]:
     os.chdir(folder)
-    trained = dpbench.train(
-        arch=TINY[1], limit_train=48, batch_size=4, epochs=1, name="python", no_eval=True
-    )
-    return trained.finished.state_sha256, str(trained.folder.absolute())
+    options: dict[str, Any] = {"arch": TINY[1], "limit_train": 48, "batch_size": 4, "no_eval": True}
+    dpbench.train(**options, epochs=1, name="first")
+    trained = dpbench.train(**options, epochs=2, name="second")
+    return trained.finished.steps, trained.finished.state_sha256, str(trained.folder.absolute())
 
 
 LINES: list[list[str]] = [
@@ -133,9 +133,11 @@ def test_the_ranks_of_a_launcher_go_on_with_a_run(
     assert (configuration["gpus"], configuration["epochs"]) == ("2", "3")
 
 
-def test_every_rank_of_a_python_program_gets_the_result(tmp_path: Path) -> None:
+def test_every_rank_of_a_python_program_gets_the_result_of_each_training(tmp_path: Path) -> None:
     here, other = run_ranks(partial(from_python, tmp_path), 2, tmp_path / "scratch", 100)
     assert here == other
+    assert here[0] == 12
+    assert here[2].endswith("runs/second")
 
 
 def standing(**changes: Any) -> Standing:

@@ -12,8 +12,10 @@ from dpbench.api.arguments import defaults_of
 from dpbench.cli.app import run
 from dpbench.cli.train import train as train_command
 from dpbench.cli.train_options import TrainOptions, TrainSettings, parse
+from dpbench.cli.train_spec import build
 from dpbench.cli.train_words import batch
 from dpbench.environment import usable_cores
+from dpbench.launch.machine import inspect_machine
 from dpbench.training_spec import TrainingRun
 from tests.cli.synthetic import signals
 from tests.cli.training import train
@@ -121,11 +123,27 @@ def parsed(**typed: Any) -> TrainSettings:
 
 def test_defaults_are_those_of_the_mnist_example() -> None:
     settings = parsed()
-    assert (settings.epochs, settings.batch_size) == (5, 64)
-    assert (settings.learning_rate, settings.gamma) == (1.0, 0.7)
+    assert (settings.learning_rate, settings.batch_size) == (1.0, 64)
     assert (settings.optimizer, settings.arch, settings.seed) == ("adadelta", "mnist_cnn", 0)
     assert settings.run == TrainingRun()
     assert settings.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("typed", "epochs", "gamma", "note"),
+    [
+        ({}, 10, 0.85, "--epochs 10, --gamma 0.85, the defaults of digits"),
+        ({"epochs": "3"}, 3, 0.85, "--gamma 0.85, the default of digits"),
+        ({"epochs": "3", "gamma": "0.5"}, 3, 0.5, None),
+        ({"data": "synthetic"}, 5, 0.7, None),
+    ],
+)
+def test_epochs_and_gamma_default_to_what_the_data_need(
+    typed: dict[str, str], epochs: int, gamma: float, note: str | None
+) -> None:
+    spec, notes = build(parsed(arch="mlp", **typed), inspect_machine(), ["cpu"], 1)
+    assert (spec.epochs, spec.gamma) == (epochs, gamma)
+    assert [line for line in notes if "epochs" in line or "gamma" in line] == [note] * bool(note)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +192,7 @@ def test_the_size_of_a_step_is_told_before_anything_runs(
     assert train(*options, "--dry-run") == 0
     assert capsys.readouterr().out == (
         "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch, "
-        "5 epochs\n"
+        "10 epochs\n"
     )
     assert not Path("runs").exists()
 

@@ -221,7 +221,7 @@ def test_a_learner_that_is_restored_goes_on_to_the_same_bits(optimizer: str) -> 
         whole.step(window(12))
     state = whole.state()
     assert state is not None
-    state["optimizers"][0]["param_groups"][0] |= {"lr": 100.0, "initial_lr": 100.0}  # not believed
+    state["optimizers"][0]["param_groups"][0] |= {"lr": 9.0, "weight_decay": 9.0}  # not believed
     position = {"epoch": 0, "window": 3, "step": 3, "shares": (), "best_metric": None}
     position["samples_sha256"] = ""
     data = to_bytes(Checkpoint(spec=whole.spec, **position, **state))

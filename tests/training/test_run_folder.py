@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -33,7 +35,8 @@ def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
     assert again.header == folder.header
     assert again.header.spec == SPEC
     assert again.header.run == RUN
-    assert again.header.command == ("train", "--epochs", "2")
+    (start,) = again.header.starts
+    assert (start.command, start.environment) == (("train", "--epochs", "2"), HERE)
     assert again.header.configuration == OPTIONS
     assert again.header.status is RunStatus.RUNNING
     assert again.checkpoints.is_dir()
@@ -58,10 +61,31 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     header = RunFolder.open(folder.path).header
     assert (header.status, header.reason) == (RunStatus.FAILED, "rank 1 was killed")
     longer = replace(SPEC, epochs=9)
-    folder.begin_again(longer, RUN, {"epochs": "9"})
+    there = replace(HERE, hostname="there")
+    (folder.path / "run.json.01234567.tmp").touch()  # of one that was killed
+    folder.begin_again(longer, RUN, ["train", "--resume", "one"], there, {"epochs": "9"})
     header = RunFolder.open(folder.path).header
     assert (header.status, header.reason, header.spec) == (RunStatus.RUNNING, None, longer)
-    assert header.started_utc == folder.header.started_utc
+    first, second = header.starts
+    assert (first.environment, second.environment) == (HERE, there)
+    assert second.command == ("train", "--resume", "one")
+    assert first.started_utc <= second.started_utc
+    assert not [*folder.path.glob("*.tmp")]
+
+
+def test_a_disk_that_is_full_keeps_the_status_before_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(tmp_path / "one")
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(StoreError, match=r"cannot write .*run.json: No space left on device"):
+        folder.set_status(RunStatus.COMPLETED)
+    assert RunFolder.open(folder.path).header.status is RunStatus.RUNNING
+    assert not [*folder.path.glob("*.tmp")]
+
+
+def no_space(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_events_are_followed_as_they_come(tmp_path: Path) -> None:
@@ -106,7 +130,7 @@ def test_two_processes_do_not_write_to_one_log(tmp_path: Path) -> None:
         assert other.stdout.readline() == b"open\n"
         for use in (
             lambda: folder.append(Note(text="")),
-            lambda: folder.begin_again(SPEC, RUN, OPTIONS),
+            lambda: folder.begin_again(SPEC, RUN, [], HERE, OPTIONS),
         ):
             with pytest.raises(StoreError, match="is in use: another training is writing to it"):
                 use()

@@ -7,15 +7,20 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from ipaddress import ip_address
 from typing import Self
 
 from dpbench.errors import UsageError
-from dpbench.launch.nodes.channel import LONGEST_GREETING_BYTES, Channel, Closed
+from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.messages import Hello, NotAMessage, Refused
 from dpbench.launch.nodes.node import Node, NodeRequest, Say
+from dpbench.launch.nodes.turned_away import TurnedAway
 
+MOST_GREETING = 64
+"""Connections that have not said hello yet; as many nodes may come at the same moment."""
+AGAIN_SECONDS = 0.1
+"""Before the next attempt after a connection could not be accepted."""
 Serve = Callable[[Hello, Channel], None]
 """Deals with whoever has said hello until it leaves."""
 
@@ -27,7 +32,9 @@ class Arrivals:
         """Raises UsageError if it cannot listen there."""
         self._lost_seconds = request.lost_seconds
         self._serve = serve
-        self._say = say
+        self._turned_away = TurnedAway(say)
+        self._greeting = threading.BoundedSemaphore(MOST_GREETING)
+        self._over = threading.Event()
         self._listener = _listen(request, me)
         self.port: int = self._listener.getsockname()[1]
         if ip_address(me.address.partition("%")[0]).is_loopback:
@@ -41,33 +48,56 @@ class Arrivals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes up who waits in accept
         self._listener.close()
+        self._turned_away.sum_up()
 
     def _accept(self) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
-            except OSError:  # closed
-                return
+                connection, (address, *_) = self._listener.accept()
+            except OSError:  # closed; or too many open files, or gone before it was accepted
+                if self._over.wait(AGAIN_SECONDS):
+                    return
+                continue
+            if not self._greeting.acquire(blocking=False):
+                connection.close()
+                self._turned_away.add(address, f"{MOST_GREETING} others have yet to say hello")
+                continue
             threading.Thread(
-                target=self._greet, args=(connection,), name="node-listener", daemon=True
+                target=self._attend, args=(connection, address), name="node-listener", daemon=True
             ).start()
 
-    def _greet(self, connection: socket.socket) -> None:
-        channel = Channel(connection, self._lost_seconds)
+    def _attend(self, connection: socket.socket, address: str) -> None:
+        with closing(connection):
+            try:
+                channel = Channel(connection, self._lost_seconds)
+            except OSError as error:  # reset already
+                self._greeting.release()
+                self._turned_away.add(address, error.strerror or str(error))
+                return
+            try:
+                if greeting := self._greet(channel, address):
+                    self._serve(greeting, channel)
+            finally:
+                channel.close()
+
+    def _greet(self, channel: Channel, address: str) -> Hello | None:
+        """None for who is no node, and has been told so."""
         try:
-            greeting = channel.receive(LONGEST_GREETING_BYTES)
+            greeting = channel.receive_greeting()
             if not isinstance(greeting, Hello):
                 raise NotAMessage(f"{type(greeting).__name__} before any greeting")
-            self._serve(greeting, channel)
         except (Closed, NotAMessage) as error:
-            self._say(f"turned away who came from {channel.address}: {error}")
+            self._turned_away.add(address, str(error))
             with suppress(Closed):
                 channel.send(Refused(reason=f"node 0 did not understand: {error}"))
+            return None
         finally:
-            channel.close()
+            self._greeting.release()
+        return greeting
 
 
 def _listen(request: NodeRequest, me: Node) -> socket.socket:

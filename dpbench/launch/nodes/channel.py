@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 
 from dpbench import units
 from dpbench.launch.nodes.messages import Beat, Message, NotAMessage, from_line, to_line
@@ -38,11 +40,6 @@ class Channel:
         self._over = threading.Event()
         self._beats = threading.Thread(target=self._beat, name="node-beats", daemon=True)
 
-    @property
-    def address(self) -> str:
-        """Of the other node."""
-        return str(self._connection.getpeername()[0])
-
     def start_beats(self) -> None:
         self._beats.start()
 
@@ -58,9 +55,23 @@ class Channel:
 
     def receive(self, longest_bytes: int = LONGEST_BYTES) -> Message:
         """The next message other than a beat; raises Closed or NotAMessage."""
+        return self._receive(longest_bytes, lambda: self._reader.readline(longest_bytes))
+
+    def receive_greeting(self) -> Message:
+        """The first message, all of it within `lost_seconds`: who sends a byte now and then is no
+        node. Raises Closed or NotAMessage."""
+        deadline = monotonic() + self._lost_seconds
+        try:
+            return self._receive(LONGEST_GREETING_BYTES, lambda: self._line_until(deadline))
+        except Closed:
+            if monotonic() < deadline:
+                raise
+            raise Closed(f"no greeting within {units.seconds(self._lost_seconds)}") from None
+
+    def _receive(self, longest_bytes: int, next_line: Callable[[], bytes]) -> Message:
         while True:
             try:
-                line = self._reader.readline(longest_bytes)
+                line = next_line()
             except (OSError, ValueError) as error:  # ValueError: closed by another thread
                 raise Closed(self._words(error)) from None
             if not line.endswith(b"\n"):
@@ -70,6 +81,24 @@ class Channel:
             message = from_line(line)
             if not isinstance(message, Beat):
                 return message
+
+    def _line_until(self, deadline: float) -> bytes:
+        """As readline(LONGEST_GREETING_BYTES) would read it; raises TimeoutError then."""
+        line = bytearray()
+        try:
+            while len(line) < LONGEST_GREETING_BYTES and not line.endswith(b"\n"):
+                left_seconds = deadline - monotonic()
+                if left_seconds <= 0:
+                    raise TimeoutError
+                self._connection.settimeout(left_seconds)
+                there = self._reader.peek()  # waits for the network at most once
+                if not there:
+                    break
+                size = min(there.find(b"\n") + 1 or len(there), LONGEST_GREETING_BYTES - len(line))
+                line += self._reader.read(size)
+        finally:
+            self._connection.settimeout(self._lost_seconds)
+        return bytes(line)
 
     def finish(self) -> None:
         """Says that no more will be sent; the other side still reads what was."""

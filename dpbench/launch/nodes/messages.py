@@ -136,6 +136,6 @@ def from_line(line: bytes) -> Message:
         if name == Hello.__name__ and content["protocol"] != PROTOCOL:
             raise NotAMessage(f"protocol {content['protocol']!r} instead of {PROTOCOL}")
         message: Message = decode(KINDS[name], content)
-    except (ValueError, KeyError, TypeError, RecursionError, StoreError) as error:
-        raise NotAMessage(f"no message of dpbench: {line[:60]!r} ({error})") from None
+    except (ValueError, KeyError, TypeError, RecursionError, StoreError):
+        raise NotAMessage(f"not a line of dpbench: {line[:60]!r}") from None
     return message

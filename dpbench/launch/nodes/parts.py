@@ -12,6 +12,7 @@ from dpbench.errors import DpbenchError, LaunchError
 from dpbench.launch.agent import PartFailed, run_part, scratch_folder
 from dpbench.launch.machine import in_child
 from dpbench.launch.nodes.addresses import interface_variables
+from dpbench.launch.nodes.consent import not_asked_for
 from dpbench.launch.nodes.messages import Prepared, Result, Run
 from dpbench.launch.nodes.node import Node, NodeRequest
 from dpbench.launch.part import Meeting, Part
@@ -67,6 +68,8 @@ class Parts:
         if stop.is_set():
             return Result(number=order.number)
         trial = order.trial
+        if refused := not_asked_for(trial.workload, self._me):
+            return Result(number=order.number, error=refused)
         dataset = trial.workload.dataset
         if dataset not in self._folders and (error := self.prepare(dataset).error):
             return Result(number=order.number, error=error)

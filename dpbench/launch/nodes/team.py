@@ -87,7 +87,9 @@ class Team:
             )
         for node in others:
             if lost := self.lost_reason(node.number):
-                raise LaunchError(lost)
+                raise LaunchError(
+                    f"{lost}, before the first trial; start the same commands again on all nodes"
+                )
             if error := self._prepared[node.number].error:
                 raise DataError(f"{node.name}: {error}")
 

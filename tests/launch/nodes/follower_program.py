@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from unittest import mock
 
+from dpbench.launch.nodes import parts
 from dpbench.launch.nodes.follower import follow
 from tests.launch.nodes.builders import node, request
 
@@ -24,4 +26,6 @@ def main(port: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    # Stands for several commands one after the other: each trial has an architecture of its own.
+    with mock.patch.object(parts, "not_asked_for", return_value=None):
+        main(*sys.argv[1:])

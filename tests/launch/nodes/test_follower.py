@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -10,6 +11,7 @@ import pytest
 
 from dpbench.errors import DataError, DpbenchError, Interrupted, LaunchError
 from dpbench.launch.nodes import follower, parts
+from dpbench.launch.nodes.consent import not_asked_for
 from dpbench.launch.nodes.follower import follow
 from dpbench.launch.nodes.messages import Prepared, Result, Run
 from dpbench.launch.nodes.parts import Parts, part_of
@@ -146,10 +148,36 @@ def test_data_that_cannot_be_prepared_is_told(
         raise DataError(f"no {dataset} here")
 
     monkeypatch.setattr(parts, "in_child", lambda _: None)
-    own = Parts(request(1), node(1), missing, tmp_path, tmp_path)
+    options = (("--arch", ACROSS.workload.architecture), ("--data", ACROSS.workload.dataset))
+    own = Parts(request(1), node(1, options=options), missing, tmp_path, tmp_path)
     assert own.prepare("mnist") == Prepared(dataset="mnist", error="no mnist here")
     order = Run(number=4, trial=ACROSS, limit_seconds=1.0, address="127.0.0.1", port=4000)
     assert own.run(order, Event()) == Result(number=4, error="no digits here")
+
+
+def test_it_runs_no_architecture_that_its_own_command_did_not_name(tmp_path: Path) -> None:
+    def never(dataset: str) -> Path | None:
+        raise AssertionError(dataset)
+
+    me = node(1, options=(("--arch", "mnist_cnn"),))
+    workload = replace(ACROSS.workload, architecture="os:getpid")
+    trial = replace(ACROSS, workload=workload)
+    order = Run(number=4, trial=trial, limit_seconds=1.0, address="127.0.0.1", port=4000)
+    error = Parts(request(1), me, never, tmp_path, tmp_path).run(order, Event()).error
+    assert error == (
+        "node 0 asked for --arch os:getpid, the command of this node for mnist_cnn; "
+        "expected the same command on all nodes"
+    )
+
+
+def test_it_takes_the_dataset_of_its_own_command_or_the_default_of_the_architecture() -> None:
+    arch = ("--arch", "tests.launch.faulty:Healthy")
+    workload = replace(ACROSS.workload, architecture=arch[1], dataset="synthetic")
+    assert not_asked_for(workload, node(1, options=(arch,))) is None
+    assert not_asked_for(workload, node(1, options=(arch, ("--data", "synthetic")))) is None
+    refused = not_asked_for(workload, node(1, options=(arch, ("--data", "digits"))))
+    assert (refused or "").startswith("node 0 asked for --data synthetic, the command of this node")
+    assert "for none" in (not_asked_for(workload, node(1)) or "")
 
 
 def test_a_node_knows_its_ranks_and_where_all_meet() -> None:
