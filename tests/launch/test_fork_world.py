@@ -190,7 +190,7 @@ def test_a_function_of_an_interactive_session_is_explained(
     monkeypatch.setattr(session, "typed_in", typed_in, raising=False)
     monkeypatch.setattr(typed_in, "__module__", "__main__")
     monkeypatch.setattr(typed_in, "__qualname__", "typed_in")
-    monkeypatch.delattr(session, "__file__")
+    monkeypatch.delattr(session, "__file__", raising=False)
     with pytest.raises(TypeError, match="typed_in is defined in an interactive session"):
         fork_world(typed_in, 2)
 
