@@ -44,12 +44,14 @@ def launch(context: typer.Context) -> int:
     _say_threads(processes, threads, cores)
     if place := torchrun.meeting_place(chosen):
         say(f"waits for the launchers of all {chosen.nnodes} nodes at {place}")
+    if interface := torchrun.gloo_interface(chosen):
+        say(f"gloo connects by {interface}; set GLOO_SOCKET_IFNAME to have another interface")
     if not torchrun.dies_with_launcher():
         say(f"workers outlive a launcher that is killed on {sys.platform}: only Linux ends them")
     for number in SIGNALS:  # torch waits for other nodes in C++, where Python's handlers do not run
         signal.signal(number, signal.SIG_DFL)
     try:
-        torchrun.run(chosen, threads)
+        torchrun.run(chosen, threads, interface)
     except torchrun.WorkersFailed as failed:
         _say_ends(failed.ends)
         return 1

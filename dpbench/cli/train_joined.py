@@ -27,6 +27,7 @@ from dpbench.cli.train_watch import following
 from dpbench.cli.train_world import orders, plan_of_world, standing
 from dpbench.cli.values import duration_seconds
 from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
+from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.parallel.launch_variables import LaunchVariables
 from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
@@ -107,7 +108,7 @@ def _lead(launch: Launch, asked: Asked, output: TrainOutput) -> Joined:
                 _signals(embedded),
                 following(log, listener.hear),
             ):
-                finished = train_rank(job_of(plan, ready, folder), launch.rank)
+                finished = _train(job_of(plan, ready, folder), launch.rank)
     return Joined(finished=finished, folder=folder.path, plan=plan)
 
 
@@ -138,7 +139,7 @@ def _follow(launch: Launch, *, embedded: bool) -> Joined:
         )
         try:
             with _signals(embedded):
-                finished = train_rank(job, launch.rank)
+                finished = _train(job, launch.rank)
         except Interrupted as error:
             raise Agreed(error) from None
         except DpbenchError as error:
@@ -146,6 +147,17 @@ def _follow(launch: Launch, *, embedded: bool) -> Joined:
                 raise Agreed(error) from None
             raise type(error)(f"rank {launch.rank}: {error}") from None
     return Joined(finished=finished, folder=job.folder, plan=None)
+
+
+def _train(job: TrainingJob, rank: int) -> Finished:
+    """Where another rank has ended, that takes one line: the cause is what that one says."""
+    try:
+        return train_rank(job, rank)
+    except RuntimeError as error:
+        words = str(error).partition("\n")[0]
+        if not speaks_of_lost_peer(str(error)):
+            raise
+        raise TrainingFailed(f"another rank has ended: {words}") from None
 
 
 @contextmanager

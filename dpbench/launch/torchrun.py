@@ -26,6 +26,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch import worker
 from dpbench.launch.agent import AGENT_LOGGERS
+from dpbench.launch.nodes.addresses import GLOO, interface_towards
 from dpbench.launch.worker_ends import WorkerEnd, ends_of
 
 THREADS = "OMP_NUM_THREADS"
@@ -74,13 +75,14 @@ def read(arguments: Sequence[str]) -> Namespace:
     return chosen
 
 
-def run(chosen: Namespace, threads: int) -> None:
-    """Runs it to its end, with so many threads for each worker unless OMP_NUM_THREADS is set.
+def run(chosen: Namespace, threads: int, interface: str | None = None) -> None:
+    """Runs it to its end, with so many threads for each worker unless OMP_NUM_THREADS is set, and
+    gloo on `interface` unless GLOO_SOCKET_IFNAME is.
 
     Raises WorkersFailed; Interrupted; UsageError for what only torch's `run` refuses; LaunchError
     if the launchers of several nodes did not come together.
     """
-    with TemporaryDirectory(prefix="dpbench-launch-") as folder, _environment(threads):
+    with TemporaryDirectory(prefix="dpbench-launch-") as folder, _environment(threads, interface):
         prepared = _prepared(chosen, folder)
         if not chosen.max_restarts:  # else it is torch that tells of the attempts
             for name in AGENT_LOGGERS:
@@ -115,6 +117,19 @@ def meeting_place(chosen: Namespace) -> str | None:
         return None
     port = chosen.master_port or 29500  # as torch's `run` has it
     return str(chosen.rdzv_endpoint or f"{chosen.master_addr}:{port}")
+
+
+def gloo_interface(chosen: Namespace) -> str | None:
+    """By which network interface gloo is to meet the ranks of other nodes: the one that has
+    --local-addr, or else leads to the meeting place.
+
+    Left to itself gloo takes the one that the host's own name stands for, often the loopback. None
+    if there is one node, GLOO_SOCKET_IFNAME is set, or none is found.
+    """
+    place = meeting_place(chosen)
+    if place is None or GLOO in os.environ:
+        return None
+    return interface_towards(chosen.local_addr or place.rpartition(":")[0].strip("[]"))
 
 
 def dies_with_launcher() -> bool:
@@ -176,9 +191,11 @@ def _prepared(chosen: Namespace, folder: str) -> Namespace:
 
 
 @contextmanager
-def _environment(threads: int) -> Iterator[None]:
+def _environment(threads: int, interface: str | None) -> Iterator[None]:
     before = dict(os.environ)
     os.environ.setdefault(THREADS, str(threads))
+    if interface is not None:
+        os.environ.setdefault(GLOO, interface)
     os.environ.setdefault(PREFIX, "[rank ${rank}] ")
     try:
         yield

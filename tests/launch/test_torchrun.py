@@ -126,6 +126,25 @@ def test_where_several_nodes_meet_is_said(arguments: list[str], place: str | Non
     assert torchrun.meeting_place(read([*arguments, "script.py"])) == place
 
 
+@pytest.mark.parametrize(
+    ("arguments", "interface"),
+    [
+        (["--nnodes=2", "--rdzv-endpoint=127.0.0.1:1"], "lo"),
+        (["--nnodes=2", "--rdzv-endpoint=no.such.host.invalid:1"], None),
+        (["--nnodes=2", "--rdzv-endpoint=no.such.host.invalid:1", "--local-addr=127.0.0.1"], "lo"),
+        (["--nnodes=1"], None),
+    ],
+)
+def test_gloo_is_led_to_the_interface_where_the_nodes_meet(
+    arguments: list[str], interface: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    chosen = torchrun.read([*arguments, __file__])
+    assert torchrun.gloo_interface(chosen) == interface
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    assert torchrun.gloo_interface(chosen) is None
+
+
 def test_a_node_that_does_not_come_ends_the_wait_in_time() -> None:
     alone = "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:0 --rdzv-id=job"
     chosen = read([*alone.split(), "--rdzv-conf=join_timeout=1", "script.py"])

@@ -32,7 +32,6 @@ def training(
             *("--local-addr", host.address, "-m", "dpbench", *TRAIN, "--runs-dir", str(folder)),
             *words,
             folder=folder,
-            GLOO_SOCKET_IFNAME=INTERFACE,
         )
         for host in hosts
     )
@@ -58,7 +57,11 @@ def test_a_training_that_lost_a_host_ends_as_one_that_did_not(
         wait_until(lambda: any(checkpoints.glob("step-*")))
         hosts[1].kill_everything()
         assert statuses(commands) == [1, -9]
-    assert "first cause" in said(tmp_path, 0)
+    survivor = said(tmp_path, 0)
+    assert f"gloo connects by {INTERFACE}" in survivor
+    assert "another rank has ended: " in survivor
+    assert "first cause" in survivor
+    assert "Traceback" not in survivor
 
     with training(hosts, "--name", "run", "--resume", "auto", folder=tmp_path) as commands:
         assert statuses(commands) == [0, 0]

@@ -24,6 +24,8 @@ SIOCGIFADDR = 0x8915
 IFREQ_BYTES, ADDRESS_AT = 40, slice(20, 24)
 IPV6_INTERFACES = Path("/proc/net/if_inet6")
 AGAIN_SECONDS = 1.0
+DISCARD_PORT = 9
+"""Of RFC 863: the kernel wants a port to connect to, though nothing is sent."""
 GLOO, NCCL = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
 
 Resolved = tuple[int, tuple[Any, ...]]
@@ -77,6 +79,17 @@ def interface_variables(request: NodeRequest, node: Node) -> tuple[tuple[str, st
         for name, value in found.items()
         if request.interface is not None or name not in os.environ
     )
+
+
+def interface_towards(host: str) -> str | None:
+    """The interface by which packets to `host` leave, or that has this address if it is one of
+    this host's own; None if there is none. No packet is sent."""
+    with suppress(OSError):
+        family, (address, _, *rest) = _resolve(host, 0)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as packets:
+            packets.connect((address, DISCARD_PORT, *rest))
+            return next(_interfaces_of(_text(packets.getsockname())), None)
+    return None
 
 
 def _own_of_endpoint(request: NodeRequest) -> str:

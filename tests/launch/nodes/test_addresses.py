@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.launch.nodes.addresses import interface_variables, this_node
+from dpbench.launch.nodes.addresses import interface_towards, interface_variables, this_node
 from dpbench.launch.nodes.node import Node, NodeRequest
 from tests.launch.nodes.builders import ENVIRONMENT, MACHINE, node, request
 
@@ -103,6 +103,11 @@ def test_a_name_may_get_its_address_later(monkeypatch: pytest.MonkeyPatch) -> No
     said: list[str] = []
     assert found(request(1, 29503), say=said.append).address == "127.0.0.1"
     assert said == ["--rdzv-endpoint 127.0.0.1:29503: not known; trying again for 10 s"]
+
+
+def test_the_interface_towards_an_own_address_is_the_one_that_has_it() -> None:
+    assert interface_towards("127.0.0.1") == "lo"
+    assert interface_towards("no.such.host.invalid") is None
 
 
 def test_ranks_are_told_the_interface_unless_the_user_has(monkeypatch: pytest.MonkeyPatch) -> None:
