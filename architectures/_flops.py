@@ -22,6 +22,11 @@ def convolution(in_channels: int, out_channels: int, kernel: int, output_side: i
     return output_side**2 * linear(in_channels * kernel**2, out_channels)
 
 
+def attention(tokens: int, width: int) -> int:
+    """Forward operations of the scores and the mixtures of a whole sequence, nothing masked."""
+    return 2 * tokens * linear(tokens, width)
+
+
 def training(forward: int) -> float:
     """Operations of forward and backward together."""
     return float(forward * (1 + BACKWARD_PER_FORWARD))

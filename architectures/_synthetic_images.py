@@ -11,31 +11,48 @@ NOISE = 0.5
 """Standard deviation of the noise; the templates have standard deviation 1."""
 
 _TEMPLATE_SEED = 20_240_229
-_BLOCK = 4
+_SMALLEST_BLOCK = 4
+_BLOCKS = 8
+"""Along a side of 32 pixels or more, if 8 divides it: a thousand templates take 1 MB."""
 
 
 def batch(
-    n: int, generator: torch.Generator, shape: tuple[int, int, int] = DIGIT
+    n: int,
+    generator: torch.Generator,
+    shape: tuple[int, int, int] = DIGIT,
+    classes: int = CLASSES,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`n` images, float32 (n, *shape), and their classes, int64 (n,), on generator's device.
 
-    Classes and noise come from `generator`. The templates come from a seed of their own, so that
-    all batches of all processes show the same ten classes. Height and width of `shape`, which is
-    (channels, height, width), are multiples of 4.
+    `shape` is (channels, height, width). Classes and noise come from `generator`. The templates
+    come from a seed of their own, so that all batches of all processes show the same classes.
     """
     device = generator.device
-    targets = torch.randint(CLASSES, (n,), generator=generator, device=device)
-    noise = torch.randn((n, *shape), generator=generator, device=device, dtype=torch.float32)
-    return _templates(shape).to(device)[targets] + NOISE * noise, targets
+    targets = torch.randint(classes, (n,), generator=generator, device=device)
+    images = torch.randn((n, *shape), generator=generator, device=device, dtype=torch.float32)
+    images *= NOISE
+    _add(_templates(classes, shape).to(device)[targets], images)
+    return images, targets
 
 
-def _templates(shape: tuple[int, int, int]) -> torch.Tensor:
+def _templates(classes: int, shape: tuple[int, int, int]) -> torch.Tensor:
+    """A value for each block: (classes, channels, rows, columns), on the CPU."""
     # Blocks of equal pixels, not white noise: small convolution kernels see edges.
-    channels, height, width = shape
+    channels, *sides = shape
+    coarse = (classes, channels, *(side // _block(side) for side in sides))
     generator = torch.Generator().manual_seed(_TEMPLATE_SEED)
-    coarse = torch.randn(
-        (CLASSES, channels, height // _BLOCK, width // _BLOCK),
-        generator=generator,
-        dtype=torch.float32,
-    )
-    return coarse.repeat_interleave(_BLOCK, dim=2).repeat_interleave(_BLOCK, dim=3)
+    return torch.randn(coarse, generator=generator, device="cpu", dtype=torch.float32)
+
+
+def _block(side: int) -> int:
+    """Pixels along a block: the largest divisor of `side` up to an eighth of it, or up to 4."""
+    largest = max(_SMALLEST_BLOCK, side // _BLOCKS)
+    return max(pixels for pixels in range(1, largest + 1) if side % pixels == 0)
+
+
+def _add(coarse: torch.Tensor, images: torch.Tensor) -> None:
+    """In place: a second copy of thousands of photographs would take gigabytes."""
+    n, channels, height, width = images.shape
+    rows, columns = coarse.shape[2:]
+    blocks = images.view(n, channels, rows, height // rows, columns, width // columns)
+    blocks += coarse[:, :, :, None, :, None]

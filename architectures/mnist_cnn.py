@@ -1,7 +1,8 @@
 """The small convolutional network of the MNIST examples: computation-bound.
 
 It does about 60 floating-point operations per image for every parameter, ten times as many as
-`mlp`, so its gradients are cheap to exchange for the work that they take.
+`mlp`, so its gradients are cheap to exchange for the work that they take: 4.8 MB of float32 for the
+1,199,882 parameters of the default options.
 """
 
 from __future__ import annotations
@@ -12,43 +13,50 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from architectures import _flops, _synthetic_images
+from architectures import _flops, _options, _synthetic_images
 
-PARAMETERS = 1_199_882
-"""320 + 18,496 in the convolutions, 1,179,776 + 1,290 in the fully connected layers."""
-
-FORWARD_FLOPS = (
-    _flops.convolution(1, 32, kernel=3, output_side=26)
-    + _flops.convolution(32, 64, kernel=3, output_side=24)
-    + _flops.linear(9216, 128)
-    + _flops.linear(128, 10)
-)
-"""For one image."""
+POOLED_SIDE = 12
+"""28 pixels less 2 for each convolution, halved."""
 
 
 class Architecture:
-    """Two convolutions and two fully connected layers on 28×28 images of ten classes."""
+    """Two convolutions and two fully connected layers on 28×28 images of ten classes.
+
+    They have `width`, twice, four times as many and 10 outputs.
+    """
 
     name: str = "mnist_cnn"
     item: str = "images"
+    items_per_sample: int = 1
     default_dataset: str = "digits"
-    flops_per_item: float = _flops.training(FORWARD_FLOPS)
+
+    def __init__(self, *, width: int = 32) -> None:
+        _options.expect_at_least(1, width=width)
+        self.width = width
+        self.features = 2 * width * POOLED_SIDE**2
+        forward = (
+            _flops.convolution(1, width, kernel=3, output_side=26)
+            + _flops.convolution(width, 2 * width, kernel=3, output_side=24)
+            + _flops.linear(self.features, 4 * width)
+            + _flops.linear(4 * width, 10)
+        )
+        self.flops_per_item: float = _flops.training(forward)
 
     def build_model(self) -> nn.Module:
         """A new model: images (n, 1, 28, 28) to log-probabilities (n, 10)."""
         return nn.Sequential(
             OrderedDict[str, nn.Module](
-                conv1=nn.Conv2d(1, 32, kernel_size=3),
+                conv1=nn.Conv2d(1, self.width, kernel_size=3),
                 relu1=nn.ReLU(),
-                conv2=nn.Conv2d(32, 64, kernel_size=3),
+                conv2=nn.Conv2d(self.width, 2 * self.width, kernel_size=3),
                 relu2=nn.ReLU(),
                 pool=nn.MaxPool2d(2),
                 dropout1=nn.Dropout2d(0.25),
                 flatten=nn.Flatten(),
-                fc1=nn.Linear(9216, 128),
+                fc1=nn.Linear(self.features, 4 * self.width),
                 relu3=nn.ReLU(),
                 dropout2=nn.Dropout(0.5),
-                fc2=nn.Linear(128, 10),
+                fc2=nn.Linear(4 * self.width, 10),
                 log_softmax=nn.LogSoftmax(dim=1),
             )
         )

@@ -12,11 +12,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
 
+from dpbench.exclusion import BASELINE, kept
 from dpbench.launch.launcher import Launcher, Outcome
 from dpbench.records import Status, TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, SweepSpec, TrialSpec
+from dpbench.specs import SweepSpec, TrialSpec, Variant
+from dpbench.traits import IMPLEMENTATIONS
 
-BASELINE = "single"
 TIGHTER_WITHIN_RUNS = 3
 """Half-width asked of a row ÷ that of one run: the noise within runs then hardly counts beside that
 between them."""
@@ -26,10 +27,10 @@ def plan(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ..
     """All trials in the order they run: a palindrome over repetitions (A B C, C B A, A B C …).
 
     A drift of the machine then falls on all configurations alike. `single` at group size 1 is
-    always among them: the absolute speedup needs it. `repetitions` may differ from the sweep's
-    own where they grow.
+    always among them: the absolute speedup needs it; only a rule of `spec.exclude` that names it
+    leaves it out. `repetitions` may differ from the sweep's own where they grow.
     """
-    first_pass = list(_configurations(spec))
+    first_pass = [*kept(configurations(spec), spec.exclude)]
     if spec.order_seed is not None:
         random.Random(spec.order_seed).shuffle(first_pass)
     return tuple(
@@ -125,6 +126,7 @@ def _run_trial(
         duration_seconds=monotonic() - started,
         status=outcome.status,
         item=outcome.item,
+        items_per_sample=outcome.items_per_sample,
         reason=outcome.reason,
         ranks=outcome.ranks,
         verification=outcome.verification,
@@ -132,14 +134,20 @@ def _run_trial(
     )
 
 
-def _configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
-    """The grid; what is compared most often lies closest together in time."""
+def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
+    """The whole grid, nothing excluded; what is compared most often lies closest together in time.
+
+    A setting that an implementation has not gives it no row of its own.
+    """
     names = dict.fromkeys((BASELINE, *spec.implementations))
+    found: dict[TrialSpec, None] = {}
     for batch_size in spec.batch_sizes:
         for group_size in dict.fromkeys((1, *spec.group_sizes)):
             for name in names:
                 if group_size in _group_sizes(name, spec):
-                    yield from _with_backends(name, group_size, batch_size, spec)
+                    for trial in _with_backends(name, group_size, batch_size, spec):
+                        found |= dict.fromkeys(v.of(trial) for v in spec.variants or (Variant(),))
+    return iter(found)
 
 
 def _group_sizes(implementation: str, spec: SweepSpec) -> tuple[int, ...]:
@@ -174,4 +182,5 @@ def _with_backends(
             trace_steps=spec.trace_steps,
             gradient_steps=spec.gradient_steps,
             bucket_cap_mb=spec.bucket_cap_mb if traits.has_buckets else None,
+            comm_hook=spec.comm_hook if traits.has_comm_hook else "none",
         )

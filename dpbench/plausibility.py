@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import fields
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from dpbench import units
 from dpbench.collectives import (
@@ -18,16 +18,11 @@ from dpbench.collectives import (
     OverlapTiming,
     RankCollectives,
 )
+from dpbench.exclusion import FIELDS
 from dpbench.learning_rate import RULES
 from dpbench.records import GradientTrace, Phases, RankMeasurement, Status, TrialRecord
-from dpbench.specs import (
-    BACKENDS,
-    IMPLEMENTATIONS,
-    MOST_REPETITIONS,
-    PROCESS_GROUP_BACKENDS,
-    SweepSpec,
-    TrialSpec,
-)
+from dpbench.specs import COMM_HOOKS, COMPILE_MODES, DTYPES, MOST_REPETITIONS, SweepSpec, TrialSpec
+from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 LONGEST_SECONDS = 1e9
 """Thirty years."""
@@ -47,6 +42,9 @@ def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
         yield f"group sizes {spec.group_sizes} on {units.counted(len(spec.devices), 'device')}"
     if spec.nodes and not (min(spec.nodes) > 0 and sum(spec.nodes) == len(spec.devices)):
         yield f"hosts with {spec.nodes} of {units.counted(len(spec.devices), 'device')}"
+    for word in chain(*spec.exclude):
+        if word.partition("=")[0] not in FIELDS:
+            yield f"rows have no such field as in {word!r}, which is excluded"
     if spec.repetitions > MOST_REPETITIONS:
         yield f"repetitions is {spec.repetitions}; expected at most {MOST_REPETITIONS}"
     if spec.workload.learning_rate_rule not in RULES:
@@ -109,6 +107,14 @@ def impossible_in_record(record: TrialRecord) -> Iterator[str]:
 
 
 def _impossible_settings(trial: TrialSpec) -> Iterator[str]:
+    workload = trial.workload
+    for what, name, known in (
+        ("dtype", workload.dtype, DTYPES),
+        ("mode of compiling", workload.compile, COMPILE_MODES),
+        ("communication hook", trial.comm_hook, COMM_HOOKS),
+    ):
+        if name not in known:
+            yield f"no {what} is called {name!r}"
     cap = trial.bucket_cap_mb
     if cap is not None and not 0 < cap < math.inf:
         yield f"bucket_cap_mb is {cap}; expected a number above 0"

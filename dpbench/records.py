@@ -173,7 +173,9 @@ class TrialRecord:
     """Wall time of the whole trial as the sweep saw it, launch included."""
     status: Status
     item: str = "samples"
-    """What the architecture calls a sample: images, tokens, rows."""
+    """What the architecture counts: images, tokens, rows."""
+    items_per_sample: int = 1
+    """More where a sample holds several, as a sequence does tokens."""
     reason: str | None = None
     ranks: tuple[RankMeasurement, ...] = ()
     verification: Verification | None = None

@@ -6,6 +6,7 @@ without the fields that are at their default, so a new option orphans no old res
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import accumulate
 from typing import Literal
@@ -13,120 +14,28 @@ from typing import Literal
 from dpbench.codec import content_hash, encode
 from dpbench.learning_rate import scale_lr
 from dpbench.placement import Placement, on_hosts, placed
+from dpbench.traits import IMPLEMENTATIONS
 
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
-OPTIMIZERS = ("sgd", "adamw", "adam", "adadelta")
+DTYPES = {
+    "f32": "float32 as IEEE has it, also on GPUs that could do with less",
+    "bf16": "bfloat16 where autocast takes it; parameters and gradients stay float32",
+    "f16": "float16 where autocast takes it, with a loss scale (CUDA only)",
+    "tf32": "float32 whose products keep 10 bits of the mantissa (CUDA only)",
+}
+COMPILE_MODES = ("none", "default", "max-autotune")
+"""Of torch.compile."""
+COMM_HOOKS = ("none", "bf16", "powersgd")
+"""What gradients become on their way: bfloat16, or matrices of low rank."""
+OPTIMIZERS = (
+    *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
+    *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
+)
+"""torch's own; behind the dash the kernels, in place of those that torch would take."""
+DEFAULT_OPTIMIZER = "sgd"
 MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BackendTraits:
-    """How gradients travel; `process_group` is False where there is no process group."""
-
-    name: str
-    description: str
-    process_group: bool = True
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImplementationTraits:
-    """What the planner must know of an implementation without importing it."""
-
-    name: str
-    description: str
-    communicates: bool = True
-    """False where replicas never exchange gradients."""
-    can_leave_out_sync: bool = False
-    """True where a step can also be timed without gradient synchronization."""
-    one_process: bool = False
-    """True where one process drives all replicas."""
-    backend: str | None = None
-    """The only backend it has; None where it takes any process-group backend."""
-    largest_group: int | None = None
-    averages_parameters: bool = False
-    """True where ranks train alone and average parameters every `sync_every` steps."""
-    has_buckets: bool = False
-    """True where gradients travel in buckets of at most `bucket_cap_mb`."""
-
-
-BACKENDS = {
-    traits.name: traits
-    for traits in (
-        BackendTraits(name="gloo", description="torch's CPU collectives over TCP"),
-        BackendTraits(name="nccl", description="NVIDIA's GPU collectives, one GPU a rank"),
-        BackendTraits(
-            name="shm", description="dpbench's collectives through the shared memory of one host"
-        ),
-        BackendTraits(
-            name="threads", description="threads of one process (dp)", process_group=False
-        ),
-        BackendTraits(
-            name="none", description="no communication (single, independent)", process_group=False
-        ),
-    )
-}
-PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
-
-IMPLEMENTATIONS = {
-    traits.name: traits
-    for traits in (
-        ImplementationTraits(
-            name="dp",
-            description="dpbench.DataParallel: one process, a thread a replica",
-            can_leave_out_sync=True,
-            one_process=True,
-            backend="threads",
-        ),
-        ImplementationTraits(
-            name="ddp",
-            description="dpbench.DistributedDataParallel: flat buckets, overlapped all-reduce",
-            can_leave_out_sync=True,
-            has_buckets=True,
-        ),
-        ImplementationTraits(
-            name="torch-dp",
-            description="torch.nn.DataParallel (CUDA only)",
-            one_process=True,
-            backend="threads",
-        ),
-        ImplementationTraits(
-            name="torch-ddp",
-            description="torch.nn.parallel.DistributedDataParallel",
-            can_leave_out_sync=True,
-            has_buckets=True,
-        ),
-        ImplementationTraits(
-            name="torch-ddp-static",
-            description="torch-ddp with gradient_as_bucket_view and static_graph, its best",
-            can_leave_out_sync=True,
-            has_buckets=True,
-        ),
-        ImplementationTraits(
-            name="local-sgd",
-            description="dpbench's LocalSGD: parameters averaged every --sync-every steps",
-            can_leave_out_sync=True,
-            averages_parameters=True,
-        ),
-        ImplementationTraits(
-            name="single",
-            description="the plain module on one device",
-            communicates=False,
-            backend="none",
-            largest_group=1,
-        ),
-        ImplementationTraits(
-            name="independent",
-            description="n plain copies started together, without communication",
-            communicates=False,
-            backend="none",
-        ),
-    )
-}
-
-BUCKETED = tuple(name for name, traits in IMPLEMENTATIONS.items() if traits.has_buckets)
-"""Implementations that reduce gradients in buckets while the backward pass goes on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,12 +45,20 @@ class WorkloadSpec:
     architecture: str
     """A name from `architectures/`, or "package.module:factory"."""
     dataset: str
-    optimizer: str = "sgd"
+    optimizer: str = DEFAULT_OPTIMIZER
     learning_rate: float = 0.01
     learning_rate_rule: str = "none"
     """How the learning rate follows the samples behind an optimizer step; see
     TrialSpec.learning_rate and learning_rate.RULES."""
     seed: int = 0
+    dtype: str = "f32"
+    """Of the products in forward and backward; see DTYPES."""
+    compile: str = "none"
+    """Mode of torch.compile, or "none"."""
+    channels_last: bool = False
+    """Images lie in memory with the channels of a pixel together."""
+    checkpoint_activations: bool = False
+    """Blocks keep their inputs only, and are computed again in the backward pass."""
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are equal, so they must not give two trial ids.
@@ -183,6 +100,8 @@ class TrialSpec:
     bucket_cap_mb: float | None = None
     """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
     the implementation."""
+    comm_hook: str = "none"
+    """What the implementation's buckets go through on their way, where it has such hooks."""
     nodes: tuple[int, ...] = ()
     """Replicas on each host, in the order of ranks; () when all are on one. `devices` then name the
     device of each replica on its own host."""
@@ -273,14 +192,31 @@ class TrialSpec:
 
     @property
     def implementation_label(self) -> str:
-        """The implementation's name, with what it is set to: "ddp", "ddp(5 MiB)" for its buckets,
+        """The implementation's name, with what is not at its default: "ddp(bf16, 5 MiB)",
         "local-sgd(4)" for the steps between two averages."""
-        settings = []
-        if self.sync_every != 1:
-            settings.append(str(self.sync_every))
-        if self.bucket_cap_mb is not None:
-            settings.append(f"{self.bucket_cap_mb:g} MiB")
+        settings = [*self._settings()]
         return f"{self.implementation}({', '.join(settings)})" if settings else self.implementation
+
+    def _settings(self) -> Iterator[str]:
+        workload = self.workload
+        if self.sync_every != 1:
+            yield str(self.sync_every)
+        if workload.dtype != "f32":
+            yield workload.dtype
+        if workload.compile != "none":
+            yield "compiled" if workload.compile == "default" else workload.compile
+        if workload.channels_last:
+            yield "channels-last"
+        if workload.checkpoint_activations:
+            yield "recomputing"
+        if workload.optimizer != DEFAULT_OPTIMIZER:
+            yield workload.optimizer
+        if self.accumulation_steps != 1:
+            yield f"{self.accumulation_steps} micro-steps"
+        if self.bucket_cap_mb is not None:
+            yield f"{self.bucket_cap_mb:g} MiB"
+        if self.comm_hook != "none":
+            yield f"{self.comm_hook} hook"
 
     @property
     def label(self) -> str:
@@ -288,6 +224,41 @@ class TrialSpec:
         batch 32" across hosts."""
         series = series_name(self.implementation_label, self.backend)
         return f"{series} ×{self.group_size}{on_hosts(self.nodes)}, batch {self.batch_size}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """A point of those axes that every implementation goes along; None keeps to the sweep."""
+
+    optimizer: str | None = None
+    dtype: str | None = None
+    compile: str | None = None
+    channels_last: bool | None = None
+    checkpoint_activations: bool | None = None
+    accumulation_steps: int | None = None
+    sync_every: int | None = None
+    bucket_cap_mb: float | None = None
+    comm_hook: str | None = None
+
+    def of(self, trial: TrialSpec) -> TrialSpec:
+        """The trial with these settings; those that its implementation has not are left out."""
+        given = {
+            f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None
+        }
+        of_workload = {name: given.pop(name) for name in WORKLOAD_AXES if name in given}
+        traits = IMPLEMENTATIONS[trial.implementation]
+        for name, has in (
+            ("sync_every", traits.averages_parameters),
+            ("bucket_cap_mb", traits.has_buckets),
+            ("comm_hook", traits.has_comm_hook),
+        ):
+            if not has:
+                given.pop(name, None)
+        return replace(trial, workload=replace(trial.workload, **of_workload), **given)
+
+
+WORKLOAD_AXES = ("optimizer", "dtype", "compile", "channels_last", "checkpoint_activations")
+"""Fields of Variant that belong to the workload."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -324,6 +295,12 @@ class SweepSpec:
     gradient_steps: int = 10
     bucket_cap_mb: float | None = None
     """Of those implementations that have buckets."""
+    comm_hook: str = "none"
+    """Of those implementations that have hooks."""
+    variants: tuple[Variant, ...] = ()
+    """What each row is measured with in turn; () for once as the sweep says."""
+    exclude: tuple[tuple[str, ...], ...] = ()
+    """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
     target_loss: float | None = None
     """The loss whose time to be reached is reported."""
     order_seed: int | None = None

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpbench.learning_rate import scale_lr
-from dpbench.specs import IMPLEMENTATIONS, WorkloadSpec
+from dpbench.specs import WorkloadSpec
+from dpbench.traits import IMPLEMENTATIONS
 
-Dtype = Literal["f32", "bf16", "f16"]
 LastWindow = Literal["step", "drop"]
 Balance = Literal["equal", "speed"]
 Evaluation = Literal["sharded", "rank0", "off"]
@@ -42,8 +42,6 @@ class TrainingSpec:
     last_window: LastWindow = "step"
     """Whether an epoch's last window of fewer micro-steps is stepped, weighted by its samples, or
     dropped."""
-    dtype: Dtype = "f32"
-    """Of the forward pass under autocast; parameters and gradients stay float32."""
     max_norm: float | None = None
     """The gradient of all parameters is scaled down to this norm; None leaves it as it is."""
     sync_every: int = 1
@@ -56,6 +54,11 @@ class TrainingSpec:
     """Fixed shares of the ranks in proportion, e.g. (2.0, 1.0); () follows `balance`."""
     train_samples: int | None = None
     """The first so many samples are trained on; None: all."""
+
+    @property
+    def dtype(self) -> str:
+        """Of the products in forward and backward; parameters and gradients stay float32."""
+        return self.workload.dtype
 
     @property
     def process_count(self) -> int:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from dpbench.grid import FailedSeries, next_repetitions, plan, run
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import TrialSpec, Variant
 from tests.builders import sweep_spec, trial_spec
 
 
@@ -192,3 +193,30 @@ def test_a_series_has_not_failed_because_a_host_was_lost() -> None:
     )
     assert FailedSeries([lost]).reason(lost.trial) is None
     assert FailedSeries([replace(lost, lost_host=None)]).reason(lost.trial) is not None
+
+
+def test_every_row_is_measured_in_every_variant_and_right_after_the_other() -> None:
+    variants = (Variant(dtype="f32"), Variant(dtype="bf16"))
+    spec = sweep_spec(implementations=("ddp",), variants=variants, repetitions=1)
+    trials = plan(spec)
+    assert [t.workload.dtype for t in trials] == ["f32", "bf16"] * (len(trials) // 2)
+    without = plan(sweep_spec(implementations=("ddp",), repetitions=1))
+    assert {replace(t, workload=replace(t.workload, dtype="f32")) for t in trials} == {*without}
+
+
+def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -> None:
+    variants = tuple(
+        Variant(bucket_cap_mb=cap, comm_hook=hook, sync_every=every)
+        for cap in (1.0, 25.0)
+        for hook in ("none", "bf16")
+        for every in (1, 2)
+    )
+    spec = sweep_spec(
+        implementations=("dp", "ddp", "local-sgd"),
+        group_sizes=(2,),
+        batch_sizes=(4,),
+        variants=variants,
+        repetitions=1,
+    )
+    counts = Counter(trial.implementation for trial in plan(spec))
+    assert counts == {"single": 1, "dp": 1, "ddp": 4, "local-sgd": 2}

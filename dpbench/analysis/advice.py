@@ -11,7 +11,8 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation, SlowestRank
 from dpbench.analysis.factors import Factor
 from dpbench.environment import Environment
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 LARGE = 0.05
 """Share of a step below which a loss is not worth a line."""

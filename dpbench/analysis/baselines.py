@@ -44,7 +44,9 @@ def with_scaling(
     if (own := speeds.get(spec)) is None:
         return row
     relative = _baseline(spec, spec.implementation, spec.backend)
-    absolute = replace(_baseline(spec, "single", "none"), sync_every=1, bucket_cap_mb=None)
+    absolute = replace(
+        _baseline(spec, "single", "none"), sync_every=1, bucket_cap_mb=None, comm_hook="none"
+    )
     gain, notes = _against(relative, spec, own, speeds, ALONE)
     absolute_gain, absolute_notes = _against(absolute, spec, own, speeds, "single")
     if gain is None:

@@ -11,7 +11,8 @@ from dpbench.analysis.steps import StepSummary
 from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.placement import on_hosts
 from dpbench.records import Status
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec, series_name
+from dpbench.specs import TrialSpec, series_name
+from dpbench.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.records import RankMeasurement, TrialRecord
 
@@ -21,12 +22,12 @@ def joules_per_item(records: Sequence[TrialRecord]) -> Estimate | None:
 
 
 def _joules_per_item(record: TrialRecord) -> float | None:
-    samples = sum(rank.timed.samples for rank in record.ranks)
+    items = throughput.items(record)
     joules = [_of_device(ranks) for ranks in _ranks_by_device(record)]
     known = [value for value in joules if value is not None]
-    if not known or len(known) < len(joules) or samples == 0 or sum(known) <= 0:
+    if not known or len(known) < len(joules) or items == 0 or sum(known) <= 0:
         return None
-    return sum(known) / samples
+    return sum(known) / items
 
 
 def _ranks_by_device(record: TrialRecord) -> list[list[RankMeasurement]]:

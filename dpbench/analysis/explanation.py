@@ -24,7 +24,8 @@ from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.summary import usable_repetitions
 from dpbench.analysis.throughput import steps_without_sync
 from dpbench.records import TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

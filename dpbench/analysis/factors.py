@@ -30,7 +30,8 @@ from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.scaling import BASELINE
 from dpbench.analysis.throughput import mean_step_seconds, steps_without_sync
 from dpbench.records import TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 Part = Literal["granularity", "contention", "wrapper", "balance", "communication"]
 PARTS: tuple[Part, ...] = ("granularity", "contention", "wrapper", "balance", "communication")
@@ -219,6 +220,7 @@ def _work(trial: TrialSpec) -> TrialSpec:
         scaling="weak" if trial.group_size == 1 else trial.scaling,
         sync_every=trial.sync_every if traits.averages_parameters else 1,
         bucket_cap_mb=trial.bucket_cap_mb if traits.has_buckets else None,
+        comm_hook=trial.comm_hook if traits.has_comm_hook else "none",
         phase_steps=0,
         noise_steps=0,
         trace_steps=0,

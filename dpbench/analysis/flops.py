@@ -4,9 +4,8 @@ achieved FLOP/s = FLOPs per item × items per second
 MFU             = achieved FLOP/s ÷ sum of the peaks of the GPUs that it ran on
 
 MFU is model FLOPs utilisation (Chowdhery et al., "PaLM", 2022, arXiv:2204.02311, appendix B): only
-operations that the mathematics needs count. The peak is that of float32 on the vector units, which
-torch's matrix products use by default; convolutions use TF32 by default from Ampere on, so that
-a model of convolutions may exceed it.
+operations that the mathematics needs count. The peak is that of the trial's dtype: of float32 on
+the vector units, which trials of it keep to; of the others on the tensor cores, in dense products.
 """
 
 from __future__ import annotations
@@ -25,6 +24,14 @@ from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec, WorkloadSpec
 
 TABLE = "peak_flops.toml"
+PEAKS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
+"""Keys of the table by dtype."""
+UNITS = {
+    "f32": "float32 without tensor cores",
+    "tf32": "TF32",
+    "bf16": "bfloat16",
+    "f16": "float16",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +47,7 @@ class Utilisation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peak:
-    """The most that a device can do in float32."""
+    """The most that a device can do in some numbers."""
 
     flops_per_second: float
     source: str
@@ -60,10 +67,10 @@ def utilisation(
 ) -> Utilisation:
     """From the throughput of a configuration in items per second, on a machine for each host."""
     achieved = throughput.scaled(flops_per_item, unit="FLOP/s")
-    peaks = []
+    dtype, peaks = trial.workload.dtype, []
     for name in _device_names(trial, machines):
-        if (peak := peak_of(name)) is None:
-            note = f"no MFU: the peak of {name} is not in the table of {_table()['dated']}"
+        if (peak := peak_of(name, dtype)) is None:
+            note = f"no MFU: the {dtype} peak of {name} is not in the table of {_table()['dated']}"
             return Utilisation(achieved=achieved, mfu=None, note=note)
         peaks.append(peak)
     total = sum(peak.flops_per_second for peak in peaks)
@@ -71,15 +78,16 @@ def utilisation(
     return Utilisation(
         achieved=achieved,
         mfu=achieved.scaled(1 / total, unit="of peak"),
-        note=f"MFU: of {total / 1e12:,.1f} TFLOP/s in float32 without tensor cores ({sources})",
+        note=f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({sources})",
     )
 
 
-def peak_of(name: str) -> Peak | None:
+def peak_of(name: str, dtype: str = "f32") -> Peak | None:
     """The peak of a GPU by the whole of its driver's name; None if it is not in the table."""
     for gpu in _table()["gpu"]:
-        if re.fullmatch(gpu["name"], name):
-            return Peak(flops_per_second=gpu["float32"], source=gpu["source"])
+        known = [gpu[key] for key in PEAKS[dtype] if key in gpu]
+        if known and re.fullmatch(gpu["name"], name):
+            return Peak(flops_per_second=known[0], source=gpu["source"])
     return None
 
 

@@ -14,7 +14,8 @@ from dpbench.analysis.loss_rate import loss_slope_per_second, slopes_over_repeti
 from dpbench.analysis.noise_scale import noise_scale
 from dpbench.analysis.time_to_loss import time_to_loss
 from dpbench.records import TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 Losses = tuple[float, ...]
 Learning = tuple[dict[str, Any], tuple[str, ...]]
@@ -86,11 +87,10 @@ def _deltas(
 def _rates(slope: Estimate | None, speed: Estimate, record: TrialRecord) -> dict[str, Any]:
     if slope is None:
         return {}
-    steps = len(throughput.step_seconds(record))
-    samples = sum(rank.timed.samples for rank in record.ranks)
+    items_per_step = throughput.items(record) / len(throughput.step_seconds(record))
     return {
         "loss_slope_per_step": slope,
-        "loss_slope_per_second": loss_slope_per_second(slope, speed, samples / steps),
+        "loss_slope_per_second": loss_slope_per_second(slope, speed, items_per_step),
     }
 
 

@@ -11,18 +11,26 @@ from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.placement import host_counts, on_hosts
 from dpbench.records import TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec, differing_fields
+from dpbench.specs import TrialSpec, differing_fields
+from dpbench.traits import IMPLEMENTATIONS
 
 Value = str | int | float
 Key = tuple[Value | None, ...]
 
 ONE_HOST = "one"
+
+
+def yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
 IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "implementation": attrgetter("implementation"),
     "sync_every": attrgetter("sync_every"),
     "bucket_cap_mb": lambda trial: (
         "default" if trial.bucket_cap_mb is None else f"{trial.bucket_cap_mb:g}"
     ),
+    "comm_hook": attrgetter("comm_hook"),
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
     "nodes": lambda trial: host_counts(trial.nodes) or ONE_HOST,
@@ -34,6 +42,10 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "architecture": attrgetter("workload.architecture"),
     "dataset": attrgetter("workload.dataset"),
     "optimizer": attrgetter("workload.optimizer"),
+    "dtype": attrgetter("workload.dtype"),
+    "compile": attrgetter("workload.compile"),
+    "channels_last": lambda trial: yes_or_no(trial.workload.channels_last),
+    "checkpoint_activations": lambda trial: yes_or_no(trial.workload.checkpoint_activations),
     "learning_rate": attrgetter("learning_rate"),
     "seed": attrgetter("workload.seed"),
 }
@@ -70,7 +82,7 @@ class Side:
         if "group_size" in fixed:
             fixed.add("nodes")
         if "implementation" in fixed:
-            fixed |= {"sync_every", "bucket_cap_mb"}
+            fixed |= {"sync_every", "bucket_cap_mb", "comm_hook"}
             traits = IMPLEMENTATIONS.get(self.where["implementation"])
             if traits is not None and traits.backend is not None:
                 fixed.add("backend")

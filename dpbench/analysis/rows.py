@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import FieldKind, Plain
+from dpbench.analysis.fields import FieldKind, Plain, read_row
+from dpbench.analysis.setting_fields import SETTINGS
 from dpbench.analysis.steps import StepSummary
 from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.placement import host_counts
+from dpbench.specs import TrialSpec
 
 ROW_KEYS = (
     "implementation",
@@ -108,6 +110,7 @@ ROW_KEYS = (
     "images_per_second_sample_size",
     "images_per_second_basis",
     "nodes",
+    *(field.key for field in SETTINGS),
 )
 _TEXT = """implementation backend status reason item unit steady learning_rate_rule
 images_per_second_basis nodes"""
@@ -118,6 +121,7 @@ _KINDS: dict[str, FieldKind] = {
     **dict.fromkeys(_TEXT.split(), "text"),
     **dict.fromkeys(_INTEGERS.split(), "integer"),
     "verified": "boolean",
+    **{field.key: field.kind for field in SETTINGS},
 }
 ROW_KINDS: dict[str, FieldKind] = {key: _KINDS.get(key, "number") for key in ROW_KEYS}
 """The type of every key's value, which may be None."""
@@ -169,6 +173,7 @@ def to_row(row: ConfigurationSummary) -> dict[str, Plain]:
         "learning_rate_rule": row.learning_rate_rule,
         **_provenance("images_per_second", row.throughput),
         "nodes": host_counts(row.nodes) or None,
+        **_settings(row.configuration),
     }
     return {key: values[key] for key in ROW_KEYS}
 
@@ -191,6 +196,13 @@ def _steps(steps: StepSummary | None) -> dict[str, Plain]:
         "step_autocorrelation": None if steps is None else steps.autocorrelation,
         "steady": None if steps is None else steps.steady,
     }
+
+
+def _settings(trial: TrialSpec | None) -> dict[str, Plain]:
+    """None of numbers that nobody measured here."""
+    if trial is None:
+        return dict.fromkeys(field.key for field in SETTINGS)
+    return read_row(SETTINGS, trial)
 
 
 def _time_to_loss(found: TimeToLoss | None) -> dict[str, Plain]:

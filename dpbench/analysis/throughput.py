@@ -46,9 +46,14 @@ def elapsed_seconds(record: TrialRecord) -> float:
     return _slowest(rank.timed for rank in record.ranks).seconds
 
 
+def items(record: TrialRecord) -> int:
+    """Images, tokens or rows that all ranks really consumed in the timed window."""
+    return sum(rank.timed.samples for rank in record.ranks) * record.items_per_sample
+
+
 def throughput(record: TrialRecord) -> float:
-    """Samples that all ranks really consumed in the timed window ÷ elapsed seconds."""
-    return sum(rank.timed.samples for rank in record.ranks) / elapsed_seconds(record)
+    """Items of all ranks in the timed window ÷ elapsed seconds."""
+    return items(record) / elapsed_seconds(record)
 
 
 def step_seconds(record: TrialRecord) -> Seconds:

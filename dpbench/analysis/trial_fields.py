@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from statistics import fmean
 
 from dpbench.analysis import convergence, throughput
-from dpbench.analysis.fields import Plain, ReadField, boolean, integer, number, text
+from dpbench.analysis.fields import Field, Plain, ReadField, boolean, integer, number, text
 from dpbench.analysis.memory import memory_imbalance, peak_memory, peak_reserved_memory
 from dpbench.analysis.outcome import effective_status
+from dpbench.analysis.setting_fields import SETTINGS
 from dpbench.placement import host_counts
 from dpbench.records import Phases, RankMeasurement, Status, TrialRecord, Window
+from dpbench.specs import TrialSpec
 
 
 def _if_completed(read: Callable[[TrialRecord], Plain]) -> Callable[[TrialRecord], Plain]:
@@ -54,6 +57,11 @@ def _phase(phases: Phases | None, part: Callable[[Phases], Sequence[float]]) -> 
     return fmean(part(phases)) if phases and part(phases) else None
 
 
+def _of_trial(field: ReadField[TrialSpec]) -> ReadField[TrialRecord]:
+    described = {one.name: getattr(field, one.name) for one in fields(Field)}
+    return ReadField(**described, read=lambda record: field.read(record.trial))
+
+
 IDENTITY: tuple[ReadField[TrialRecord], ...] = (
     text(
         "trial_id",
@@ -63,7 +71,7 @@ IDENTITY: tuple[ReadField[TrialRecord], ...] = (
     ),
     text(
         "implementation",
-        "What trains the replicas; a setting of its own follows in brackets.",
+        "What trains the replicas; settings not at their default follow in brackets.",
         lambda r: r.trial.implementation_label,
         required=True,
     ),
@@ -108,12 +116,6 @@ WORKLOAD: tuple[ReadField[TrialRecord], ...] = (
         "Replicas on each host, as in 2+1; missing where there was one.",
         lambda r: host_counts(r.trial.nodes) or None,
     ),
-    integer(
-        "accumulation_steps",
-        "Micro-steps behind one optimizer step.",
-        lambda r: r.trial.accumulation_steps,
-        required=True,
-    ),
     text(
         "scaling",
         "weak: each replica keeps its batch; strong: they share one.",
@@ -127,13 +129,13 @@ WORKLOAD: tuple[ReadField[TrialRecord], ...] = (
         required=True,
     ),
     text("dataset", "What it trains on.", lambda r: r.trial.workload.dataset, required=True),
-    text("optimizer", "The optimizer.", lambda r: r.trial.workload.optimizer, required=True),
     number(
         "learning_rate",
         "Learning rate that ran, scaled by its rule.",
         lambda r: r.trial.learning_rate,
         required=True,
     ),
+    *map(_of_trial, SETTINGS),
     integer("seed", "Seed of the workload.", lambda r: r.trial.workload.seed, required=True),
     integer(
         "threads_per_replica",

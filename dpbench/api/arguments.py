@@ -23,9 +23,11 @@ def text(name: str, value: Any) -> str | None:
         return None
     if isinstance(value, PathLike):
         return str(fspath(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, str) or not isinstance(value, Sequence):
         return str(value)
-    listed = ",".join(map(str, value))
+    listed = ",".join(str(text(name, one)) for one in value)
     return f"{listed}," if name in IDS and len(value) == 1 else listed
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
@@ -34,6 +34,7 @@ def sweep(
     group_sizes: Sizes | None = None,
     scaling: str = "weak",
     arch: str = "mnist_cnn",
+    input_shape: Sizes | None = None,
     data: str | None = None,
     data_dir: str | PathLike[str] | None = None,
     warmup: Count = 10,
@@ -41,10 +42,16 @@ def sweep(
     repetitions: Count | None = None,
     precision: str | None = None,
     budget: float | str | None = None,
-    accumulate: Count = 1,
-    sync_every: Count | None = None,
-    bucket_cap_mb: float | str | None = None,
-    optimizer: str = "sgd",
+    accumulate: Sizes | None = None,
+    dtypes: Names | None = None,
+    compile: Names | None = None,
+    channels_last: bool | Sequence[bool] | None = None,
+    checkpoint_activations: bool | Sequence[bool] | None = None,
+    sync_every: Sizes | None = None,
+    bucket_cap_mb: float | str | Sequence[float | str] | None = None,
+    comm_hook: Names | None = None,
+    exclude: Names | None = None,
+    optimizer: Names | None = None,
     lr: float | str = 0.01,
     lr_scaling: str = "none",
     seed: Count = 0,
@@ -65,7 +72,7 @@ def sweep(
     synthetic: bool = False,
     progress: bool = False,
 ) -> Results:
-    """Measures every combination of implementation, backend, group size and batch size.
+    """Measures every combination of implementation, backend, group size, batch size and settings.
 
     Options, defaults and checks are those of `dpbench sweep`; what is a comma-separated list
     there may be a list, an array or a generator, a number a number (`gpus`: 2 is a count, [0, 1]

@@ -35,6 +35,7 @@ PATHS = ("runs_dir", "config")
 def train(
     *,
     arch: str = "mnist_cnn",
+    input_shape: str | Iterable[int] | None = None,
     data: str | None = None,
     data_dir: PathText | None = None,
     limit_train: Count | None = None,

@@ -91,10 +91,12 @@ class Trained:
         return module.eval()
 
     def _trusted(self, arch: str | None) -> str:
+        from dpbench import architecture
+
         named = self.header.spec.workload.architecture
         if arch is not None and arch != named:
             raise UsageError(f"arch: got {arch!r}, but the run is of {named!r}")
-        if ":" in named and arch is None:
+        if architecture.is_theirs(named) and arch is None:
             raise UsageError(
                 f"{self.folder} is of {named!r}, whose code would be imported; if you trust it, "
                 f"give arch={named!r}"

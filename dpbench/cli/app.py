@@ -24,6 +24,7 @@ from dpbench.cli.explain import explain
 from dpbench.cli.export import export
 from dpbench.cli.fit import fit
 from dpbench.cli.importing import import_
+from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
 from dpbench.cli.iso import iso
 from dpbench.cli.launch import Verbatim, launch
@@ -68,6 +69,7 @@ app.command()(project)
 app.command()(iso)
 app.command(name="what-if")(what_if)
 app.command(cls=Verbatim)(launch)
+app.command()(init)
 app.command(name="list")(inventory)
 app.command()(doctor)
 app.command(epilog=DEMO_STATUSES)(demo)

@@ -19,7 +19,8 @@ from dpbench.cli.values import (
 from dpbench.collectives import COLLECTIVES, Collective, CollectiveSpec
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.specs import MOST_REPETITIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs import MOST_REPETITIONS
+from dpbench.traits import PROCESS_GROUP_BACKENDS
 
 SHORTEST_TIME_LIMIT_SECONDS = 1.0
 """Ranks take longer to start."""

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 
 def implementations(incomplete: str) -> list[str]:
-    from dpbench.specs import IMPLEMENTATIONS
+    from dpbench.traits import IMPLEMENTATIONS
 
     return listed(incomplete, IMPLEMENTATIONS)
 
 
 def backends(incomplete: str) -> list[str]:
-    from dpbench.specs import PROCESS_GROUP_BACKENDS
+    from dpbench.traits import PROCESS_GROUP_BACKENDS
 
     return listed(incomplete, PROCESS_GROUP_BACKENDS)
 
@@ -35,7 +35,25 @@ def datasets(incomplete: str) -> list[str]:
 def optimizers(incomplete: str) -> list[str]:
     from dpbench.specs import OPTIMIZERS
 
-    return one(incomplete, OPTIMIZERS)
+    return listed(incomplete, OPTIMIZERS)
+
+
+def sweep_dtypes(incomplete: str) -> list[str]:
+    from dpbench.specs import DTYPES
+
+    return listed(incomplete, DTYPES)
+
+
+def compile_modes(incomplete: str) -> list[str]:
+    from dpbench.specs import COMPILE_MODES
+
+    return listed(incomplete, COMPILE_MODES)
+
+
+def comm_hooks(incomplete: str) -> list[str]:
+    from dpbench.specs import COMM_HOOKS
+
+    return listed(incomplete, COMM_HOOKS)
 
 
 def scalings(incomplete: str) -> list[str]:
@@ -57,9 +75,9 @@ def learning_rate_rules(incomplete: str) -> list[str]:
 
 
 def dtypes(incomplete: str) -> list[str]:
-    from dpbench.cli.train_options import DTYPES
+    from dpbench.specs import DTYPES
 
-    return one(incomplete, dict.fromkeys(DTYPES.values()))
+    return one(incomplete, DTYPES)
 
 
 def balances(incomplete: str) -> list[str]:
@@ -78,6 +96,12 @@ def last_windows(incomplete: str) -> list[str]:
     from dpbench.cli.train_options import LAST_WINDOWS
 
     return one(incomplete, LAST_WINDOWS)
+
+
+def presets(incomplete: str) -> list[str]:
+    from dpbench.cli.presets import names
+
+    return one(incomplete, names())
 
 
 def charts(incomplete: str) -> list[str]:

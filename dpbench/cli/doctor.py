@@ -64,7 +64,7 @@ def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     """Prints what there is; False if a backend that should work does not."""
     from dpbench import environment
     from dpbench.launch.selftest import self_test
-    from dpbench.specs import PROCESS_GROUP_BACKENDS
+    from dpbench.traits import PROCESS_GROUP_BACKENDS
 
     here = environment.capture(accelerators=machine.gpus, cuda=machine.cuda)
     tests = [self_test(backend, machine) for backend in PROCESS_GROUP_BACKENDS]

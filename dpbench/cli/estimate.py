@@ -10,7 +10,8 @@ from dpbench.analysis.throughput import step_seconds
 from dpbench.grid import run
 from dpbench.launch.launcher import Launcher
 from dpbench.records import Status, TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 PROBE_STEPS = 3
 PROBE_LIMIT_SECONDS = 60.0

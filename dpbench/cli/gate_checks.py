@@ -16,7 +16,8 @@ from dpbench.errors import UsageError
 from dpbench.grid import plan
 from dpbench.launch.machine import Machine
 from dpbench.records import Status, TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, SweepSpec
+from dpbench.specs import SweepSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 
 def candidates(implementations: str, against: str, notes: list[str]) -> tuple[str, ...]:

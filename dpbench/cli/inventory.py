@@ -47,14 +47,18 @@ def _rows(data_dir: Path | None) -> Iterator[Row]:
     from dpbench import architecture
     from dpbench.data.registry import DATASETS, unusable_reason
     from dpbench.launch.machine import inspect_machine
+    from dpbench.launch.peers import missing_package_reason
     from dpbench.report.charts.kinds import CHARTS
-    from dpbench.specs import BACKENDS, IMPLEMENTATIONS
+    from dpbench.traits import BACKENDS, IMPLEMENTATIONS
 
     machine = inspect_machine()
     for name in architecture.names():
         yield "architecture", name, *_architecture(name)
+    for library in architecture.LIBRARIES:
+        reason = architecture.missing_reason(library)
+        yield "library", library, reason, f"--arch {library}:NAME, random weights"
     for implementation in IMPLEMENTATIONS.values():
-        reason = None
+        reason = missing_package_reason(implementation.name)
         if implementation.name == "torch-dp" and not machine.has_cuda:
             reason = "needs CUDA: torch.nn.DataParallel has no CPU replicas"
         yield "implementation", implementation.name, reason, implementation.description
@@ -68,11 +72,17 @@ def _rows(data_dir: Path | None) -> Iterator[Row]:
 
 
 def _architecture(name: str) -> tuple[str | None, str]:
+    import torch
+
     from dpbench import architecture
 
     loaded = architecture.load(name)
-    parameters = sum(parameter.numel() for parameter in loaded.build_model().parameters())
+    with torch.device("meta"):  # only to be counted: no memory, no time
+        parameters = sum(parameter.numel() for parameter in loaded.build_model().parameters())
+    flops = loaded.flops_per_item
+    cost = "" if flops is None else f" {flops / 1e6:,.1f} MFLOP per step and item,"
+    options = ", ".join(f"{each.name}={each.default}" for each in architecture.options(name))
     return None, (
-        f"{parameters:,} parameters, {loaded.flops_per_item / 1e6:,.1f} MFLOP per step and item, "
-        f"{loaded.item}, on {loaded.default_dataset}"
+        f"{parameters:,} parameters,{cost} {loaded.item}, on {loaded.default_dataset}; "
+        f"options {options or 'none'}"
     )

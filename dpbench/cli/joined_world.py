@@ -73,7 +73,7 @@ class World:
             if typed[name] is None
             for word in (f"--{name.replace('_', '-')}", value)
         ]
-        return {**typed, **answers, "command": [*sys.argv[1:], *added]}
+        return {**typed, **answers, "command": [*typed.get("command", sys.argv[1:]), *added]}
 
     def _meeting(self) -> dict[str, str]:
         if self.nodes == 1:

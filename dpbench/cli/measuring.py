@@ -214,7 +214,8 @@ class _Measuring:
 def _prepare_data(job: Measurement, cache: Path) -> Prepared:
     """The dataset in a form that ranks load in milliseconds, large enough for every batch."""
     dataset = job.spec.workload.dataset
-    prepared = prepare(dataset, data_dir=job.data_dir, cache=cache)
+    architecture = job.spec.workload.architecture
+    prepared = prepare(dataset, data_dir=job.data_dir, cache=cache, architecture=architecture)
     largest = max(trial.global_batch_size for trial in plan(job.spec))
     if prepared.samples is not None and largest > prepared.samples:
         raise DataError(

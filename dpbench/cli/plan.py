@@ -63,7 +63,7 @@ def _growth(spec: SweepSpec) -> str:
 
 def _row(trial: TrialSpec, repetitions: int, reason: str | None) -> dict[str, object]:
     return {
-        "implementation": trial.implementation,
+        "implementation": trial.implementation_label,
         "backend": trial.backend,
         "group_size": trial.group_size,
         "batch_size": trial.batch_size,

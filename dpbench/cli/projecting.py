@@ -12,7 +12,7 @@ from dpbench.cli.network import Network, read_network
 from dpbench.cli.row_filter import RowFilter, listed
 from dpbench.cli.values import bounded_float, known_name, positive_int
 from dpbench.errors import UsageError
-from dpbench.specs import BUCKETED, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.traits import BUCKETED, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary

@@ -161,11 +161,14 @@ def _check(name: str, words: Sequence[str], *, several: bool) -> None:
         words = [*words, "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "host0:15000"]
     from dpbench.cli.app import app
     from dpbench.cli.sweep import parse_typed
+    from dpbench.cli.sweep_file import Asked
 
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     with commands[name].make_context(f"dpbench {name}", [*words]) as context:
         if name == "sweep":
-            parse_typed(context.params)
+            asked = Asked.of(context, context.params)
+            with asked.blaming(parse_typed):
+                parse_typed(asked.options())
 
 
 def one_line(text: str) -> str:

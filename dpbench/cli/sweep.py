@@ -8,15 +8,21 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.cli import nodes_grammar
+import typer
+
+from dpbench.cli import axes_grammar, nodes_grammar
 from dpbench.cli import sweep_grammar as grammar
 
 if TYPE_CHECKING:
     from dpbench.cli.nodes import Nodes
+    from dpbench.cli.sweep_file import Asked
     from dpbench.cli.sweep_options import ParsedOptions
 
 
 def sweep(
+    context: typer.Context,
+    config: grammar.Config = None,
+    preset: grammar.Preset = None,
     implementations: grammar.Implementations = "dp,ddp",
     backends: grammar.Backends = None,
     sync_backend: grammar.SyncBackend = None,
@@ -24,6 +30,7 @@ def sweep(
     group_sizes: grammar.GroupSizes = None,
     scaling: grammar.Scaling = "weak",
     arch: grammar.Arch = "mnist_cnn",
+    input_shape: grammar.InputShape = None,
     data: grammar.Data = None,
     data_dir: grammar.DataDir = None,
     warmup: grammar.Warmup = "10",
@@ -31,10 +38,16 @@ def sweep(
     repetitions: grammar.Repetitions = None,
     precision: grammar.Precision = None,
     budget: grammar.Budget = None,
-    accumulate: grammar.Accumulate = "1",
-    sync_every: grammar.SyncEvery = None,
-    bucket_cap_mb: grammar.BucketCapMb = None,
-    optimizer: grammar.Optimizer = "sgd",
+    accumulate: axes_grammar.Accumulate = None,
+    dtypes: axes_grammar.Dtypes = None,
+    compile: axes_grammar.Compile = None,
+    channels_last: axes_grammar.ChannelsLast = None,
+    checkpoint_activations: axes_grammar.CheckpointActivations = None,
+    sync_every: axes_grammar.SyncEvery = None,
+    bucket_cap_mb: axes_grammar.BucketCapMb = None,
+    comm_hook: axes_grammar.CommHook = None,
+    exclude: axes_grammar.Exclude = None,
+    optimizer: axes_grammar.Optimizer = None,
     lr: grammar.Lr = "0.01",
     lr_scaling: grammar.LrScaling = "none",
     seed: grammar.Seed = "0",
@@ -61,34 +74,41 @@ def sweep(
     name: grammar.Name = None,
     results_dir: grammar.ResultsDir = Path("results"),
     resume: grammar.Resume = False,
+    show_config: grammar.ShowConfig = False,
     dry_run: grammar.DryRun = False,
     charts: grammar.Charts = True,
     json_rows: grammar.JsonRows = False,
     quiet: grammar.Quiet = False,
     synthetic: grammar.Synthetic = False,
 ) -> int:
-    """Measure every combination of implementation, backend, group size and batch size.
+    """Measure every combination of implementation, backend, group size, batch size and settings.
 
     dpbench sweep --backends gloo,nccl --batch-sizes 32,64 --gpus 2
     """
     typed = locals()
     from dpbench.cli.joined_world import take_world
+    from dpbench.cli.sweep_file import Asked
 
+    asked = Asked.of(typed.pop("context"), typed)
     world = take_world()
     if world is None:
-        return _sweep(typed)
+        return _sweep(asked, asked.options())
     if world.local_rank:
         world.wait()
         return 0
     with world.taking_part():
-        return _sweep(world.options(typed))
+        return _sweep(asked, world.options(asked.options()))
 
 
-def _sweep(typed: dict[str, Any]) -> int:
+def _sweep(asked: Asked, typed: dict[str, Any]) -> int:
     from dpbench.cli.messages import say
 
-    options, nodes, notes = parse_typed(typed)
-    for note in notes:
+    with asked.blaming(parse_typed):
+        options, nodes, notes = parse_typed(typed)
+    if typed["show_config"]:
+        typer.echo(asked.shown(), nl=False)
+        return 0
+    for note in (*asked.notes, *notes):
         say(note)
     if nodes is not None:
         # torch warns of addresses without a name.
@@ -96,8 +116,8 @@ def _sweep(typed: dict[str, Any]) -> int:
     if nodes is not None and nodes.request.node_rank:
         from dpbench.cli.sweep_follow import Following, follow_sweep
 
-        asked = {**_fields_of(Following, typed), "options": options, "nodes": nodes}
-        return follow_sweep(Following(**asked))
+        given = {**_fields_of(Following, typed), "options": options, "nodes": nodes}
+        return follow_sweep(Following(**given))
     from dpbench.cli.sweep_run import Job, execute
 
     job = Job(**{**_fields_of(Job, typed), "options": options})
@@ -127,5 +147,7 @@ def _fields_of(kind: type[Any], typed: dict[str, Any]) -> dict[str, Any]:
 
 def make_importable(arch: str) -> None:
     """Lets package.module:factory name a module of the working directory, as python -m would."""
-    if ":" in arch and str(Path.cwd()) not in sys.path:
+    from dpbench.architecture import is_theirs
+
+    if is_theirs(arch) and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))

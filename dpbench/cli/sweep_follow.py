@@ -54,7 +54,12 @@ def follow_sweep(job: Following) -> int:
     with tempfile.TemporaryDirectory(prefix="dpbench-") as cache, as_exceptions():
 
         def prepare_here(dataset: str) -> Path | None:
-            prepared = prepare(dataset, data_dir=job.data_dir, cache=Path(cache))
+            prepared = prepare(
+                dataset,
+                data_dir=job.data_dir,
+                cache=Path(cache),
+                architecture=job.options.options.arch,
+            )
             for note in prepared.notes:
                 say(note)
             return prepared.folder

@@ -13,6 +13,23 @@ SETTINGS = "Settings of every trial"
 MACHINE = "Machine"
 OUTPUT = "Results and output"
 
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-f",
+        metavar="FILE",
+        help="Options from a TOML or YAML file; what is typed goes before it.",
+    ),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        autocompletion=completion.presets,
+        help="Options that ship: quick, ci, full, paper; --config goes before them.",
+    ),
+]
 Implementations = Annotated[
     str,
     typer.Option(
@@ -49,7 +66,8 @@ BatchSizes = Annotated[
         "--batch-sizes",
         "--batch-size",
         metavar="N,N",
-        help="Samples per replica; of the whole group with --scaling strong.",
+        help="Samples per replica; of the whole group with --scaling strong. max: the most that "
+        "fit.",
     ),
 ]
 GroupSizes = Annotated[
@@ -76,7 +94,16 @@ Arch = Annotated[
         metavar="NAME",
         autocompletion=completion.architectures,
         rich_help_panel=SETTINGS,
-        help="An architecture of 'dpbench list', or package.module:factory.",
+        help="An architecture of 'dpbench list', file.py:factory, package.module:factory, or "
+        "timm:, torchvision:, transformers:NAME; see docs/architectures.md.",
+    ),
+]
+InputShape = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N",
+        rich_help_panel=SETTINGS,
+        help="Of a sample, for an --arch that gives only a model.",
     ),
 ]
 Data = Annotated[
@@ -85,13 +112,17 @@ Data = Annotated[
         metavar="NAME",
         autocompletion=completion.datasets,
         rich_help_panel=SETTINGS,
-        help="digits, mnist or synthetic.",
+        help="digits, mnist, iris, wine, breast_cancer, diabetes, text or synthetic.",
         show_default="the architecture's own",
     ),
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", rich_help_panel=SETTINGS, help="Where MNIST's files are."),
+    typer.Option(
+        metavar="PATH",
+        rich_help_panel=SETTINGS,
+        help="The folder of MNIST's files, or the file of text.",
+    ),
 ]
 Warmup = Annotated[
     str, typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Steps before the window.")
@@ -177,37 +208,6 @@ StopAfterFailure = Annotated[
         help="Skip the larger group sizes of a row that failed.",
     ),
 ]
-Accumulate = Annotated[
-    str,
-    typer.Option(metavar="N", rich_help_panel=SETTINGS, help="Micro-steps per optimizer step."),
-]
-SyncEvery = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N",
-        rich_help_panel=SETTINGS,
-        help="Of local-sgd: optimizer steps between two averages of parameters.",
-        show_default="1",
-    ),
-]
-BucketCapMb = Annotated[
-    str | None,
-    typer.Option(
-        metavar="X",
-        rich_help_panel=SETTINGS,
-        help="Of ddp, torch-ddp, torch-ddp-static: MiB of gradients in one collective.",
-        show_default="1, then 25",
-    ),
-]
-Optimizer = Annotated[
-    str,
-    typer.Option(
-        metavar="sgd|adamw|adam|adadelta",
-        autocompletion=completion.optimizers,
-        rich_help_panel=SETTINGS,
-        help="The optimizer.",
-    ),
-]
 Lr = Annotated[str, typer.Option(metavar="X", rich_help_panel=SETTINGS, help="The learning rate.")]
 LrScaling = Annotated[
     str,
@@ -277,6 +277,12 @@ DryRun = Annotated[
     bool,
     typer.Option(
         "--dry-run", rich_help_panel=OUTPUT, help="Print the plan and how long it may take."
+    ),
+]
+ShowConfig = Annotated[
+    bool,
+    typer.Option(
+        "--show-config", rich_help_panel=OUTPUT, help="Print all options as YAML, and end."
     ),
 ]
 Charts = Annotated[

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpbench import architecture
+from dpbench.cli.axes import AXES, Axes, parse_axes
 from dpbench.cli.devices import parse_gpus
 from dpbench.cli.effort import Effort, noise_steps, parse_effort
+from dpbench.cli.exclude import parse_exclude
 from dpbench.cli.values import (
     comma_list,
     duration_seconds,
@@ -17,19 +19,15 @@ from dpbench.cli.values import (
 )
 from dpbench.data.registry import DATASETS
 from dpbench.errors import UsageError
+from dpbench.exclusion import Rule
 from dpbench.learning_rate import RULES
-from dpbench.specs import (
-    IMPLEMENTATIONS,
-    OPTIMIZERS,
-    PROCESS_GROUP_BACKENDS,
-    SCALINGS,
-    Scaling,
-)
+from dpbench.specs import SCALINGS, Scaling
+from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
+LARGEST = "max"
+"""In place of a batch size."""
 STAGED_BACKEND = "cpu"
 """How other tools call gradients that are staged through the host."""
-MOST_BUCKET_MB = 1e6
-"""A cap of a TB holds every gradient; torch counts it in 64-bit bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,13 +51,20 @@ class SweepOptions:
     trace: str
     gradient_steps: str
     arch: str
+    input_shape: str | None
     data: str | None
-    optimizer: str
+    optimizer: str | None
+    dtypes: str | None
+    compile: str | None
+    channels_last: str | None
+    checkpoint_activations: str | None
     lr: str
     lr_scaling: str
-    accumulate: str
+    accumulate: str | None
     sync_every: str | None
     bucket_cap_mb: str | None
+    comm_hook: str | None
+    exclude: str | None
     sync_backend: str | None
     threads: str | None
     oversubscribe: bool
@@ -79,10 +84,6 @@ class Settings:
     noise_steps: int
     trace_steps: int
     gradient_steps: int
-    accumulation_steps: int
-    sync_every: int | None
-    bucket_cap_mb: float | None
-    optimizer: str
     learning_rate: float
     learning_rate_rule: str
     seed: int
@@ -103,23 +104,32 @@ class ParsedOptions:
     gpu_ids: tuple[int, ...] | None
     group_sizes: tuple[int, ...] | None
     batch_sizes: tuple[int, ...]
+    largest_batch: bool
+    """Another one is the largest that fits, which is to be found first."""
     scaling: Scaling
+    axes: Axes
+    exclude: tuple[Rule, ...]
     settings: Settings
     notes: tuple[str, ...]
 
 
 def parse(options: SweepOptions) -> ParsedOptions:
     """Checks every token; raises UsageError. Looks at nothing but the text."""
+    if options.input_shape is not None:
+        named = architecture.with_input_shape(options.arch, options.input_shape)
+        options = replace(options, arch=named, input_shape=None)
     notes: list[str] = []
     count, ids = parse_gpus(options.gpus)
+    implementations = comma_list(
+        "--implementations",
+        options.implementations,
+        lambda option, token: known_name(option, token, IMPLEMENTATIONS),
+        notes,
+    )
+    batch_sizes = comma_list("--batch-sizes", options.batch_sizes, _batch_size, notes)
     parsed = ParsedOptions(
         options=options,
-        implementations=comma_list(
-            "--implementations",
-            options.implementations,
-            lambda option, token: known_name(option, token, IMPLEMENTATIONS),
-            notes,
-        ),
+        implementations=implementations,
         backends=_parse_backends(options, notes),
         gpu_count=count,
         gpu_ids=ids,
@@ -128,18 +138,24 @@ def parse(options: SweepOptions) -> ParsedOptions:
             if options.group_sizes is None
             else comma_list("--group-sizes", options.group_sizes, positive_int, notes)
         ),
-        batch_sizes=comma_list("--batch-sizes", options.batch_sizes, positive_int, notes),
+        batch_sizes=tuple(size for size in batch_sizes if size is not None),
+        largest_batch=None in batch_sizes,
         scaling="strong"
         if known_name("--scaling", options.scaling, SCALINGS) == "strong"
         else "weak",
+        axes=parse_axes({name: getattr(options, name) for name in AXES}, implementations, notes),
+        exclude=parse_exclude(options.exclude, notes),
         settings=_parse_settings(options, notes),
         notes=tuple(notes),
     )
     _check_backends(parsed)
     _check_sync_every(parsed)
-    _check_bucket_cap(parsed)
     architecture.check(options.arch)
     return parsed
+
+
+def _batch_size(option: str, token: str) -> int | None:
+    return None if token.strip() == LARGEST else positive_int(option, token)
 
 
 def _parse_backends(options: SweepOptions, notes: list[str]) -> tuple[str, ...] | None:
@@ -164,7 +180,7 @@ def _parse_backends(options: SweepOptions, notes: list[str]) -> tuple[str, ...] 
 
 def _parse_settings(options: SweepOptions, notes: list[str]) -> Settings:
     order_seed, threads, data = options.order_seed, options.threads, options.data
-    every, target, cap = options.sync_every, options.target_loss, options.bucket_cap_mb
+    target = options.target_loss
     return Settings(
         warmup_steps=integer("--warmup", options.warmup, least=0),
         effort=parse_effort(
@@ -179,10 +195,6 @@ def _parse_settings(options: SweepOptions, notes: list[str]) -> Settings:
         noise_steps=noise_steps(options.noise_scale),
         trace_steps=integer("--trace", options.trace, least=0),
         gradient_steps=integer("--gradient-steps", options.gradient_steps, least=0),
-        accumulation_steps=positive_int("--accumulate", options.accumulate),
-        sync_every=None if every is None else positive_int("--sync-every", every),
-        bucket_cap_mb=None if cap is None else positive_float("--bucket-cap-mb", cap),
-        optimizer=known_name("--optimizer", options.optimizer, OPTIMIZERS),
         learning_rate=positive_float("--lr", options.lr),
         learning_rate_rule=known_name("--lr-scaling", options.lr_scaling, RULES),
         seed=integer("--seed", options.seed, least=0),
@@ -204,35 +216,16 @@ def _check_backends(parsed: ParsedOptions) -> None:
 
 
 def _check_sync_every(parsed: ParsedOptions) -> None:
-    every, names = parsed.settings.sync_every, parsed.implementations
-    if every is not None and not any(IMPLEMENTATIONS[name].averages_parameters for name in names):
-        raise UsageError(
-            f"--sync-every {every}: it is an option of local-sgd, but --implementations are "
-            f"{', '.join(names)}; add local-sgd, or leave --sync-every out"
-        )
     effort = parsed.settings.effort
     steps = effort.timed_steps
-    if every is not None and effort.steps_grow:
-        raise UsageError(
-            f"--sync-every {every} with --steps auto: the window might not hold whole periods; "
-            f"give --steps as a multiple of {every}"
-        )
-    if every is not None and steps % every:
-        raise UsageError(
-            f"--sync-every {every} with --steps {steps}: the window would not hold whole periods; "
-            f"expected --steps to be a multiple of {every}"
-        )
-
-
-def _check_bucket_cap(parsed: ParsedOptions) -> None:
-    cap, names = parsed.settings.bucket_cap_mb, parsed.implementations
-    if cap is None:
-        return
-    if not any(IMPLEMENTATIONS[name].has_buckets for name in names):
-        having = ", ".join(name for name, traits in IMPLEMENTATIONS.items() if traits.has_buckets)
-        raise UsageError(
-            f"--bucket-cap-mb {cap:g}: it is an option of {having}, but --implementations are "
-            f"{', '.join(names)}; add one of them, or leave --bucket-cap-mb out"
-        )
-    if cap > MOST_BUCKET_MB:
-        raise UsageError(f"--bucket-cap-mb {cap:g}: expected at most {MOST_BUCKET_MB:,.0f} MiB")
+    for every in parsed.axes.values["sync_every"]:
+        if every > 1 and effort.steps_grow:
+            raise UsageError(
+                f"--sync-every {every} with --steps auto: the window might not hold whole periods; "
+                f"give --steps as a multiple of {every}"
+            )
+        if steps % every:
+            raise UsageError(
+                f"--sync-every {every} with --steps {steps}: the window would not hold whole "
+                f"periods; expected --steps to be a multiple of {every}"
+            )

@@ -8,11 +8,12 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
+from dpbench.architecture import folder_name
 from dpbench.cli.measuring import (
     Measurement,
     Rounds,
@@ -103,6 +104,8 @@ def prepare(
     """
     folder, earlier, machine = place.folder, place.earlier, place.machine
     hosts = () if team is None else team.nodes
+    if team is None:
+        request = _with_largest_batch(request, place)
     spec, notes = build(request.options, machine, hosts, placement)
     _check_resumable(earlier, spec)
     for note in notes:
@@ -123,10 +126,25 @@ def prepare(
     return PreparedSweep(measurement=measurement, machine=machine, earlier=earlier)
 
 
+def _with_largest_batch(request: SweepRequest, place: Place) -> SweepRequest:
+    if not request.options.largest_batch:
+        return request
+    from dpbench.cli.largest_batch import OPTION, as_typed, with_largest
+
+    if request.synthetic:
+        raise UsageError(f"{OPTION}: synthetic trials take no memory; expected a number")
+    earlier = None if place.earlier is None else place.earlier.spec
+    options = with_largest(
+        request.options, place.machine, data_dir=request.data_dir, earlier=earlier
+    )
+    command = as_typed(request.command, options.batch_sizes)
+    return replace(request, options=options, command=command)
+
+
 def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
     if request.resume and request.name is None:
         raise UsageError("--resume needs the --name of the sweep to finish")
-    arch = request.options.options.arch.replace(":", "-")
+    arch = folder_name(request.options.options.arch)
     folder = results_folder(request.results_dir, request.name, otherwise=arch)
     if request.name is None and not may_exist:
         return free(folder)

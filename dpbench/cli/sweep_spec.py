@@ -14,12 +14,14 @@ from dpbench.cli.devices import (
     lent_devices,
     threads_for,
 )
-from dpbench.cli.sweep_options import ParsedOptions
+from dpbench.cli.exclude import exclusion_notes
+from dpbench.cli.sweep_options import LARGEST, ParsedOptions
 from dpbench.cli.values import known_name
-from dpbench.data.registry import DATASETS
+from dpbench.data.registry import DATASETS, check_fits
 from dpbench.errors import UsageError
+from dpbench.measure.try_out import load_tried
 from dpbench.placement import Placement, placed
-from dpbench.specs import SweepSpec, WorkloadSpec
+from dpbench.specs import WORKLOAD_AXES, SweepSpec, WorkloadSpec
 
 
 def build(
@@ -30,6 +32,11 @@ def build(
 ) -> tuple[SweepSpec, tuple[str, ...]]:
     """The sweep for this machine, or for several `hosts`, and the notes that the user must see."""
     options = parsed.options
+    if parsed.largest_batch:
+        raise UsageError(
+            f"--batch-sizes {LARGEST}: only dpbench sweep on one node looks for it; expected "
+            "a number"
+        )
     notes = list(parsed.notes)
     if not hosts:
         devices = devices_for(_device_request(parsed), machine, notes)
@@ -38,12 +45,13 @@ def build(
     group_sizes = parsed.group_sizes or tuple(range(1, sum(offered) + 1))
     _check_hosts(hosts, group_sizes)
     _check_strong_scaling(parsed, group_sizes)
-    settings = parsed.settings
+    _check_dtypes(parsed.axes.values["dtype"], hosts)
+    settings, axes = parsed.settings, parsed.axes
     spec = SweepSpec(
         workload=WorkloadSpec(
             architecture=options.arch,
             dataset=_dataset(parsed, notes),
-            optimizer=settings.optimizer,
+            **{name: axes.base(name) for name in WORKLOAD_AXES},
             learning_rate=settings.learning_rate,
             learning_rate_rule=settings.learning_rate_rule,
             seed=settings.seed,
@@ -65,16 +73,19 @@ def build(
         noise_steps=settings.noise_steps,
         trace_steps=settings.trace_steps,
         gradient_steps=settings.gradient_steps,
-        bucket_cap_mb=settings.bucket_cap_mb,
+        bucket_cap_mb=axes.base("bucket_cap_mb"),
+        comm_hook=axes.base("comm_hook"),
+        variants=axes.variants(),
+        exclude=parsed.exclude,
         target_loss=settings.target_loss,
         threads_per_replica=_threads(parsed, hosts, placed(max(group_sizes), offered, placement)),
         time_limit_seconds=settings.time_limit_seconds,
         scaling=parsed.scaling,
-        accumulation_steps=settings.accumulation_steps,
-        sync_every=1 if settings.sync_every is None else settings.sync_every,
+        accumulation_steps=axes.base("accumulation_steps"),
+        sync_every=axes.base("sync_every"),
         order_seed=settings.order_seed,
     )
-    return spec, tuple(notes)
+    return spec, (*notes, *exclusion_notes(spec))
 
 
 def devices_lent(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
@@ -134,11 +145,23 @@ def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -
         )
 
 
+def _check_dtypes(dtypes: Sequence[str], hosts: Sequence[Host]) -> None:
+    on_cpu = any(device == "cpu" for host in hosts for device in host.devices)
+    for dtype in dtypes:
+        if on_cpu and dtype in ("f16", "tf32"):
+            raise UsageError(
+                f"--dtypes {dtype}: it is of CUDA devices, and the replicas are on the CPU; "
+                "expected f32 or bf16 there"
+            )
+
+
 def _dataset(parsed: ParsedOptions, notes: list[str]) -> str:
     """The dataset; loads the architecture in any case, so that it fails here if it fails."""
-    arch = parsed.options.arch
-    default = architecture.load(arch).default_dataset
-    if parsed.settings.data is not None:
-        return parsed.settings.data
-    notes.append(f"--data {default}, the default of {arch}")
-    return known_name("--data", default, DATASETS)
+    arch, dataset = parsed.options.arch, parsed.settings.data
+    loaded = load_tried(arch)
+    notes += architecture.notes(loaded)
+    if dataset is None:
+        dataset = known_name("--data", loaded.default_dataset, DATASETS)
+        notes.append(f"--data {dataset}, the default of {arch}")
+    check_fits(dataset, loaded, named=arch)
+    return dataset

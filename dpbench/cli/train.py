@@ -17,6 +17,7 @@ torchrun or dpbench launch, it joins their ranks."""
 def train(
     context: typer.Context,
     arch: grammar.Arch = "mnist_cnn",
+    input_shape: grammar.InputShape = None,
     data: grammar.Data = None,
     data_dir: grammar.DataDir = None,
     limit_train: grammar.LimitTrain = None,

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from dpbench.architecture import is_theirs
 from dpbench.cli import train_config
+from dpbench.cli.option_file import Layer, merged
 from dpbench.cli.sweep import make_importable
 from dpbench.cli.train_checks import check
-from dpbench.cli.train_config import Layer
 from dpbench.cli.train_options import TrainOptions, TrainSettings, parse
 from dpbench.errors import UsageError
 
@@ -80,7 +81,7 @@ class Asked:
             {} if config is None else train_config.read(config),
             {name: own[name] for name in names if name in self.given},
         )
-        return TrainOptions(**(own | _merged(layers)))
+        return TrainOptions(**(own | merged(layers, EXCLUSIVE)))
 
 
 def _settings(options: TrainOptions, config: Path | None) -> TrainSettings:
@@ -97,17 +98,6 @@ def _parse(options: TrainOptions) -> TrainSettings:
     return parse(options)
 
 
-def _merged(layers: Sequence[Layer]) -> Layer:
-    """The later ones go before."""
-    merged: Layer = {}
-    for layer in layers:
-        for group in EXCLUSIVE:
-            if any(name in layer for name in group):
-                merged = {name: merged[name] for name in merged if name not in group}
-        merged |= layer
-    return merged
-
-
 def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> Layer:
     """The options of the run that --resume names; none where it names no run."""
     if resume is None or resume == AUTO:
@@ -118,7 +108,7 @@ def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> L
     if named is None or named.run is None:
         return {}
     arch = named.run.header.spec.workload.architecture
-    if ":" in arch and "arch" not in given:
+    if is_theirs(arch) and "arch" not in given:
         raise UsageError(
             f"--resume {resume}: that run is of --arch {arch}, whose code would be imported; if "
             f"you trust it, give --arch {arch} as well"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dpbench.cli.sweep_options import MOST_BUCKET_MB
+from dpbench.cli.axes import MOST_BUCKET_MB
 from dpbench.cli.train_options import TrainSettings
 from dpbench.errors import UsageError
-from dpbench.specs import BUCKETED, IMPLEMENTATIONS
+from dpbench.traits import BUCKETED, IMPLEMENTATIONS
 
 
 def check(settings: TrainSettings) -> None:

@@ -97,7 +97,9 @@ def listener_for(plan: TrainPlan, ready: Samples, output: TrainOutput) -> Listen
 
 
 def item_of(plan: TrainPlan) -> str:
-    return architecture.load(plan.spec.workload.architecture).item
+    """What the speeds of a training count; steps and losses count samples."""
+    loaded = architecture.load(plan.spec.workload.architecture)
+    return loaded.item if architecture.items_per_sample(loaded) == 1 else "samples"
 
 
 def conclude(finished: Finished, plan: TrainPlan, output: TrainOutput) -> None:

@@ -19,19 +19,27 @@ Arch = Annotated[
     typer.Option(
         metavar="NAME",
         autocompletion=completion.architectures,
-        help="An architecture of 'dpbench list', or package.module:factory.",
+        help="An architecture of 'dpbench list', file.py:factory, package.module:factory, or "
+        "timm:, torchvision:, transformers:NAME; see docs/architectures.md.",
     ),
+]
+InputShape = Annotated[
+    str | None,
+    typer.Option(metavar="N,N", help="Of a sample, for an --arch that gives only a model."),
 ]
 Data = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
         autocompletion=completion.datasets,
-        help="digits, mnist or synthetic.",
+        help="digits, mnist, iris, wine, breast_cancer, diabetes, text or synthetic.",
         show_default="the architecture's own",
     ),
 ]
-DataDir = Annotated[str | None, typer.Option(metavar="DIR", help="Where MNIST's files are.")]
+DataDir = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="The folder of MNIST's files, or the file of text."),
+]
 LimitTrain = Annotated[
     str | None,
     typer.Option(metavar="N", help="Train on the first N samples.", show_default="all"),

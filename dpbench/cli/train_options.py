@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar, get_args
 
 from dpbench import architecture
+from dpbench.cli.axes import DTYPE_NAMES
 from dpbench.cli.devices import parse_gpus
 from dpbench.cli.sweep_options import STAGED_BACKEND
 from dpbench.cli.values import (
@@ -19,18 +20,13 @@ from dpbench.cli.values import (
 from dpbench.data.registry import DATASETS
 from dpbench.errors import UsageError
 from dpbench.learning_rate import RULES
-from dpbench.specs import IMPLEMENTATIONS, OPTIMIZERS, PROCESS_GROUP_BACKENDS, WorkloadSpec
-from dpbench.training_spec import Balance, Dtype, Evaluation, LastWindow, TrainingRun
+from dpbench.specs import OPTIMIZERS, WorkloadSpec
+from dpbench.training_spec import Balance, Evaluation, LastWindow, TrainingRun
+from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 BALANCES: dict[str, Balance] = {name: name for name in get_args(Balance)}
 EVALUATIONS: dict[str, Evaluation] = {name: name for name in get_args(Evaluation)}
 LAST_WINDOWS: dict[str, LastWindow] = {name: name for name in get_args(LastWindow)}
-DTYPES: dict[str, Dtype] = {
-    **dict.fromkeys(("f32", "fp32", "float32"), "f32"),
-    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
-    **dict.fromkeys(("f16", "fp16", "float16"), "f16"),
-}
-"""By all their names."""
 SHORTEST_TIMEOUT_SECONDS = 0.1
 T = TypeVar("T")
 
@@ -49,6 +45,7 @@ class TrainOptions:
     threads: str | None
     oversubscribe: bool
     arch: str
+    input_shape: str | None
     data: str | None
     data_dir: str | None
     limit_train: str | None
@@ -104,7 +101,7 @@ class TrainSettings:
     gamma: float | None
     learning_rate_rule: str
     warmup_steps: int
-    dtype: Dtype
+    dtype: str
     max_norm: float | None
     sync_every: int | None
     bucket_cap_mb: float | None
@@ -119,6 +116,7 @@ class TrainSettings:
             architecture=self.arch,
             dataset=dataset,
             optimizer=self.optimizer,
+            dtype=self.dtype,
             learning_rate=self.learning_rate,
             learning_rate_rule=self.learning_rate_rule,
             seed=self.seed,
@@ -129,7 +127,9 @@ def parse(options: TrainOptions) -> TrainSettings:
     """Reads every value by itself; raises UsageError. Looks at nothing but the text."""
     notes: list[str] = []
     count, ids = parse_gpus(options.gpus)
-    architecture.check(options.arch)
+    shape = options.input_shape
+    arch = options.arch if shape is None else architecture.with_input_shape(options.arch, shape)
+    architecture.check(arch)
     threads, data, limit = options.threads, options.data, options.limit_train
     epochs, gamma = options.epochs, options.gamma
     norm, every, cap = options.max_norm, options.sync_every, options.bucket_cap_mb
@@ -141,7 +141,7 @@ def parse(options: TrainOptions) -> TrainSettings:
         gpu_ids=ids,
         threads=None if threads is None else positive_int("--threads", threads),
         oversubscribe=options.oversubscribe,
-        arch=options.arch,
+        arch=arch,
         data=None if data is None else known_name("--data", data, DATASETS),
         data_dir=options.data_dir,
         limit_train=None if limit is None else positive_int("--limit-train", limit),
@@ -154,7 +154,7 @@ def parse(options: TrainOptions) -> TrainSettings:
         gamma=None if gamma is None else positive_float("--gamma", gamma),
         learning_rate_rule=known_name("--lr-scaling", options.lr_scaling, RULES),
         warmup_steps=integer("--lr-warmup", options.lr_warmup, least=0),
-        dtype=_named("--dtype", options.dtype, DTYPES),
+        dtype=_named("--dtype", options.dtype, DTYPE_NAMES),
         max_norm=None if norm is None else positive_float("--max-norm", norm),
         sync_every=None if every is None else positive_int("--sync-every", every),
         bucket_cap_mb=None if cap is None else positive_float("--bucket-cap-mb", cap),

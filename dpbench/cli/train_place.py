@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dpbench.architecture import folder_name, is_theirs
 from dpbench.cli.messages import say, warn
 from dpbench.cli.new_folder import free, results_folder
 from dpbench.cli.train_asked import AUTO
@@ -61,7 +62,7 @@ def choose(spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str 
     Raises UsageError for another training than the one to go on with, StoreError for a folder that
     is there already.
     """
-    arch = spec.workload.architecture.replace(":", "-")
+    arch = folder_name(spec.workload.architecture)
     folder = results_folder(runs_dir, name, otherwise=arch)
     if resume == AUTO:
         return _latest(spec, folder, runs_dir, named=name is not None)
@@ -83,7 +84,7 @@ def choose(spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str 
 def resume_words(run: RunFolder) -> str:
     """The command that goes on with a run."""
     arch = run.header.spec.workload.architecture
-    consent = f" --arch {arch}" if ":" in arch else ""
+    consent = f" --arch {arch}" if is_theirs(arch) else ""
     return f"dpbench train --resume {run.path}{consent}"
 
 

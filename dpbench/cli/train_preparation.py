@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpbench.architecture import load
 from dpbench.cli import train_place
 from dpbench.cli.devices import Resources
 from dpbench.cli.interrupts import end_at_once
@@ -18,11 +19,12 @@ from dpbench.cli.messages import say
 from dpbench.cli.train_asked import AUTO, TrainRequest
 from dpbench.cli.train_place import Place
 from dpbench.cli.train_spec import build, check_samples, devices_here
-from dpbench.data.datasets import SYNTHETIC_TRAIN_SAMPLES
+from dpbench.data.datasets import synthetic_samples
 from dpbench.data.epochs import EpochPlan
 from dpbench.data.registry import prepare_splits
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
+from dpbench.launch.peers import missing_package_reason
 from dpbench.training.events import Finished
 from dpbench.training.job import refuse_unusable
 from dpbench.training.run_folder import RunStatus
@@ -105,7 +107,12 @@ def samples(spec: TrainingSpec, data_dir: str | None, *, embedded: bool) -> Iter
         if not embedded:
             end_at_once(Path(cache))
         folder = None if data_dir is None else Path(data_dir)
-        prepared = prepare_splits(spec.workload.dataset, data_dir=folder, cache=Path(cache))
+        prepared = prepare_splits(
+            spec.workload.dataset,
+            data_dir=folder,
+            cache=Path(cache),
+            architecture=spec.workload.architecture,
+        )
         for note in prepared.notes:
             say(note)
         count = _train_samples(spec, prepared.train_samples)
@@ -123,7 +130,8 @@ def _train_samples(spec: TrainingSpec, there_are: int | None) -> int:
             f"{MOST_SYNTHETIC_SAMPLES:,}"
         )
     if there_are is None:
-        return SYNTHETIC_TRAIN_SAMPLES if asked is None else asked
+        architecture = load(spec.workload.architecture)
+        return synthetic_samples(architecture) if asked is None else asked
     if asked is not None and asked > there_are:
         raise UsageError(
             f"--limit-train {asked}: {spec.workload.dataset} has {there_are:,} training samples; "
@@ -133,6 +141,6 @@ def _train_samples(spec: TrainingSpec, there_are: int | None) -> int:
 
 
 def _what(spec: TrainingSpec) -> str:
-    if spec.implementation == "torch-dp":
+    if spec.implementation == "torch-dp" or missing_package_reason(spec.implementation):
         return f"--implementation {spec.implementation}"
     return f"--backend {spec.backend}"

@@ -8,10 +8,11 @@ from dpbench import architecture, units
 from dpbench.cli.devices import DeviceRequest, Resources, devices_for, threads_for
 from dpbench.cli.train_options import TrainSettings
 from dpbench.cli.values import known_name
-from dpbench.data.registry import DATASETS
+from dpbench.data.registry import DATASETS, check_fits
 from dpbench.errors import UsageError
-from dpbench.specs import IMPLEMENTATIONS
+from dpbench.measure.try_out import load_tried
 from dpbench.training_spec import TrainingSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 DEFAULTS = (5, 0.7)
 """Epochs and gamma, as the MNIST example of torch has them."""
@@ -42,7 +43,6 @@ def build(
         warmup_steps=settings.warmup_steps,
         accumulation_steps=settings.accumulation_steps,
         last_window=settings.last_window,
-        dtype=settings.dtype,
         max_norm=settings.max_norm,
         sync_every=settings.sync_every or 1,
         bucket_cap_mb=settings.bucket_cap_mb,
@@ -101,11 +101,14 @@ def _backend(settings: TrainSettings, machine: Resources) -> str:
 
 def _dataset(settings: TrainSettings, notes: list[str]) -> str:
     """The dataset; loads the architecture in any case, so that it fails here if it fails."""
-    default = architecture.load(settings.arch).default_dataset
-    if settings.data is not None:
-        return settings.data
-    notes.append(f"--data {default}, the default of {settings.arch}")
-    return known_name("--data", default, DATASETS)
+    loaded = load_tried(settings.arch)
+    notes += architecture.notes(loaded)
+    dataset = settings.data
+    if dataset is None:
+        dataset = known_name("--data", loaded.default_dataset, DATASETS)
+        notes.append(f"--data {dataset}, the default of {settings.arch}")
+    check_fits(dataset, loaded, named=settings.arch)
+    return dataset
 
 
 def _length(settings: TrainSettings, dataset: str, notes: list[str]) -> tuple[int, float]:

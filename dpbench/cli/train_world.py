@@ -20,8 +20,8 @@ from dpbench.errors import UsageError
 from dpbench.parallel.available_backends import available_backends
 from dpbench.parallel.launch_variables import LaunchVariables
 from dpbench.parallel.local_device import local_device
-from dpbench.specs import IMPLEMENTATIONS
 from dpbench.training_spec import TrainingSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 
 def standing(variables: LaunchVariables) -> Standing:

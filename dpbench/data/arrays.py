@@ -14,9 +14,13 @@ from dpbench.errors import DataError
 
 INPUTS = "inputs.npy"
 TARGETS = "targets.npy"
+DTYPES = (np.dtype(np.float32), np.dtype(np.int64))
+"""Of numbers, and of tokens and classes."""
+
+Samples = NDArray[np.float32] | NDArray[np.int64]
 
 
-def write(folder: Path, inputs: NDArray[np.float32], targets: NDArray[np.int64]) -> None:
+def write(folder: Path, inputs: Samples, targets: Samples) -> None:
     """Writes both arrays; raises DataError where `folder` cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -29,14 +33,13 @@ def write(folder: Path, inputs: NDArray[np.float32], targets: NDArray[np.int64])
         ) from error
 
 
-def read(folder: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The inputs, float32 (n, …), and targets, int64 (n,); raises DataError if damaged.
+def read(folder: Path) -> tuple[Samples, Samples]:
+    """The inputs and targets, each (n, …) of float32 or int64; raises DataError if damaged.
 
     They are memory-mapped: the ranks of a host share one copy, and a write changes only the
     writer's.
     """
-    inputs = _read_one(folder / INPUTS, np.dtype(np.float32))
-    targets = _read_one(folder / TARGETS, np.dtype(np.int64))
+    inputs, targets = _read_one(folder / INPUTS), _read_one(folder / TARGETS)
     if len(inputs) != len(targets):
         raise DataError(
             f"prepared dataset {folder}: got {len(inputs)} inputs and {len(targets)} targets; "
@@ -56,16 +59,16 @@ def _write_one(path: Path, array: NDArray[Any]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _read_one(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _read_one(path: Path) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
             f"cannot read prepared samples {path}: {error}; prepare the dataset again"
         ) from error
-    if array.dtype != dtype:
+    if array.dtype not in DTYPES:
         raise DataError(
-            f"prepared samples {path}: got {array.dtype}, expected {dtype}; "
+            f"prepared samples {path}: got {array.dtype}, expected float32 or int64; "
             "prepare the dataset again"
         )
     _touch(array)

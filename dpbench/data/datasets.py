@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,43 +11,64 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpbench.data import arrays, registry
+from dpbench.data.batch import Samples, named_leaves, sample_count, take
 from dpbench.errors import DataError, UsageError
+from dpbench.parallel.tree import map_tensors, tensors
 
 if TYPE_CHECKING:
     from dpbench.architecture import Architecture
 
-SYNTHETIC_TRAIN_SAMPLES = 4096
-"""Unless others are asked for."""
+SYNTHETIC_SAMPLES = 4096
+SYNTHETIC_BYTES = 256 * 2**20
+"""Of as many samples, unless others are asked for, but fewer where they would take more memory
+than this in every process."""
 TRAIN_PER_TEST_SAMPLE = 4
 """Synthetic training samples for each test sample."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Dataset:
-    """Samples and what the model should answer to them."""
+    """Samples and what the model should answer to them.
 
-    inputs: torch.Tensor
-    """(samples, …), as the model takes them."""
-    targets: torch.Tensor
-    """(samples, …), as the loss takes them."""
+    Raises DataError where not every tensor has as many samples.
+    """
+
+    inputs: Samples
+    """As `data.batch.call` gives them to the model; each tensor is (samples, …)."""
+    targets: Samples
+    """As the loss takes them; each tensor is (samples, …)."""
 
     def __post_init__(self) -> None:
-        if len(self.inputs) != len(self.targets):
-            raise DataError(
-                f"a dataset got {len(self.inputs)} inputs and {len(self.targets)} targets; "
-                "expected as many of both"
-            )
+        sample_count(inputs=self.inputs, targets=self.targets)
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return sample_count(inputs=self.inputs)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the samples are."""
+        _, tensor = next(named_leaves(self.inputs, "inputs"))
+        assert isinstance(tensor, torch.Tensor)
+        return tensor.device
+
+    def take(self, indices: torch.Tensor | slice) -> tuple[Samples, Samples]:
+        """Inputs and targets of the samples at `indices`: copies, of a slice views."""
+        return take(self.inputs, indices), take(self.targets, indices)
 
     def to(self, device: torch.device | str) -> Dataset:
         """The same samples on `device`."""
-        return Dataset(inputs=self.inputs.to(device), targets=self.targets.to(device))
+        return self.map(lambda tensor: tensor.to(device))
 
     def part(self, first: int, end: int) -> Dataset:
         """Samples `first` to `end` - 1, sharing their memory."""
-        return Dataset(inputs=self.inputs[first:end], targets=self.targets[first:end])
+        inputs, targets = self.take(slice(first, end))
+        return Dataset(inputs=inputs, targets=targets)
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
+        """The same trees with `function` of every tensor."""
+        return Dataset(
+            inputs=map_tensors(function, self.inputs), targets=map_tensors(function, self.targets)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -57,12 +79,16 @@ class Splits:
     test: Dataset
 
     def sha256(self) -> str:
-        """Of the dtypes, shapes and bytes of all samples, in hexadecimal; at about 1 GB/s."""
+        """Of the dtypes, shapes and bytes of all samples, in hexadecimal; at about 1 GB/s.
+
+        In a tree the places of the tensors count as well.
+        """
         content = hashlib.sha256()
         for split in (self.train, self.test):
-            for tensor in (split.inputs, split.targets):
-                content.update(f"{tensor.dtype} {tuple(tensor.shape)}\0".encode())
-                content.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            for samples in (split.inputs, split.targets):
+                for place, tensor in named_leaves(samples, ""):
+                    content.update(f"{place}{tensor.dtype} {tuple(tensor.shape)}\0".encode())
+                    content.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return content.hexdigest()
 
 
@@ -93,8 +119,8 @@ def load_splits(
 
     A stored dataset comes from the folder `prepared`, where `registry.prepare_splits` put it; of
     its training samples the first `train_samples` are taken, or all. The synthetic one has that
-    many, or 4096, and a quarter as many test samples; both are generated at once from `seed`, so
-    that they are of the same task.
+    many, or `synthetic_samples`, and a quarter as many test samples; both are generated at once
+    from `seed`, so that they are of the same task.
 
     Raises:
         UsageError: `train_samples` below 1, or more than a stored dataset has.
@@ -104,7 +130,9 @@ def load_splits(
     if train_samples is not None and train_samples < 1:
         raise UsageError(f"training samples: got {train_samples}, expected at least 1")
     if name == registry.SYNTHETIC:
-        return _generate_splits(architecture, seed, train_samples or SYNTHETIC_TRAIN_SAMPLES)
+        return _generate_splits(
+            architecture, seed, train_samples or synthetic_samples(architecture)
+        )
     folder = _folder(name, prepared, "prepare_splits")
     train, test = (_read(folder / split) for split in registry.SPLITS)
     if train_samples is not None and train_samples > len(train):
@@ -113,6 +141,14 @@ def load_splits(
             "as many or fewer, or --data synthetic, which makes as many as asked for"
         )
     return Splits(train=train.part(0, train_samples or len(train)), test=test)
+
+
+def synthetic_samples(architecture: Architecture) -> int:
+    """How many synthetic samples there are where nobody asks for a number; at least 1."""
+    one = _generate(architecture, seed=0, samples=1)
+    tensors_of_one = tensors([one.inputs, one.targets])
+    nbytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of_one)
+    return max(1, min(SYNTHETIC_SAMPLES, SYNTHETIC_BYTES // nbytes))
 
 
 def _folder(name: str, prepared: Path | None, maker: str) -> Path:

@@ -8,20 +8,22 @@ from dataclasses import dataclass
 
 import torch
 
+from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.epochs import EpochPlan, MicroBatch
 from dpbench.data.prefetch import Prefetcher
 from dpbench.errors import UsageError
+from dpbench.parallel.tree import map_tensors, tensors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """The samples of one process in one micro-step, on its device."""
 
-    inputs: torch.Tensor
-    """(samples, …)"""
-    targets: torch.Tensor
-    """(samples, …)"""
+    inputs: Samples
+    """Each tensor is (samples, …)."""
+    targets: Samples
+    """Each tensor is (samples, …)."""
     weight: float
     """Of the mean loss of these samples; see MicroBatch."""
     samples: int
@@ -93,8 +95,10 @@ class EpochLoader:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def _load(self, part: MicroBatch) -> Batch:
-        inputs, targets = self._dataset.inputs[part.indices], self._dataset.targets[part.indices]
-        return Batch(self._move(inputs), self._move(targets), part.weight, len(part.indices))
+        inputs, targets = (
+            map_tensors(self._move, samples) for samples in self._dataset.take(part.indices)
+        )
+        return Batch(inputs, targets, part.weight, len(part.indices))
 
     def _move(self, samples: torch.Tensor) -> torch.Tensor:
         if self._stream is None:
@@ -110,8 +114,10 @@ def _receive(window: LoadedWindow) -> None:
     """Let the computation wait for the copies, and their memory for the computation."""
     if window.ready is None:
         return
-    stream = torch.cuda.current_stream(window.batches[0].inputs.device)
+    copied = [
+        tensor for batch in window.batches for tensor in tensors([batch.inputs, batch.targets])
+    ]
+    stream = torch.cuda.current_stream(copied[0].device)
     stream.wait_event(window.ready)
-    for batch in window.batches:
-        batch.inputs.record_stream(stream)
-        batch.targets.record_stream(stream)
+    for tensor in copied:
+        tensor.record_stream(stream)

@@ -16,6 +16,7 @@ class Outcome:
     status: Status
     reason: str | None = None
     item: str = "samples"
+    items_per_sample: int = 1
     ranks: tuple[RankMeasurement, ...] = ()
     verification: Verification | None = None
     flops_per_item: float | None = None

@@ -11,9 +11,11 @@ from typing import TypeVar
 
 from dpbench.environment import Accelerator, usable_cores
 from dpbench.errors import LaunchError, UsageError
+from dpbench.launch.peers import hook_reason, missing_package_reason, shards_reason
 from dpbench.launch.server import fork_server
-from dpbench.specs import PROCESS_GROUP_BACKENDS, TrialSpec
+from dpbench.specs import TrialSpec
 from dpbench.training_spec import TrainingSpec
+from dpbench.traits import PROCESS_GROUP_BACKENDS
 
 T = TypeVar("T")
 PROBE_SECONDS = 60.0
@@ -43,7 +45,11 @@ class Machine:
 
     def unusable_reason(self, trial: TrialSpec | TrainingSpec) -> str | None:
         """Why the trial or the training cannot run here; None if it can."""
-        reason = self.unusable_backend_reason(trial.backend, trial.devices)
+        reason = missing_package_reason(trial.implementation) or self.unusable_backend_reason(
+            trial.backend, trial.devices
+        )
+        if reason is None and isinstance(trial, TrialSpec):
+            reason = hook_reason(trial, cuda=self.cuda) or shards_reason(trial)
         if reason:
             return reason
         on_cpu = trial.devices[0] == "cpu"

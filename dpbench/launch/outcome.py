@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from dpbench.launch.launcher import Outcome
 from dpbench.records import RankMeasurement, Status, Verification
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     from dpbench.measure.trial import RankReport
@@ -23,6 +24,7 @@ def judge(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
         status=status,
         reason=reason,
         item=reports[0].item,
+        items_per_sample=reports[0].items_per_sample,
         ranks=ranks,
         verification=worst,
         flops_per_item=reports[0].flops_per_item,

@@ -20,7 +20,8 @@ from dpbench.records import (
     Verification,
     Window,
 )
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 SECONDS_PER_SAMPLE = 1e-4
 SECONDS_PER_STEP = 2e-3

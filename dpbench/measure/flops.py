@@ -6,7 +6,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from dpbench.architecture import Architecture
+from dpbench.architecture import Architecture, items_per_sample
+from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 
 SAMPLES = 2
@@ -21,9 +22,19 @@ def count_flops_per_item(
     It leaves out what a step does not do, the gradient of the model's input; attention is taken
     apart into its products, because the counter does not know the fused kernel of the CPU.
     """
-    module = architecture.build_model().to(device).eval()  # batch norm needs no batch then
     samples = min(SAMPLES, len(dataset))
-    inputs, targets = dataset.inputs[:samples], dataset.targets[:samples]
+    batch = dataset.part(0, samples)
+    try:  # without computing anything: a large model takes seconds and gigabytes
+        operations = _count(architecture, batch, torch.device("meta"))
+    except Exception:  # what looks at numbers on its way needs them
+        operations = _count(architecture, batch, device)
+    return operations / (samples * items_per_sample(architecture))
+
+
+def _count(architecture: Architecture, batch: Dataset, device: torch.device) -> int:
+    with device:
+        module = architecture.build_model().to(device).eval()  # batch norm needs no batch then
+    inputs, targets = batch.to(device).take(slice(None))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        architecture.loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
-    return float(counter.get_total_flops()) / samples
+        architecture.loss(call(module, inputs), targets).backward()  # type: ignore[no-untyped-call]
+    return int(counter.get_total_flops())

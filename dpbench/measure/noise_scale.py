@@ -8,15 +8,17 @@ its gradients, nor its running statistics, nor the random state.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from dpbench.data.batch import Samples, call
 from dpbench.data.datasets import Dataset
 from dpbench.measure.rank_group import RankGroup
 from dpbench.records import GradientNorms
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Loss = Callable[[Any, Samples], torch.Tensor]
 
 
 def measure_gradient_norms(
@@ -38,10 +40,14 @@ def measure_gradient_norms(
     state = {name: _of_rank_zero(tensor, ranks.control) for name, tensor in _state(module).items()}
     trained = [tensor for tensor in state.values() if tensor.requires_grad]
     local_squared, global_squared = [], []
+
+    def with_state(*args: object, **kwargs: object) -> Any:
+        return torch.func.functional_call(module, state, args, kwargs)
+
     with torch.random.fork_rng(sorted({t.device for t in trained if t.is_cuda}, key=str)):
         for indices in batches:
-            outputs = torch.func.functional_call(module, state, (dataset.inputs[indices],))
-            mean_loss = loss(outputs, dataset.targets[indices])
+            inputs, targets = dataset.take(indices)
+            mean_loss = loss(call(with_state, inputs), targets)
             gradients = torch.autograd.grad(mean_loss, trained, materialize_grads=True)
             local = torch.cat([gradient.to_dense().flatten() for gradient in gradients])
             share = local.to("cpu", copy=True).mul_(local_samples / global_samples)

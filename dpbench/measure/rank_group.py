@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.parallel.process_group import process_group
-from dpbench.specs import BACKENDS
+from dpbench.traits import BACKENDS
 
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
 """Longer than any trial: the time limit of the trial ends a hang, and names its cause."""

@@ -10,7 +10,8 @@ import torch
 
 from dpbench.measure.implementations import ParallelModel, Plain, averaging_weight
 from dpbench.measure.training import Trainer
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 MakeTrainer = Callable[[ParallelModel, torch.nn.Module], Trainer]
 

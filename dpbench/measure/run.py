@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
+import torch.distributed as dist
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
@@ -27,12 +28,15 @@ from dpbench.measure.memory import (
 )
 from dpbench.measure.noise_scale import measure_gradient_norms
 from dpbench.measure.phases import time_phases
+from dpbench.measure.precision import Numbers
+from dpbench.measure.preparation import in_layout, prepare
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.trace import write_trace
 from dpbench.measure.training import Trainer, build_optimizer
 from dpbench.measure.window import Timing, joined, time_steps
 from dpbench.records import GradientNorms, GradientTrace, Phases, RankMeasurement, Window
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS, ImplementationTraits
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +67,29 @@ class Run:
         self.ranks = ranks
         self.counter = counter
         self.architecture = architecture
-        self.dataset = dataset
+        self.dataset = dataset = in_layout(dataset, trial.workload)
         torch.manual_seed(trial.workload.seed)
-        self.module = architecture.build_model().to(device)
+        self.module = prepare(architecture.build_model().to(device), trial.workload)
         self.initial_checksum = tensors_checksum(self.module.parameters())
         self.model = wrap(self.module, trial, rank)
         optimizer = build_optimizer(self.module, trial)
         self.trainer = Trainer(
-            self.model, optimizer, architecture, dataset, trial.accumulation_steps, counter.total
+            self.model,
+            optimizer,
+            architecture,
+            dataset,
+            trial.accumulation_steps,
+            counter.total,
+            Numbers(device, trial.workload.dtype, self._voters()),
         )
         self.batches = BatchQueue(trial, rank, len(dataset), device)
         self.meter = DeviceMeter(trial.devices if trial.process_count == 1 else [str(device)])
         torch.manual_seed(trial.workload.seed + 1 + rank)  # dropout masks differ between ranks
+
+    def _voters(self) -> dist.ProcessGroup | None:
+        """Ranks each of which has gradients of its own, and that must leave out a step together."""
+        apart = self._traits.averages_parameters or self._traits.shards_parameters
+        return dist.group.WORLD if apart else None
 
     def measure(self, *, setup_started: float) -> RankMeasurement:
         """All windows. Without synchronization the replicas drift apart, so that comes after what
@@ -187,7 +202,11 @@ class Run:
 
     @property
     def _can_leave_out_sync(self) -> bool:
-        return IMPLEMENTATIONS[self.trial.implementation].can_leave_out_sync
+        return self._traits.can_leave_out_sync
+
+    @property
+    def _traits(self) -> ImplementationTraits:
+        return IMPLEMENTATIONS[self.trial.implementation]
 
     def _time(self, batches: Sequence[StepBatches], *, sync: bool) -> Timing:
         def step(indices: StepBatches) -> None:

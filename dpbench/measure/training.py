@@ -11,12 +11,14 @@ import torch
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import ParallelModel
+from dpbench.measure.precision import FLOAT32, Numbers
 from dpbench.specs import WorkloadSpec
 
 Phase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[Phase | None], None]
 """Hears of every change of phase within a step, None at its end."""
 
+_KERNELS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "": {}}
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
     "adamw": torch.optim.AdamW,
@@ -37,8 +39,9 @@ class Learning(Protocol):
 
 def build_optimizer(module: torch.nn.Module, settings: Learning) -> torch.optim.Optimizer:
     """The workload's optimizer at torch's own defaults, over all parameters."""
+    name, _, kernels = settings.workload.optimizer.partition("-")
     parameters = list(module.parameters())
-    return _OPTIMIZERS[settings.workload.optimizer](parameters, lr=settings.learning_rate)
+    return _OPTIMIZERS[name](parameters, lr=settings.learning_rate, **_KERNELS[kernels])
 
 
 def _unobserved(phase: Phase | None) -> None:
@@ -56,6 +59,7 @@ class Trainer:
         dataset: Dataset,
         accumulation_steps: int,
         shown_steps: memoryview[int] | None = None,
+        numbers: Numbers = FLOAT32,
     ) -> None:
         """The first of `shown_steps` is set to the number of steps after each."""
         self.model = model
@@ -68,6 +72,7 @@ class Trainer:
         self._loss = architecture.loss
         self._dataset = dataset
         self._accumulation_steps = accumulation_steps
+        self._numbers = numbers
 
     def step(
         self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: Enter = _unobserved
@@ -82,7 +87,7 @@ class Trainer:
             total = loss if total is None else total + loss
         self.model.finish()
         enter("optimizer")
-        self.optimizer.step()
+        self._numbers.step(self.optimizer)
         if sync:
             enter("backward")  # where communication is counted, see measure.phases
             self.model.after_step()
@@ -105,12 +110,13 @@ class Trainer:
 
     def _backward(self, indices: torch.Tensor, enter: Enter) -> torch.Tensor:
         enter("data")
-        inputs, targets = self._dataset.inputs[indices], self._dataset.targets[indices]
+        inputs, targets = self._dataset.take(indices)
         enter("forward")
-        loss = self._loss(self.model.forward(inputs), targets)
+        with self._numbers.autocast:
+            loss = self._loss(self.model.forward(inputs), targets)
         share = loss if self._accumulation_steps == 1 else loss / self._accumulation_steps
         weight = self.model.loss_weight
         weighted = share if weight == 1.0 else share * weight
         enter("backward")
-        weighted.backward()  # type: ignore[no-untyped-call]
+        self.model.backward(self._numbers.scale(weighted))
         return share.detach()

@@ -18,6 +18,7 @@ from dpbench.live import Address, Stage, StepCounter
 from dpbench.measure.allocator import keep_freed_memory
 from dpbench.measure.flops import count_flops_per_item
 from dpbench.measure.placement import settle_on_device
+from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.run import Run
 from dpbench.measure.trace import trace_path
@@ -25,14 +26,13 @@ from dpbench.measure.verification import verify
 from dpbench.records import RankMeasurement, Verification
 from dpbench.specs import TrialSpec
 
-SYNTHETIC_SAMPLES = 4096
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RankReport:
     """What a rank sends back; no measurement if its gradients were wrong."""
 
     item: str
+    items_per_sample: int
     verification: Verification
     measurement: RankMeasurement | None
     flops_per_item: float | None = None
@@ -59,6 +59,7 @@ def measure(
     allocator = keep_freed_memory()
     counter = StepCounter(live if rank == 0 else None)
     device = settle_on_device(trial, rank)
+    choose_products(trial.workload.dtype)
     architecture = architectures.load(trial.workload.architecture)
     dataset = _load_dataset(trial, architecture, prepared).to(device)
     with rank_group(trial.backend, trial.process_count) as ranks:
@@ -73,7 +74,13 @@ def measure(
         verification = verify(trial, architecture, dataset, rank, ranks)
     proved = measurement if verification.passed else None
     flops = _flops_per_item(trial, rank, architecture, dataset, device)
-    return RankReport(architecture.item, verification, proved, flops)
+    return RankReport(
+        item=architecture.item,
+        items_per_sample=architectures.items_per_sample(architecture),
+        verification=verification,
+        measurement=proved,
+        flops_per_item=flops,
+    )
 
 
 def _flops_per_item(
@@ -93,8 +100,8 @@ def _flops_per_item(
 
 
 def _load_dataset(trial: TrialSpec, architecture: Architecture, prepared: Path | None) -> Dataset:
-    samples = max(SYNTHETIC_SAMPLES, trial.global_batch_size)
     workload = trial.workload
+    samples = max(datasets.synthetic_samples(architecture), trial.global_batch_size)
     return datasets.load(
         workload.dataset, prepared, architecture, seed=workload.seed, samples=samples
     )

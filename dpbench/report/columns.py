@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.fields import ReadField
+from dpbench.analysis.setting_fields import SETTINGS
 from dpbench.errors import UnknownName, UsageError
 from dpbench.report import cells
 from dpbench.report.meanings import CLAIMED, MEANINGS
 from dpbench.report.numbers import MISSING, compact, compact_time
+from dpbench.specs import TrialSpec
 
 SEED = "seed"
 
@@ -37,6 +40,26 @@ class Column:
     def meaning(self) -> str:
         """One sentence that defines it, with its unit."""
         return MEANINGS.get(self.key, CLAIMED)
+
+
+def setting_column(field: ReadField[TrialSpec]) -> Column:
+    """Not shown unless asked for: what is not at its default stands behind the implementation."""
+
+    def cell(row: ConfigurationSummary) -> str:
+        value = None if row.configuration is None else field.read(row.configuration)
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if value is None:
+            return MISSING
+        return f"{value:g}" if isinstance(value, float) else str(value)
+
+    return Column(
+        key=field.key,
+        header=field.key.replace("_", " ").capitalize(),
+        cell=cell,
+        text=field.kind in ("text", "boolean"),
+        default=False,
+    )
 
 
 COLUMNS = {
@@ -78,6 +101,7 @@ COLUMNS = {
             cell=cells.learning_rate,
             default=False,
         ),
+        *(setting_column(field) for field in SETTINGS),
         Column(
             key="images_per_second",
             header="{Item}/s",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dpbench.analysis.setting_fields import SETTINGS
+
 CLAIMED = "As the source of the numbers states it; nobody measured it here."
 
 MEANINGS = {
-    "implementation": "What trains the replicas; a setting of its own follows in brackets.",
+    "implementation": (
+        "What trains the replicas; settings that are not at their default follow in brackets."
+    ),
     "backend": (
         "How gradients travel: gloo, nccl, shm, threads of one process, or none; a name other "
         "than these is the source's."
@@ -18,6 +22,7 @@ MEANINGS = {
     ),
     "global_batch_size": "Samples that all replicas together take in a micro-step.",
     "learning_rate": "Learning rate of the optimizer, with the rule in brackets that scaled it.",
+    **{field.key: field.meaning for field in SETTINGS},
     "images_per_second": (
         "Items per second: items consumed by all replicas in the timed window ÷ the slowest "
         "rank's wall time from the opening barrier until its device has finished."

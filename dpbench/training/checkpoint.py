@@ -16,10 +16,10 @@ from torch import Tensor
 
 from dpbench.codec import decode, encode
 from dpbench.errors import StoreError, UsageError
-from dpbench.specs import IMPLEMENTATIONS
 from dpbench.training import archive
 from dpbench.training.host_copy import HostCopy
 from dpbench.training_spec import TrainingSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 MAGIC = "dpbench training checkpoint"
 FORMAT_VERSION = 1

@@ -17,13 +17,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.architecture import Architecture, CountsCorrect
+from dpbench.data.batch import call, target_count
 from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
+from dpbench.measure.precision import autocast
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel.first_rank import on_first_rank
 from dpbench.training import random_state
-from dpbench.training.precision import autocast
-from dpbench.training_spec import Dtype, Evaluation
+from dpbench.training_spec import Evaluation
 
 BLOCK_SAMPLES = 256
 
@@ -37,7 +38,7 @@ class Score:
     correct: int | None
     """Targets predicted right; None where the architecture does not count them."""
     total: int
-    """Targets: of a sequence, each of its tokens is one."""
+    """Targets: of a sequence, each of its tokens is one; of a tree of targets, each sample."""
 
     @property
     def accuracy(self) -> float | None:
@@ -67,7 +68,7 @@ def evaluate(
     ranks: RankGroup,
     rank: int,
     how: Evaluation,
-    dtype: Dtype,
+    dtype: str,
 ) -> Score:
     """The score of the module on all test samples, the same on every rank; a collective.
 
@@ -106,7 +107,7 @@ def evaluate(
         dist.broadcast(sums, dist.get_global_rank(ranks.control, 0), group=ranks.control)
     losses, correct = sums.t().tolist()
     counted = int(sum(correct)) if isinstance(architecture, CountsCorrect) else None
-    return Score(loss=sum(losses) / len(test), correct=counted, total=test.targets.numel())
+    return Score(loss=sum(losses) / len(test), correct=counted, total=target_count(test.targets))
 
 
 def _sums(
@@ -124,11 +125,11 @@ def _sums(
     sums = torch.zeros(blocks, 2, dtype=torch.float64, device=device)
     for block in chosen:
         part = slice(block * BLOCK_SAMPLES, (block + 1) * BLOCK_SAMPLES)
-        targets = test.targets[part].to(device)
-        outputs = module(test.inputs[part].to(device))
-        sums[block, 0] = architecture.loss(outputs, targets).double() * len(targets)
+        samples = test.part(part.start, part.stop).to(device)
+        outputs = call(module, samples.inputs)
+        sums[block, 0] = architecture.loss(outputs, samples.targets).double() * len(samples)
         if isinstance(architecture, CountsCorrect):
-            sums[block, 1] = architecture.count_correct(outputs, targets)
+            sums[block, 1] = architecture.count_correct(outputs, samples.targets)
     return sums.cpu()
 
 

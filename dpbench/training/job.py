@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.errors import UsageError
-from dpbench.specs import IMPLEMENTATIONS
 from dpbench.training_spec import TrainingRun, TrainingSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +37,11 @@ def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:
         raise UsageError(
             f"{spec.implementation}: got a group size of {spec.group_size}, but its replicas never "
             "exchange anything; expected 1, or an implementation that communicates"
+        )
+    if traits.shards_parameters:
+        raise UsageError(
+            f"{spec.implementation}: it leaves a part of every parameter on each rank, and "
+            "checkpoints hold whole ones; expected ddp or another that keeps them whole"
         )
     if len(spec.devices) != spec.group_size:
         raise UsageError(

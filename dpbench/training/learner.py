@@ -18,16 +18,17 @@ from torch import Tensor
 from dpbench.architecture import Architecture
 from dpbench.data.loader import Batch
 from dpbench.measure.implementations import wrap
+from dpbench.measure.precision import autocast, loss_scaler
+from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.training import build_optimizer
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.tree import map_tensors
-from dpbench.specs import IMPLEMENTATIONS
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
-from dpbench.training.precision import autocast, loss_scaler
 from dpbench.training.schedule import build_schedule
 from dpbench.training_spec import TrainingSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ class Learner:
         self._devices = [*map(torch.device, spec.devices)] if alone else [device]
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
         _seed(spec.workload.seed)
-        self.module = architecture.build_model().to(device)
+        self.module = prepare(architecture.build_model().to(device), spec.workload)
         self.model = wrap(self.module, spec, rank)
         _seed(spec.workload.seed + 1 + rank)
         self.optimizer = build_optimizer(self.module, spec)

@@ -14,6 +14,7 @@ from dpbench.data.datasets import Splits
 from dpbench.errors import UsageError
 from dpbench.measure.memory import reset_peak_device_memory
 from dpbench.measure.placement import settle_on_device
+from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.training.accounts import finished, notes, started
 from dpbench.training.agreement import refused_by_all
@@ -37,6 +38,7 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
     run = job.run
     device = settle_on_device(job.spec, rank)
     timeout = timedelta(seconds=run.timeout_seconds)
+    choose_products(job.spec.dtype)
     with rank_group(
         job.spec.backend, job.spec.process_count, timeout=timeout, debug=run.debug
     ) as ranks:

@@ -17,6 +17,7 @@ from dpbench.data.datasets import Splits
 from dpbench.data.epochs import EpochPlan
 from dpbench.data.loader import EpochLoader, LoadedWindow
 from dpbench.errors import DpbenchError, UsageError
+from dpbench.measure.precision import SMALLEST_SCALE
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.training.agreement import refused_by_all
@@ -25,7 +26,6 @@ from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.learner import Learner
-from dpbench.training.precision import SMALLEST_SCALE
 from dpbench.training.progress import MeanLoss, Pace, Position, Sums
 from dpbench.training.resume import require_fit, require_position
 from dpbench.training.speed import ForwardTimer, agreed_shares

@@ -60,7 +60,7 @@ def test_a_device_that_is_not_in_the_table_has_no_mfu_and_a_reason() -> None:
     assert found.achieved.value == 1e12
     assert found.mfu is None
     assert re.fullmatch(
-        r"no MFU: the peak of Some CPU is not in the table of \d{4}-\d\d-\d\d", found.note
+        r"no MFU: the f32 peak of Some CPU is not in the table of \d{4}-\d\d-\d\d", found.note
     )
 
 

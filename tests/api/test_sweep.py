@@ -35,11 +35,13 @@ from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status
-from dpbench.specs import IMPLEMENTATIONS
+from dpbench.traits import IMPLEMENTATIONS
 
-PRINTED = {"dry_run", "json_rows", "quiet", "charts"}
+PRINTED = {"dry_run", "show_config", "json_rows", "quiet", "charts"}
 """What concerns what is printed; `progress` is the opposite of `quiet`."""
-ONLY_OF_THE_COMMAND = PRINTED | {field.name for field in fields(NodeOptions)}
+LAYERS = {"context", "config", "preset"}
+"""Options in files; a caller has dictionaries."""
+ONLY_OF_THE_COMMAND = PRINTED | LAYERS | {field.name for field in fields(NodeOptions)}
 """A sweep over several nodes is the same command on each."""
 MACHINE = Machine(cores=4, gpus=(), cuda=None, missing_backends=())
 SMALL: dict[str, Any] = {
@@ -67,7 +69,7 @@ def test_options_and_defaults_are_those_of_the_command() -> None:
     assert {*python} - {"progress"} == {*typed} - ONLY_OF_THE_COMMAND
     for name in {*python} - {"progress"}:
         default = typed[name]
-        expected = None if default is None else str(default)
+        expected = typed_text(name, default)
         assert typed_text(name, python[name]) == expected, name
 
 

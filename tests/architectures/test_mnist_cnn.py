@@ -5,6 +5,7 @@ import torch
 
 from architectures import mnist_cnn
 from dpbench import architecture
+from tests.architectures import on_meta
 from tests.architectures.learning import counted_flops, loss_before_and_after
 
 CONV1_FORWARD_FLOPS = 2 * 9 * 32 * 26 * 26
@@ -16,8 +17,20 @@ def cnn() -> architecture.Architecture:
 
 
 def test_it_has_the_documented_number_of_parameters(cnn: architecture.Architecture) -> None:
-    parameters = sum(p.numel() for p in cnn.build_model().parameters())
-    assert parameters == mnist_cnn.PARAMETERS == 1_199_882
+    """320 + 18,496 in the convolutions, 1,179,776 + 1,290 in the fully connected layers."""
+    assert on_meta.parameter_count(cnn) == 1_199_882
+
+
+def test_its_width_is_that_of_the_first_convolution_and_widens_all_layers_but_the_last() -> None:
+    narrow = mnist_cnn.Architecture(width=4)
+    outputs = [len(p) for name, p in narrow.build_model().named_parameters() if "bias" in name]
+    assert outputs == [4, 8, 16, 10]
+    assert counted_flops(narrow, backward=False) == narrow.flops_per_item / 3
+
+
+def test_a_width_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^width: got 0, expected at least 1$"):
+        mnist_cnn.Architecture(width=0)
 
 
 def test_it_turns_images_into_log_probabilities(cnn: architecture.Architecture) -> None:
@@ -43,8 +56,8 @@ def test_equal_random_states_build_equal_models(cnn: architecture.Architecture) 
 
 
 def test_its_forward_flops_are_those_that_torch_counts(cnn: architecture.Architecture) -> None:
-    assert mnist_cnn.FORWARD_FLOPS == 23_984_896
-    assert counted_flops(cnn, backward=False) == mnist_cnn.FORWARD_FLOPS
+    assert counted_flops(cnn, backward=False) == 23_984_896
+    assert cnn.flops_per_item == 3 * 23_984_896
 
 
 def test_its_flops_per_item_exceed_torchs_count_by_the_input_gradient_of_the_first_layer(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from architectures import _synthetic_images
@@ -52,3 +53,31 @@ def test_the_images_are_float32_whatever_torchs_default_type_is() -> None:
         assert torch.equal(_batch(2, seed=0)[0], expected)
     finally:
         torch.set_default_dtype(default)
+
+
+@pytest.mark.parametrize(("side", "block"), [(28, 4), (32, 4), (64, 8), (224, 28)])
+def test_an_image_without_its_noise_is_made_of_blocks(side: int, block: int) -> None:
+    """Seen as the mean of many images of one class."""
+    images, targets = _synthetic_images.batch(
+        64, torch.Generator().manual_seed(0), (1, side, side), classes=1
+    )
+    mean = images.mean(dim=0)[0]
+    coarse = mean[::block, ::block]
+    blocks = coarse.repeat_interleave(block, 0).repeat_interleave(block, 1)
+    assert (mean - blocks).std().item() < 0.2 < coarse.std().item()
+    assert not targets.any()
+
+
+def test_sides_may_be_any_number_of_pixels() -> None:
+    images, _ = _synthetic_images.batch(2, torch.Generator().manual_seed(0), (3, 31, 45))
+    assert images.shape == (2, 3, 31, 45)
+
+
+def test_there_are_as_many_classes_as_asked_for_and_none_looks_like_another() -> None:
+    images, targets = _synthetic_images.batch(
+        400, torch.Generator().manual_seed(0), (3, 32, 32), classes=1000
+    )
+    assert 0 <= targets.min() < 100
+    assert 900 < targets.max() < 1000
+    first, second = images[targets != targets[0]][0], images[0]
+    assert (first - second).pow(2).mean() > 1  # 2 for templates of variance 1, and the noise

@@ -11,6 +11,7 @@ NAMES = (
     "trial_cost",
     "disturbance",
     "implementations",
+    "architectures",
     "collectives",
     "analysis_speed",
     "simulation_speed",

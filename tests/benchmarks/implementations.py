@@ -1,6 +1,6 @@
 """Our implementations against torch's and against what the machine allows.
 
-`python -m tests.benchmarks.implementations mlp resnet18` measures these architectures only.
+`python -m tests.benchmarks.implementations mlp resnet` measures these architectures only.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ LOADS = tuple(
         ("mnist_cnn", 128, 3, 20),
         ("mlp", 32, 10, 20),
         ("mlp", 128, 6, 20),
-        ("transformer", 32, 1, 12),
-        ("transformer", 128, 1, 6),
-        ("resnet18", 32, 1, 10),
-        ("resnet18", 128, 1, 4),
+        ("gpt", 32, 1, 12),
+        ("gpt", 128, 1, 6),
+        ("resnet", 32, 1, 10),
+        ("resnet", 128, 1, 4),
     )
 )
 """About 15 minutes together; a block of steps lasts some tenths of a second, or one step."""
 SHM_OVER_TORCH = {"mlp, batch 32": 1.7}
-SHARE_OF_INDEPENDENT = {"mnist_cnn, batch 128": 0.9, "resnet18, batch 128": 0.9}
+SHARE_OF_INDEPENDENT = {"mnist_cnn, batch 128": 0.9, "resnet, batch 128": 0.9}
 SPEEDUP_OF_THREADS = {"mnist_cnn, batch 128": 1.6}
 TORCHS = ("torch-ddp/gloo", "torch-ddp-static/gloo")
 LIMIT_SECONDS = 600
@@ -47,8 +47,8 @@ def run(architectures: Sequence[str] = ()) -> Iterator[Figure]:
     loads = [load for load in LOADS if not architectures or load.architecture in architectures]
     on_gloo, on_shm, bounds = [], [], []
     for load in loads:
-        seconds = _seconds(two_ranks, load, ranks=2)
-        best = min(TORCHS, key=lambda name: _geometric_mean(seconds[name]))
+        seconds = block_seconds(two_ranks, load, ranks=2)
+        best = min(TORCHS, key=lambda name: geometric_mean(seconds[name]))
         on_gloo.append(Ratio.of(seconds[best], seconds["ddp/gloo"]))
         on_shm.append(Ratio.of(seconds[best], seconds["ddp/shm"]))
         share = Ratio.of(seconds["independent"], seconds["ddp/shm"])
@@ -75,7 +75,7 @@ def run(architectures: Sequence[str] = ()) -> Iterator[Figure]:
 
 
 def _one_process(load: Load) -> Iterator[Figure]:
-    seconds = _seconds(one_process, load, ranks=1)
+    seconds = block_seconds(one_process, load, ranks=1)
     per_batch = [both / 2 for both in seconds["dp ×2"]]  # a step of two replicas takes two batches
     target = SPEEDUP_OF_THREADS.get(str(load))
     speedup = Ratio.of(seconds["single"], per_batch)
@@ -104,7 +104,7 @@ def _peak_bytes(machine: Bench, trial: TrialSpec) -> float:
     return max(rank.peak_host_memory_bytes or 0 for rank in machine.run(trial).ranks)
 
 
-def _seconds(work: Callable[[Load, int], Seconds], load: Load, *, ranks: int) -> Seconds:
+def block_seconds(work: Callable[[Load, int], Seconds], load: Load, *, ranks: int) -> Seconds:
     """By side, the seconds of each block on the slowest rank."""
     with tempfile.TemporaryDirectory(prefix="dpbench-bench-") as scratch:
         by_rank = run_ranks(partial(work, load), ranks, Path(scratch), LIMIT_SECONDS)
@@ -114,7 +114,7 @@ def _seconds(work: Callable[[Load, int], Seconds], load: Load, *, ranks: int) ->
     }
 
 
-def _geometric_mean(values: Sequence[float]) -> float:
+def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(mean(map(math.log, values)))
 
 
@@ -122,7 +122,7 @@ def _overall(ratios: Sequence[Ratio]) -> Ratio:
     """The geometric mean over loads; their intervals, which are independent, add in squares."""
     halves = [math.log(ratio.high / ratio.value) for ratio in ratios]
     half = math.hypot(*halves) / len(ratios)
-    center = math.log(_geometric_mean([ratio.value for ratio in ratios]))
+    center = math.log(geometric_mean([ratio.value for ratio in ratios]))
     pairs = sum(ratio.pairs for ratio in ratios)
     return Ratio(math.exp(center), math.exp(center - half), math.exp(center + half), pairs)
 

@@ -35,8 +35,8 @@ class Effort:
 EFFORTS = {
     "mlp": Effort(20, 100, 20, 4),
     "mnist_cnn": Effort(5, 30, 10, 4),
-    "transformer": Effort(1, 5, 2, 2),
-    "resnet18": Effort(1, 4, 2, 2),
+    "gpt": Effort(1, 5, 2, 2),
+    "resnet": Effort(1, 4, 2, 2),
 }
 
 

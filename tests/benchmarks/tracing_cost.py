@@ -18,7 +18,7 @@ from dpbench.records import GradientTrace
 from tests.benchmarks.figure import Figure, Ratio
 
 BATCH, WARMUP = 32, 5
-PAIRS = {"mlp": 1500, "mnist_cnn": 800, "resnet18": 60}
+PAIRS = {"mlp": 1500, "mnist_cnn": 800, "resnet": 60}
 """Half a minute to a minute each."""
 MOST = 1.01
 

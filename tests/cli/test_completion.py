@@ -29,7 +29,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, words: str, capsys: pytest.CaptureFix
         ("dpbench sweep --backends gloo,", ["gloo,nccl", "gloo,shm"]),
         ("dpbench sweep --sync-backend s", ["shm"]),
         ("dpbench sweep --arch mnist", ["mnist_cnn"]),
-        ("dpbench sweep --data di", ["digits"]),
+        ("dpbench sweep --data dig", ["digits"]),
         ("dpbench sweep --optimizer ad", ["adamw", "adam", "adadelta"]),
         ("dpbench sweep --scaling w", ["weak"]),
         ("dpbench sweep --lr-scaling sq", ["sqrt"]),

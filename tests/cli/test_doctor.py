@@ -14,7 +14,7 @@ from dpbench.launch import quiet, selftest
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.quiet import Readings
 from dpbench.launch.selftest import SelfTest
-from dpbench.specs import PROCESS_GROUP_BACKENDS
+from dpbench.traits import PROCESS_GROUP_BACKENDS
 from tests.launch.readings import BUSY, QUIET, UNKNOWN
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.api.arguments import defaults_of
-from dpbench.cli import train_config
+from dpbench.cli import option_file, train_config
 from dpbench.cli.train import train as train_command
 from dpbench.cli.train_asked import Asked
 from dpbench.cli.train_options import TrainOptions
@@ -176,7 +176,7 @@ def test_what_show_config_prints_is_read_back(
     expected = {
         name: value
         for name in NAMES
-        if (value := getattr(options, name)) is not None and value not in train_config.LEFT_OUT
+        if (value := getattr(options, name)) is not None and value not in option_file.LEFT_OUT
     }
     assert train_config.read(path) == expected
 

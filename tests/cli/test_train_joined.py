@@ -59,7 +59,7 @@ LINES: list[list[str]] = [
     [*TINY, "--gpus", "2"],
     [*TINY, "--implementation", "dp"],
     [*TINY, "--epochs", "x"],
-    [*TINY, "--data", "mnist", "--data-dir", "/nonexistent"],
+    [*TINY, "--arch", "mlp", "--data", "mnist", "--data-dir", "/nonexistent"],
     [*TINY, "--dry-run"],
     [*TINY, "--name", "broken", "--lr", "1e38"],
     ["--resume", "joined", "--arch", TINY[1], "--epochs", "3", "--json"],

@@ -63,6 +63,14 @@ def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_proces
     assert not torch.equal(first.inputs, other.inputs)
 
 
+def test_tokens_and_numbers_may_be_inputs_as_well_as_targets(
+    tmp_path: Path, mlp: architecture.Architecture
+) -> None:
+    arrays.write(tmp_path, np.array([[1, 2]]), np.array([0.5], dtype=np.float32))
+    dataset = datasets.load("digits", tmp_path, mlp, seed=0, samples=1)
+    assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.int64, torch.float32)
+
+
 def test_a_dataset_moves_to_a_device(folder: Path, mlp: architecture.Architecture) -> None:
     moved = datasets.load("digits", folder, mlp, seed=0, samples=1).to("meta")
     assert (moved.inputs.device.type, moved.targets.device.type) == ("meta", "meta")
@@ -111,7 +119,7 @@ def test_arrays_of_another_type_or_length_are_refused(folder: Path) -> None:
     with pytest.raises(DataError, match="got 3 inputs and 2 targets"):
         arrays.read(folder)
     np.save(folder / "targets.npy", np.zeros(3, np.int32))
-    with pytest.raises(DataError, match="got int32, expected int64"):
+    with pytest.raises(DataError, match="got int32, expected float32 or int64"):
         arrays.read(folder)
 
 

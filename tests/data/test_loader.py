@@ -44,6 +44,20 @@ def test_the_batches_are_the_samples_of_the_plan_with_its_weights() -> None:
     assert window.number == PLAN.steps - 1
 
 
+def test_trees_are_loaded_as_their_tensors_would_be() -> None:
+    tree = Dataset(
+        inputs={"rows": DATASET.inputs, "again": (DATASET.inputs,)}, targets=(DATASET.targets,)
+    )
+    trees = EpochLoader(tree, PLAN, process=0, device=CPU, prefetch=1)
+    with trees.epoch(0) as windows, loader().epoch(0) as plain:
+        for window, expected in zip(windows, plain, strict=True):
+            for batch, same in zip(window.batches, expected.batches, strict=True):
+                assert batch.inputs["rows"].equal(same.inputs)
+                assert batch.inputs["again"][0].equal(same.inputs)
+                assert batch.targets[0].equal(same.targets)
+                assert (batch.weight, batch.samples) == (same.weight, same.samples)
+
+
 def test_all_processes_together_load_every_sample_once() -> None:
     found: list[int] = []
     for process in (0, 1):

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from dpbench.data import arrays, registry
-from dpbench.errors import DataError, UnknownName
+from dpbench.errors import DataError, UnknownName, UsageError
 from tests.data.mnist_folder import put_test_set, put_training_set
 
 
 def test_the_registry_imports_nothing_heavy() -> None:
     code = (
         "import sys, dpbench.data.registry as r; r.unusable_reason('mnist', None);"
-        "r.unusable_reason('digits', None);"
+        "r.unusable_reason('digits', None); r.unusable_reason('iris', None);"
         "print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -24,7 +24,8 @@ def test_the_registry_imports_nothing_heavy() -> None:
 
 
 def test_the_known_datasets_are_under_their_own_names() -> None:
-    assert list(registry.DATASETS) == ["digits", "mnist", "synthetic"]
+    tables = ["iris", "wine", "breast_cancer", "diabetes"]
+    assert list(registry.DATASETS) == ["digits", "mnist", *tables, "text", "synthetic"]
     assert all(name == traits.name for name, traits in registry.DATASETS.items())
 
 
@@ -83,15 +84,61 @@ def test_a_cache_that_cannot_be_written_is_a_data_error(tmp_path: Path) -> None:
         arrays.write(tmp_path / "file" / "cache", np.zeros((1, 1), np.float32), np.zeros(1, int))
 
 
-def test_digits_and_synthetic_are_usable_without_a_data_folder() -> None:
-    assert registry.unusable_reason("digits", None) is None
-    assert registry.unusable_reason("synthetic", None) is None
+@pytest.mark.parametrize("name", ["digits", "iris", "diabetes", "synthetic"])
+def test_what_needs_no_files_is_usable_without_a_data_folder(name: str) -> None:
+    assert registry.unusable_reason(name, None) is None
 
 
-def test_digits_are_unusable_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["digits", "wine"])
+def test_what_scikit_learn_brings_is_unusable_without_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    reason = registry.unusable_reason("digits", None)
-    assert reason == "scikit-learn, which brings the images, is not installed"
+    reason = registry.unusable_reason(name, None)
+    assert reason == "scikit-learn, which brings it, is not installed"
+
+
+def test_text_is_usable_once_a_file_is_named(tmp_path: Path) -> None:
+    assert "--data-dir FILE" in (registry.unusable_reason("text", None) or "")
+    assert "got a folder" in (registry.unusable_reason("text", tmp_path) or "")
+    (tmp_path / "text").touch()
+    assert registry.unusable_reason("text", tmp_path / "text") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "target_dtype"),
+    [("iris", 120, 30, np.int64), ("diabetes", 354, 88, np.float32)],
+)
+def test_a_table_is_prepared_whole_and_in_splits(
+    name: str, train: int, test: int, target_dtype: type, tmp_path: Path
+) -> None:
+    whole = registry.prepare(name, data_dir=None, cache=tmp_path)
+    splits = registry.prepare_splits(name, data_dir=None, cache=tmp_path)
+    assert whole.samples == train + test
+    assert (splits.train_samples, splits.test_samples) == (train, test)
+    assert whole.folder is not None
+    assert np.load(whole.folder / "targets.npy").dtype == target_dtype
+
+
+def test_text_is_prepared_in_sequences_of_the_architectures_length(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("abcdefghij" * 10)
+    text = {"data_dir": path, "cache": tmp_path / "cache", "architecture": "gpt:context=8,layers=1"}
+    whole = registry.prepare("text", **text)  # type: ignore[arg-type]
+    splits = registry.prepare_splits("text", **text)  # type: ignore[arg-type]
+    assert (whole.samples, splits.train_samples, splits.test_samples) == (12, 10, 2)
+    assert whole.folder is not None
+    assert np.load(whole.folder / "inputs.npy").shape == (12, 8)
+    assert whole.notes == splits.notes
+    assert "100 B, 12 sequences of 8 tokens" in whole.notes[0]
+
+
+def test_text_is_not_prepared_for_an_architecture_that_takes_none(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("abc")
+    with pytest.raises(UsageError, match="--data text does not fit --arch mlp"):
+        registry.prepare("text", data_dir=tmp_path / "text", cache=tmp_path, architecture="mlp")
+    with pytest.raises(ValueError, match="got no architecture"):
+        registry.prepare("text", data_dir=tmp_path / "text", cache=tmp_path)
 
 
 def test_mnist_is_usable_once_its_files_are_there(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
-"""Tables of the documentation that are made from the code: columns, commands, charts."""
+"""Tables of the documentation that are made from the code: columns, commands, charts, …"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 import typer
 
+from dpbench import architecture
 from dpbench.cli.app import app
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.columns import COLUMNS
@@ -75,6 +77,19 @@ def _default(option: Any) -> str:
     return "" if nothing or callable(option.default) else f"`{option.default}`"
 
 
+def _architectures(_: str) -> str:
+    rows = []
+    for name in architecture.names():
+        loaded = architecture.load(name)
+        with torch.device("meta"):
+            count = sum(parameter.numel() for parameter in loaded.build_model().parameters())
+        options = ", ".join(
+            f"`{each.name}={each.default}` ({each.type})" for each in architecture.options(name)
+        )
+        rows.append((f"`{name}`", f"{count:,}", loaded.item, loaded.default_dataset, options))
+    return _markdown(("architecture", "parameters", "item", "data", "options"), rows)
+
+
 def _charts(_: str) -> str:
     return _markdown(
         ("kind", "shows"), ((f"`{kind.name}`", kind.shows) for kind in CHARTS.values())
@@ -94,6 +109,7 @@ def _escaped(cell: str) -> str:
 _TABLES: dict[str, Callable[[str], str]] = {
     "columns": _columns,
     "options": _options,
+    "architectures": _architectures,
     "charts": _charts,
     "commands": _commands,
 }

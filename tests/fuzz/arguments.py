@@ -12,7 +12,7 @@ from dpbench.analysis.metrics import METRICS
 from dpbench.cli.app import app
 from dpbench.report.columns import COLUMNS
 from dpbench.report.formats import FORMATS
-from dpbench.specs import IMPLEMENTATIONS
+from dpbench.traits import IMPLEMENTATIONS
 
 NUMBERS = (
     *("0", "1", "2", "3", "-1", "-0", "+1", "1.5", "1e3", "1_0", "٣", "0x10", "nan", "inf", "-inf"),

@@ -29,6 +29,7 @@ STATUSES = {
     "iso": {0, 2},
     "what-if": {0, 2},
     "launch": {0, 1, 2},
+    "init": {0, 2},
     "list": {0, 2},
     "fit": {0, 2},
     "published": {0, 2},

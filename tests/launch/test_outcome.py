@@ -15,7 +15,8 @@ import torch
 from dpbench.launch.agent import run_ranks
 from dpbench.launch.outcome import judge
 from dpbench.measure import verification
-from dpbench.measure.implementations import OurDistributedDataParallel, ParallelModel, wrap
+from dpbench.measure.implementations import ParallelModel, wrap
+from dpbench.measure.implementations.ours import OurDistributedDataParallel
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.trial import RankReport
 from dpbench.measure.verification import verify

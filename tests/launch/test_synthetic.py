@@ -6,7 +6,8 @@ import pytest
 
 from dpbench.launch.synthetic import NOISE, SHARES, SyntheticLauncher
 from dpbench.records import Status
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 from tests.builders import trial_spec
 
 LAUNCHER = SyntheticLauncher()

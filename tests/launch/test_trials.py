@@ -15,10 +15,12 @@ from dpbench.data.registry import prepare
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
+from dpbench.launch.peers import missing_package_reason
 from dpbench.measure.growth import checkpoints
 from dpbench.measure.trace import trace_path
 from dpbench.records import Status
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
 
 MLP = replace(WORKLOAD, architecture="mlp")
@@ -61,7 +63,9 @@ def configurations() -> list[tuple[str, int]]:
         (name, size)
         for name, traits in IMPLEMENTATIONS.items()
         for size in (1, 2)
-        if size <= (traits.largest_group or size) and name != "torch-dp"
+        if size <= (traits.largest_group or size)
+        and name != "torch-dp"
+        and missing_package_reason(name) is None
     ]
     return [*pairs, ("dp", 4)]
 

@@ -19,7 +19,8 @@ from dpbench import architecture
 from dpbench.data import datasets
 from dpbench.data.datasets import Dataset
 from dpbench.measure import verification
-from dpbench.measure.implementations import OurDataParallel, ParallelModel, Plain, wrap
+from dpbench.measure.implementations import ParallelModel, Plain, wrap
+from dpbench.measure.implementations.ours import OurDataParallel
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.verification import verify
 from dpbench.records import Verification
@@ -415,3 +416,18 @@ def test_a_small_gradient_that_is_wrong_is_still_found(monkeypatch: pytest.Monke
     proof = verify(dp(2, workload=STILL), Small(), SAMPLES, 0, ALONE)
     assert not proof.passed
     assert proof.worst_parameter == "bias"
+
+
+@pytest.mark.parametrize("hook", ["bf16", "powersgd"])
+def test_a_hook_that_loses_by_intention_is_left_out_of_the_proof(
+    monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    wrapped: list[TrialSpec] = []
+
+    def noted(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
+        wrapped.append(trial)
+        return Right(module)
+
+    monkeypatch.setattr(verification, "wrap", noted)
+    assert verified(trial_spec(group_size=1, comm_hook=hook)).passed
+    assert [trial.comm_hook for trial in wrapped] == ["none"]

@@ -29,7 +29,7 @@ def training_spec(architecture: str = "Plain", **changes: Any) -> TrainingSpec:
     them on 6 samples."""
     of_workload = {
         name: changes.pop(name)
-        for name in ("optimizer", "learning_rate", "learning_rate_rule", "seed")
+        for name in ("optimizer", "learning_rate", "learning_rate_rule", "seed", "dtype")
         if name in changes
     }
     workload = WorkloadSpec(

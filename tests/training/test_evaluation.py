@@ -85,11 +85,22 @@ def test_right_targets_are_counted() -> None:
 
 
 def test_targets_of_a_sequence_count_one_by_one() -> None:
-    transformer = architectures.load("transformer")
-    inputs, targets = transformer.synthetic_batch(3, torch.Generator().manual_seed(0))
-    found = score(nn.Embedding(256, 256), transformer, Dataset(inputs=inputs, targets=targets))  # type: ignore[arg-type]
+    gpt = architectures.load("gpt")
+    inputs, targets = gpt.synthetic_batch(3, torch.Generator().manual_seed(0))
+    found = score(nn.Embedding(256, 256), gpt, Dataset(inputs=inputs, targets=targets))  # type: ignore[arg-type]
     assert found.total == 3 * 64
     assert found.correct is not None
+
+
+def test_a_tree_of_inputs_goes_to_the_model_as_its_arguments_and_targets_count_by_sample() -> None:
+    class Difference(nn.Module):
+        def forward(self, *, minuend: Tensor, subtrahend: Tensor) -> Tensor:
+            return minuend - subtrahend
+
+    numbers = torch.arange(float(SAMPLES))
+    inputs = {"subtrahend": torch.ones(SAMPLES), "minuend": numbers}
+    test = Dataset(inputs=inputs, targets=(numbers, torch.zeros(SAMPLES, 4)))
+    assert score(Difference(), Plain(), test) == Score(loss=298.5, correct=None, total=SAMPLES)
 
 
 def test_nothing_that_training_uses_is_changed() -> None:

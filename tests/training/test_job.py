@@ -27,6 +27,7 @@ from tests.training.jobs import training_spec
         ({"learning_rate": 0.0, "learning_rate_rule": "sqrt"}, {}, "learning rate: base is 0.0"),
         ({"implementation": "independent"}, {}, "got a group size of 2.*never exchange anything"),
         ({"devices": ("cpu",)}, {}, "got 1 devices for 2 replicas"),
+        ({"implementation": "fsdp2"}, {}, "fsdp2: it leaves a part.*expected ddp"),
         ({"dtype": "f16"}, {}, "got the devices cpu, cpu; expected CUDA.*take bf16"),
         ({"implementation": "dp", "balance": "speed"}, {}, "balance speed: got dp.*one process"),
         ({"implementation": "dp", "shares": (2.0, 1.0)}, {}, r"shares \(2.0, 1.0\): got dp"),

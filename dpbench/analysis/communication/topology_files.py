@@ -28,7 +28,7 @@ from typing import Any
 from dpbench.analysis.communication.cost_models import Link
 from dpbench.analysis.communication.topology import ALGORITHMS, Topology
 from dpbench.errors import UnknownName, UsageError
-from dpbench.specs import PROCESS_GROUP_BACKENDS
+from dpbench.traits import PROCESS_GROUP_BACKENDS
 from dpbench.units import GIGA, MICRO
 
 TABLE = "topologies.toml"

@@ -21,7 +21,8 @@ from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.laws.series import LoneStep, Point, Series
 from dpbench.analysis.published import from_csv
 from dpbench.errors import StoreError, UnknownName
-from dpbench.specs import IMPLEMENTATIONS, Scaling
+from dpbench.specs import Scaling
+from dpbench.traits import IMPLEMENTATIONS
 
 BATCH = "batch_per_gpu"
 SPEEDS = ("images_per_second", "seconds_per_step")

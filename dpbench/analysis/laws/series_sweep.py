@@ -28,7 +28,7 @@ def series_of(
         for spec, group in final.items()
         if (usable := usable_repetitions(group))
     }
-    items = {spec: group[-1].item for spec, group in final.items()}
+    last = {spec: group[-1] for spec, group in final.items()}
     groups: dict[TrialSpec, list[TrialSpec]] = {}
     for spec in speeds:
         groups.setdefault(_apart_from_size(spec), []).append(spec)
@@ -37,7 +37,7 @@ def series_of(
             _unique_label(shared, list(groups)),
             sorted(specs, key=_size),
             speeds,
-            items[specs[0]],
+            last[specs[0]],
             _machines(records, set(specs), environments),
         )
         for shared, specs in groups.items()
@@ -71,7 +71,7 @@ def _series(
     label: str,
     specs: Sequence[TrialSpec],
     speeds: Mapping[TrialSpec, Speed],
-    item: str,
+    record: TrialRecord,
     machines: Sequence[Environment],
 ) -> Series:
     first = specs[0]
@@ -79,8 +79,8 @@ def _series(
         label=label,
         points=tuple(_point(spec, speeds[spec]) for spec in specs),
         scaling=first.scaling,
-        items_per_step=first.batch_size * first.accumulation_steps,
-        unit=f"{item}/s",
+        items_per_step=first.batch_size * first.accumulation_steps * record.items_per_sample,
+        unit=f"{record.item}/s",
         implementation=first.implementation,
         batch_size=first.batch_size,
         replicas_per_node=_replicas_per_node(specs, machines),

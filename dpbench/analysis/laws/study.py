@@ -16,7 +16,7 @@ from dpbench.analysis.laws.series import LoneStep, Point, Series, require_points
 from dpbench.analysis.laws.speedup_laws import Trend, karp_flatt_estimate, trend
 from dpbench.analysis.scaling import BASELINE, speedup
 from dpbench.errors import UsageError
-from dpbench.specs import IMPLEMENTATIONS
+from dpbench.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

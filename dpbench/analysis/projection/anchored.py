@@ -37,6 +37,7 @@ def anchored_model(
         accumulation_steps=inputs.trial.accumulation_steps,
         fills_buckets=inputs.fills_buckets,
     )
-    items = inputs.trial.replica_batch_sizes[0] * inputs.trial.accumulation_steps
+    samples = inputs.trial.replica_batch_sizes[0] * inputs.trial.accumulation_steps
+    items = samples * inputs.items_per_sample
     anchor = items / inputs.alone.value / model.mean_step(1).seconds
     return AnchoredModel(model=model.rescaled(anchor), anchor=anchor)

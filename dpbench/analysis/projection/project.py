@@ -152,7 +152,7 @@ def _with_economics(series: Series, row: ProjectedRow, known: Economics) -> Proj
     n, speed, step = row.group_size, row.throughput, row.step_seconds
     assert speed is not None
     assert step is not None
-    batch = series.items_per_replica * n
+    batch = series.samples_per_replica * n
     price, scale, training = known.price_per_replica_hour, known.noise_scale, known.training
     if price is not None:
         row = replace(
@@ -161,7 +161,7 @@ def _with_economics(series: Series, row: ProjectedRow, known: Economics) -> Proj
     if known.watts is not None:
         row = replace(row, energy_per_million=energy_per_million(speed, n, watts=known.watts))
     if scale is not None:
-        worth = statistical_efficiency(scale, batch, base_batch_size=series.items_per_replica)
+        worth = statistical_efficiency(scale, batch, base_batch_size=series.samples_per_replica)
         row = replace(row, statistical_efficiency=worth, goodput=goodput(speed, worth))
     if training is not None:
         row = replace(

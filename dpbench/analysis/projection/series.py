@@ -19,7 +19,8 @@ from dpbench.analysis.simulation.inputs import SimulationInputs, simulation_inpu
 from dpbench.collectives import CollectiveRecord
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord
-from dpbench.specs import BUCKETED, TrialSpec, series_name
+from dpbench.specs import TrialSpec, series_name
+from dpbench.traits import BUCKETED
 
 ONE_HOST = ("shm",)
 """Backends whose ranks share the memory of one machine."""
@@ -54,9 +55,14 @@ class Series:
         return f"{name}, batch {self.trial.batch_size}"
 
     @property
-    def items_per_replica(self) -> int:
+    def samples_per_replica(self) -> int:
         """Of one optimizer step."""
         return self.trial.batch_size * self.model.accumulation_steps
+
+    @property
+    def items_per_replica(self) -> int:
+        """Of one optimizer step."""
+        return self.samples_per_replica * self.inputs.items_per_sample
 
     def measured(self, group_size: int) -> ConfigurationSummary | None:
         """What was measured at a group size, on the network in question."""

@@ -20,7 +20,8 @@ from dpbench.analysis.throughput import throughput_mean
 from dpbench.analysis.traffic import reduced_bytes_per_step
 from dpbench.errors import UsageError
 from dpbench.records import GradientTrace, TrialRecord
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +38,7 @@ class SimulationInputs:
     """The configuration that was traced: "ddp/gloo ×1, batch 32"."""
     alone: LogMean
     """Items per second of the trials that were traced, in their timed windows."""
+    items_per_sample: int
     fills_buckets: bool
     """Whether gradients must still be copied into buckets, which the trace does not hold."""
     tracing_overhead: Estimate
@@ -74,6 +76,7 @@ def simulation_inputs(records: Sequence[TrialRecord], trial: TrialSpec) -> Simul
         traces=tuple(traces.values()),
         trace_source=traced[0].trial.label,
         alone=throughput_mean(traced),
+        items_per_sample=traced[0].items_per_sample,
         fills_buckets=_fills_buckets(trial.implementation, traced[0].trial.implementation),
         tracing_overhead=tracing_overhead(list(traces.values())),
         noise=noise,

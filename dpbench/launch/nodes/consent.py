@@ -16,6 +16,8 @@ def not_asked_for(workload: WorkloadSpec, me: Node) -> str | None:
     """Why this node does not run a trial of that workload; None if its command asked for it."""
     typed = {option: value.strip() for option, value in me.options}
     asked = typed.get("--arch")
+    if asked is not None and "--input-shape" in typed:
+        asked = architecture.with_input_shape(asked, typed["--input-shape"])
     if workload.architecture != asked:
         return _refusal("--arch", workload.architecture, asked)
     try:

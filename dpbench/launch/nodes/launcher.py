@@ -26,7 +26,8 @@ from dpbench.launch.nodes.parts import part_of
 from dpbench.launch.nodes.team import Team
 from dpbench.launch.outcome import judge
 from dpbench.measure.trial import RankReport
-from dpbench.specs import IMPLEMENTATIONS, TrialSpec
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 STOP_SECONDS = 30.0
 """How long the other hosts may take to end their ranks and say so."""

@@ -25,7 +25,7 @@ from dpbench.report.charts.style import (
     finish,
 )
 from dpbench.report.numbers import plus_minus, time_unit
-from dpbench.specs import IMPLEMENTATIONS
+from dpbench.traits import IMPLEMENTATIONS
 
 MOST_BARS = 30
 COLOURS: dict[PhaseName, str] = {

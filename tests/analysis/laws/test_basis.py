@@ -7,7 +7,7 @@ import pytest
 
 from dpbench.analysis.laws.basis import NODE_TERMS, TERMS, default_basis, parse_basis, terms
 from dpbench.errors import UnknownName, UsageError
-from dpbench.specs import IMPLEMENTATIONS
+from dpbench.traits import IMPLEMENTATIONS
 
 
 def test_terms_at_group_size_four() -> None:

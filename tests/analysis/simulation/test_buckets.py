@@ -17,7 +17,7 @@ from dpbench.analysis.simulation.buckets import (
     into_buckets,
 )
 from dpbench.parallel.ddp.buckets import BucketCaps, assign_buckets
-from dpbench.specs import BUCKETED
+from dpbench.traits import BUCKETED
 from tests.analysis.simulation.traces import step
 
 
@@ -83,4 +83,4 @@ def test_the_default_caps_are_those_of_torch() -> None:
 
 
 def test_the_implementations_with_buckets_are_known() -> None:
-    assert BUCKETED == ("ddp", "torch-ddp", "torch-ddp-static")
+    assert BUCKETED == ("ddp", "torch-ddp", "torch-ddp-static", "torch-replicate")

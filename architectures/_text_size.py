@@ -1,0 +1,42 @@
+"""How large a model of text is: the numbers that the options of one may change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from architectures import _options
+from architectures._synthetic_text import ALPHABET
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextSize:
+    """Of a transformer over tokens."""
+
+    layers: int
+    width: int
+    heads: int
+    context: int
+    """Tokens of a sequence."""
+    vocabulary: int
+
+
+def chosen(
+    sizes: Mapping[str, TextSize],
+    size: str,
+    *,
+    least_vocabulary: int = ALPHABET,
+    **given: int | None,
+) -> TextSize:
+    """The size of that name, with what was given by itself in place of its own.
+
+    Raises ValueError for one that no model can have.
+    """
+    if size not in sizes:
+        raise ValueError(f"size: got {size!r}, expected {', '.join(sizes)}")
+    numbers = {name: number for name, number in given.items() if number is not None}
+    own = replace(sizes[size], **numbers)
+    _options.expect_at_least(1, **asdict(own))
+    _options.expect_at_least(least_vocabulary, vocabulary=own.vocabulary)
+    _options.expect_multiple("width", own.width, of=own.heads)
+    return own

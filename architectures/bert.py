@@ -1,0 +1,188 @@
+"""BERT: an encoder that predicts masked tokens from what stands before and behind them.
+
+Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
+(2019), and its code, github.com/google-research/bert: layer normalisation behind each of attention
+and MLP, learnt positions and segments, GELU, dropout 0.1. 15 % of the tokens of every sequence are
+to be predicted; of these, 80 % are masked, 10 % are exchanged for others, 10 % are left.
+
+Only the masked half of the pre-training is here, not the prediction of the next sentence. So the
+published 109,482,240 parameters of `bert:size=base` are divided thus: 108,891,648 in the embeddings
+of tokens, positions and segments and in the 12 layers, which are here; 590,592 in the pooler, which
+only the next sentence needs, and which is not. 622,650 more are in the head that names the masked
+tokens (a layer, its norm, and the biases of an output layer that is tied to the tokens): together
+109,514,298, as in BertForMaskedLM of Hugging Face's transformers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from architectures import _attention, _flops, _synthetic_text
+from architectures._text_size import TextSize, chosen
+
+MLP_RATIO = 4
+SEGMENTS = 2
+INITIAL_DEVIATION = 0.02
+NORM_EPSILON = 1e-12
+TO_PREDICT = 0.15
+"""Share of the tokens of a sequence."""
+MASKED, EXCHANGED = 0.8, 0.1
+"""Shares of those; the rest are left as they are."""
+
+SIZES = {
+    "micro": TextSize(layers=4, width=256, heads=4, context=64, vocabulary=256),
+    "base": TextSize(layers=12, width=768, heads=12, context=512, vocabulary=30_522),
+}
+PARAMETERS = {"micro": 3_308_544, "base": 109_514_298}
+"""The tokens' embedding, which is the output layer as well, counts once."""
+
+
+class Layer(nn.Module):
+    """Attention over the sequence and an MLP over the width, each normalised with its shortcut."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.projection = nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width, eps=NORM_EPSILON)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, MLP_RATIO * width), nn.GELU(), nn.Linear(MLP_RATIO * width, width)
+        )
+        self.mlp_norm = nn.LayerNorm(width, eps=NORM_EPSILON)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        dropped = self.dropout.p if self.training else 0.0
+        attended = _attention.attend(self.query_key_value(states), self.heads, dropout=dropped)
+        states = self.attention_norm(states + self.dropout(self.projection(attended)))
+        return self.mlp_norm(states + self.dropout(self.mlp(states)))  # type: ignore[no-any-return]
+
+
+class Encoder(nn.Module):
+    """Tokens, int64 (n, ≤ context), to states (n, tokens, width)."""
+
+    def __init__(self, size: TextSize, dropout: float) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(size.vocabulary, size.width)
+        self.positions = nn.Parameter(torch.empty(size.context, size.width))
+        self.segments = nn.Parameter(torch.empty(SEGMENTS, size.width))
+        self.norm = nn.LayerNorm(size.width, eps=NORM_EPSILON)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.Sequential(
+            *(Layer(size.width, size.heads, dropout) for _ in range(size.layers))
+        )
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        places = self.positions[: tokens.shape[1]] + self.segments[0]  # one sentence alone
+        states = self.dropout(self.norm(self.tokens(tokens) + places))
+        return self.layers(states)  # type: ignore[no-any-return]
+
+
+class MaskedLanguageModel(nn.Module):
+    """Tokens, int64 (n, context), and places among them, int64 (n, predicted), to the logits
+    (n, predicted, vocabulary) of the tokens that belong there."""
+
+    def __init__(self, size: TextSize, dropout: float) -> None:
+        super().__init__()
+        self.encoder = Encoder(size, dropout)
+        self.head = nn.Sequential(
+            nn.Linear(size.width, size.width),
+            nn.GELU(),
+            nn.LayerNorm(size.width, eps=NORM_EPSILON),
+        )
+        self.bias = nn.Parameter(torch.zeros(size.vocabulary))
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=INITIAL_DEVIATION)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def forward(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        states = self.encoder(tokens)
+        chosen_states = states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+        return F.linear(self.head(chosen_states), self.encoder.tokens.weight, self.bias)
+
+
+class Architecture:
+    """BERT in two sizes; any of a size's numbers may be given by itself."""
+
+    name: str = "bert"
+    item: str = "tokens"
+    default_dataset: str = "synthetic"
+
+    def __init__(
+        self,
+        *,
+        size: Literal["micro", "base"] = "micro",
+        layers: int | None = None,
+        width: int | None = None,
+        heads: int | None = None,
+        context: int | None = None,
+        vocabulary: int | None = None,
+        dropout: float = 0.1,
+    ) -> None:
+        """What is not given is that of the size. Raises ValueError for what no model can have."""
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: got {dropout}, expected at least 0 and below 1")
+        self.size = chosen(
+            SIZES,
+            size,
+            least_vocabulary=_synthetic_text.ALPHABET + 1,  # and the mask
+            layers=layers,
+            width=width,
+            heads=heads,
+            context=context,
+            vocabulary=vocabulary,
+        )
+        self.dropout = dropout
+        self.mask = self.size.vocabulary - 1
+        """The token that stands for a masked one; the synthetic text does not have it."""
+        self.predicted = max(1, int(TO_PREDICT * self.size.context))
+        """Tokens of every sequence that are to be predicted: as many in each."""
+        self.items_per_sample: int = self.size.context
+        self.flops_per_item: float = (
+            _flops.training(forward_flops(self.size, self.predicted)) / self.size.context
+        )
+
+    def build_model(self) -> nn.Module:
+        """A new model; see MaskedLanguageModel."""
+        return MaskedLanguageModel(self.size, self.dropout)
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
+        """((tokens, int64 (n, context), places in ascending order, int64 (n, predicted)), and the
+        tokens that belong there, int64 (n, predicted)); can be learnt."""
+        device = generator.device
+        text = _synthetic_text.chain(n, self.size.context, generator)
+        order = torch.rand(text.shape, generator=generator, device=device).argsort(dim=1)
+        places = order[:, : self.predicted].sort(dim=1).values
+        targets = text.gather(1, places)
+        others = torch.randint(
+            self.size.vocabulary, targets.shape, generator=generator, device=device
+        )
+        fate = torch.rand(targets.shape, generator=generator, device=device)
+        shown = torch.where(fate < MASKED + EXCHANGED, others, targets)
+        shown = torch.where(fate < MASKED, self.mask, shown)
+        return (text.scatter(1, places, shown), places), targets
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean cross-entropy over the predicted tokens of all sequences."""
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """How many tokens were the likeliest at their place; int64, 0-dimensional."""
+        return (outputs.argmax(dim=-1) == targets).sum()
+
+
+def forward_flops(size: TextSize, predicted: int) -> int:
+    """Of one sequence; only the states of the predicted tokens go through the head."""
+    mlp = 2 * _flops.linear(size.width, MLP_RATIO * size.width)
+    layer = _attention.forward_flops(size.context, size.width) + size.context * mlp
+    head = _flops.linear(size.width, size.width) + _flops.linear(size.width, size.vocabulary)
+    return size.layers * layer + predicted * head

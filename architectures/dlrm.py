@@ -1,0 +1,139 @@
+"""DLRM: does a person click? Mostly large tables, of which each row takes a few lines.
+
+Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems"
+(2019), with the layers that the authors' code, github.com/facebookresearch/dlrm, takes for the
+Criteo Kaggle set: an MLP 13-512-256-64-16 for 13 dense features, 26 tables of embeddings of width
+16, the dot products of every two of these 27 vectors, an MLP 512-256-1 over them; initial values as
+in the same code. The published tables have 33,762,577 rows together, which is 540,677,217
+parameters; here each has 40,000, so that two processes on a small machine hold them: 17,115,985
+parameters, 97 % of them in the tables, for 0.8 MFLOP forward. So most of a step is the exchange of
+gradients, unless `sparse` has them only of the rows that were looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from architectures import _flops, _options, _synthetic_rows
+
+BOTTOM = (512, 256, 64)
+"""Outputs of the layers before the last, whose width is that of the embeddings."""
+TOP = (512, 256, 1)
+
+CRITEO_KAGGLE_ROWS = (
+    *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194),
+    *(27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572),
+)
+"""Of the published tables."""
+PARAMETERS = 17_115_985
+"""Of the default: 155,984 in the bottom MLP, 16,640,000 in the tables, 320,001 in the top MLP."""
+
+
+class DLRM(nn.Module):
+    """Dense features, float32 (n, dense), and a row of each table, int64 (n, tables), to the
+    logits of a click, (n,)."""
+
+    def __init__(self, *, dense: int, rows: Sequence[int], width: int, sparse: bool) -> None:
+        super().__init__()
+        self.bottom = _mlp(bottom_sizes(dense, width))
+        self.bottom.append(nn.ReLU())
+        tables = [nn.Embedding(count, width, sparse=sparse) for count in rows]
+        for table in tables:
+            bound = table.num_embeddings**-0.5
+            nn.init.uniform_(table.weight, -bound, bound)
+        self.tables = nn.ModuleList(tables)
+        self.top = _mlp(top_sizes(len(rows), width))
+
+    def forward(self, dense: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        features = self.bottom(dense)
+        looked_up = [table(indices[:, column]) for column, table in enumerate(self.tables)]
+        vectors = torch.stack([features, *looked_up], dim=1)  # (n, 1 + tables, width)
+        products = vectors @ vectors.transpose(1, 2)
+        # The diagonal is what a vector is with itself, and half of the rest is there twice.
+        first, second = torch.tril_indices(
+            len(vectors[0]), len(vectors[0]), offset=-1, device=dense.device
+        )
+        interactions = products[:, first, second]
+        logits: torch.Tensor = self.top(torch.cat([features, interactions], dim=1))
+        return logits.squeeze(1)
+
+
+class Architecture:
+    """26 tables of 40,000 rows, and 13 numbers beside them."""
+
+    name: str = "dlrm"
+    item: str = "rows"
+    default_dataset: str = "synthetic"
+    items_per_sample: int = 1
+
+    def __init__(
+        self,
+        *,
+        dense: int = 13,
+        tables: int = 26,
+        rows: int = 40_000,
+        width: int = 16,
+        sparse: bool = False,
+    ) -> None:
+        """`rows` of each table; `sparse` gradients hold only the rows that were looked up. Raises
+        ValueError for what no model can have."""
+        self.dense, self.tables, self.rows, self.width = dense, tables, rows, width
+        self.sparse = sparse
+        _options.expect_at_least(1, dense=dense, tables=tables, rows=rows, width=width)
+        self.flops_per_item: float = _flops.training(forward_flops(dense, tables, width))
+
+    def build_model(self) -> nn.Module:
+        """A new model; see DLRM."""
+        rows = [self.rows] * self.tables
+        return DLRM(dense=self.dense, rows=rows, width=self.width, sparse=self.sparse)
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
+        """((dense features, float32 (n, dense), rows of the tables, int64 (n, tables)), clicked,
+        float32 (n,) of 0 and 1); can be learnt."""
+        return _synthetic_rows.of_clicks(
+            n, generator, dense=self.dense, tables=self.tables, rows=self.rows
+        )
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean binary cross-entropy."""
+        return F.binary_cross_entropy_with_logits(outputs, targets)
+
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """How many clicks were told from what was not clicked; int64, 0-dimensional."""
+        return ((outputs > 0) == (targets > 0)).sum()
+
+
+def bottom_sizes(dense: int, width: int) -> tuple[int, ...]:
+    """Inputs and outputs of the layers of the MLP over the dense features."""
+    return (dense, *BOTTOM, width)
+
+
+def top_sizes(tables: int, width: int) -> tuple[int, ...]:
+    """Inputs and outputs of the layers of the MLP over features and interactions."""
+    pairs = tables * (tables + 1) // 2
+    return (width + pairs, *TOP)
+
+
+def forward_flops(dense: int, tables: int, width: int) -> int:
+    """Of one row; looking up costs none."""
+    layers = (*pairwise(bottom_sizes(dense, width)), *pairwise(top_sizes(tables, width)))
+    products = (tables + 1) * _flops.linear(width, tables + 1)
+    return sum(_flops.linear(*layer) for layer in layers) + products
+
+
+def _mlp(sizes: Sequence[int]) -> nn.Sequential:
+    """Layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        layer = nn.Linear(inputs, outputs)
+        nn.init.normal_(layer.weight, std=(2 / (inputs + outputs)) ** 0.5)
+        nn.init.normal_(layer.bias, std=outputs**-0.5)
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])

@@ -1,0 +1,133 @@
+"""GPT-2: a decoder-only transformer that predicts the next token of a sequence.
+
+Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): layer normalisation
+before each of attention and MLP, learnt positions, GELU, the output layer tied to the token
+embedding, weights drawn with standard deviation 0.02. `gpt:size=gpt2` has the 124,439,808
+parameters of the published checkpoint "gpt2".
+
+Three departures, none of which changes the work of a step by a thousandth: no dropout, the exact
+GELU, where the published code approximates it with tanh, and projections onto the shortcuts that
+are drawn as all else, where the paper divides their deviation by √(2·layers).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from architectures import _attention, _flops, _synthetic_text
+from architectures._text_size import TextSize, chosen
+
+MLP_RATIO = 4
+INITIAL_DEVIATION = 0.02
+
+SIZES = {
+    "nano": TextSize(layers=3, width=48, heads=3, context=64, vocabulary=256),
+    "micro": TextSize(layers=4, width=256, heads=4, context=64, vocabulary=256),
+    "gpt2": TextSize(layers=12, width=768, heads=12, context=1024, vocabulary=50_257),
+}
+PARAMETERS = {"nano": 100_272, "micro": 3_241_472, "gpt2": 124_439_808}
+"""The tokens' embedding, which is the output layer as well, counts once."""
+
+
+class Block(nn.Module):
+    """Causal attention over the sequence and an MLP over the width, each beside a shortcut."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.projection = nn.Linear(width, width)
+        self.mlp_norm = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, MLP_RATIO * width), nn.GELU(), nn.Linear(MLP_RATIO * width, width)
+        )
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        packed = self.query_key_value(self.attention_norm(states))
+        states = states + self.projection(_attention.attend(packed, self.heads, causal=True))
+        return states + self.mlp(self.mlp_norm(states))  # type: ignore[no-any-return]
+
+
+class Decoder(nn.Module):
+    """Tokens, int64 (n, ≤ context), to logits (n, tokens, vocabulary)."""
+
+    def __init__(self, size: TextSize) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(size.vocabulary, size.width)
+        self.positions = nn.Parameter(torch.empty(size.context, size.width))
+        self.blocks = nn.Sequential(*(Block(size.width, size.heads) for _ in range(size.layers)))
+        self.norm = nn.LayerNorm(size.width)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=INITIAL_DEVIATION)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        states = self.tokens(tokens) + self.positions[: tokens.shape[1]]
+        states = self.norm(self.blocks(states))
+        return F.linear(states, self.tokens.weight)  # tied: one matrix reads and writes tokens
+
+
+class Architecture:
+    """GPT-2 in three sizes; any of a size's numbers may be given by itself."""
+
+    name: str = "gpt"
+    item: str = "tokens"
+    default_dataset: str = "synthetic"
+
+    def __init__(
+        self,
+        *,
+        size: Literal["nano", "micro", "gpt2"] = "micro",
+        layers: int | None = None,
+        width: int | None = None,
+        heads: int | None = None,
+        context: int | None = None,
+        vocabulary: int | None = None,
+    ) -> None:
+        """What is not given is that of the size. Raises ValueError for what no model can have."""
+        self.size = chosen(
+            SIZES,
+            size,
+            layers=layers,
+            width=width,
+            heads=heads,
+            context=context,
+            vocabulary=vocabulary,
+        )
+        self.classes: int = self.size.vocabulary
+        self.items_per_sample: int = self.size.context
+        self.flops_per_item: float = _flops.training(forward_flops(self.size)) / self.size.context
+
+    def build_model(self) -> nn.Module:
+        """A new model: tokens, int64 (n, context), to logits (n, context, vocabulary)."""
+        return Decoder(self.size)
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens and those that follow each, both int64 (n, context), that can be learnt."""
+        text = _synthetic_text.chain(n, self.size.context + 1, generator)
+        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean cross-entropy over all tokens of all sequences."""
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """How many tokens were the likeliest at their place; int64, 0-dimensional."""
+        return (outputs.argmax(dim=-1) == targets).sum()
+
+
+def forward_flops(size: TextSize) -> int:
+    """Of one sequence."""
+    mlp = 2 * _flops.linear(size.width, MLP_RATIO * size.width)
+    layer = _attention.forward_flops(size.context, size.width) + size.context * mlp
+    output = _flops.linear(size.width, size.vocabulary)
+    return size.layers * layer + size.context * output

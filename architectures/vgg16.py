@@ -1,0 +1,109 @@
+"""VGG-16: communication-bound, with 553 MB of gradients, nine tenths of them in three layers.
+
+Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition"
+(2014), arXiv:1409.1556: configuration D of their table 1, with dropout of 0.5 behind the first two
+fully connected layers; 138 million parameters in their table 2, 138,357,544 in torchvision's
+documentation. Not from the paper: the weights start as He et al. 2015, arXiv:1502.01852, say,
+since the paper starts its deep networks from trained shallower ones; and images of other sizes
+than 224 and narrower hidden layers (`vgg16:image=32,hidden=512`), for machines and tests that
+cannot bear the whole.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from architectures import _flops, _options, _synthetic_images
+
+STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+"""Channels and 3×3 convolutions of each stage; a pooling that halves the side ends each."""
+SHRINKING = 32
+"""Of a side, by the five poolings."""
+OUTPUT_DEVIATION = 0.01
+"""Of the first weights of the last layer, which no ReLU follows; as in torchvision."""
+
+
+class Architecture:
+    """Thirteen convolutions and three fully connected layers on square colour images.
+
+    `image` is the side in pixels, a multiple of 32; `hidden` the width of the first two fully
+    connected layers.
+    """
+
+    name: str = "vgg16"
+    item: str = "images"
+    items_per_sample: int = 1
+    default_dataset: str = "synthetic"
+
+    def __init__(self, *, image: int = 224, classes: int = 1000, hidden: int = 4096) -> None:
+        _options.expect_multiple("image", image, of=SHRINKING)
+        _options.expect_at_least(1, classes=classes, hidden=hidden)
+        self.image = image
+        self.classes = classes
+        self.hidden = hidden
+        self.flops_per_item: float = _flops.training(self._forward_flops())
+
+    def build_model(self) -> nn.Module:
+        """A new model: images (n, 3, image, image) to logits (n, classes)."""
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        inputs = 3
+        for stage, (channels, convolutions) in enumerate(STAGES, start=1):
+            for i in range(1, convolutions + 1):
+                layers[f"conv{stage}_{i}"] = nn.Conv2d(inputs, channels, 3, padding=1)
+                layers[f"relu{stage}_{i}"] = nn.ReLU()
+                inputs = channels
+            layers[f"pool{stage}"] = nn.MaxPool2d(2)
+        layers["flatten"] = nn.Flatten()
+        for i in (6, 7):
+            layers[f"fc{i}"] = nn.Linear(self._features if i == 6 else self.hidden, self.hidden)
+            layers[f"relu{i}"] = nn.ReLU()
+            layers[f"dropout{i}"] = nn.Dropout(0.5)
+        layers["fc8"] = nn.Linear(self.hidden, self.classes)
+        model = nn.Sequential(layers)
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif name == "fc8.weight":
+                nn.init.normal_(parameter, std=OUTPUT_DEVIATION)
+            else:
+                nn.init.kaiming_normal_(parameter, nonlinearity="relu")
+        return model
+
+    @property
+    def _features(self) -> int:
+        """Values of an image behind the last pooling."""
+        channels, _ = STAGES[-1]
+        return channels * (self.image // SHRINKING) ** 2
+
+    def _forward_flops(self) -> int:
+        """For one image."""
+        flops, inputs, side = 0, 3, self.image
+        for channels, convolutions in STAGES:
+            for _ in range(convolutions):
+                flops += _flops.convolution(inputs, channels, kernel=3, output_side=side)
+                inputs = channels
+            side //= 2
+        return (
+            flops
+            + _flops.linear(self._features, self.hidden)
+            + _flops.linear(self.hidden, self.hidden)
+            + _flops.linear(self.hidden, self.classes)
+        )
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images, float32 (n, 3, image, image), and classes, int64 (n,), that can be learnt."""
+        return _synthetic_images.batch(n, generator, (3, self.image, self.image), self.classes)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean cross-entropy of the targets."""
+        return F.cross_entropy(outputs, targets)
+
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """How many images have their class as the likeliest; int64, 0-dimensional."""
+        return (outputs.argmax(dim=1) == targets).sum()

@@ -1,0 +1,161 @@
+"""Vision transformers: matrix products of one shape, layer after layer, and no batch statistics.
+
+Dosovitskiy et al., "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale"
+(2020), arXiv:2010.11929: the encoder of their equations 1 to 4 and figure 1, and size `b` of their
+table 1; sizes `tiny` and `s` are those of Touvron et al. 2020, arXiv:2012.12877, table 1. With
+patches of 16 on 224×224 pixels and 1000 classes: 5,717,416 and 22,050,664 parameters ("5M" and
+"22M" in that table, 5.7 and 22.1 million in timm) and 86,567,656 (torchvision's documentation).
+As in these two, nothing is dropped out; weights start from a normal distribution of deviation 0.02.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from architectures import _attention, _flops, _options, _synthetic_images
+
+
+class Size(NamedTuple):
+    """Of the encoder, whose layers have as many heads and are as wide."""
+
+    width: int
+    layers: int
+    heads: int
+
+
+SIZES = {
+    "tiny": Size(width=192, layers=12, heads=3),
+    "s": Size(width=384, layers=12, heads=6),
+    "b": Size(width=768, layers=12, heads=12),
+}
+MLP_RATIO = 4
+EPSILON = 1e-6
+"""Of the layer normalisations."""
+INITIAL_DEVIATION = 0.02
+
+
+class Block(nn.Module):
+    """Attention over the patches and an MLP over the width, each beside a shortcut."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(width, EPSILON)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.projection = nn.Linear(width, width)
+        self.mlp_norm = nn.LayerNorm(width, EPSILON)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, MLP_RATIO * width), nn.GELU(), nn.Linear(MLP_RATIO * width, width)
+        )
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        packed = self.query_key_value(self.attention_norm(states))
+        states = states + self.projection(_attention.attend(packed, self.heads))
+        return states + self.mlp(self.mlp_norm(states))  # type: ignore[no-any-return]
+
+
+class VisionTransformer(nn.Module):
+    """Images (n, 3, image, image) to logits (n, classes), read from a class token."""
+
+    def __init__(
+        self, *, image: int, patch: int, classes: int, width: int, layers: int, heads: int
+    ) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, stride=patch)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(torch.empty(1, 1 + (image // patch) ** 2, width))
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width, EPSILON)
+        self.head = nn.Linear(width, classes)
+        nn.init.normal_(self.positions, std=INITIAL_DEVIATION)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.normal_(module.weight, std=INITIAL_DEVIATION)
+                assert module.bias is not None
+                nn.init.zeros_(module.bias)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        states = self.patches(images).flatten(2).transpose(1, 2)  # (n, patches, width)
+        token = self.class_token.expand(len(states), -1, -1)
+        states = torch.cat((token, states), dim=1) + self.positions
+        return self.head(self.norm(self.blocks(states))[:, 0])  # type: ignore[no-any-return]
+
+
+class Architecture:
+    """A vision transformer of one of three sizes on square colour images.
+
+    `image` and `patch` are sides in pixels. Where `width`, `layers` or `heads` are given, they
+    replace those of `size`.
+    """
+
+    name: str = "vit"
+    item: str = "images"
+    items_per_sample: int = 1
+    default_dataset: str = "synthetic"
+
+    def __init__(
+        self,
+        *,
+        size: Literal["tiny", "s", "b"] = "s",
+        image: int = 224,
+        patch: int = 16,
+        classes: int = 1000,
+        width: int | None = None,
+        layers: int | None = None,
+        heads: int | None = None,
+    ) -> None:
+        if size not in SIZES:
+            raise ValueError(f"size: got {size!r}, expected {', '.join(SIZES)}")
+        _options.expect_at_least(
+            1, patch=patch, classes=classes, width=width, layers=layers, heads=heads
+        )
+        _options.expect_multiple("image", image, of=patch, called="patch")
+        of_size = SIZES[size]
+        self.width = width or of_size.width
+        self.layers = layers or of_size.layers
+        self.heads = heads or of_size.heads
+        _options.expect_multiple("width", self.width, of=self.heads, called="heads")
+        self.image = image
+        self.patch = patch
+        self.classes = classes
+        self.flops_per_item: float = _flops.training(self._forward_flops())
+
+    def build_model(self) -> nn.Module:
+        """A new model: images (n, 3, image, image) to logits (n, classes)."""
+        return VisionTransformer(
+            image=self.image,
+            patch=self.patch,
+            classes=self.classes,
+            width=self.width,
+            layers=self.layers,
+            heads=self.heads,
+        )
+
+    def _forward_flops(self) -> int:
+        """For one image; the class is read from one token."""
+        width, side = self.width, self.image // self.patch
+        tokens = 1 + side**2
+        mlp = tokens * 2 * _flops.linear(width, MLP_RATIO * width)
+        return (
+            _flops.convolution(3, width, kernel=self.patch, output_side=side)
+            + self.layers * (_attention.forward_flops(tokens, width) + mlp)
+            + _flops.linear(width, self.classes)
+        )
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images, float32 (n, 3, image, image), and classes, int64 (n,), that can be learnt."""
+        return _synthetic_images.batch(n, generator, (3, self.image, self.image), self.classes)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean cross-entropy of the targets."""
+        return F.cross_entropy(outputs, targets)
+
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """How many images have their class as the likeliest; int64, 0-dimensional."""
+        return (outputs.argmax(dim=1) == targets).sum()

@@ -1,0 +1,40 @@
+"""What is trained: the protocol of an architecture, and loading one by name.
+
+An architecture is a module in `architectures/`, somebody's function in a module or a file, or a
+model of a library that is installed (`naming` has the spellings). Nothing is imported but what a
+name says, and nothing of torch by `names`, `check` and what else needs only the name.
+
+    load            the object of a name
+    check           is there such a thing?
+    names           what ships with dpbench
+    options         what can be said behind the name, with types and defaults
+    LIBRARIES       whose models can be named, and missing_reason, why not here
+    is_theirs       would loading it run code that neither dpbench nor a library brings?
+    folder_name     of results, where no other was given
+    with_input_shape, items_per_sample, notes
+"""
+
+from __future__ import annotations
+
+from dpbench.architecture.loading import load, options
+from dpbench.architecture.naming import LIBRARIES, folder_name, is_theirs, with_input_shape
+from dpbench.architecture.options import Option
+from dpbench.architecture.protocol import Architecture, CountsCorrect, items_per_sample, notes
+from dpbench.architecture.sources import check, missing_reason, names
+
+__all__ = [
+    "LIBRARIES",
+    "Architecture",
+    "CountsCorrect",
+    "Option",
+    "check",
+    "folder_name",
+    "is_theirs",
+    "items_per_sample",
+    "load",
+    "missing_reason",
+    "names",
+    "notes",
+    "options",
+    "with_input_shape",
+]

@@ -1,0 +1,50 @@
+"""An error in somebody's code, told in one line, with the line of their file."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dpbench.errors import UsageError
+
+_PACKAGE = Path(__file__).parent.parent
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+@contextmanager
+def blamed(title: str, doing: str) -> Iterator[None]:
+    """Turns what goes wrong inside into a UsageError: which error, of what, and where.
+
+    A script that ends itself, as one whose options are read when it is imported, counts too.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        message = " ".join(str(error).split())
+        raise UsageError(
+            f"{title}: {doing} raised {type(error).__name__}: {message}{_place(error)}"
+        ) from error
+
+
+def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError) and error.filename:
+        return ""  # says it in its message
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if not _is_machinery(path):
+            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            return f" ({shown}, line {frame.lineno})"
+    return ""
+
+
+def _is_machinery(path: Path) -> bool:
+    """Of Python, of torch or another installed package, or of dpbench: not where to look."""
+    installed = any(name in path.parts for name in _INSTALLED)
+    python = str(path).startswith("<") or path.is_relative_to(_STANDARD_LIBRARY)
+    return installed or python or path.is_relative_to(_PACKAGE)

@@ -1,0 +1,142 @@
+"""Architectures from what somebody's factory returned: (model, batch, loss), or only a model."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from dpbench.architecture.assembled import Assembled
+from dpbench.architecture.blame import blamed
+from dpbench.errors import UsageError
+
+Batch = Callable[..., tuple[Any, Any]]
+"""batch(n, generator=None): n inputs and their targets."""
+Loss = Callable[[Any, Any], torch.Tensor]
+Build = Callable[[], nn.Module]
+
+
+class GivenParts(Assembled):
+    """An architecture of a function that builds the model, a batch and a loss."""
+
+    item = "samples"
+
+    def __init__(
+        self, name: str, build: Build, batch: Batch, loss: Loss, notes: tuple[str, ...] = ()
+    ) -> None:
+        self.name = name
+        self.notes = notes
+        self._build = build
+        self._batch = batch
+        self._loss = loss
+        self._last_built: weakref.ref[nn.Module] | None = None
+
+    def build_model(self) -> nn.Module:
+        """Calls the factory again, so that the parameters are of torch's current random state.
+
+        Raises UsageError for a model that was built before: it would have been trained already.
+        """
+        model = self._build()
+        if self._last_built is not None and self._last_built() is model:
+            raise UsageError(
+                f"architecture {self.name!r}: the factory returned the same model again; expected "
+                "a new one at every call: build it inside of the function"
+            )
+        self._last_built = weakref.ref(model)
+        return model
+
+    def synthetic_batch(self, n: int, generator: torch.Generator) -> tuple[Any, Any]:
+        """What batch(n, generator) returns, the same in every process.
+
+        Also where it draws from torch's own random state, which is set from the generator and left
+        as it was.
+        """
+        with _random_state_of(generator):
+            batch = self._batch(n, generator)
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            raise UsageError(
+                f"architecture {self.name!r}: batch({n}) returned {described(batch)}; expected "
+                "(inputs, targets)"
+            )
+        inputs, targets = batch
+        return inputs, targets
+
+    def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
+        """What loss(outputs, targets) returns."""
+        return self._loss(outputs, targets)
+
+
+def from_parts(name: str, make: Callable[[], Any], parts: tuple[Any, ...]) -> GivenParts:
+    """Of `parts`, which `make` returned: (model, batch, loss); raises UsageError for others."""
+    if len(parts) != 3 or not isinstance(parts[0], nn.Module) or not all(map(callable, parts[1:])):
+        raise UsageError(
+            f"architecture {name!r}: the factory returned {described(parts)}{EXPECTED}"
+        )
+    _, batch, loss = parts
+    if isinstance(loss, nn.Module) and any(True for _ in loss.parameters()):
+        raise UsageError(
+            f"architecture {name!r}: the loss has parameters, which nothing would train; put them "
+            "into the model"
+        )
+    return GivenParts(name, lambda: make()[0], batch, loss)
+
+
+def from_model(
+    name: str, make: Callable[[], nn.Module], model: nn.Module, shape: tuple[int, ...] | None
+) -> GivenParts:
+    """Of a model alone: random inputs, and a mean-squared error to random targets.
+
+    Raises UsageError without the shape of one input, for a model that does not take it, and for
+    outputs that are no tensor (n, …).
+    """
+    if shape is None:
+        raise UsageError(
+            f"architecture {name!r}: the factory returned only a model; say what one sample is, as "
+            "in --input-shape 3,32,32 or the option input_shape=3x32x32, or return (model, batch, "
+            "loss)"
+        )
+    title = f"architecture {name!r}"
+    with blamed(title, f"the model with random inputs {(2, *shape)}"), torch.no_grad():
+        outputs = model.eval()(torch.zeros(2, *shape))
+    if not isinstance(outputs, torch.Tensor) or outputs.shape[:1] != (2,):
+        raise UsageError(
+            f"{title}: the model of 2 inputs returned {described(outputs)}; expected a tensor "
+            "(2, …), or return (model, batch, loss) from the factory"
+        )
+    target_shape = outputs.shape[1:]
+
+    def batch(n: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = torch.randn(n, *shape, generator=generator)
+        return inputs, torch.randn(n, *target_shape, generator=generator)
+
+    note = (
+        f"{name} gave only a model: it is trained on random inputs {shape} with the mean-squared "
+        f"error to random targets {tuple(target_shape)}; its speed says something, its loss nothing"
+    )
+    return GivenParts(name, make, batch, nn.functional.mse_loss, (note,))
+
+
+def described(value: Any) -> str:
+    """What was got, in few words."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor {tuple(value.shape)}"
+    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
+        return f"a {type(value).__name__} of ({', '.join(type(part).__name__ for part in value)})"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+EXPECTED = (
+    "; expected (model, batch, loss) with a torch.nn.Module, batch(n, generator=None) and "
+    "loss(outputs, targets), or a model, or an object like dpbench.architecture.Architecture"
+)
+
+
+@contextmanager
+def _random_state_of(generator: torch.Generator) -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator.initial_seed())
+        yield

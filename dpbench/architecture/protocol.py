@@ -1,0 +1,67 @@
+"""What an architecture is, and what it may have beside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Architecture(Protocol):
+    """What is trained.
+
+    Inputs and targets are a tensor, or a tree of tensors, see `dpbench.data.batch`; the first
+    dimension of each tensor is the sample. One that can tell right predictions from wrong ones also
+    has `count_correct`, see `CountsCorrect`; one whose samples hold several items each has
+    `items_per_sample`; one that has something to say of itself has `notes`.
+    """
+
+    name: str
+    item: str
+    """What is counted in speeds, in the plural: images, rows, tokens."""
+    default_dataset: str
+
+    @property
+    def flops_per_item(self) -> float | None:
+        """Floating-point operations of forward and backward for one item (2 per multiply-add).
+
+        None where nobody has derived them; a trial counts what ran in any case.
+        """
+
+    def build_model(self) -> torch.nn.Module:
+        """A new model, initialised from torch's current random state."""
+
+    def synthetic_batch(self, n: int, generator: torch.Generator) -> tuple[Any, Any]:
+        """`n` inputs and targets that can be learnt."""
+
+    def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
+        """The mean loss over the batch, 0-dimensional."""
+
+
+@runtime_checkable
+class CountsCorrect(Protocol):
+    """What an architecture may have beside the members of `Architecture`."""
+
+    def count_correct(self, outputs: Any, targets: Any) -> torch.Tensor:
+        """How many of the targets are predicted right; int64, 0-dimensional.
+
+        Of as many as the targets have elements; where they are a tree, of as many as samples.
+        """
+
+
+def items_per_sample(architecture: Architecture) -> int:
+    """Items in a sample: batch sizes count samples, speeds count items. 1 where it is not said."""
+    return int(getattr(architecture, "items_per_sample", 1))
+
+
+def notes(architecture: Architecture) -> tuple[str, ...]:
+    """What a user should know before believing a speed of it, a sentence each."""
+    return tuple(getattr(architecture, "notes", ()))
+
+
+def missing_members(candidate: object) -> list[str]:
+    """The members that an architecture must have and `candidate` has not."""
+    methods = [name for name in vars(Architecture) if not name.startswith("_")]
+    members = [*Architecture.__annotations__, *methods]
+    return [member for member in members if not hasattr(candidate, member)]

@@ -1,0 +1,145 @@
+"""Where the factory of a name is found: shipped, in a module, in a file, in a library."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dpbench.architecture.blame import blamed
+from dpbench.architecture.naming import Name, parse
+from dpbench.errors import UnknownName, UsageError
+
+SHIPPED_FACTORY = "Architecture"
+"""The name that each module of `architectures/` gives to its factory."""
+
+_LIBRARY_FACTORIES = {
+    "timm": ("dpbench.architecture.image_models", "from_timm"),
+    "torchvision": ("dpbench.architecture.image_models", "from_torchvision"),
+    "transformers": ("dpbench.architecture.language_models", "from_transformers"),
+}
+
+
+def names() -> tuple[str, ...]:
+    """The architectures that ship with dpbench; imports none of them."""
+    spec = importlib.util.find_spec("architectures")
+    modules = pkgutil.iter_modules(list(spec.submodule_search_locations or []) if spec else [])
+    return tuple(sorted(m.name for m in modules if not m.name.startswith("_")))
+
+
+def check(text: str) -> None:
+    """Raises UsageError unless `text` names something that is there.
+
+    Imports no shipped architecture, nor what the name is of: of a dotted module only the parents.
+    """
+    name = parse(text)
+    if name.source == "shipped":
+        if name.origin not in names():
+            raise UnknownName("architecture", name.origin, names())
+    elif name.source == "file":
+        if not Path(name.origin).is_file():
+            raise UsageError(f"{name.title}: no file {name.origin} here ({Path.cwd()})")
+    elif name.source == "library":
+        reason = missing_reason(name.origin)
+        if reason is not None:
+            raise UsageError(f"{name.title}: {reason}")
+    elif name.origin in names():
+        raise UsageError(
+            f"{name.title}: expected {name.origin}:option=value; got {name.factory!r} behind the "
+            "colon"
+        )
+    elif not _module_exists(name.origin):
+        raise UsageError(
+            f"{name.title}: no module {name.origin!r} found; expected one of "
+            f"{', '.join(names())}, or package.module:factory with the package on PYTHONPATH, or "
+            "path/to/file.py:factory"
+        )
+
+
+def missing_reason(library: str) -> str | None:
+    """Why the models of a library cannot be used here; None if they can."""
+    if _module_exists(library):
+        return None
+    return f"the package {library} is not installed; pip install 'dpbench[{library}]'"
+
+
+def factory_of(name: Name) -> Callable[..., Any]:
+    """What makes the architecture, or its model, of typed options; imports what the name is of.
+
+    Raises UsageError for a module that cannot be imported, or that has no such function.
+    """
+    if name.source == "shipped":
+        return _from_module(name, f"architectures.{name.origin}", SHIPPED_FACTORY)
+    if name.source == "library":
+        factory = _from_module(name, *_LIBRARY_FACTORIES[name.origin])
+        return functools.partial(factory, name.factory)
+    if name.source == "module":
+        return _from_module(name, name.origin, name.factory)
+    with blamed(name.title, "loading it"):
+        module = _of_file(Path(name.origin).resolve())
+    return _function(name, module, name.factory)
+
+
+def _from_module(name: Name, module_name: str, factory_name: str) -> Callable[..., Any]:
+    with blamed(name.title, "loading it"):
+        module = importlib.import_module(module_name)
+    return _function(name, module, factory_name)
+
+
+def _function(name: Name, module: ModuleType, wanted: str) -> Callable[..., Any]:
+    found = getattr(module, wanted, None)
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    own = [
+        key
+        for key, value in vars(module).items()
+        if callable(value)
+        and not key.startswith("_")
+        and inspect.getmodule(value) in (module, None)
+    ]
+    near = difflib.get_close_matches(wanted, own, n=1, cutoff=0.5)
+    guess = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(
+        f"{name.title}: {name.origin} has no {wanted}(); {guess}"
+        f"it has {', '.join(own) or 'no function'}"
+    )
+
+
+@functools.cache
+def _of_file(path: Path) -> ModuleType:
+    """The module of a file, imported once in a process, under a name that no other module has.
+
+    Its folder is looked in last for what it imports, so that files beside it are found, and none
+    of them takes the place of an installed package.
+    """
+    unique = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(unique, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module  # where dataclasses look for it
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[unique]
+        raise
+    return module
+
+
+def _module_exists(name: str) -> bool:
+    """Looks for the module; of a dotted name this imports the parents, which may fail."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except Exception:
+        return False

@@ -1,0 +1,159 @@
+"""The axes of a sweep beside implementation, backend, group size and batch size: each a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from dpbench.cli.values import comma_list, known_name, positive_float, positive_int
+from dpbench.errors import UsageError
+from dpbench.specs import COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, Variant
+from dpbench.traits import IMPLEMENTATIONS, ImplementationTraits
+
+MOST_BUCKET_MB = 1e6
+"""A cap of a TB holds every gradient; torch counts it in 64-bit bytes."""
+AUTO = "auto"
+DTYPE_NAMES = {
+    **dict.fromkeys(("f32", "fp32", "float32"), "f32"),
+    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
+    **dict.fromkeys(("f16", "fp16", "float16"), "f16"),
+    "tf32": "tf32",
+}
+"""By all their names."""
+SWITCH = {"no": False, "yes": True}
+
+
+def _one_of(names: Collection[str]) -> Callable[[str, str], str]:
+    return lambda option, token: known_name(option, token, names)
+
+
+def _dtype(option: str, token: str) -> str:
+    return DTYPE_NAMES[known_name(option, token, DTYPE_NAMES)]
+
+
+def _switch(option: str, token: str) -> bool:
+    return SWITCH[known_name(option, token, SWITCH)]
+
+
+def _bucket_cap(option: str, token: str) -> float | None:
+    if token.strip() == AUTO:
+        return None
+    cap = positive_float(option, token)
+    if cap > MOST_BUCKET_MB:
+        raise UsageError(f"{option} {cap:g}: expected at most {MOST_BUCKET_MB:,.0f} MiB")
+    return cap
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """One of them: how it is asked for, and which field of a Variant it is."""
+
+    option: str
+    field: str
+    parse: Callable[[str, str], Any]
+    default: Any
+    """Where the option is left out."""
+    is_of: Callable[[ImplementationTraits], bool] = lambda traits: True
+    """Whether an implementation has this setting."""
+
+
+AXES = {
+    "optimizer": Axis(
+        option="--optimizers", field="optimizer", parse=_one_of(OPTIMIZERS), default="sgd"
+    ),
+    "dtypes": Axis(option="--dtypes", field="dtype", parse=_dtype, default="f32"),
+    "compile": Axis(
+        option="--compile", field="compile", parse=_one_of(COMPILE_MODES), default="none"
+    ),
+    "channels_last": Axis(
+        option="--channels-last", field="channels_last", parse=_switch, default=False
+    ),
+    "checkpoint_activations": Axis(
+        option="--checkpoint-activations",
+        field="checkpoint_activations",
+        parse=_switch,
+        default=False,
+    ),
+    "accumulate": Axis(
+        option="--accumulate", field="accumulation_steps", parse=positive_int, default=1
+    ),
+    "sync_every": Axis(
+        option="--sync-every",
+        field="sync_every",
+        parse=positive_int,
+        default=1,
+        is_of=lambda traits: traits.averages_parameters,
+    ),
+    "bucket_cap_mb": Axis(
+        option="--bucket-cap-mb",
+        field="bucket_cap_mb",
+        parse=_bucket_cap,
+        default=None,
+        is_of=lambda traits: traits.has_buckets,
+    ),
+    "comm_hook": Axis(
+        option="--comm-hook",
+        field="comm_hook",
+        parse=_one_of(COMM_HOOKS),
+        default="none",
+        is_of=lambda traits: traits.has_comm_hook,
+    ),
+}
+"""By the name of the command's parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The values along each axis, by the field of a Variant."""
+
+    values: Mapping[str, tuple[Any, ...]]
+
+    def base(self, field: str) -> Any:
+        """What the sweep itself says: the only value, or the first of several. Of bucket caps,
+        where one of several may be the implementation's own, that."""
+        values = self.values[field]
+        return None if field == "bucket_cap_mb" and len(values) > 1 else values[0]
+
+    def variants(self) -> tuple[Variant, ...]:
+        """Every combination along the axes of several values; () if there is none."""
+        several = {field: values for field, values in self.values.items() if len(values) > 1}
+        if not several:
+            return ()
+        return tuple(
+            Variant(**dict(zip(several, combination, strict=True)))
+            for combination in product(*several.values())
+        )
+
+
+def parse_axes(
+    typed: Mapping[str, str | None], implementations: Collection[str], notes: list[str]
+) -> Axes:
+    """The axes of the parameters `typed`; None is an option that was left out.
+
+    Raises UsageError, also for a setting that none of the implementations has.
+    """
+    values = {}
+    for parameter, axis in AXES.items():
+        text = typed[parameter]
+        if text is None:
+            values[axis.field] = (axis.default,)
+            continue
+        values[axis.field] = comma_list(axis.option, text, axis.parse, notes)
+        _check_is_of_any(axis, text, implementations)
+    return Axes(values)
+
+
+def _check_is_of_any(axis: Axis, text: str, implementations: Collection[str]) -> None:
+    if any(axis.is_of(IMPLEMENTATIONS[name]) for name in implementations):
+        return
+    having = ", ".join(_having(axis))
+    raise UsageError(
+        f"{axis.option} {text}: it is an option of {having}, but --implementations are "
+        f"{', '.join(implementations)}; add one of them, or leave {axis.option} out"
+    )
+
+
+def _having(axis: Axis) -> Iterator[str]:
+    return (name for name, traits in IMPLEMENTATIONS.items() if axis.is_of(traits))

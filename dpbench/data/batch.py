@@ -1,0 +1,86 @@
+"""A batch: a tensor, or a tree of tensors, whose first dimension is the sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from dpbench.errors import DataError
+from dpbench.parallel.tree import children, map_tensors
+
+Samples = Any
+"""A tensor, or tensors in tuples, lists, dicts and dataclasses; the first dimension of each is
+the sample."""
+
+
+def call(module: Callable[..., Any], inputs: Samples) -> Any:
+    """The outputs of `module`, or of what wraps it, for a batch.
+
+    As torch's DataParallel does with what a data loader gives it: a tuple is all positional
+    arguments, a dict all keyword arguments, anything else the only argument.
+    """
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    if isinstance(inputs, tuple):
+        return module(*inputs)
+    return module(inputs)
+
+
+def take(samples: Samples, indices: torch.Tensor | slice) -> Samples:
+    """The samples at `indices`: a copy for a tensor of indices, a view for a slice."""
+    return map_tensors(lambda tensor: tensor[indices], samples)
+
+
+def sample_count(**batch: Samples) -> int:
+    """How many samples there are, the same in every tensor of every tree of `batch`.
+
+    The keywords are the names that an error gives to the trees: inputs=…, targets=….
+
+    Raises:
+        DataError: something is no tensor or has no dimension, there is no tensor in a tree, or
+            tensors disagree; it names those that do.
+    """
+    counts: dict[str, int] = {}
+    for name, tree in batch.items():
+        named = list(named_leaves(tree, name))
+        if not named:
+            raise DataError(f"{name}: got an empty {type(tree).__name__}, expected a tensor in it")
+        for path, leaf in named:
+            counts[path] = _first_dimension(path, leaf)
+    first, expected = next(iter(counts.items()))
+    for path, count in counts.items():
+        if count != expected:
+            raise DataError(
+                f"got {expected} {first} and {count} {path}; expected as many of both: the first "
+                "dimension of every tensor is the sample"
+            )
+    return expected
+
+
+def target_count(targets: Samples) -> int:
+    """What can be right or wrong: the elements of a tensor; of a tree, its samples."""
+    if isinstance(targets, torch.Tensor):
+        return targets.numel()
+    return sample_count(targets=targets)
+
+
+def named_leaves(tree: Samples, name: str) -> Iterator[tuple[str, Any]]:
+    """Every leaf with its place in the tree, such as inputs['mask']."""
+    parts = children(tree)
+    if parts is None:
+        yield name, tree
+        return
+    for key, part in parts.items():
+        yield from named_leaves(part, f"{name}[{key!r}]")
+
+
+def _first_dimension(path: str, leaf: object) -> int:
+    if not isinstance(leaf, torch.Tensor):
+        raise DataError(f"{path}: got {type(leaf).__name__}, expected a tensor")
+    if leaf.dim() == 0:
+        raise DataError(
+            f"{path}: got a tensor without dimensions, expected the sample as its first"
+        )
+    return len(leaf)

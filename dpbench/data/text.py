@@ -1,0 +1,94 @@
+"""A text that the user has, as tokens: every byte of the file is one, so the vocabulary is 256.
+
+It is cut into sequences as long as the architecture's context, one after the other; the target of
+a token is the one that follows it. What is left over at the end is not used. The last fifth of the
+sequences is held out: in one piece, since neighbours tell of each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbench.data import hold_out
+from dpbench.errors import DataError
+
+
+def read(
+    path: Path | None, context: int, split: Literal["train", "test"] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
+    """Tokens and those that follow each, both int64 (n, context), and notes that say what it is.
+
+    All, those that are trained on, or the last fifth, at least one, that is held out; the notes are
+    of the whole file, and not repeated with what is held out. The arrays take 16 bytes for each of
+    the file. Raises DataError where it is missing, is no text, or too short.
+    """
+    content = _content(path)
+    count = (len(content) - 1) // context
+    if count < (1 if split is None else 2):
+        raise DataError(_too_short(path, len(content), context, split))
+    stream = np.frombuffer(content, dtype=np.uint8, count=count * context + 1).astype(np.int64)
+    tokens, following = stream[:-1].reshape(count, context), stream[1:].reshape(count, context)
+    train = count if split is None else count - max(1, count // hold_out.EVERY)
+    if split == "test":
+        return tokens[train:], following[train:], ()
+    digest = hashlib.sha256(content).hexdigest()[:12]
+    note = (
+        f"{path}: {len(content):,} B, {count:,} sequences of {context:,} tokens, SHA-256 {digest}…"
+    )
+    return tokens[:train], following[:train], (note,)
+
+
+def missing_reason(path: Path | None) -> str | None:
+    """Why there is no such file, None if there is; reads nothing."""
+    if path is None:
+        return "dataset 'text': got no file, expected one of text; give it with --data-dir FILE"
+    try:
+        if path.is_file():
+            return None
+        what = "a folder" if path.is_dir() else "no file"
+    except OSError as error:  # of a folder on the way that may not be searched
+        what = str(error.strerror)
+    return f"dataset 'text': --data-dir {path}: got {what}, expected a file of text"
+
+
+def _too_short(path: Path | None, got: int, context: int, split: str | None) -> str:
+    sequences = 1 if split is None else 2
+    what = "a sequence" if split is None else "a sequence to train on and one to test with, each"
+    return (
+        f"{path}: got {got:,} B, expected at least {sequences * context + 1:,}: {what} of "
+        f"{context:,} tokens, and the token behind; take a longer text or a shorter context"
+    )
+
+
+def _content(path: Path | None) -> bytes:
+    reason = missing_reason(path)
+    if path is None or reason is not None:
+        raise DataError(reason)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; expected a file of text") from error
+    if not content:
+        raise DataError(f"{path}: got an empty file, expected text")
+    _check_text(path, content)
+    return content
+
+
+def _check_text(path: Path, content: bytes) -> None:
+    """Bytes of anything would do as tokens; but nobody means to train on an archive."""
+    place = content.find(0)
+    if place < 0:
+        try:
+            content.decode()
+            return
+        except UnicodeDecodeError as error:
+            place = error.start
+    raise DataError(
+        f"{path}: got byte {content[place]:#04x} at {place:,}, expected UTF-8 text; unpack or "
+        "convert it"
+    )

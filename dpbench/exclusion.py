@@ -1,0 +1,58 @@
+"""Rows that a grid leaves out: those to which all the conditions of a rule apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from dpbench.specs import WORKLOAD_AXES, TrialSpec, Variant
+
+Rule = tuple[str, ...]
+"""Conditions on one row, as in ("backend=gloo", "group_size=4")."""
+
+BASELINE = "single"
+FIELDS = (
+    *("implementation", "backend", "group_size", "batch_size"),
+    *(field.name for field in fields(Variant)),
+)
+"""What conditions are about."""
+
+
+def condition(field: str, value: Any) -> str:
+    """A field of a row with its value: "channels_last=yes", "bucket_cap_mb=auto"."""
+    if value is None:
+        return f"{field}=auto"
+    if isinstance(value, bool):
+        return f"{field}={'yes' if value else 'no'}"
+    return f"{field}={str(value).removesuffix('.0')}"
+
+
+def applies(rule: Rule, trial: TrialSpec) -> bool:
+    return all(word == _condition_of(trial, word.partition("=")[0]) for word in rule)
+
+
+def kept(trials: Iterable[TrialSpec], rules: Sequence[Rule]) -> tuple[TrialSpec, ...]:
+    """The rows that stay: no rule applies to them, or they are the baseline of others that stay and
+    no rule names it."""
+    rows = tuple(trials)
+    staying = {row for row in rows if not any(applies(rule, row) for rule in rules)}
+    points = {_point(row) for row in staying}
+    staying |= {row for row in rows if _point(row) in points and _is_spared(row, rules)}
+    return tuple(row for row in rows if row in staying)
+
+
+def _is_spared(trial: TrialSpec, rules: Sequence[Rule]) -> bool:
+    named = condition("implementation", BASELINE)
+    applying = [rule for rule in rules if applies(rule, trial)]
+    return trial.implementation == BASELINE and not any(named in rule for rule in applying)
+
+
+def _point(trial: TrialSpec) -> tuple[Any, ...]:
+    """What rows have in common with their baseline."""
+    return trial.workload, trial.batch_size, trial.accumulation_steps
+
+
+def _condition_of(trial: TrialSpec, field: str) -> str:
+    owner = trial.workload if field in WORKLOAD_AXES else trial
+    return condition(field, getattr(owner, field))

@@ -1,0 +1,50 @@
+"""`accelerate`: Hugging Face Accelerate, whose wrapper is torch's DistributedDataParallel."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import torch
+
+from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
+from dpbench.measure.implementations.threads import threads_kept
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+class Accelerated(Plain):
+    """A module that an Accelerator has prepared; alone it is the module itself."""
+
+    rehearsals = 1
+
+    def __init__(
+        self, accelerator: Accelerator, module: torch.nn.Module, loss_weight: float
+    ) -> None:
+        super().__init__(module, loss_weight)
+        self._accelerator = accelerator
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        unreduced: AbstractContextManager[None] = self._accelerator.no_sync(self.module)
+        return unreduced
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self._accelerator.backward(loss)
+
+    def communication(self) -> Communication | None:
+        return None
+
+
+def accelerate(module: torch.nn.Module, settings: Settings, rank: int) -> Accelerated:
+    """At Accelerate's defaults, in the process group that there is already."""
+    from accelerate import Accelerator
+
+    on_cpu = torch.device(settings.devices[rank]).type == "cpu"
+    with threads_kept():
+        accelerator = Accelerator(cpu=on_cpu, device_placement=False)
+        prepared = accelerator.prepare_model(module)
+    return Accelerated(accelerator, prepared, averaging_weight(settings, rank))
+
+
+WRAPPERS = {"accelerate": accelerate}

@@ -1,0 +1,58 @@
+"""`fabric`: Lightning Fabric, whose wrapper has torch's DistributedDataParallel inside."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import torch
+
+from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
+from dpbench.measure.implementations.threads import threads_kept
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+class FabricModel(Plain):
+    """A module that a Fabric has set up."""
+
+    rehearsals = 1
+
+    def __init__(self, fabric: Fabric, module: torch.nn.Module, loss_weight: float) -> None:
+        super().__init__(module, loss_weight)
+        self._fabric = fabric
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        unreduced: AbstractContextManager[None] = self._fabric.no_backward_sync(self.module)
+        return unreduced
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self._fabric.backward(loss)
+
+    def communication(self) -> Communication | None:
+        return None
+
+
+def fabric(module: torch.nn.Module, settings: Settings, rank: int) -> FabricModel:
+    """Its DDP strategy at the defaults, in the process group that there is already."""
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments import TorchElasticEnvironment
+    from lightning_fabric.strategies import DDPStrategy
+
+    on_cpu = torch.device(settings.devices[rank]).type == "cpu"
+    hosts = getattr(settings, "nodes", ()) or (len(settings.devices),)
+    with threads_kept():
+        fabric = Fabric(
+            accelerator="cpu" if on_cpu else "cuda",
+            devices=hosts[0],
+            num_nodes=len(hosts),
+            # Named, as it would believe in SLURM wherever srun is installed.
+            strategy=DDPStrategy(cluster_environment=TorchElasticEnvironment()),
+        )
+        fabric.launch()
+        wrapped = fabric.setup_module(module, move_to_device=False)
+    return FabricModel(fabric, wrapped, averaging_weight(settings, rank))
+
+
+WRAPPERS = {"fabric": fabric}

@@ -1,0 +1,81 @@
+"""`fsdp2`: torch's fully_shard, where each rank holds a part of every parameter.
+
+Parameters, gradients and the optimizer's state are shards (DTensors). A block's parameters are
+gathered before its forward and its backward pass, and its gradients are averaged into shards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
+
+LISTS = (nn.Sequential, nn.ModuleList)
+
+
+class FullySharded(Plain):
+    """A module whose parameters are shards; it has no way to leave the gathering out."""
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self._unreduced()
+
+    @contextmanager
+    def _unreduced(self) -> Iterator[None]:
+        """Whole gradients accumulate on each rank, as large as those of DDP."""
+        assert isinstance(self.module, FSDPModule)
+        self.module.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            self.module.set_requires_gradient_sync(True)
+
+    def communication(self) -> Communication | None:
+        return None
+
+
+def fsdp2(module: nn.Module, settings: Settings, rank: int) -> FullySharded:
+    """Shards `module` in place over all ranks: each of its blocks, then what is left."""
+    assert dist.group.WORLD is not None
+    mesh = DeviceMesh.from_group(dist.group.WORLD, torch.device(settings.devices[rank]).type)
+    for block in blocks(module):
+        fully_shard(block, mesh=mesh)
+    fully_shard(module, mesh=mesh)
+    return FullySharded(module, averaging_weight(settings, rank))
+
+
+def blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """What is sharded by itself: the members of each Sequential and ModuleList, as models write
+    their layers; not the lists themselves, and no list inside of a member.
+
+    A member is left to the whole if it has no parameters, or shares one with something else: both
+    holders must find the same gathered tensor.
+    """
+    everywhere = _uses(module)
+    for member in _members(module):
+        here = _uses(member)
+        if here and all(everywhere[parameter] == uses for parameter, uses in here.items()):
+            yield member
+
+
+def _members(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        if isinstance(module, LISTS) and not isinstance(child, LISTS):
+            yield child
+        else:
+            yield from _members(child)
+
+
+def _uses(module: nn.Module) -> Counter[int]:
+    """How many names each parameter has, by its identity."""
+    return Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))
+
+
+WRAPPERS = {"fsdp2": fsdp2}

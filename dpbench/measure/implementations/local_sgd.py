@@ -1,0 +1,36 @@
+"""`local-sgd`: dpbench.parallel.LocalSGD."""
+
+from __future__ import annotations
+
+import torch
+
+from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
+from dpbench.parallel.local_sgd import LocalSGD
+
+
+class OurLocalSGD(Plain):
+    """dpbench.parallel.LocalSGD: gradients stay local, parameters are averaged now and then."""
+
+    def __init__(self, module: torch.nn.Module, loss_weight: float, every: int) -> None:
+        super().__init__(module, loss_weight)
+        self.local = LocalSGD(module, every)
+
+    def after_step(self) -> None:
+        self.local.step()
+
+    def settle(self) -> None:
+        self.local.synchronize()
+
+    def continue_from(self, steps: int) -> None:
+        self.local.steps = steps  # so that averages keep their rhythm
+
+    def communication(self) -> Communication | None:
+        return Communication(self.local.averaged_bytes, self.local.averages)
+
+
+def local_sgd(module: torch.nn.Module, settings: Settings, rank: int) -> OurLocalSGD:
+    """Wraps `module`; averages every `sync_every` steps."""
+    return OurLocalSGD(module, averaging_weight(settings, rank), settings.sync_every)
+
+
+WRAPPERS = {"local-sgd": local_sgd}

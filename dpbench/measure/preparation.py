@@ -1,0 +1,82 @@
+"""What is done to a module before it is wrapped: memory format, recomputation, compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from dpbench.data.datasets import Dataset
+from dpbench.errors import UsageError
+from dpbench.specs import WorkloadSpec
+
+IMAGE_DIMENSIONS = 4
+"""(samples, channels, height, width)."""
+
+
+def prepare(module: nn.Module, workload: WorkloadSpec) -> nn.Module:
+    """`module` itself, changed in place as the workload says; its parameters stay what they are.
+
+    Raises UsageError where it has no blocks whose activations could be computed again.
+    """
+    if workload.channels_last:
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if workload.checkpoint_activations:
+        recompute_blocks(module)
+    if workload.compile != "none":
+        # In place: names of parameters, hooks and copies stay those of the module.
+        mode = None if workload.compile == "default" else workload.compile
+        module.compile(mode=mode)
+    return module
+
+
+def in_layout(dataset: Dataset, workload: WorkloadSpec) -> Dataset:
+    """The samples with images in the module's memory format; batches taken from them keep it."""
+    if not workload.channels_last:
+        return dataset
+
+    def convert(samples: torch.Tensor) -> torch.Tensor:
+        is_images = samples.dim() == IMAGE_DIMENSIONS
+        return samples.contiguous(memory_format=torch.channels_last) if is_images else samples
+
+    return dataset.map(convert)
+
+
+def recompute_blocks(module: nn.Module) -> None:
+    """Lets each block keep nothing but its input for the backward pass, and run forward again
+    there.
+
+    A block is a child of a Sequential or a ModuleList that has children and parameters of its
+    own: a layer of a transformer, a residual block. Raises UsageError if there is none.
+    """
+    found = list(blocks(module))
+    if not found:
+        raise UsageError(
+            f"{type(module).__name__} has no blocks whose activations could be computed again; "
+            "expected modules with layers of their own inside an nn.Sequential or nn.ModuleList"
+        )
+    for block in found:
+        # A subclass, not a new forward: copies of the block then run their own parameters.
+        kind = type(block)
+        block.__class__ = type(kind.__name__, (_Recomputed, kind), {})
+
+
+def blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """The outermost blocks, in order."""
+    listed = isinstance(module, nn.Sequential | nn.ModuleList)
+    for child in module.children():
+        grown = any(True for _ in child.children()) and any(True for _ in child.parameters())
+        if listed and grown and not isinstance(child, nn.Sequential | nn.ModuleList):
+            yield child
+        else:
+            yield from blocks(child)
+
+
+class _Recomputed(nn.Module):
+    """Stands before a block's own class, whose forward it runs."""
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        return checkpoint(super().forward, *inputs, use_reentrant=False, **named)

@@ -1,0 +1,132 @@
+"""Factories that return (model, batch, loss), or only a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dpbench import architecture
+from dpbench.errors import UsageError
+
+PARTS = """
+import torch
+from torch import nn
+
+def batch(n, generator=None):
+    tokens = torch.randint(9, (n, 4), generator=generator)
+    return {"tokens": tokens, "scale": torch.rand(n)}, torch.rand(n)
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.embedding = nn.Embedding(9, width)
+    def forward(self, tokens, scale):
+        return self.embedding(tokens).mean((1, 2)) * scale
+
+def make(*, width: int = 3):
+    return Net(width), batch, nn.functional.mse_loss
+
+shared = Net(2)
+
+def same():
+    return shared, batch, nn.functional.mse_loss
+
+def two(): return Net(2), batch
+def swapped(): return batch, Net(2), nn.functional.mse_loss
+def learnt(): return Net(2), batch, nn.Bilinear(1, 1, 1)
+def alone(*, outputs: int = 5): return nn.Sequential(nn.Flatten(), nn.Linear(12, outputs))
+def strange(): return nn.LSTM(3, 2)
+def shaped(input_shape: str = "3"): return nn.Linear(3, 2)
+def one_batch(): return Net(2), lambda n, generator=None: torch.ones(n), nn.functional.mse_loss
+def careless(): return Net(2), lambda n, generator: (torch.rand(n), torch.rand(n)), max
+"""
+
+
+@pytest.fixture(autouse=True)
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net.py").write_text(PARTS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def generator(seed: int = 4) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def parameters(made: architecture.Architecture, seed: int) -> torch.Tensor:
+    torch.manual_seed(seed)
+    return torch.nn.utils.parameters_to_vector(made.build_model().parameters())
+
+
+def test_the_parts_become_an_architecture() -> None:
+    made = architecture.load("net.py:make:width=6")
+    assert (made.item, made.default_dataset, made.flops_per_item) == ("samples", "synthetic", None)
+    assert made.build_model().embedding.weight.shape == (9, 6)  # type: ignore[union-attr]
+    inputs, targets = made.synthetic_batch(5, generator())
+    assert (inputs["tokens"].shape, targets.shape) == ((5, 4), (5,))
+    assert made.loss(targets, targets) == 0
+    assert architecture.notes(made) == ()
+
+
+def test_every_model_is_a_new_one_of_the_random_state_that_it_is_built_in() -> None:
+    made = architecture.load("net.py:make")
+    assert torch.equal(parameters(made, 1), parameters(made, 1))
+    assert not torch.equal(parameters(made, 1), parameters(made, 2))
+
+
+def test_a_factory_that_returns_the_same_model_again_is_refused() -> None:
+    made = architecture.load("net.py:same")
+    made.build_model()
+    with pytest.raises(UsageError, match="the same model again; expected a new one at every call"):
+        made.build_model()
+
+
+def test_batches_are_the_same_everywhere_even_of_who_forgets_the_generator() -> None:
+    for name in ("net.py:make", "net.py:careless"):
+        made = architecture.load(name)
+        before = torch.get_rng_state()
+        first, again, other = (made.synthetic_batch(3, generator(seed))[1] for seed in (4, 4, 5))
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_model_alone_gets_a_task_and_says_so() -> None:
+    made = architecture.load("net.py:alone:outputs=2,input_shape=3x4")
+    inputs, targets = made.synthetic_batch(6, generator())
+    assert (inputs.shape, targets.shape) == ((6, 3, 4), (6, 2))
+    assert made.loss(made.build_model()(inputs), targets).dim() == 0
+    (note,) = architecture.notes(made)
+    assert "random inputs (3, 4)" in note
+    assert "its loss nothing" in note
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("two", r"returned a tuple of \(Net, function\); expected \(model, batch, loss\)"),
+        ("swapped", r"returned a tuple of \(function, Net, function\)"),
+        ("learnt", "the loss has parameters, which nothing would train"),
+        (
+            "alone",
+            "only a model; say what one sample is, as in --input-shape 3,32,32 or the option",
+        ),
+        ("alone:input_shape=5", r"random inputs \(2, 5\) raised RuntimeError"),
+        ("strange:input_shape=4x3", r"2 inputs returned a tuple of \(Tensor, tuple\)"),
+        ("make:input_shape=3", "so input_shape has no meaning; leave it out"),
+        ("shaped:input_shape=3", "the factory's parameter needs another name"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        architecture.load(f"net.py:{name}")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_batch_that_is_no_pair_is_a_usage_error() -> None:
+    made: Any = architecture.load("net.py:one_batch")
+    with pytest.raises(UsageError, match=r"batch\(3\) returned a tensor \(3,\); expected \(inputs"):
+        made.synthetic_batch(3, generator())

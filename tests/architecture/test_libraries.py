@@ -1,0 +1,170 @@
+"""Models of timm, torchvision and transformers; small packages of the same names stand for them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dpbench import architecture
+from dpbench.architecture import sources
+from dpbench.errors import UnknownName, UsageError
+from dpbench.measure.try_out import load_tried
+
+TIMM = """
+from types import SimpleNamespace
+from torch import nn
+
+def list_models(): return ["tiny", "other"]
+def get_pretrained_cfg(name): return SimpleNamespace(input_size=(3, 8, 8), num_classes=4)
+def create_model(name, pretrained, in_chans=3, num_classes=4, img_size=8):
+    assert not pretrained
+    return nn.Sequential(nn.Flatten(), nn.Linear(in_chans * img_size**2, num_classes))
+"""
+TORCHVISION = """
+from collections import namedtuple
+import sys
+from torch import nn
+
+Outputs = namedtuple("Outputs", ["logits", "aux_logits"])
+
+def list_models(module): return ["small"] if module is sys.modules[__name__] else ["detector"]
+
+class Small(nn.Module):
+    def __init__(self, num_classes, aux_logits):
+        super().__init__()
+        self.layer, self.aux = nn.Linear(3, num_classes), aux_logits
+    def forward(self, images):
+        logits = self.layer(images.mean((2, 3)))
+        return Outputs(logits, logits) if self.aux else logits
+
+def get_model(name, weights, num_classes=1000, aux_logits=False):
+    assert weights is None
+    return Small(num_classes, aux_logits)
+"""
+TRANSFORMERS = """
+from types import SimpleNamespace
+from torch import nn
+
+class GPTConfig:
+    attribute_map = {"max_position_embeddings": "n_positions"}
+    is_encoder_decoder = False
+    def __init__(self, vocab_size=40, n_positions=16, width=8, use_cache=True, **ignored):
+        self.vocab_size, self.n_positions, self.width = vocab_size, n_positions, width
+        self.use_cache, self.max_position_embeddings = use_cache, n_positions
+    def to_dict(self): return dict(vars(self))
+
+class BertConfig(GPTConfig): pass
+class ViTConfig(GPTConfig): pass
+class T5Config(GPTConfig): is_encoder_decoder = True
+
+class Model(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        assert not config.use_cache
+        self.embedding = nn.Embedding(config.vocab_size, config.width)
+        self.head = nn.Linear(config.width, config.vocab_size)
+    def forward(self, input_ids):
+        return SimpleNamespace(logits=self.head(self.embedding(input_ids)))
+
+class AutoModelForCausalLM:
+    from_config = Model
+AutoModelForMaskedLM = AutoModelForCausalLM
+CONFIG_MAPPING = {"gpt": GPTConfig, "bert": BertConfig, "vit": ViTConfig, "t5": T5Config}
+MODEL_FOR_CAUSAL_LM_MAPPING = {GPTConfig: Model, BertConfig: Model}
+MODEL_FOR_MASKED_LM_MAPPING = {BertConfig: Model, T5Config: Model}
+"""
+
+
+@pytest.fixture(autouse=True)
+def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, source in (
+        ("timm/__init__.py", TIMM),
+        ("torchvision/__init__.py", ""),
+        ("torchvision/models.py", TORCHVISION),
+        ("transformers/__init__.py", TRANSFORMERS),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source)
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in ("timm", "torchvision", "transformers"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in ("timm", "torchvision", "torchvision.models", "transformers"):
+        sys.modules.pop(name, None)
+
+
+def batch(made: architecture.Architecture, n: int = 3) -> tuple[Any, Any]:
+    return made.synthetic_batch(n, torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "outputs"),
+    [
+        ("timm:tiny", (3, 8, 8), 4),
+        ("timm:tiny:num_classes=7,in_chans=1,img_size=6", (1, 6, 6), 7),
+        ("torchvision:small", (3, 224, 224), 1000),
+        ("torchvision:small:num_classes=5,image=16", (3, 16, 16), 5),
+    ],
+)
+def test_a_classifier_of_images_is_of_the_size_that_its_options_say(
+    name: str, shape: tuple[int, ...], outputs: int
+) -> None:
+    made = load_tried(name)
+    images, targets = batch(made)
+    logits = made.build_model()(images)
+    assert (images.shape[1:], logits.shape[1], made.item) == (shape, outputs, "images")
+    assert isinstance(made, architecture.CountsCorrect)
+    assert 0 <= made.count_correct(logits, targets) <= 3
+    assert made.name == name
+
+
+def test_a_language_model_predicts_what_its_type_is_for() -> None:
+    causal = load_tried("transformers:gpt:width=4")
+    (inputs, targets), items = batch(causal), architecture.items_per_sample(causal)
+    assert (inputs["input_ids"].shape, targets.shape, items) == ((3, 16), (3, 16), 16)
+    assert torch.equal(inputs["input_ids"][:, 1:], targets[:, :-1])
+    masked = load_tried("transformers:BertConfig:length=20")
+    inputs, targets = batch(masked)
+    assert (inputs["input_ids"] == 39).sum(dim=1).tolist() == [3, 3, 3]
+    assert targets["tokens"].shape == (3, 3)
+    assert (inputs["input_ids"].gather(1, targets["places"]) == 39).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("timm:tin", r"unknown model 'tin' of timm, which knows 2\. Did you mean tiny\?"),
+        ("timm:tiny:image=9", "the model with 2 samples raised RuntimeError"),
+        ("timm:tiny:depth=3", "building the model raised TypeError: .*'depth'"),
+        ("timm:tiny:num_classes=0", r"images \(3, 8, 8\) and 0 classes, expected at least 1"),
+        ("torchvision:detector", "unknown model 'detector' of torchvision, which knows 1"),
+        ("torchvision:small:aux_logits=true", "returned a Outputs, .* option aux_logits=false"),
+        ("transformers:gpd", r"unknown model type or config 'gpd'.* Did you mean gpt\?"),
+        ("transformers:NoConfig", "unknown model type or config 'NoConfig' of transformers"),
+        ("transformers:vit", "ViTConfig is of no language model; expected a causal or a masked"),
+        ("transformers:t5", "encoder with decoder"),
+        ("transformers:gpt:vocab_size=9", "got a vocabulary of 9 and length 16, expected at least"),
+    ],
+)
+def test_what_a_library_does_not_have_is_a_usage_error(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_tried(name)
+
+
+def test_a_field_that_a_config_would_ignore_is_refused() -> None:
+    with pytest.raises(UnknownName, match=r"field of GPTConfig 'widht'. Did you mean 'width'"):
+        architecture.load("transformers:gpt:widht=3")
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision", "transformers"])
+def test_a_library_that_is_not_installed_is_named_with_its_extra(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_module_exists", lambda name: False)
+    with pytest.raises(UsageError, match=rf"{library} is not installed; pip install 'dpbench\["):
+        architecture.load(f"{library}:tiny")

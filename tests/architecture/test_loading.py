@@ -1,0 +1,178 @@
+"""Names to architectures: shipped ones, and those of somebody's module or file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpbench import architecture
+from dpbench.errors import UnknownName, UsageError
+
+OUTSIDE = """
+import torch
+
+class Small:
+    name = "small"
+    item = "rows"
+    default_dataset = "synthetic"
+    flops_per_item = 1.0
+    def __init__(self, *, depth: int = 2):
+        if depth < 1:
+            raise ValueError(f"depth: got {depth}, expected at least 1")
+        self.depth = depth
+    def build_model(self): ...
+    def synthetic_batch(self, n, generator): ...
+    def loss(self, outputs, targets): ...
+
+class Mute:
+    name = "mute"
+    item = "rows"
+    default_dataset = "synthetic"
+    flops_per_item = 1.0
+    def build_model(self): ...
+
+def broken():
+    return torch.nn.Linear(2, 3)(torch.ones(5))
+
+def number():
+    return 3
+
+def ends():
+    raise SystemExit("usage: train.py --data DIR")
+"""
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of the user's own, importable, with a whole and an unfinished architecture."""
+    (tmp_path / "outside_models.py").write_text(OUTSIDE)
+    (tmp_path / "outside_broken.py").write_text("import json\n\n1 / 0\n")
+    (tmp_path / "outside_syntax.py").write_text("def make(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "outside_models", raising=False)
+    return "outside_models"
+
+
+@pytest.mark.parametrize("name", architecture.names())
+def test_every_shipped_architecture_loads_under_its_own_name(name: str) -> None:
+    architecture.check(name)
+    loaded = architecture.load(name)
+    assert loaded.name == name
+    assert architecture.items_per_sample(loaded) >= 1
+    assert architecture.options(name)  # each has sizes that can be chosen
+
+
+def test_names_and_checks_import_neither_torch_nor_an_architecture() -> None:
+    code = (
+        "import sys; from dpbench import architecture; architecture.check(architecture.names()[0]);"
+        "architecture.check('resnet:depth=50'); architecture.is_theirs('json.decoder:make');"
+        "print([m for m in sys.modules if m == 'torch' or m.startswith('architectures.')])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("use", [architecture.check, architecture.load])
+@pytest.mark.parametrize("spelled", ["mnist_cn", "mnist_cn:width=3"])
+def test_an_unknown_name_gets_the_nearest_one_suggested(use: object, spelled: str) -> None:
+    assert callable(use)
+    with pytest.raises(UnknownName, match=r"'mnist_cn'. Did you mean 'mnist_cnn'\?.*mlp"):
+        use(spelled)
+
+
+def test_options_choose_the_size_of_a_shipped_architecture() -> None:
+    shapes = [p.shape for p in architecture.load("mlp:width=8,layers=1").build_model().parameters()]
+    assert [tuple(shape) for shape in shapes] == [(8, 784), (8,), (10, 8), (10,)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mlp:widht=8", r"unknown option .*'widht'. Did you mean 'width'\? Known: width, layers"),
+        ("mlp:width=wide", "architecture 'mlp:width=wide': width: got 'wide', expected int"),
+        ("mlp:width=0", "architecture 'mlp:width=0': width: got 0, expected at least 1"),
+        ("mlp:width", "expected mlp:option=value; got 'width' behind the colon"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_a_usage_error(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        architecture.load(name)
+
+
+@pytest.mark.parametrize("spelled", ["outside_models", "outside_models.py", "./outside_models.py"])
+def test_a_factory_of_a_module_or_a_file_is_called_with_its_options(
+    outside: str, spelled: str
+) -> None:
+    architecture.check(f"{spelled}:Small")
+    loaded = architecture.load(f"{spelled}:Small:depth=5")
+    assert (loaded.name, loaded.item, loaded.depth) == ("small", "rows", 5)  # type: ignore[attr-defined]
+    assert [str(option) for option in architecture.options(f"{spelled}:Small")] == ["depth=2 (int)"]
+
+
+def test_a_file_is_imported_once_and_finds_the_files_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (folder / "beside_the_model.py").write_text("WIDTH = 7\n")
+    (folder / "json.py").write_text("raise AssertionError('the file took the place of json')\n")
+    (folder / "net.py").write_text(
+        "import json, torch\nfrom beside_the_model import WIDTH\nloaded = []\n"
+        "def make():\n    loaded.append(1)\n"
+        "    return torch.nn.Linear(WIDTH, len(loaded)), None, None\n"
+    )
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"of .Linear, NoneType, NoneType"):
+            architecture.load(f"{folder}/net.py:make")
+    own = str(folder / "net.py")
+    (module,) = [m for m in [*sys.modules.values()] if getattr(m, "__file__", None) == own]
+    assert module.loaded == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("outside_models:Mute", "gave a Mute without synthetic_batch, loss; see"),
+        ("outside_models:Large", r"has no Large\(\); it has Small, Mute, broken, number, ends$"),
+        ("outside_models.py:smal", r"has no smal\(\); did you mean Small\?"),
+        ("outside_models.py:Small:dept=3", "Did you mean 'depth'"),
+        ("outside_models.py:Small:depth=0", "ValueError: depth: got 0, .*outside_models.py, line"),
+        ("outside_models.py:broken", r"broken\(\) raised RuntimeError: .*\(.*models.py, line 25\)"),
+        ("outside_models.py:number", r"returned a int; expected \(model, batch, loss\)"),
+        ("outside_models.py:ends", "raised SystemExit: usage: train.py"),
+        ("outside_broken:Small", r"loading it raised ZeroDivisionError.*outside_broken.py, line 3"),
+        ("outside_broken.py:Small", r"loading it raised ZeroDivisionError.*broken.py, line 3\)"),
+        ("outside_syntax.py:make", r"loading it raised SyntaxError: .*outside_syntax.py, line 1"),
+        ("outside_missing.py:make", "no file outside_missing.py here"),
+        ("json:loads", "architecture 'json:loads': the option s is needed; add s="),
+        ("json:decoder", r"has no decoder\(\)"),
+        ("no_such_module:Small", r"or package\.module:factory with"),
+        ("no_such_package.models:Small", r"or package\.module:factory with"),
+    ],
+)
+def test_what_is_wrong_with_somebodys_code_is_said_in_one_line(
+    name: str, message: str, outside: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        architecture.load(name)
+    assert "\n" not in str(raised.value)
+
+
+def test_loading_leaves_the_random_state_as_it_was(outside: str) -> None:
+    Path("draws.py").write_text(
+        "import torch\ndef make():\n    torch.manual_seed(7)\n"
+        "    return torch.nn.Linear(1, 1), lambda n, g: None, lambda o, t: None\n"
+    )
+    before = torch.get_rng_state()
+    architecture.load("draws.py:make")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_shipped_module_can_be_named_in_full() -> None:
+    assert architecture.load("architectures.mlp:Architecture").name == "mlp"

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbench.architecture.naming import (
+    Name,
+    folder_name,
+    input_shape,
+    is_theirs,
+    parse,
+    with_input_shape,
+)
+from dpbench.errors import UsageError
+
+words = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=8)
+values = st.text("abcxyz0123456789.-", min_size=1, max_size=6)
+options = st.dictionaries(words, values, max_size=3)
+origins = st.one_of(
+    words.map(lambda word: ("shipped", word)),
+    st.tuples(words, words).map(lambda two: ("module", f"{two[0]}.{two[1]}:make")),
+    st.tuples(words, words).map(lambda two: ("file", f"../{two[0]}/{two[1]}.py:make")),
+    words.map(lambda word: ("library", f"timm:{word}")),
+)
+
+
+@given(origins, options)
+def test_every_spelling_is_read_with_its_options(
+    origin: tuple[str, str], given_options: dict[str, str]
+) -> None:
+    source, spelled = origin
+    typed = ",".join(f"{name}={value}" for name, value in given_options.items())
+    name = parse(f"{spelled}:{typed}" if typed else spelled)
+    assert (name.source, name.options) == (source, given_options)
+    assert is_theirs(name.text) == (source in ("module", "file"))
+    assert spelled == (f"{name.origin}:{name.factory}" if name.factory else name.origin)
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_name_or_a_usage_error(text: str) -> None:
+    with contextlib.suppress(UsageError):
+        assert isinstance(parse(text), Name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("models/net:make", r"expected path/to/file\.py:factory"),
+        ("net.py", r"expected net\.py:factory, a function in the file"),
+        ("net.py:", r"expected net\.py:factory"),
+        ("net.py:depth=3", r"expected net\.py:factory"),
+        ("timm", "expected timm:NAME, a model of the library"),
+        ("mlp:", "expected NAME:option=value of a shipped one, or package.module:factory"),
+        ("mlp:width=3,", "got '', expected option=value"),
+        ("net.py:make:depth", "got 'depth', expected option=value"),
+        ("mlp:width=1,width=2", "option width is given twice"),
+        ("mlp:width=", "got 'width=', expected option=value"),
+    ],
+)
+def test_half_a_name_says_what_is_missing(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse(text)
+
+
+def test_an_input_shape_becomes_part_of_the_name() -> None:
+    plain = with_input_shape("net.py:make", "3, 32,32")
+    assert plain == "net.py:make:input_shape=3x32x32"
+    assert input_shape(parse(plain)) == (3, 32, 32)
+    assert with_input_shape("a.b:f:depth=3", "5") == "a.b:f:depth=3,input_shape=5"
+    assert input_shape(parse("net.py:make")) is None
+
+
+@given(origins, options)
+def test_a_folder_is_named_without_what_a_path_could_mean(
+    origin: tuple[str, str], given_options: dict[str, str]
+) -> None:
+    typed = ",".join(f"{name}={value}" for name, value in given_options.items())
+    folder = folder_name(f"{origin[1]}:{typed}" if typed else origin[1])
+    assert not set(folder) & set("/:")
+    assert folder.strip(".")
+
+
+def test_a_folder_has_the_name_of_the_file_and_its_options() -> None:
+    assert folder_name("../models/net.py:make:depth=3,width=2") == "net-make-depth=3,width=2"
+    assert folder_name("resnet:depth=50") == "resnet-depth=50"
+    assert folder_name("a.b:C") == "a.b-C"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("net.py:make", "3x32", r"--input-shape: got '3x32', expected .* such as 3,32"),
+        ("net.py:make", "0,2", "--input-shape: got '0,2'"),
+        ("net.py:make", "", "--input-shape: got ''"),
+        ("mlp", "3", "'mlp' knows its own inputs"),
+        ("timm:resnet18", "3", "knows its own inputs"),
+        ("net.py:make:input_shape=3", "3", "says its input_shape already"),
+    ],
+)
+def test_a_shape_that_is_none_is_a_usage_error(name: str, shape: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        with_input_shape(name, shape)

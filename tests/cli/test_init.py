@@ -1,0 +1,70 @@
+"""`dpbench init`: a file that runs as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpbench import architecture
+from dpbench.cli.app import run
+from dpbench.measure.try_out import load_tried
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_file_is_a_model_that_can_be_trained_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["init"]) == 0
+    said = capsys.readouterr().out
+    name = said.split("--arch ")[1].split()[0]
+    assert name == "my_model.py:make"
+    assert f"dpbench sweep --arch {name} --gpus 2\n" in Path("my_model.py").read_text()
+    made = load_tried(name)
+    inputs, targets = made.synthetic_batch(256, torch.Generator().manual_seed(0))
+    model = made.build_model()
+    losses = []
+    for _ in range(30):
+        loss = made.loss(model(inputs), targets)
+        losses.append(loss.item())
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter -= gradient
+    assert losses[-1] < 0.5 * losses[0]
+    assert [str(option) for option in architecture.options(name)] == ["width=64 (int)"]
+
+
+def test_the_file_names_itself_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("models").mkdir()
+    assert run(["init", "models/the net.py"]) == 0
+    assert "dpbench sweep --arch 'models/the net.py:make' --gpus 2" in capsys.readouterr().out
+    text = Path("models/the net.py").read_text()
+    assert "--arch 'models/the net.py:make:width=256'" in text
+    assert "my_model" not in text
+    load_tried("models/the net.py:make")
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("mine.py", "dpbench: mine.py exists already and is left as it is; name another FILE"),
+        ("model", "FILE: got 'model', expected a name that ends in .py"),
+        ("a:b.py", "FILE: got 'a:b.py', expected a name without quotes"),
+        ("a\nb.py", "FILE: got 'a\\nb.py', expected a name without quotes"),
+        ("none/model.py", "FILE: got none/model.py, but there is no folder none; make it first"),
+    ],
+)
+def test_nothing_is_overwritten_and_a_place_that_is_none_is_said(
+    file: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text("mine\n")
+    assert run(["init", file]) == 2
+    assert message in capsys.readouterr().err
+    assert Path("mine.py").read_text() == "mine\n"
+    assert [path.name for path in Path().iterdir()] == ["mine.py"]

@@ -1,0 +1,87 @@
+"""Small models that have what implementations trip over, one thing each."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+
+class Rows:
+    """Rows of four numbers; their first two, doubled, are the target."""
+
+    name = "rows"
+    item = "rows"
+    default_dataset = "synthetic"
+    flops_per_item = 1.0
+    items_per_sample = 1
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+
+    def synthetic_batch(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        inputs = torch.randn(n, 4, generator=generator)
+        return inputs, inputs[:, :2] * 2
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.mse_loss(outputs, targets)
+
+
+class WithBuffers(Rows):
+    """Batch normalization."""
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+
+
+class Frozen(Rows):
+    """A layer between two others that does not learn, and half of a layer."""
+
+    def build_model(self) -> nn.Module:
+        model = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 5), nn.Linear(5, 2))
+        model[1].requires_grad_(False)
+        model[2].get_parameter("bias").requires_grad_(False)
+        return model
+
+
+class TwoTowers(nn.Module):
+    """Two towers that hold one weight, of which the second goes through it backwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 5), nn.Linear(5, 4), nn.Linear(4, 2)])
+        self.layers[1].weight = nn.Parameter(self.layers[1].weight.detach())
+        self.back = nn.Linear(5, 4, bias=False)
+        self.back.weight = self.layers[1].weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        first, second, last = self.layers
+        hidden = torch.tanh(first(inputs))
+        return last(second(hidden) + self.back(hidden))  # type: ignore[no-any-return]
+
+
+class Tied(Rows):
+    """A weight that a member of a list shares with a layer outside of it."""
+
+    def build_model(self) -> nn.Module:
+        return TwoTowers()
+
+
+class Embedded(Rows):
+    """Tokens whose embedding has dense gradients."""
+
+    sparse: ClassVar[bool] = False
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(nn.Embedding(11, 4, sparse=self.sparse), nn.Linear(4, 2))
+
+    def synthetic_batch(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        tokens = torch.randint(11, (n,), generator=generator)
+        return tokens, torch.randn(n, 2, generator=generator)
+
+
+class Sparse(Embedded):
+    """The same with sparse ones, which hold the rows that were used."""
+
+    sparse = True

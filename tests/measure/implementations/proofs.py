@@ -1,0 +1,72 @@
+"""The proof of gradients, asked on the ranks of a process group that is there already."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dpbench.data.datasets import Dataset
+from dpbench.measure.checksums import tensors_checksum
+from dpbench.measure.implementations import wrap
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.training import Trainer, build_optimizer
+from dpbench.measure.verification import verify
+from dpbench.records import Verification
+from dpbench.specs import TrialSpec
+from tests.builders import trial_spec
+from tests.measure.implementations.architectures import Rows
+
+WORLD = 2
+
+
+def uneven(implementation: str, backend: str, **changes: Any) -> TrialSpec:
+    """Four samples on rank 0, three on rank 1, and two micro-steps."""
+    values = {"scaling": "strong", "batch_size": 7, "accumulation_steps": 2, **changes}
+    return trial_spec(implementation=implementation, backend=backend, **values)
+
+
+def samples(architecture: Rows) -> Dataset:
+    inputs, targets = architecture.synthetic_batch(64, torch.Generator().manual_seed(0))
+    return Dataset(inputs=inputs, targets=targets)
+
+
+def ranks_of(backend: str) -> RankGroup:
+    """A collective."""
+    control = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
+    return RankGroup(size=WORLD, control=control)
+
+
+def proof(
+    implementation: str, backend: str, architecture: Rows, rank: int, ranks: RankGroup
+) -> Verification | str:
+    """What the proof says, or the first line of the error that the implementation raises."""
+    trial = uneven(implementation, backend)
+    try:
+        return verify(trial, architecture, samples(architecture), rank, ranks)
+    except (RuntimeError, ValueError) as error:
+        return str(error).strip().splitlines()[0]
+
+
+def trained(trial: TrialSpec, architecture: Rows, rank: int, steps: int) -> list[str]:
+    """Checksums of the parameters, before the model is wrapped and after that, and at the end."""
+    torch.manual_seed(0)
+    module = architecture.build_model()
+    checksums = [tensors_checksum(module.parameters())]
+    model = wrap(module, trial, rank)
+    checksums.append(tensors_checksum(module.parameters()))
+    optimizer = build_optimizer(module, trial)
+    trainer = Trainer(model, optimizer, architecture, samples(architecture), 2)
+    for step in range(steps):
+        batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)
+        trainer.step([batch[rank::WORLD] for batch in batches])
+    return [*checksums, tensors_checksum(module.parameters())]
+
+
+def as_torchrun(rank: int) -> None:
+    """The variables by which libraries learn which rank they are; nobody listens at the port."""
+    number = str(rank)
+    os.environ.update(RANK=number, LOCAL_RANK=number, MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    os.environ.update(WORLD_SIZE=str(WORLD), LOCAL_WORLD_SIZE=str(WORLD), OMP_NUM_THREADS="1")

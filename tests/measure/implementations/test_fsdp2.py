@@ -1,0 +1,83 @@
+"""Which parts of a model are sharded by themselves, and what a rank then holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from dpbench.measure.implementations import wrap
+from dpbench.measure.implementations.fsdp2 import blocks
+from tests.builders import trial_spec
+from tests.measure.implementations.architectures import Rows, TwoTowers
+from tests.parallel.ranks import run_ranks
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(2, 2)
+        self.stages = nn.ModuleList([nn.Sequential(Block(), Block()), nn.Sequential(Block())])
+        self.drop = nn.Sequential(nn.Dropout(), nn.ReLU())
+
+
+def names(module: nn.Module) -> list[str]:
+    by_identity = {id(child): name for name, child in module.named_modules()}
+    return [by_identity[id(block)] for block in blocks(module)]
+
+
+def test_members_of_lists_are_blocks_and_lists_inside_of_them_are_not() -> None:
+    assert names(Nested()) == ["stages.0.0", "stages.0.1", "stages.1.0"]
+
+
+def test_layers_of_a_sequential_are_blocks_where_they_have_parameters() -> None:
+    assert names(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))) == ["0", "2"]
+
+
+def test_a_module_without_lists_has_no_blocks() -> None:
+    assert names(nn.Linear(2, 2)) == names(nn.Bilinear(2, 2, 2)) == []
+
+
+def test_what_shares_a_parameter_with_something_else_is_left_to_the_whole() -> None:
+    assert names(TwoTowers()) == ["layers.0", "layers.2"]
+
+
+def test_a_layer_that_is_there_twice_is_left_to_the_whole() -> None:
+    twice = nn.Linear(2, 2)
+    assert names(nn.Sequential(twice, nn.Linear(2, 2), twice)) == ["1"]
+
+
+def test_a_parameter_shared_within_a_block_stays_with_it() -> None:
+    block = Block()
+    block.own = nn.Linear(2, 2)
+    block.own.weight = block.get_submodule("inner.0").get_parameter("weight")
+    assert names(nn.ModuleList([block])) == ["0"]
+
+
+def held(rank: int) -> tuple[int, int, int]:
+    torch.manual_seed(0)
+    module = Rows().build_model()
+    whole = sum(p.numel() for p in module.parameters())
+    model = wrap(module, trial_spec(implementation="fsdp2"), rank)
+    shards = sum(p.to_local().numel() for p in module.parameters())  # type: ignore[operator]
+    inputs = torch.randn(3, 4)
+    with model.no_sync():
+        model.backward(model.forward(inputs).sum())
+    unreduced = sum(p.grad is not None for p in module.parameters())
+    model.backward(model.forward(inputs).sum())
+    assert all(p.grad is not None for p in module.parameters())
+    return whole, shards, unreduced
+
+
+def test_ranks_hold_the_parameters_between_them(tmp_path: Path) -> None:
+    (whole, first, unreduced), (_, second, _) = run_ranks(held, tmp_path / "store")
+    assert first + second == whole
+    assert 0 < second < whole / 2 + 2
+    assert unreduced == 0

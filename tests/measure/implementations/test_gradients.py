@@ -1,0 +1,90 @@
+"""Every implementation that ranks share, on models that have what wrappers trip over."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dpbench.records import Verification
+from dpbench.traits import IMPLEMENTATIONS
+from tests.measure.implementations.architectures import (
+    Embedded,
+    Frozen,
+    Rows,
+    Sparse,
+    Tied,
+    WithBuffers,
+)
+from tests.measure.implementations.proofs import (
+    as_torchrun,
+    proof,
+    ranks_of,
+    trained,
+    uneven,
+)
+from tests.parallel.ranks import run_ranks
+
+DENSE = (Rows, WithBuffers, Frozen, Tied, Embedded)
+OURS_AND_TORCHS = tuple(
+    name
+    for name, traits in IMPLEMENTATIONS.items()
+    if traits.communicates and not traits.one_process and traits.requires is None
+)
+DENSE_ONLY = "takes dense tensors, got layout torch.sparse_coo"
+NO_STORAGE = "Cannot access storage of SparseTensorImpl"
+REFUSED_SPARSE = {
+    ("torch-replicate", "gloo"): NO_STORAGE,
+    ("torch-replicate", "shm"): NO_STORAGE,
+    ("fsdp2", "gloo"): "Could not run 'fsdp::chunk_cat'",
+    ("fsdp2", "shm"): "Could not run 'fsdp::chunk_cat'",
+    ("torch-ddp", "shm"): DENSE_ONLY,
+    ("torch-ddp-static", "shm"): DENSE_ONLY,
+}
+"""Who cannot average sparse gradients, and in which words a trial fails."""
+
+Answers = dict[tuple[str, str], Verification | str]
+
+
+def all_answers(
+    implementations: tuple[str, ...], backend: str, rank: int
+) -> tuple[Answers, dict[str, list[str]]]:
+    as_torchrun(rank)
+    ranks = ranks_of(backend)
+    answers: Answers = {
+        (name, architecture.__name__): proof(name, backend, architecture(), rank, ranks)
+        for architecture in (*DENSE, Sparse)  # what can fail comes last
+        for name in implementations
+    }
+    checksums = {
+        name: trained(uneven(name, backend), WithBuffers(), rank, 3) for name in implementations
+    }
+    return answers, checksums
+
+
+def check(implementations: tuple[str, ...], backend: str, store: Path) -> None:
+    results = run_ranks(partial(all_answers, implementations, backend), store, backend=backend)
+    for answers, _ in results:
+        for (name, architecture), answer in answers.items():
+            words = REFUSED_SPARSE.get((name, backend)) if architecture == "Sparse" else None
+            if words is not None:
+                assert words in str(answer), (name, architecture)
+                continue
+            assert isinstance(answer, Verification), (name, architecture, answer)
+            assert answer.passed, (name, architecture)
+            assert answer.max_relative_error < 1e-13, (name, architecture)
+    assert results[0][1] == results[1][1]
+    for name, (before, wrapped, after) in results[0][1].items():
+        assert before == wrapped != after, f"{name}: checksums are of whole parameters"
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_buffers_frozen_tied_and_sparse_parameters(backend: str, tmp_path: Path) -> None:
+    check(OURS_AND_TORCHS, backend, tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", [name for name, t in IMPLEMENTATIONS.items() if t.requires])
+def test_what_others_package_passes_the_same_proof(name: str, tmp_path: Path) -> None:
+    pytest.importorskip(IMPLEMENTATIONS[name].requires or "")
+    check((name,), "gloo", tmp_path / "store")

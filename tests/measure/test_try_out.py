@@ -1,0 +1,91 @@
+"""What is wrong with somebody's model is known before any rank is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpbench.errors import UsageError
+from dpbench.measure.try_out import load_tried
+
+MODELS = """
+import torch
+from torch import nn
+
+mse = nn.functional.mse_loss
+
+def batch(n, generator=None):
+    return torch.rand(n, 3), torch.rand(n, 2)
+
+def good(): return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Dropout()), batch, mse
+def bare(): return nn.Identity(), batch, mse
+def frozen(): return nn.Linear(3, 2).requires_grad_(False), batch, mse
+def elsewhere(): return nn.Linear(3, 2, device="meta"), batch, mse
+def wide(): return nn.Linear(4, 2), batch, mse
+def vector(): return nn.Linear(3, 2), batch, lambda o, t: (o - t).square().mean(0)
+def plain(): return nn.Linear(3, 2), batch, lambda o, t: (o - t).sum().item()
+def detached(): return Detached(), batch, mse
+def unrelated(): return nn.Linear(3, 2), batch, lambda o, t: t.mean()
+def uneven(): return nn.Linear(3, 2), lambda n, g: ((torch.ones(n, 3),), torch.ones(n - 1)), mse
+def fewer(): return nn.Linear(3, 2), lambda n, g: (torch.ones(1, 3), torch.ones(1, 2)), mse
+def text(): return nn.Linear(3, 2), lambda n, g: ({"words": "one"}, torch.ones(n)), mse
+def moved(): return nn.Linear(3, 2), lambda n, g: (torch.ones(n, 3).to("meta"), torch.ones(n)), mse
+def short(): return nn.Linear(3, 2), lambda n: batch(n), mse
+def raises(): return Raises(), batch, mse
+
+class Detached(nn.Linear):
+    def __init__(self): super().__init__(3, 2)
+    def forward(self, x): return super().forward(x).detach()
+
+class Raises(Detached):
+    def forward(self, x):
+        raise KeyError("no such layer")
+
+class Whole:
+    name, item, default_dataset, flops_per_item = "whole", "rows", "synthetic", 1.0
+    def build_model(self): raise AssertionError("only its ranks run it")
+    def synthetic_batch(self, n, generator): ...
+    def loss(self, outputs, targets): ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["models.py:good", "models.py:Whole", "vgg16"])
+def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
+    before = torch.get_rng_state()
+    assert load_tried(name).default_dataset == "synthetic"
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bare", "the model has no parameters to train$"),
+        ("frozen", "the model has no parameters to train$"),
+        ("elsewhere", "weight is on meta, expected cpu; dpbench moves the model"),
+        ("wide", r"the model with 2 samples raised RuntimeError: mat1 and mat2"),
+        ("vector", r"the loss is a tensor \(2,\), expected a scalar: the mean over the samples"),
+        ("plain", "the loss is a float, expected a tensor"),
+        ("detached", "the outputs of the model have no gradient"),
+        ("unrelated", "the loss has no gradient; is it computed from the outputs"),
+        ("uneven", r"batch\(2\): got 2 inputs\[0\] and 1 targets; expected as many of both"),
+        ("fewer", r"batch\(2\) returned 1 samples"),
+        ("text", r"inputs\['words'\]: got str, expected a tensor"),
+        ("moved", "returned a tensor on meta, expected cpu"),
+        ("short", r"batch\(2\) raised TypeError: .*takes 1 positional argument"),
+        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 32\)"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        load_tried(f"models.py:{name}")
+    assert str(raised.value).startswith(f"architecture 'models.py:{name}': ")
+    assert "\n" not in str(raised.value)
