@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -148,12 +148,9 @@ def parse_axes(
 def _check_is_of_any(axis: Axis, text: str, implementations: Collection[str]) -> None:
     if any(axis.is_of(IMPLEMENTATIONS[name]) for name in implementations):
         return
-    having = ", ".join(_having(axis))
+    having = [name for name, traits in IMPLEMENTATIONS.items() if axis.is_of(traits)]
+    remedy = having[0] if len(having) == 1 else "one of them"
     raise UsageError(
-        f"{axis.option} {text}: it is an option of {having}, but --implementations are "
-        f"{', '.join(implementations)}; add one of them, or leave {axis.option} out"
+        f"{axis.option} {text}: it is an option of {', '.join(having)}, but --implementations are "
+        f"{', '.join(implementations)}; add {remedy}, or leave {axis.option} out"
     )
-
-
-def _having(axis: Axis) -> Iterator[str]:
-    return (name for name, traits in IMPLEMENTATIONS.items() if axis.is_of(traits))

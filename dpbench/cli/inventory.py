@@ -17,7 +17,7 @@ def inventory(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
 ) -> None:
-    """List architectures, implementations, backends, datasets, charts: usable or not, and why."""
+    """List architectures, implementations, backends, datasets, presets, charts: usable or not, and why."""
     from tabulate import tabulate
 
     rows = list(_rows(data_dir))
@@ -45,6 +45,7 @@ def _cells(row: Row) -> list[str]:
 
 def _rows(data_dir: Path | None) -> Iterator[Row]:
     from dpbench import architecture
+    from dpbench.cli import presets
     from dpbench.data.registry import DATASETS, unusable_reason
     from dpbench.launch.machine import inspect_machine
     from dpbench.launch.peers import missing_package_reason
@@ -67,6 +68,8 @@ def _rows(data_dir: Path | None) -> Iterator[Row]:
     for dataset in DATASETS.values():
         reason = unusable_reason(dataset.name, data_dir)
         yield "dataset", dataset.name, reason, dataset.description
+    for name in presets.names():
+        yield "preset", name, None, presets.purpose(name)
     for chart in CHARTS.values():
         yield "chart", chart.name, None, chart.title
 

@@ -143,14 +143,14 @@ def _earlier(
     folder = Path(typed["results_dir"]) / typed["name"]
     if not holds_sweep(folder):
         return
-    spec, (command, *words) = load_header(folder)
+    spec, command = load_header(folder)
     arch = spec.workload.architecture
     if is_theirs(arch) and not _is_given(context, "arch"):
         raise UsageError(
             f"--resume: the sweep in {folder} is of --arch {arch}, whose code would be imported; "
             f"if you trust it, give --arch {arch} as well"
         )
-    with context.command.make_context(f"dpbench {command}", words) as earlier:
+    with context.command.make_context("dpbench sweep", [*command[1:]]) as earlier:
         layer = _given(earlier, context.command.params)
     notes.append(f"{' and '.join(sources)}: as it was when the sweep in {folder} was started")
     yield str(folder), {name: layer[name] for name in layer if name not in OF_ONE_CALL}

@@ -37,8 +37,8 @@ Implementations = Annotated[
         "--implementation",
         metavar="A,B",
         autocompletion=completion.implementations,
-        help="Any of dp, ddp, local-sgd (ours), torch-dp, torch-ddp, torch-ddp-static, single, "
-        "independent.",
+        help="Any of dp, ddp, local-sgd (ours), torch-dp, torch-ddp, torch-ddp-static, "
+        "torch-replicate, fsdp2, accelerate, fabric, single, independent.",
     ),
 ]
 Backends = Annotated[

@@ -141,7 +141,8 @@ Implementation = Annotated[
         metavar="NAME",
         autocompletion=completion.implementations,
         rich_help_panel=REPLICAS,
-        help="dp, ddp, local-sgd (ours), torch-dp, torch-ddp, torch-ddp-static or single.",
+        help="dp, ddp, local-sgd (ours), torch-dp, torch-ddp, torch-ddp-static, torch-replicate, "
+        "accelerate, fabric or single.",
     ),
 ]
 Backend = Annotated[
@@ -205,7 +206,7 @@ BucketCapMb = Annotated[
     typer.Option(
         metavar="X",
         rich_help_panel=REPLICAS,
-        help="Of ddp, torch-ddp, torch-ddp-static: MiB of gradients in one collective.",
+        help="Of ddp, torch-ddp and its kin: MiB of gradients in one collective.",
         show_default="1, then 25",
     ),
 ]

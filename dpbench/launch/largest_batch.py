@@ -12,7 +12,7 @@ GROWTH = 4
 """Between two small batches whose memory is compared."""
 RESOLUTION = 16
 """Bisection ends when the interval is 1/16 of the batch that fits."""
-CLEAR_BYTES = 64 * 2**20
+CLEAR_BYTES = 256 * 2**20
 """Between two batches that are compared: far more than the memory of equal runs differs."""
 NOISE_BYTES = 16 * 2**20
 """What growth is taken to be at least, so that noise predicts no batch that is too large."""

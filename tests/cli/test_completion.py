@@ -6,6 +6,7 @@ import pytest
 
 from dpbench.cli import completion
 from dpbench.cli.app import run
+from dpbench.specs import OPTIMIZERS
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -30,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, words: str, capsys: pytest.CaptureFix
         ("dpbench sweep --sync-backend s", ["shm"]),
         ("dpbench sweep --arch mnist", ["mnist_cnn"]),
         ("dpbench sweep --data dig", ["digits"]),
-        ("dpbench sweep --optimizer ad", ["adamw", "adam", "adadelta"]),
+        ("dpbench sweep --optimizer ad", [name for name in OPTIMIZERS if name.startswith("ad")]),
         ("dpbench sweep --scaling w", ["weak"]),
         ("dpbench sweep --lr-scaling sq", ["sqrt"]),
         ("dpbench plot throughput,eff", ["throughput,efficiency", "throughput,efficiency-map"]),

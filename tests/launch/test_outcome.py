@@ -56,14 +56,14 @@ def report(
     proof: Verification = RIGHT,
 ) -> RankReport:
     measured = measurement(number, losses, checksum) if proof.passed else None
-    return RankReport("images", proof, measured)
+    return RankReport(item="images", items_per_sample=1, verification=proof, measurement=measured)
 
 
 def test_ranks_that_agree_are_a_completed_trial_with_all_they_measured() -> None:
     outcome = judge(trial_spec(), [report(0), report(1)])
     assert (outcome.status, outcome.reason) == (Status.COMPLETED, None)
     assert [rank.rank for rank in outcome.ranks] == [0, 1]
-    assert outcome.item == "images"
+    assert (outcome.item, outcome.items_per_sample) == ("images", 1)
     assert outcome.verification == RIGHT
 
 
@@ -157,7 +157,7 @@ def wrong_on_rank_1(trial: TrialSpec, rank: int) -> RankReport:
     samples = verification.Dataset(inputs=inputs, targets=inputs[:, :2])
     with rank_group(trial.backend, trial.process_count) as ranks:
         proof = verify(trial, Healthy(), samples, rank, ranks)
-    return RankReport("rows", proof, None)
+    return RankReport(item="rows", items_per_sample=3, verification=proof, measurement=None)
 
 
 def proofs_of_two_ranks(folder: Path) -> list[RankReport]:

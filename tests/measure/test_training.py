@@ -217,10 +217,16 @@ KINDS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adadelta": torch.optim.Adadelta,
 }
+KERNELS = ("fused", "foreach")
 
 
 def test_every_optimizer_that_can_be_named_can_be_built() -> None:
-    assert set(OPTIMIZERS) == set(KINDS)
+    assert {name.partition("-")[0] for name in OPTIMIZERS} == set(KINDS)
+    for name in OPTIMIZERS:
+        kind, _, kernels = name.partition("-")
+        built = build_optimizer(model(), trial_spec(workload=replace(WORKLOAD, optimizer=name)))
+        assert type(built) is KINDS[kind]
+        assert [k for k in KERNELS if built.defaults.get(k)] == ([kernels] if kernels else [])
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS.items())

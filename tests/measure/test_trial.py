@@ -19,9 +19,10 @@ from dpbench.errors import UsageError
 from dpbench.live import Stage, StepCounter
 from dpbench.measure import run, verification
 from dpbench.measure.allocator import LEFT_ALONE
+from dpbench.data.datasets import SYNTHETIC_SAMPLES
 from dpbench.measure.checksums import tensors_checksum
 from dpbench.measure.implementations import Plain
-from dpbench.measure.trial import SYNTHETIC_SAMPLES, RankReport, measure
+from dpbench.measure.trial import RankReport, measure
 from dpbench.measure.window import Timing
 from dpbench.records import RankMeasurement
 from dpbench.specs import TrialSpec

@@ -35,9 +35,12 @@ from tests.builders import trial_spec
 from tests.launch.nodes.builders import node, request
 
 REPORT = RankReport(
-    "rows",
-    Verification(passed=True, max_relative_error=float("inf"), tolerance=1e-10, tensors_compared=2),
-    RankMeasurement(
+    item="rows",
+    items_per_sample=2,
+    verification=Verification(
+        passed=True, max_relative_error=float("inf"), tolerance=1e-10, tensors_compared=2
+    ),
+    measurement=RankMeasurement(
         rank=1,
         pid=7,
         device="cpu",
