@@ -38,7 +38,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verification:
-    """The comparison of a trial's gradients with one process (float64, SGD)."""
+    """The comparison of a trial's gradients with one process, with SGD."""
 
     passed: bool
     max_relative_error: float
@@ -46,6 +46,8 @@ class Verification:
     tolerance: float
     tensors_compared: int
     worst_parameter: str | None = None
+    dtype: str = "float64"
+    """Of both sides; float32 where the model is too large to be held four times in float64."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

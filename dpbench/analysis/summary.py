@@ -196,6 +196,13 @@ def _group_notes(
             f"{label}: its repetitions come from {len(environments)} environments "
             f"({', '.join(environments)}); their spread is not only noise"
         )
+    proofs = {record.verification for record in usable if record.verification is not None}
+    if any(proof.dtype == "float32" for proof in proofs):
+        tolerance = max(proof.tolerance for proof in proofs)
+        notes.append(
+            f"{label}: gradients were compared with one process in float32 (tolerance "
+            f"{tolerance:g}), as the model is too large for float64"
+        )
     completed = [record for record in final if effective_status(record) is Status.COMPLETED]
     if empty := sum(not throughput.is_measured(record) for record in completed):
         notes.append(

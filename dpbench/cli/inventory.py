@@ -17,7 +17,7 @@ def inventory(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
 ) -> None:
-    """List architectures, implementations, backends, datasets, presets, charts: usable or not, and why."""
+    """List every name that options take: usable here or not, and why."""
     from tabulate import tabulate
 
     rows = list(_rows(data_dir))

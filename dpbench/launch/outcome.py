@@ -36,9 +36,9 @@ def _verdict(
 ) -> tuple[Status, str | None]:
     if not math.isfinite(verification.max_relative_error):
         return Status.WRONG_GRADIENTS, (
-            "in float64 a gradient is no finite number, or missing on one side, first that of "
-            f"{verification.worst_parameter}; look at the loss, at the samples, and for "
-            "parameters that the loss does not use"
+            f"in {verification.dtype} a gradient is no finite number, or missing on one side, "
+            f"first that of {verification.worst_parameter}; look at the loss, at the samples, "
+            "and for parameters that the loss does not use"
         )
     if not verification.passed:
         return Status.WRONG_GRADIENTS, (

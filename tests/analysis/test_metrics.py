@@ -11,6 +11,7 @@ from dpbench.analysis import convergence, throughput
 from dpbench.analysis.memory import peak_memory
 from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
 from dpbench.errors import StoreError
+from dpbench.records import TrialRecord
 from tests.analysis.builders import rank, record, run, trial, window
 
 
@@ -28,6 +29,17 @@ def test_throughput_is_all_samples_by_the_slowest_rank() -> None:
     # 90 + 30 samples; the windows last 0.4 s and 0.6 s.
     assert throughput.throughput(two_ranks()) == pytest.approx(200.0)
     assert throughput.elapsed_seconds(two_ranks()) == pytest.approx(0.6)
+
+
+def test_a_sample_of_several_items_counts_as_so_many() -> None:
+    tokens = replace(two_ranks(), item="tokens", items_per_sample=64)
+    assert throughput.items(tokens) == 120 * 64
+    assert throughput.throughput(tokens) == pytest.approx(200.0 * 64)
+    assert step_seconds(tokens) == step_seconds(two_ranks())
+
+
+def step_seconds(found: TrialRecord) -> list[float]:
+    return list(throughput.step_seconds(found))
 
 
 def test_step_seconds_are_the_longest_over_ranks() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dpbench import architecture
+from dpbench.cli import presets
 from dpbench.cli.app import run
 from dpbench.data.registry import DATASETS
 from dpbench.report.charts.kinds import CHARTS
@@ -21,6 +22,7 @@ NAMES = {
     "implementation": list(IMPLEMENTATIONS),
     "backend": list(BACKENDS),
     "dataset": list(DATASETS),
+    "preset": list(presets.names()),
     "chart": list(CHARTS),
 }
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")

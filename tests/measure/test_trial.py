@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from dpbench.data import arrays, datasets, registry
+from dpbench.data.datasets import SYNTHETIC_SAMPLES
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.errors import UsageError
 from dpbench.live import Stage, StepCounter
 from dpbench.measure import run, verification
 from dpbench.measure.allocator import LEFT_ALONE
-from dpbench.data.datasets import SYNTHETIC_SAMPLES
 from dpbench.measure.checksums import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.trial import RankReport, measure

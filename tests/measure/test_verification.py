@@ -431,3 +431,15 @@ def test_a_hook_that_loses_by_intention_is_left_out_of_the_proof(
     monkeypatch.setattr(verification, "wrap", noted)
     assert verified(trial_spec(group_size=1, comm_hook=hook)).passed
     assert [trial.comm_hook for trial in wrapped] == ["none"]
+
+
+def test_a_large_model_is_compared_in_float32_where_errors_are_still_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verification, "MOST_IN_DOUBLE", 0)
+    proof = verified(dp())
+    assert proof.passed
+    assert (proof.dtype, proof.tolerance) == ("float32", 1e-3)
+    assert not found_in(monkeypatch, HalfAsLarge).passed
+    uneven = {"scaling": "strong", "batch_size": 3}
+    assert not found_in(monkeypatch, WeighsShardsEqually, **uneven).passed

@@ -266,7 +266,8 @@ def on_rank(rank: int) -> dict[str, Any]:
             made = architectures.load(spec.workload.architecture)
             return Learner(replace(spec, **changes), rank, ranks, made, CPU, steps_per_epoch=6)
 
-        answers[implementation] = overflow_on_rank_1(learner(dtype="f16", max_norm=1.0), rank)
+        half = replace(spec.workload, dtype="f16")
+        answers[implementation] = overflow_on_rank_1(learner(workload=half, max_norm=1.0), rank)
         answers[f"{implementation} steps"] = steps(learner(), rank)
     answers["rehearsed"] = rehearsed(rank, ranks)
     return answers
