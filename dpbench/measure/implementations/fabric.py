@@ -12,6 +12,7 @@ from dpbench.measure.implementations.threads import threads_kept
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+    from lightning_fabric.wrappers import _FabricModule
 
 
 class FabricModel(Plain):
@@ -19,12 +20,12 @@ class FabricModel(Plain):
 
     rehearsals = 1
 
-    def __init__(self, fabric: Fabric, module: torch.nn.Module, loss_weight: float) -> None:
+    def __init__(self, fabric: Fabric, module: _FabricModule, loss_weight: float) -> None:
         super().__init__(module, loss_weight)
-        self._fabric = fabric
+        self._fabric, self._wrapped = fabric, module
 
     def no_sync(self) -> AbstractContextManager[None]:
-        unreduced: AbstractContextManager[None] = self._fabric.no_backward_sync(self.module)
+        unreduced: AbstractContextManager[None] = self._fabric.no_backward_sync(self._wrapped)
         return unreduced
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -37,8 +38,8 @@ class FabricModel(Plain):
 def fabric(module: torch.nn.Module, settings: Settings, rank: int) -> FabricModel:
     """Its DDP strategy at the defaults, in the process group that there is already."""
     from lightning_fabric import Fabric
-    from lightning_fabric.plugins.environments import TorchElasticEnvironment
-    from lightning_fabric.strategies import DDPStrategy
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+    from lightning_fabric.strategies.ddp import DDPStrategy
 
     on_cpu = torch.device(settings.devices[rank]).type == "cpu"
     hosts = getattr(settings, "nodes", ()) or (len(settings.devices),)
