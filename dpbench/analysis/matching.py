@@ -11,7 +11,7 @@ from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.placement import host_counts, on_hosts
 from dpbench.records import TrialRecord
-from dpbench.specs import TrialSpec, differing_fields
+from dpbench.specs import TrialSpec, differing_fields, series_name
 from dpbench.traits import IMPLEMENTATIONS
 
 Value = str | int | float
@@ -279,12 +279,13 @@ def _common_label(first: TrialSpec, second: TrialSpec) -> str:
     """What both are called; of two that differ, what they have in common."""
     if first.label == second.label:
         return first.label
-    series = []
+    backend = first.backend if first.backend == second.backend else None
     if first.implementation_label == second.implementation_label:
-        series.append(first.implementation_label)
-    if first.backend == second.backend:
-        series.append(first.backend)
-    parts = ["/".join(series)]
+        parts = [series_name(first.implementation_label, backend)]
+    elif first.implementation == second.implementation:
+        parts = [series_name(first.implementation, backend)]
+    else:
+        parts = [backend or ""]
     if first.group_size == second.group_size:
         hosts = on_hosts(first.nodes) if first.nodes == second.nodes else ""
         parts[0] = f"{parts[0]} ×{first.group_size}{hosts}".strip()

@@ -244,9 +244,18 @@ def test_what_a_selection_leaves_open_is_said() -> None:
         side("a", runs(trial(group_size=2), SPEEDS), where=where),
         side("b", small, where={**where, "bucket_cap_mb": "2"}),
     )
-    assert labels(matched) == ["gloo ×2, batch 32"]
+    assert labels(matched) == ["ddp/gloo ×2, batch 32"]
     assert matched.settled == ()  # what is selected is known to whoever selected it
     matched = match(
         side("a", runs(trial(group_size=2), SPEEDS), where=where), side("b", small, where=where)
     )
     assert matched.settled == ("bucket_cap_mb: default -> 2",)
+
+
+def test_a_pair_that_differs_in_a_setting_is_called_by_its_implementation() -> None:
+    whole = trial("ddp", "gloo", 2)
+    half = replace(whole, workload=replace(whole.workload, dtype="bf16"))
+    sides = side("A", runs(whole, SPEEDS)), side("B", runs(half, SPEEDS))
+    (pair,) = match(*sides, force=True).pairs
+    assert (pair.label, pair.candidate_configuration) == (whole.label, half.label)
+    assert half.label.startswith("ddp(bf16)/gloo")
