@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from architectures import _flops, _options, _synthetic_images
+from architectures import _flops, _options
+from architectures._image_classifier import ImageClassifier
 
 BLOCKS = {
     18: (2, 2, 2, 2),
@@ -136,7 +137,7 @@ def _forward_flops(depth: int, image: int, classes: int) -> int:
     return flops + _flops.linear(WIDTHS[-1] * block.EXPANSION, classes)
 
 
-class Architecture:
+class Architecture(ImageClassifier):
     """A residual network of `depth` layers on square colour images of `image` pixels a side.
 
     Unless `classes` are given, they are the 10 of CIFAR-10 at 32 pixels and the 1000 of ImageNet at
@@ -144,9 +145,6 @@ class Architecture:
     """
 
     name: str = "resnet"
-    item: str = "images"
-    items_per_sample: int = 1
-    default_dataset: str = "synthetic"
 
     def __init__(self, *, depth: int = 18, image: int = 32, classes: int | None = None) -> None:
         _options.expect_one_of("depth", depth, tuple(BLOCKS))
@@ -167,17 +165,3 @@ class Architecture:
         layers["flatten"] = nn.Flatten()
         layers["fc"] = nn.Linear(WIDTHS[-1] * block.EXPANSION, self.classes)
         return nn.Sequential(layers)
-
-    def synthetic_batch(
-        self, n: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images, float32 (n, 3, image, image), and classes, int64 (n,), that can be learnt."""
-        return _synthetic_images.batch(n, generator, (3, self.image, self.image), self.classes)
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean cross-entropy of the targets."""
-        return F.cross_entropy(outputs, targets)
-
-    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many images have their class as the likeliest; int64, 0-dimensional."""
-        return (outputs.argmax(dim=1) == targets).sum()

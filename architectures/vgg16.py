@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-import torch
-import torch.nn.functional as F
 from torch import nn
 
-from architectures import _flops, _options, _synthetic_images
+from architectures import _flops, _options
+from architectures._image_classifier import ImageClassifier
 
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 """Channels and 3×3 convolutions of each stage; a pooling that halves the side ends each."""
@@ -27,7 +26,7 @@ OUTPUT_DEVIATION = 0.01
 """Of the first weights of the last layer, which no ReLU follows; as in torchvision."""
 
 
-class Architecture:
+class Architecture(ImageClassifier):
     """Thirteen convolutions and three fully connected layers on square colour images.
 
     `image` is the side in pixels, a multiple of 32; `hidden` the width of the first two fully
@@ -35,9 +34,6 @@ class Architecture:
     """
 
     name: str = "vgg16"
-    item: str = "images"
-    items_per_sample: int = 1
-    default_dataset: str = "synthetic"
 
     def __init__(self, *, image: int = 224, classes: int = 1000, hidden: int = 4096) -> None:
         _options.expect_multiple("image", image, of=SHRINKING)
@@ -93,17 +89,3 @@ class Architecture:
             + _flops.linear(self.hidden, self.hidden)
             + _flops.linear(self.hidden, self.classes)
         )
-
-    def synthetic_batch(
-        self, n: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images, float32 (n, 3, image, image), and classes, int64 (n,), that can be learnt."""
-        return _synthetic_images.batch(n, generator, (3, self.image, self.image), self.classes)
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean cross-entropy of the targets."""
-        return F.cross_entropy(outputs, targets)
-
-    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many images have their class as the likeliest; int64, 0-dimensional."""
-        return (outputs.argmax(dim=1) == targets).sum()

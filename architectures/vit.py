@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from architectures import _attention, _flops, _options, _synthetic_images
+from architectures import _attention, _flops, _options
+from architectures._image_classifier import ImageClassifier
 
 
 class Size(NamedTuple):
@@ -85,7 +85,7 @@ class VisionTransformer(nn.Module):
         return self.head(self.norm(self.blocks(states))[:, 0])  # type: ignore[no-any-return]
 
 
-class Architecture:
+class Architecture(ImageClassifier):
     """A vision transformer of one of three sizes on square colour images.
 
     `image` and `patch` are sides in pixels. Where `width`, `layers` or `heads` are given, they
@@ -93,9 +93,6 @@ class Architecture:
     """
 
     name: str = "vit"
-    item: str = "images"
-    items_per_sample: int = 1
-    default_dataset: str = "synthetic"
 
     def __init__(
         self,
@@ -145,17 +142,3 @@ class Architecture:
             + self.layers * (_attention.forward_flops(tokens, width) + mlp)
             + _flops.linear(width, self.classes)
         )
-
-    def synthetic_batch(
-        self, n: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images, float32 (n, 3, image, image), and classes, int64 (n,), that can be learnt."""
-        return _synthetic_images.batch(n, generator, (3, self.image, self.image), self.classes)
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean cross-entropy of the targets."""
-        return F.cross_entropy(outputs, targets)
-
-    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many images have their class as the likeliest; int64, 0-dimensional."""
-        return (outputs.argmax(dim=1) == targets).sum()

@@ -59,6 +59,10 @@ class WorkloadSpec:
     """Images lie in memory with the channels of a pixel together."""
     checkpoint_activations: bool = False
     """Blocks keep their inputs only, and are computed again in the backward pass."""
+    step: str | None = None
+    """The user's own training step: "path/to/file.py:step" or "package.module:step"."""
+    files_sha256: str | None = None
+    """Of the user's files that architecture, step and dataset name, and of the text trained on."""
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are equal, so they must not give two trial ids.
@@ -102,6 +106,11 @@ class TrialSpec:
     the implementation."""
     comm_hook: str = "none"
     """What the implementation's buckets go through on their way, where it has such hooks."""
+    prefetch: int | None = None
+    """Steps whose samples a thread loads ahead from host memory; 0: each step loads its own; None:
+    all samples lie on the device."""
+    data_workers: int = 0
+    """Processes of each rank that take the samples one by one, as torch's DataLoader has them."""
     nodes: tuple[int, ...] = ()
     """Replicas on each host, in the order of ranks; () when all are on one. `devices` then name the
     device of each replica on its own host."""

@@ -61,6 +61,11 @@ class TrainingSpec:
         return self.workload.dtype
 
     @property
+    def comm_hook(self) -> str:
+        """Gradients of a training travel as they are."""
+        return "none"
+
+    @property
     def process_count(self) -> int:
         return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
 

@@ -31,7 +31,6 @@ def build(
     placement: Placement = "pack",
 ) -> tuple[SweepSpec, tuple[str, ...]]:
     """The sweep for this machine, or for several `hosts`, and the notes that the user must see."""
-    options = parsed.options
     if parsed.largest_batch:
         raise UsageError(
             f"--batch-sizes {LARGEST}: only dpbench sweep on one node looks for it; expected "
@@ -48,14 +47,7 @@ def build(
     _check_dtypes(parsed.axes.values["dtype"], hosts)
     settings, axes = parsed.settings, parsed.axes
     spec = SweepSpec(
-        workload=WorkloadSpec(
-            architecture=options.arch,
-            dataset=_dataset(parsed, notes),
-            **{name: axes.base(name) for name in WORKLOAD_AXES},
-            learning_rate=settings.learning_rate,
-            learning_rate_rule=settings.learning_rate_rule,
-            seed=settings.seed,
-        ),
+        workload=_workload(parsed, notes),
         implementations=parsed.implementations,
         backends=parsed.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
         group_sizes=group_sizes,
@@ -86,6 +78,18 @@ def build(
         order_seed=settings.order_seed,
     )
     return spec, (*notes, *exclusion_notes(spec))
+
+
+def _workload(parsed: ParsedOptions, notes: list[str]) -> WorkloadSpec:
+    settings = parsed.settings
+    return WorkloadSpec(
+        architecture=parsed.options.arch,
+        dataset=_dataset(parsed, notes),
+        **{name: parsed.axes.base(name) for name in WORKLOAD_AXES},
+        learning_rate=settings.learning_rate,
+        learning_rate_rule=settings.learning_rate_rule,
+        seed=settings.seed,
+    )
 
 
 def devices_lent(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
+from dpbench.measure.members import members
 from dpbench.specs import WorkloadSpec
 
 IMAGE_DIMENSIONS = 4
@@ -65,14 +66,10 @@ def recompute_blocks(module: nn.Module) -> None:
 
 
 def blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """The outermost blocks, in order."""
-    listed = isinstance(module, nn.Sequential | nn.ModuleList)
-    for child in module.children():
-        grown = any(True for _ in child.children()) and any(True for _ in child.parameters())
-        if listed and grown and not isinstance(child, nn.Sequential | nn.ModuleList):
-            yield child
-        else:
-            yield from blocks(child)
+    """The members of lists of layers that have layers and parameters of their own."""
+    for member in members(module):
+        if any(True for _ in member.children()) and any(True for _ in member.parameters()):
+            yield member
 
 
 class _Recomputed(nn.Module):

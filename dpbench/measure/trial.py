@@ -13,6 +13,7 @@ from dpbench import architecture as architectures
 from dpbench.architecture import Architecture
 from dpbench.data import datasets
 from dpbench.data.datasets import Dataset
+from dpbench.data.registry import SYNTHETIC
 from dpbench.errors import UsageError
 from dpbench.live import Address, Stage, StepCounter
 from dpbench.measure.allocator import keep_freed_memory
@@ -101,7 +102,9 @@ def _flops_per_item(
 
 def _load_dataset(trial: TrialSpec, architecture: Architecture, prepared: Path | None) -> Dataset:
     workload = trial.workload
-    samples = max(datasets.synthetic_samples(architecture), trial.global_batch_size)
+    samples = trial.global_batch_size
+    if workload.dataset == SYNTHETIC:
+        samples = max(samples, datasets.synthetic_samples(architecture))
     return datasets.load(
         workload.dataset, prepared, architecture, seed=workload.seed, samples=samples
     )

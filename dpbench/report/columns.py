@@ -55,7 +55,7 @@ def setting_column(field: ReadField[TrialSpec]) -> Column:
 
     return Column(
         key=field.key,
-        header=field.key.replace("_", " ").capitalize(),
+        header=field.key.removesuffix("_mb").replace("_", " ").capitalize(),
         cell=cell,
         text=field.kind in ("text", "boolean"),
         default=False,

@@ -117,7 +117,8 @@ MEANINGS = {
     "repetitions": "Completed repetitions, each in fresh processes.",
     "timed_steps": "Steps of the timed window of each repetition.",
     "verified": (
-        "Whether gradients were compared with those of one process in float64, and agreed."
+        "Whether gradients were compared with those of one process in float64, or float32 above 67 "
+        "million parameters, and agreed."
     ),
     "status": "How the configuration ended, and why, if it did not simply complete.",
 }

@@ -52,7 +52,7 @@ def test_every_command_is_fuzzed() -> None:
     assert set(COMMANDS) == set(STATUSES)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(arguments=st.sampled_from(sorted(COMMANDS)).flatmap(command_lines))
 def test_no_command_line_ends_with_a_traceback(prepared: Path, arguments: list[str]) -> None:
     in_a_copy(prepared, arguments)

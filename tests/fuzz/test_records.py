@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return Folder(tmp_path_factory.mktemp("records"))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_values_of_records_that_nobody_measured(folder: Folder, data: st.DataObject) -> None:
     records = folder.records()
@@ -89,7 +89,7 @@ def test_values_of_records_that_nobody_measured(folder: Folder, data: st.DataObj
     folder.assert_readable_or_refused(lines(records), *data.draw(READING))
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_bytes_that_were_lost_or_written_twice(folder: Folder, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(folder.files)))
@@ -97,7 +97,7 @@ def test_bytes_that_were_lost_or_written_twice(folder: Folder, data: st.DataObje
     folder.assert_readable_or_refused({name: content}, *data.draw(READING))
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_other_values_in_sweep_and_environment(folder: Folder, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(folder.headers))

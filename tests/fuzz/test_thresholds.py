@@ -73,7 +73,7 @@ def _text(value: str) -> str:
     return json.dumps(value.encode("utf-8", "replace").decode()).replace("\x7f", "")
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(section=SECTIONS)
 @example(section={"metric": ["efficiency=nan%"], "tolerance": "1e-300%"})
 def test_a_section_of_any_values(here: Path, section: Any) -> None:
@@ -82,7 +82,7 @@ def test_a_section_of_any_values(here: Path, section: Any) -> None:
     assert_ends_well(CHECK, here)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(parts=st.lists(st.sampled_from(("tool", "dpbench", "check", "x")), max_size=3), value=VALUES)
 def test_a_table_on_the_way_that_is_something_else(
     here: Path, parts: list[str], value: Any
@@ -92,7 +92,7 @@ def test_a_table_on_the_way_that_is_something_else(
     assert_ends_well(CHECK, here)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(content=st.binary(max_size=40))
 @example(content=b"[tool.dpbench.check]\nstrict = \xff\n")
 @example(content=b"a = " + b"[" * 100_000)

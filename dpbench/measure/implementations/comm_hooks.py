@@ -21,22 +21,16 @@ class HasHooks(Protocol):
     def register_comm_hook(self, state: object, hook: Any) -> None: ...
 
 
-def hook_name(settings: Settings) -> str:
-    """ "none" where what is wrapped is not asked for one: a TrainingSpec has no such option."""
-    return getattr(settings, "comm_hook", "none")
-
-
 def register_hook(wrapped: HasHooks, settings: Settings) -> None:
     """Has the hook that `settings` names communicate each bucket; before training, on all ranks.
 
     Raises TypeError where torch cannot: its own class reduces bfloat16 with nccl only.
     """
-    name = hook_name(settings)
-    if name == "bf16":
+    if settings.comm_hook == "bf16":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 
         wrapped.register_comm_hook(None, bf16_compress_hook)
-    elif name == "powersgd":
+    elif settings.comm_hook == "powersgd":
         from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
         state = PowerSGDState(

@@ -8,37 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 
-from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
+from dpbench.measure.implementations.composable import Composable
+from dpbench.measure.implementations.model import Settings, averaging_weight
+from dpbench.measure.members import members
 
-LISTS = (nn.Sequential, nn.ModuleList)
 
-
-class FullySharded(Plain):
-    """A module whose parameters are shards; it has no way to leave the gathering out."""
-
-    def no_sync(self) -> AbstractContextManager[None]:
-        return self._unreduced()
-
-    @contextmanager
-    def _unreduced(self) -> Iterator[None]:
-        """Whole gradients accumulate on each rank, as large as those of DDP."""
-        assert isinstance(self.module, FSDPModule)
-        self.module.set_requires_gradient_sync(False)
-        try:
-            yield
-        finally:
-            self.module.set_requires_gradient_sync(True)
-
-    def communication(self) -> Communication | None:
-        return None
+class FullySharded(Composable):
+    """A module whose parameters are shards; it has no way to leave the gathering out, and inside
+    `no_sync` whole gradients accumulate on each rank, as large as those of DDP."""
 
 
 def fsdp2(module: nn.Module, settings: Settings, rank: int) -> FullySharded:
@@ -52,25 +36,16 @@ def fsdp2(module: nn.Module, settings: Settings, rank: int) -> FullySharded:
 
 
 def blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """What is sharded by itself: the members of each Sequential and ModuleList, as models write
-    their layers; not the lists themselves, and no list inside of a member.
+    """What is sharded by itself: the members of each list of layers.
 
     A member is left to the whole if it has no parameters, or shares one with something else: both
     holders must find the same gathered tensor.
     """
     everywhere = _uses(module)
-    for member in _members(module):
+    for member in members(module):
         here = _uses(member)
         if here and all(everywhere[parameter] == uses for parameter, uses in here.items()):
             yield member
-
-
-def _members(module: nn.Module) -> Iterator[nn.Module]:
-    for child in module.children():
-        if isinstance(module, LISTS) and not isinstance(child, LISTS):
-            yield child
-        else:
-            yield from _members(child)
 
 
 def _uses(module: nn.Module) -> Counter[int]:

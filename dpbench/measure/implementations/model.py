@@ -38,6 +38,9 @@ class Settings(Protocol):
     @property
     def sync_every(self) -> int: ...
 
+    @property
+    def comm_hook(self) -> str: ...
+
 
 class ParallelModel(Protocol):
     """A module that some implementation spreads over replicas."""

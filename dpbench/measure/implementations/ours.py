@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.comm_hooks import hook_name, register_hook
+from dpbench.measure.implementations.comm_hooks import register_hook
 from dpbench.measure.implementations.model import (
     Communication,
     Plain,
@@ -54,7 +54,7 @@ def ddp(module: torch.nn.Module, settings: Settings, rank: int) -> OurDistribute
         module, device_ids(settings, rank), bucket_cap_mb=settings.bucket_cap_mb
     )
     register_hook(wrapped, settings)
-    kind = OurDistributedDataParallel if hook_name(settings) == "none" else OurDdpWithHook
+    kind = OurDistributedDataParallel if settings.comm_hook == "none" else OurDdpWithHook
     return kind(wrapped, averaging_weight(settings, rank))
 
 

@@ -1,0 +1,34 @@
+"""What all classifiers of square colour images have in common: their batches and their loss."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from architectures import _synthetic_images
+
+
+class ImageClassifier:
+    """To be an architecture it lacks its name, its model and its floating-point operations."""
+
+    item: str = "images"
+    items_per_sample: int = 1
+    default_dataset: str = "synthetic"
+
+    image: int
+    """Pixels of a side."""
+    classes: int
+
+    def synthetic_batch(
+        self, n: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images, float32 (n, 3, image, image), and classes, int64 (n,), that can be learnt."""
+        return _synthetic_images.batch(n, generator, (3, self.image, self.image), self.classes)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean cross-entropy of the targets."""
+        return F.cross_entropy(outputs, targets)
+
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """How many images have their class as the likeliest; int64, 0-dimensional."""
+        return (outputs.argmax(dim=1) == targets).sum()
