@@ -83,14 +83,14 @@ class Architecture:
         """`rows` of each table; `sparse` gradients hold only the rows that were looked up. Raises
         ValueError for what no model can have."""
         self.dense, self.tables, self.rows, self.width = dense, tables, rows, width
-        self.sparse = sparse
+        self.sparse_gradients = sparse
         _options.expect_at_least(1, dense=dense, tables=tables, rows=rows, width=width)
         self.flops_per_item: float = _flops.training(forward_flops(dense, tables, width))
 
     def build_model(self) -> nn.Module:
         """A new model; see DLRM."""
         rows = [self.rows] * self.tables
-        return DLRM(dense=self.dense, rows=rows, width=self.width, sparse=self.sparse)
+        return DLRM(dense=self.dense, rows=rows, width=self.width, sparse=self.sparse_gradients)
 
     def synthetic_batch(
         self, n: int, generator: torch.Generator

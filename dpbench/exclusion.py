@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from dpbench.specs import WORKLOAD_AXES, TrialSpec, Variant
+from dpbench.specs import NONE_WORDS, WORKLOAD_AXES, TrialSpec, Variant
 
 Rule = tuple[str, ...]
 """Conditions on one row, as in ("backend=gloo", "group_size=4")."""
@@ -22,7 +22,7 @@ FIELDS = (
 def condition(field: str, value: Any) -> str:
     """A field of a row with its value: "channels_last=yes", "bucket_cap_mb=auto"."""
     if value is None:
-        return f"{field}=auto"
+        return f"{field}={NONE_WORDS[field]}"
     if isinstance(value, bool):
         return f"{field}={'yes' if value else 'no'}"
     return f"{field}={str(value).removesuffix('.0')}"
@@ -50,7 +50,8 @@ def _is_spared(trial: TrialSpec, rules: Sequence[Rule]) -> bool:
 
 def _point(trial: TrialSpec) -> tuple[Any, ...]:
     """What rows have in common with their baseline."""
-    return trial.workload, trial.batch_size, trial.accumulation_steps
+    loading = trial.prefetch, trial.data_workers
+    return trial.workload, trial.batch_size, trial.accumulation_steps, *loading
 
 
 def _condition_of(trial: TrialSpec, field: str) -> str:

@@ -15,7 +15,7 @@ from time import monotonic
 from dpbench.exclusion import BASELINE, kept
 from dpbench.launch.launcher import Launcher, Outcome
 from dpbench.records import Status, TrialRecord
-from dpbench.specs import SweepSpec, TrialSpec, Variant
+from dpbench.specs import Inclusion, SweepSpec, TrialSpec, Variant
 from dpbench.traits import IMPLEMENTATIONS
 
 TIGHTER_WITHIN_RUNS = 3
@@ -30,7 +30,7 @@ def plan(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ..
     always among them: the absolute speedup needs it; only a rule of `spec.exclude` that names it
     leaves it out. `repetitions` may differ from the sweep's own where they grow.
     """
-    first_pass = [*kept(configurations(spec), spec.exclude)]
+    first_pass = [*rows(spec)]
     if spec.order_seed is not None:
         random.Random(spec.order_seed).shuffle(first_pass)
     return tuple(
@@ -134,10 +134,33 @@ def _run_trial(
     )
 
 
-def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
-    """The whole grid, nothing excluded; what is compared most often lies closest together in time.
+def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
+    """What is measured, each once: what stays of the grid, then the rows that are included."""
+    found = dict.fromkeys(kept(configurations(spec), spec.exclude))
+    for inclusion in spec.include:
+        found |= dict.fromkeys(included(spec, inclusion))
+    return tuple(found)
 
-    A setting that an implementation has not gives it no row of its own.
+
+def included(spec: SweepSpec, inclusion: Inclusion) -> Iterator[TrialSpec]:
+    """The rows of one inclusion and their baseline, whether or not they are in the grid."""
+    backend, group_size, batch_size = inclusion.backend, inclusion.group_size, inclusion.batch_size
+    grid = replace(
+        spec,
+        implementations=inclusion.implementations,
+        backends=spec.backends if backend is None else (backend,),
+        group_sizes=spec.group_sizes if group_size is None else (group_size,),
+        batch_sizes=spec.batch_sizes if batch_size is None else (batch_size,),
+        variants=(inclusion.settings,),
+    )
+    return configurations(grid)
+
+
+def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
+    """The whole grid, nothing excluded or included.
+
+    What is compared most often lies closest together in time. A setting that an implementation has
+    not gives it no row of its own.
     """
     names = dict.fromkeys((BASELINE, *spec.implementations))
     found: dict[TrialSpec, None] = {}
@@ -183,4 +206,6 @@ def _with_backends(
             gradient_steps=spec.gradient_steps,
             bucket_cap_mb=spec.bucket_cap_mb if traits.has_buckets else None,
             comm_hook=spec.comm_hook if traits.has_comm_hook else "none",
+            prefetch=spec.prefetch,
+            data_workers=spec.data_workers,
         )

@@ -32,14 +32,16 @@ COLLECTIVE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
     """What no sweep can have been started with."""
-    for name in spec.implementations:
+    for name in chain(spec.implementations, *(one.implementations for one in spec.include)):
         if name not in IMPLEMENTATIONS:
             yield f"no implementation is called {name!r}"
-    for name in spec.backends:
+    for name in (*spec.backends, *(one.backend for one in spec.include if one.backend)):
         if name not in BACKENDS:
             yield f"no backend is called {name!r}"
-    if not all(1 <= size <= len(spec.devices) for size in spec.group_sizes):
-        yield f"group sizes {spec.group_sizes} on {units.counted(len(spec.devices), 'device')}"
+    included = (one.group_size for one in spec.include if one.group_size is not None)
+    group_sizes = (*spec.group_sizes, *included)
+    if not all(1 <= size <= len(spec.devices) for size in group_sizes):
+        yield f"group sizes {group_sizes} on {units.counted(len(spec.devices), 'device')}"
     if spec.nodes and not (min(spec.nodes) > 0 and sum(spec.nodes) == len(spec.devices)):
         yield f"hosts with {spec.nodes} of {units.counted(len(spec.devices), 'device')}"
     for word in chain(*spec.exclude):
@@ -118,6 +120,10 @@ def _impossible_settings(trial: TrialSpec) -> Iterator[str]:
     cap = trial.bucket_cap_mb
     if cap is not None and not 0 < cap < math.inf:
         yield f"bucket_cap_mb is {cap}; expected a number above 0"
+    if trial.prefetch is not None and trial.prefetch < 0:
+        yield f"prefetch is {trial.prefetch}; expected at least 0"
+    if trial.data_workers < 0 or (trial.data_workers and not trial.prefetch):
+        yield f"data_workers is {trial.data_workers} with prefetch {trial.prefetch}"
     try:
         _ = trial.learning_rate
     except (ValueError, ArithmeticError) as error:

@@ -15,6 +15,7 @@ from dpbench.codec import content_hash, encode
 from dpbench.learning_rate import scale_lr
 from dpbench.placement import Placement, on_hosts, placed
 from dpbench.traits import IMPLEMENTATIONS
+from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
@@ -226,6 +227,12 @@ class TrialSpec:
             yield f"{self.bucket_cap_mb:g} MiB"
         if self.comm_hook != "none":
             yield f"{self.comm_hook} hook"
+        if workload.step is not None:
+            yield "own step"
+        if self.prefetch is not None:
+            yield f"prefetch {self.prefetch}"
+        if self.data_workers:
+            yield counted(self.data_workers, "worker")
 
     @property
     def label(self) -> str:
@@ -248,26 +255,39 @@ class Variant:
     sync_every: int | None = None
     bucket_cap_mb: float | None = None
     comm_hook: str | None = None
+    prefetch: int | None = None
+    data_workers: int | None = None
 
     def of(self, trial: TrialSpec) -> TrialSpec:
-        """The trial with these settings; those that its implementation has not are left out."""
+        """The trial with these settings; those that it cannot have are left out: what its
+        implementation has not, and workers where nothing is loaded ahead."""
         given = {
             f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None
         }
         of_workload = {name: given.pop(name) for name in WORKLOAD_AXES if name in given}
         traits = IMPLEMENTATIONS[trial.implementation]
-        for name, has in (
-            ("sync_every", traits.averages_parameters),
-            ("bucket_cap_mb", traits.has_buckets),
-            ("comm_hook", traits.has_comm_hook),
-        ):
-            if not has:
-                given.pop(name, None)
-        return replace(trial, workload=replace(trial.workload, **of_workload), **given)
+        given = {name: value for name, value in given.items() if traits.has_setting(name)}
+        varied = replace(trial, workload=replace(trial.workload, **of_workload), **given)
+        return varied if varied.prefetch else replace(varied, data_workers=0)
 
 
 WORKLOAD_AXES = ("optimizer", "dtype", "compile", "channels_last", "checkpoint_activations")
 """Fields of Variant that belong to the workload."""
+NONE_WORDS = {"bucket_cap_mb": "auto", "prefetch": "resident"}
+"""What None means in those fields that a trial may have it in. As None keeps to the sweep in a
+Variant, a sweep of several values has None itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inclusion:
+    """Rows beyond a grid, as a small grid of their own; None takes the whole list of the sweep."""
+
+    implementations: tuple[str, ...]
+    backend: str | None = None
+    group_size: int | None = None
+    batch_size: int | None = None
+    settings: Variant = Variant()
+    """None in it keeps to the sweep, also where that has `variants`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -306,10 +326,15 @@ class SweepSpec:
     """Of those implementations that have buckets."""
     comm_hook: str = "none"
     """Of those implementations that have hooks."""
+    prefetch: int | None = None
+    data_workers: int = 0
+    """Of the rows that load ahead."""
     variants: tuple[Variant, ...] = ()
     """What each row is measured with in turn; () for once as the sweep says."""
     exclude: tuple[tuple[str, ...], ...] = ()
     """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
+    include: tuple[Inclusion, ...] = ()
+    """Rows that are added to those that stay."""
     target_loss: float | None = None
     """The loss whose time to be reached is reported."""
     order_seed: int | None = None

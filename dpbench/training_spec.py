@@ -6,7 +6,7 @@ What is only said, kept or waited for (logs, checkpoints, time limits) is in `Tr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpbench.learning_rate import scale_lr
@@ -55,6 +55,17 @@ class TrainingSpec:
     train_samples: int | None = None
     """The first so many samples are trained on; None: all."""
 
+    def with_files_of(self, other: TrainingSpec) -> TrainingSpec:
+        """The same of `other`'s files: code may be improved while it is trained, as long as the
+        parameters keep their names and shapes."""
+        files = other.workload.files_sha256
+        return replace(self, workload=replace(self.workload, files_sha256=files))
+
+    def recomputed_as(self, other: TrainingSpec) -> TrainingSpec:
+        """The same with activations kept or computed again as `other` does: no number changes."""
+        again = other.workload.checkpoint_activations
+        return replace(self, workload=replace(self.workload, checkpoint_activations=again))
+
     @property
     def dtype(self) -> str:
         """Of the products in forward and backward; parameters and gradients stay float32."""
@@ -100,6 +111,8 @@ class TrainingRun:
 
     evaluation: Evaluation = "sharded"
     """By whom the test samples are evaluated after each epoch; the numbers are the same."""
+    max_steps: int | None = None
+    """Optimizer steps, of all resumptions together, at which it stops; None: after all epochs."""
     log_interval: int = 20
     """Optimizer steps between two lines of the log."""
     checkpoint_every: int | None = None

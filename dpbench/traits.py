@@ -40,8 +40,19 @@ class ImplementationTraits:
     """True where a communication hook of torch's can be given each bucket."""
     shards_parameters: bool = False
     """True where each rank holds a part of every parameter, and whole ones must be gathered."""
+    reduces_double: bool = True
+    """False where gradients of float64 are refused, so that its proof is one in float32."""
     requires: str | None = None
     """The package it needs beside torch, as its import is spelled; None where torch is enough."""
+
+    def has_setting(self, name: str) -> bool:
+        """Whether its rows differ by this field of a Variant; most settings are of all."""
+        of_some = {
+            "sync_every": self.averages_parameters,
+            "bucket_cap_mb": self.has_buckets,
+            "comm_hook": self.has_comm_hook,
+        }
+        return of_some.get(name, True)
 
 
 BACKENDS = {
@@ -122,6 +133,13 @@ IMPLEMENTATIONS = {
             description="Lightning Fabric's DDP strategy, which wraps a module in torch-ddp",
             can_leave_out_sync=True,
             requires="lightning_fabric",
+        ),
+        ImplementationTraits(
+            name="deepspeed-0",
+            description="DeepSpeed's engine at ZeRO stage 0: one all-reduce after backward",
+            can_leave_out_sync=True,
+            requires="deepspeed",
+            reduces_double=False,
         ),
         ImplementationTraits(
             name="local-sgd",

@@ -1,4 +1,7 @@
-"""What every test gets: a small heap to collect, and one server that all ranks are forked from."""
+"""What every test gets: a small heap to collect, and one server that all ranks are forked from.
+
+And in which order workers take the files.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "alone" or not collection_path.match("test_*.py"):
         return None
     return None if "mark.alone" in collection_path.read_text() else True
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files with slow tests come first where workers share them: none waits for another's last."""
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="module", autouse=True)

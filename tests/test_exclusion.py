@@ -48,6 +48,8 @@ def test_the_baseline_goes_where_a_rule_names_it() -> None:
         ("bucket_cap_mb", None, "bucket_cap_mb=auto"),
         ("bucket_cap_mb", 25.0, "bucket_cap_mb=25"),
         ("bucket_cap_mb", 0.5, "bucket_cap_mb=0.5"),
+        ("prefetch", None, "prefetch=resident"),
+        ("prefetch", 0, "prefetch=0"),
         ("channels_last", True, "channels_last=yes"),
         ("dtype", "bf16", "dtype=bf16"),
     ],
@@ -70,3 +72,9 @@ def test_a_stored_rule_about_no_field_is_impossible() -> None:
     assert not [*impossible_in_spec(sweep_spec(exclude=(("dtype=bf16",),)))]
     (reason,) = impossible_in_spec(sweep_spec(exclude=(("colour=red",),)))
     assert "'colour=red'" in reason
+
+
+def test_the_baseline_of_a_way_of_loading_goes_with_it() -> None:
+    ways = (Variant(), Variant(prefetch=2))
+    spec = sweep_spec(repetitions=1, variants=ways, exclude=(("prefetch=2",),))
+    assert {trial.prefetch for trial in plan(spec)} == {None}

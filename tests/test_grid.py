@@ -220,3 +220,15 @@ def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -
     )
     counts = Counter(trial.implementation for trial in plan(spec))
     assert counts == {"single": 1, "dp": 1, "ddp": 4, "local-sgd": 2}
+
+
+def test_only_rows_that_load_ahead_have_workers() -> None:
+    ways = tuple(
+        Variant(prefetch=ahead, data_workers=workers)
+        for ahead in (None, 0, 2)
+        for workers in (0, 4)
+    )
+    found = {(trial.prefetch, trial.data_workers) for trial in plan(sweep_spec(variants=ways))}
+    assert found == {(None, 0), (0, 0), (2, 0), (2, 4)}
+    always = sweep_spec(data_workers=4, variants=(Variant(), Variant(prefetch=2)))
+    assert {(t.prefetch, t.data_workers) for t in plan(always)} == {(None, 0), (2, 4)}

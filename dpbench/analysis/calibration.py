@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from dpbench.analysis.comparison import compare
 from dpbench.analysis.detectable import minimum_detectable_effect, repetitions_for
@@ -115,8 +115,8 @@ def spread(values: Sequence[float]) -> Estimate:
     tail = (1 - CONFIDENCE) / 2
     return Estimate(
         value=value,
-        low=value * math.sqrt(freedom / chi2.isf(tail, freedom)),
-        high=value * math.sqrt(freedom / chi2.ppf(tail, freedom)),
+        low=value * math.sqrt(freedom / chdtri(freedom, tail)),
+        high=value * math.sqrt(freedom / chdtri(freedom, 1 - tail)),
         unit="of the throughput",
         sample_size=len(values),
         basis="repetitions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpbench.analysis.environments import SYNTHETIC_NOTE
 from dpbench.analysis.matching import Matched, NotComparable
+from dpbench.data.identity import change_words, named_files
 from dpbench.environment import SYNTHETIC, Environment, comparable
 
 
@@ -12,7 +13,7 @@ def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, .
 
     Raises NotComparable if they differ in a way that forbids a comparison, unless `force`.
     """
-    notes = (*_synthetic(matched), *_changed(matched), *_mixed(matched))
+    notes = (*_synthetic(matched), *_files(matched), *_changed(matched), *_mixed(matched))
     differences = environment_differences(matched)
     if not differences:
         return notes
@@ -48,6 +49,19 @@ def _synthetic(matched: Matched) -> list[str]:
     if any(there.launcher == SYNTHETIC for side in _environments(matched) for there in side):
         return [SYNTHETIC_NOTE]
     return []
+
+
+def _files(matched: Matched) -> list[str]:
+    """Of pairs that name the same files of the user's: whether their content has changed."""
+    found: dict[str, None] = {}
+    for pair in matched.pairs:
+        sides = (pair.baseline.values(), pair.candidate.values())
+        before, now = (next((record.trial.workload for record in side), None) for side in sides)
+        if before is None or now is None or before.files_sha256 == now.files_sha256:
+            continue
+        if named_files(now) == named_files(before):
+            found[change_words(before, now, "between the two")] = None
+    return [*found]
 
 
 def _changed(matched: Matched) -> list[str]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from dpbench.analysis.summary import usable_repetitions
+from dpbench.data.identity import DIGITS
 from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.placement import host_counts, on_hosts
 from dpbench.records import TrialRecord
-from dpbench.specs import TrialSpec, differing_fields, series_name
+from dpbench.specs import NONE_WORDS, TrialSpec, differing_fields, series_name
 from dpbench.traits import IMPLEMENTATIONS
 
 Value = str | int | float
@@ -31,6 +32,8 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
         "default" if trial.bucket_cap_mb is None else f"{trial.bucket_cap_mb:g}"
     ),
     "comm_hook": attrgetter("comm_hook"),
+    "prefetch": lambda trial: NONE_WORDS["prefetch"] if trial.prefetch is None else trial.prefetch,
+    "data_workers": attrgetter("data_workers"),
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
     "nodes": lambda trial: host_counts(trial.nodes) or ONE_HOST,
@@ -47,13 +50,16 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "channels_last": lambda trial: yes_or_no(trial.workload.channels_last),
     "checkpoint_activations": lambda trial: yes_or_no(trial.workload.checkpoint_activations),
     "learning_rate": attrgetter("learning_rate"),
+    "step": lambda trial: trial.workload.step or "dpbench's",
     "seed": attrgetter("workload.seed"),
 }
 """What was run. How long and how often, and what was measured beside, is not part of it; a rule
 for the learning rate counts by the rate that it gives."""
 
 COMMIT = "commit"
-SELECTORS = (*IDENTITY, COMMIT)
+FILES = "files"
+"""Of the user's, by their hash."""
+SELECTORS = (*IDENTITY, COMMIT, FILES)
 
 
 class NotComparable(DpbenchError):
@@ -105,9 +111,11 @@ class Side:
 
     def _is_meant(self, key: str, text: str, record: TrialRecord) -> bool:
         value = self._value(key, record)
-        return value.startswith(text) if key == COMMIT else value == text
+        return value.startswith(text) if key in (COMMIT, FILES) else value == text
 
     def _value(self, key: str, record: TrialRecord) -> str:
+        if key == FILES:
+            return (record.trial.workload.files_sha256 or "none")[:DIGITS]
         if key != COMMIT:
             return str(IDENTITY[key](record.trial))
         environment = self.environments.get(record.environment_id)
@@ -223,10 +231,13 @@ def _ambiguous(side: Side, first: TrialSpec, second: TrialSpec) -> str:
     labels = " and ".join(dict.fromkeys((first.label, second.label)))
     different = "; ".join(differing_fields(second, first))
     key = next((name for name, value in IDENTITY.items() if value(first) != value(second)), None)
+    files = first.workload.files_sha256
+    choice = None if key is None else f"{key}={IDENTITY[key](first)}"
+    if choice is None and files is not None and files != second.workload.files_sha256:
+        choice = f"{FILES}={files[:DIGITS]}"
     remedy = "No selection tells them apart"
-    if key is not None:
-        comma = "," if side.where else ":"
-        remedy = f"Select one, e.g. {side.label}{comma}{key}={IDENTITY[key](first)}"
+    if choice is not None:
+        remedy = f"Select one, e.g. {side.label}{',' if side.where else ':'}{choice}"
     return (
         f"{side.label} has more than one configuration that could be meant ({labels}); they differ "
         f"in {different}. {remedy}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpbench.analysis.fields import ReadField, boolean, integer, number, text
+from dpbench.data.identity import DIGITS
 from dpbench.specs import COMM_HOOKS, COMPILE_MODES, DTYPES, OPTIMIZERS, TrialSpec
 
 SETTINGS: tuple[ReadField[TrialSpec], ...] = (
@@ -49,5 +50,26 @@ SETTINGS: tuple[ReadField[TrialSpec], ...] = (
         "What buckets of gradients go through on their way.",
         lambda t: t.comm_hook,
         choices=COMM_HOOKS,
+    ),
+    integer(
+        "prefetch",
+        "Steps whose samples are loaded ahead from host memory, or batches for each worker; "
+        "missing where all lie on the device.",
+        lambda t: t.prefetch,
+    ),
+    integer(
+        "data_workers",
+        "Processes of each rank that take samples one by one.",
+        lambda t: t.data_workers,
+    ),
+    text(
+        "step",
+        "The user's own training step; missing where it is dpbench's.",
+        lambda t: t.workload.step,
+    ),
+    text(
+        "files",
+        f"First {DIGITS} digits of the SHA-256 of the user's own files; missing without any.",
+        lambda t: t.workload.files_sha256 and t.workload.files_sha256[:DIGITS],
     ),
 )

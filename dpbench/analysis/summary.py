@@ -29,6 +29,7 @@ from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_ste
 from dpbench.environment import Environment, comparable
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec, differing_fields
+from dpbench.traits import IMPLEMENTATIONS
 
 
 def summarize(
@@ -199,9 +200,11 @@ def _group_notes(
     proofs = {record.verification for record in usable if record.verification is not None}
     if any(proof.dtype == "float32" for proof in proofs):
         tolerance = max(proof.tolerance for proof in proofs)
+        doubles = IMPLEMENTATIONS[usable[0].trial.implementation].reduces_double
+        why = "the model is too large for float64" if doubles else "it reduces no float64"
         notes.append(
             f"{label}: gradients were compared with one process in float32 (tolerance "
-            f"{tolerance:g}), as the model is too large for float64"
+            f"{tolerance:g}), as {why}"
         )
     completed = [record for record in final if effective_status(record) is Status.COMPLETED]
     if empty := sum(not throughput.is_measured(record) for record in completed):

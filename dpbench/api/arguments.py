@@ -77,16 +77,16 @@ def check_flags(given: Mapping[str, Any], flags: Iterable[str]) -> None:
             raise UsageError(f"{name}: expected True or False, got {given[name]!r}")
 
 
-def check_importable(arch: object) -> None:
+def check_importable(named: object, what: str = "arch") -> None:
     """Ranks are processes of their own, that know nothing of what was defined here."""
-    if not isinstance(arch, str):
+    if not isinstance(named, str):
         raise UsageError(
-            f"arch: expected a name, or 'package.module:factory', got {type(arch).__name__}"
+            f"{what}: expected a name, or 'package.module:factory', got {type(named).__name__}"
         )
-    if arch.startswith(("__main__:", "__mp_main__:")):
+    if named.startswith(("__main__:", "__mp_main__:")):
         raise UsageError(
-            f"arch {arch!r}: ranks are processes of their own and cannot import what was defined "
-            "in a script or a notebook; put it into a module, as in 'my_models:Net'"
+            f"{what} {named!r}: ranks are processes of their own and cannot import what was "
+            "defined in a script or a notebook; put it into a module, as in 'my_models:Net'"
         )
 
 

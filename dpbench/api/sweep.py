@@ -35,6 +35,7 @@ def sweep(
     scaling: str = "weak",
     arch: str = "mnist_cnn",
     input_shape: Sizes | None = None,
+    step: str | None = None,
     data: str | None = None,
     data_dir: str | PathLike[str] | None = None,
     warmup: Count = 10,
@@ -50,7 +51,10 @@ def sweep(
     sync_every: Sizes | None = None,
     bucket_cap_mb: float | str | Sequence[float | str] | None = None,
     comm_hook: Names | None = None,
+    prefetch: int | str | Sequence[int | str] | None = None,
+    data_workers: Sizes | None = None,
     exclude: Names | None = None,
+    include: Names | None = None,
     optimizer: Names | None = None,
     lr: float | str = 0.01,
     lr_scaling: str = "none",
@@ -91,11 +95,13 @@ def sweep(
 def _measure(given: dict[str, Any]) -> Results:
     check_flags(given, FLAGS)
     check_importable(given["arch"])
+    if given["data"] is not None:
+        check_importable(given["data"], "data")
     given = plain(given, sweep)
     check_folder("results_dir", given["results_dir"])
     texts = {name: text(name, value) for name, value in given.items() if name not in FLAGS}
     flags = {name: given[name] for name in FLAGS}
-    make_importable(given["arch"])
+    make_importable(given["arch"], given["step"], given["data"])
     typed = {**texts, **flags}
     options = parse(SweepOptions(**{one.name: typed[one.name] for one in fields(SweepOptions)}))
     from dpbench.cli.sweep_preparation import SweepRequest, find_place, prepare

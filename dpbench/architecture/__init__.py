@@ -9,9 +9,10 @@ name says, and nothing of torch by `names`, `check` and what else needs only the
     names           what ships with dpbench
     options         what can be said behind the name, with types and defaults
     LIBRARIES       whose models can be named, and missing_reason, why not here
+    load_function   a function of the user's that is no architecture, and check_function
     is_theirs       would loading it run code that neither dpbench nor a library brings?
     folder_name     of results, where no other was given
-    with_input_shape, items_per_sample, notes
+    with_input_shape, items_per_sample, notes, sparse_gradients
 """
 
 from __future__ import annotations
@@ -19,8 +20,14 @@ from __future__ import annotations
 from dpbench.architecture.loading import load, options
 from dpbench.architecture.naming import LIBRARIES, folder_name, is_theirs, with_input_shape
 from dpbench.architecture.options import Option
-from dpbench.architecture.protocol import Architecture, CountsCorrect, items_per_sample, notes
-from dpbench.architecture.sources import check, missing_reason, names
+from dpbench.architecture.protocol import (
+    Architecture,
+    CountsCorrect,
+    items_per_sample,
+    notes,
+    sparse_gradients,
+)
+from dpbench.architecture.sources import check, check_function, load_function, missing_reason, names
 
 __all__ = [
     "LIBRARIES",
@@ -28,13 +35,16 @@ __all__ = [
     "CountsCorrect",
     "Option",
     "check",
+    "check_function",
     "folder_name",
     "is_theirs",
     "items_per_sample",
     "load",
+    "load_function",
     "missing_reason",
     "names",
     "notes",
     "options",
+    "sparse_gradients",
     "with_input_shape",
 ]

@@ -37,13 +37,13 @@ def _place(error: BaseException) -> str:
         return ""  # says it in its message
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        if not _is_machinery(path):
+        if not is_machinery(path):
             shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
             return f" ({shown}, line {frame.lineno})"
     return ""
 
 
-def _is_machinery(path: Path) -> bool:
+def is_machinery(path: Path) -> bool:
     """Of Python, of torch or another installed package, or of dpbench: not where to look."""
     installed = any(name in path.parts for name in _INSTALLED)
     python = str(path).startswith("<") or path.is_relative_to(_STANDARD_LIBRARY)

@@ -38,11 +38,13 @@ class Name:
     factory: str
     """The function, or the library's model; "" for a shipped one."""
     options: dict[str, str]
+    what: str = "architecture"
+    """What is named; "step" and "dataset" of a file or a module are spelled in the same way."""
 
     @property
     def title(self) -> str:
         """As errors begin."""
-        return f"architecture {self.text!r}"
+        return f"{self.what} {self.text!r}"
 
 
 def parse(text: str) -> Name:
@@ -59,6 +61,23 @@ def parse(text: str) -> Name:
         options = _options(text, rest) if colon else {}
         return Name(text=text, source="shipped", origin=head, factory="", options=options)
     return _of_factory(text, "module", head, rest)
+
+
+def parse_function(text: str, what: str) -> Name:
+    """A function of the user's that is no architecture: "file.py:name" or "package.module:name",
+    without options. Raises UsageError."""
+    file = re.match(r"(.+?\.py)(?::|$)", text)
+    origin, _, function = (file[1], "", text[file.end() :]) if file else text.partition(":")
+    title = f"{what} {text!r}"
+    if "/" in origin and not file:
+        raise UsageError(f"{title}: expected path/to/file.py:{what}")
+    if not function.isidentifier() or not origin:
+        raise UsageError(
+            f"{title}: expected path/to/file.py:{what} or package.module:{what}, the name of a "
+            "function behind the colon"
+        )
+    source: Source = "file" if file else "module"
+    return Name(text=text, source=source, origin=origin, factory=function, options={}, what=what)
 
 
 def is_theirs(text: str) -> bool:

@@ -14,7 +14,8 @@ class Architecture(Protocol):
     Inputs and targets are a tensor, or a tree of tensors, see `dpbench.data.batch`; the first
     dimension of each tensor is the sample. One that can tell right predictions from wrong ones also
     has `count_correct`, see `CountsCorrect`; one whose samples hold several items each has
-    `items_per_sample`; one that has something to say of itself has `notes`.
+    `items_per_sample`; one with embeddings of sparse=True has `sparse_gradients`; one that has
+    something to say of itself has `notes`.
     """
 
     name: str
@@ -58,6 +59,11 @@ def items_per_sample(architecture: Architecture) -> int:
 def notes(architecture: Architecture) -> tuple[str, ...]:
     """What a user should know before believing a speed of it, a sentence each."""
     return tuple(getattr(architecture, "notes", ()))
+
+
+def sparse_gradients(architecture: Architecture) -> bool:
+    """Whether some of its model's gradients are sparse tensors; False where it is not said."""
+    return bool(getattr(architecture, "sparse_gradients", False))
 
 
 def missing_members(candidate: object) -> list[str]:

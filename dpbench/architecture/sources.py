@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from dpbench.architecture.blame import blamed
-from dpbench.architecture.naming import Name, parse
+from dpbench.architecture.naming import Name, parse, parse_function
 from dpbench.errors import UnknownName, UsageError
 
 SHIPPED_FACTORY = "Architecture"
@@ -41,7 +41,11 @@ def check(text: str) -> None:
 
     Imports no shipped architecture, nor what the name is of: of a dotted module only the parents.
     """
-    name = parse(text)
+    check_name(parse(text))
+
+
+def check_name(name: Name) -> None:
+    """Raises UsageError unless what is named is there; see `check`."""
     if name.source == "shipped":
         if name.origin not in names():
             raise UnknownName("architecture", name.origin, names())
@@ -52,17 +56,40 @@ def check(text: str) -> None:
         reason = missing_reason(name.origin)
         if reason is not None:
             raise UsageError(f"{name.title}: {reason}")
-    elif name.origin in names():
+    elif name.what == "architecture" and name.origin in names():
         raise UsageError(
             f"{name.title}: expected {name.origin}:option=value; got {name.factory!r} behind the "
             "colon"
         )
     elif not _module_exists(name.origin):
         raise UsageError(
-            f"{name.title}: no module {name.origin!r} found; expected one of "
-            f"{', '.join(names())}, or package.module:factory with the package on PYTHONPATH, or "
-            "path/to/file.py:factory"
+            f"{name.title}: no module {name.origin!r} found; expected {_shipped(name)}"
+            f"package.module:{_wanted(name)} with the package on PYTHONPATH, or "
+            f"path/to/file.py:{_wanted(name)}"
         )
+
+
+def check_function(text: str, what: str) -> None:
+    """Raises UsageError unless there is the file or module of a function of the user's."""
+    check_name(parse_function(text, what))
+
+
+def load_function(text: str, what: str) -> Callable[..., Any]:
+    """The function of the user's that `text` names as its `what`, "step" or "dataset".
+
+    Imports its file or module. Raises UsageError if there is no such function.
+    """
+    check_function(text, what)
+    return factory_of(parse_function(text, what))
+
+
+def _shipped(name: Name) -> str:
+    """What else could be meant by an architecture."""
+    return f"one of {', '.join(names())}, or " if name.what == "architecture" else ""
+
+
+def _wanted(name: Name) -> str:
+    return "factory" if name.what == "architecture" else name.what
 
 
 def missing_reason(library: str) -> str | None:

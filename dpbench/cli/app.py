@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -126,12 +127,17 @@ def _invoke(arguments: Sequence[str]) -> Any:
     """Not by typer's `main`, which prints errors in its own way and ends the process."""
     if COMPLETION_VARIABLE in os.environ:  # a shell asks, and typer's `main` answers
         app(prog_name=PROGRAM)
-    command = typer.main.get_command(app)
     try:
-        with command.make_context(PROGRAM, list(arguments) or ["--help"]) as context:
-            return command.invoke(context)
+        with commands().make_context(PROGRAM, list(arguments) or ["--help"]) as context:
+            return commands().invoke(context)
     except typer.Exit as leaving:
         return leaving.exit_code
+
+
+@cache
+def commands() -> Any:
+    """The group of all commands; typer reads their signatures for a tenth of a second."""
+    return typer.main.get_command(app)
 
 
 def _is_usage_error(error: Exception) -> bool:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from dpbench.cli.values import comma_list, known_name, positive_float, positive_int
+from dpbench.cli.values import comma_list, integer, known_name, positive_float, positive_int
 from dpbench.errors import UsageError
-from dpbench.specs import COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, Variant
-from dpbench.traits import IMPLEMENTATIONS, ImplementationTraits
+from dpbench.specs import COMM_HOOKS, COMPILE_MODES, NONE_WORDS, OPTIMIZERS, Variant
+from dpbench.traits import IMPLEMENTATIONS
 
 MOST_BUCKET_MB = 1e6
 """A cap of a TB holds every gradient; torch counts it in 64-bit bytes."""
-AUTO = "auto"
+MOST_PREFETCHED, MOST_WORKERS = 1024, 256
+"""More only fill the memory."""
 DTYPE_NAMES = {
     **dict.fromkeys(("f32", "fp32", "float32"), "f32"),
     **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
@@ -37,13 +38,28 @@ def _switch(option: str, token: str) -> bool:
     return SWITCH[known_name(option, token, SWITCH)]
 
 
-def _bucket_cap(option: str, token: str) -> float | None:
-    if token.strip() == AUTO:
-        return None
+def _or_none(field: str, parse: Callable[[str, str], Any]) -> Callable[[str, str], Any]:
+    """Also reads the word for None in that field."""
+    return lambda option, token: (
+        None if token.strip() == NONE_WORDS[field] else parse(option, token)
+    )
+
+
+def _bucket_cap(option: str, token: str) -> float:
     cap = positive_float(option, token)
     if cap > MOST_BUCKET_MB:
         raise UsageError(f"{option} {cap:g}: expected at most {MOST_BUCKET_MB:,.0f} MiB")
     return cap
+
+
+def _count_to(most: int) -> Callable[[str, str], int]:
+    def parse(option: str, token: str) -> int:
+        count = integer(option, token, least=0)
+        if count > most:
+            raise UsageError(f"{option} {count}: expected at most {most:,}")
+        return count
+
+    return parse
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,8 +71,6 @@ class Axis:
     parse: Callable[[str, str], Any]
     default: Any
     """Where the option is left out."""
-    is_of: Callable[[ImplementationTraits], bool] = lambda traits: True
-    """Whether an implementation has this setting."""
 
 
 AXES = {
@@ -84,21 +98,27 @@ AXES = {
         field="sync_every",
         parse=positive_int,
         default=1,
-        is_of=lambda traits: traits.averages_parameters,
     ),
     "bucket_cap_mb": Axis(
         option="--bucket-cap-mb",
         field="bucket_cap_mb",
-        parse=_bucket_cap,
+        parse=_or_none("bucket_cap_mb", _bucket_cap),
         default=None,
-        is_of=lambda traits: traits.has_buckets,
     ),
     "comm_hook": Axis(
         option="--comm-hook",
         field="comm_hook",
         parse=_one_of(COMM_HOOKS),
         default="none",
-        is_of=lambda traits: traits.has_comm_hook,
+    ),
+    "prefetch": Axis(
+        option="--prefetch",
+        field="prefetch",
+        parse=_or_none("prefetch", _count_to(MOST_PREFETCHED)),
+        default=None,
+    ),
+    "data_workers": Axis(
+        option="--data-workers", field="data_workers", parse=_count_to(MOST_WORKERS), default=0
     ),
 }
 """By the name of the command's parameter."""
@@ -111,10 +131,10 @@ class Axes:
     values: Mapping[str, tuple[Any, ...]]
 
     def base(self, field: str) -> Any:
-        """What the sweep itself says: the only value, or the first of several. Of bucket caps,
-        where one of several may be the implementation's own, that."""
+        """What the sweep itself says: the only value, or the first of several; but None where one
+        of several may be None, see NONE_WORDS."""
         values = self.values[field]
-        return None if field == "bucket_cap_mb" and len(values) > 1 else values[0]
+        return None if field in NONE_WORDS and len(values) > 1 else values[0]
 
     def variants(self) -> tuple[Variant, ...]:
         """Every combination along the axes of several values; () if there is none."""
@@ -146,9 +166,9 @@ def parse_axes(
 
 
 def _check_is_of_any(axis: Axis, text: str, implementations: Collection[str]) -> None:
-    if any(axis.is_of(IMPLEMENTATIONS[name]) for name in implementations):
+    having = [name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting(axis.field)]
+    if {*having} & {*implementations}:
         return
-    having = [name for name, traits in IMPLEMENTATIONS.items() if axis.is_of(traits)]
     remedy = having[0] if len(having) == 1 else "one of them"
     raise UsageError(
         f"{axis.option} {text}: it is an option of {', '.join(having)}, but --implementations are "

@@ -90,6 +90,26 @@ CommHook = Annotated[
         show_default="none",
     ),
 ]
+Prefetch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N",
+        rich_help_panel=AXES,
+        help="Steps whose samples a thread loads ahead from host memory; 0: each step loads its "
+        "own; resident: all lie on the device. With --data-workers batches for each worker.",
+        show_default="resident, 0 with --data of your own",
+    ),
+]
+DataWorkers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N",
+        rich_help_panel=AXES,
+        help="Processes of each rank that take samples one by one, as torch's DataLoader has them; "
+        "of rows with --prefetch from 1 on.",
+        show_default="0",
+    ),
+]
 Optimizer = Annotated[
     str | None,
     typer.Option(
@@ -109,5 +129,14 @@ Exclude = Annotated[
         rich_help_panel=AXES,
         help="Rows to leave out: those to which all conditions of a rule apply, e.g. "
         "'implementation=dp group_size=4'.",
+    ),
+]
+Include = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE,RULE",
+        rich_help_panel=AXES,
+        help="Rows beyond the grid, e.g. 'implementation=ddp batch_size=256'; of what a rule "
+        "leaves open all that the sweep has.",
     ),
 ]

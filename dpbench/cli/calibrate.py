@@ -91,7 +91,7 @@ def _measure(options: dict[str, Any], target: Target) -> StoredSweep:
             f"{FEWEST}; 10 is the default"
         )
     machine = machine_for(synthetic=target.synthetic)
-    spec, notes = build(parsed, machine)
+    spec, notes = build(parsed, machine, data_dir=target.data_dir)
     for note in notes:
         say(note)
     folder = target.folder("calibrate")

@@ -22,6 +22,7 @@ AXES = (
     "batch_sizes",
     "group_sizes",
     "arch",
+    "step",
     "data",
     "steps",
     "warmup",
@@ -30,6 +31,9 @@ AXES = (
     "oversubscribe",
 )
 """Options that say what is measured; a sweep that is run again has its own."""
+THEIRS = ("arch", "step", "data")
+"""Options that may name code of the user's; a sweep of such code is run again only where they do
+so here too."""
 EFFORT = ("repetitions", "budget", "name", "results_dir", "data_dir", "quiet")
 """Options of whatever is measured."""
 
@@ -54,6 +58,7 @@ def check(
     batch_sizes: options.BatchSizes = "64",
     group_sizes: grammar.GroupSizes = None,
     arch: grammar.Arch = "mnist_cnn",
+    step: grammar.Step = None,
     data: grammar.Data = None,
     steps: options.Steps = "50",
     warmup: grammar.Warmup = "10",
@@ -73,11 +78,20 @@ def check(
     """
     typed = locals()
     given = {key for key in (*AXES, *EFFORT, "force") if is_typed(context, key)}
-    _check_combination(candidate, baseline, against, given)
-    return _execute(typed)
+    theirs = _theirs(typed) if candidate is None and against is None else {}
+    _check_combination(candidate, baseline, against, given - theirs.keys())
+    return _execute(typed, theirs)
 
 
-def _execute(typed: dict[str, Any]) -> int:
+def _theirs(typed: dict[str, Any]) -> dict[str, str]:
+    """What names code of the user's."""
+    from dpbench.architecture import is_theirs
+
+    given = {key: typed[key] for key in THEIRS if typed[key] is not None}
+    return {key: name for key, name in given.items() if is_theirs(name)}
+
+
+def _execute(typed: dict[str, Any], theirs: dict[str, str]) -> int:
     from dpbench.analysis.metrics import METRICS
     from dpbench.cli.thresholds import resolve
 
@@ -93,7 +107,7 @@ def _execute(typed: dict[str, Any]) -> int:
         return check_against(gate, typed["against"], {key: typed[key] for key in AXES}, target)
     if typed["candidate"] is not None:
         return check_stored(gate, typed["candidate"], typed["baseline"])
-    return check_again(gate, typed["baseline"], target)
+    return check_again(gate, typed["baseline"], target, theirs)
 
 
 def is_typed(context: typer.Context, key: str) -> bool:

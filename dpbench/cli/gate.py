@@ -15,9 +15,11 @@ from dpbench.analysis.outcome import effective_status
 from dpbench.analysis.verdict import ALPHA, ALPHA_OF_A_LOOK, Outcome
 from dpbench.cli.compare import load_sides, split_selection
 from dpbench.cli.gate_checks import (
+    as_it_is_now,
     candidates,
     check_baseline,
     check_baselines_of_efficiency,
+    check_consent,
     check_environment,
     check_pairs,
     check_usable,
@@ -67,8 +69,11 @@ def check_stored(gate: Gate, candidate: str, baseline: str) -> int:
     return _conclude(gate, [(before, now)], now.selected())
 
 
-def check_again(gate: Gate, baseline: str, target: Target) -> int:
-    """Runs the sweep of the baseline again, here and now, and judges what comes of it."""
+def check_again(gate: Gate, baseline: str, target: Target, theirs: Mapping[str, str]) -> int:
+    """Runs the sweep of the baseline again, here and now, and judges what comes of it.
+
+    `theirs` is what the command names of the user's code, by option: only such code is run.
+    """
     source, part = split_selection(baseline)
     if part:
         raise UsageError(
@@ -76,6 +81,7 @@ def check_again(gate: Gate, baseline: str, target: Target) -> int:
             "a CANDIDATE to compare with this part of it"
         )
     spec = store.load(source).spec
+    check_consent(baseline, spec.workload, theirs)
     if spec.nodes:
         raise UsageError(
             f"--baseline {source}: that sweep ran on {len(spec.nodes)} nodes, and here it would "
@@ -87,6 +93,7 @@ def check_again(gate: Gate, baseline: str, target: Target) -> int:
     if not gate.force:
         check_environment(before, machine, synthetic=target.synthetic)
     folder = target.folder("check")
+    spec = replace(spec, workload=as_it_is_now(spec.workload, target.data_dir))
 
     def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
         return [
@@ -104,7 +111,7 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Tar
     names = candidates(axes["implementations"], against, notes)
     parsed = parse_sweep({**axes, "implementations": ",".join((*names, against))})
     machine = machine_for(synthetic=target.synthetic)
-    spec, more_notes = build(parsed, machine)
+    spec, more_notes = build(parsed, machine, data_dir=target.data_dir)
     for note in (*notes, *more_notes):
         say(note)
     folder = target.folder("check")

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.matching import NotComparable, Side, match
 from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.summary import usable_repetitions
+from dpbench.architecture import is_theirs
+from dpbench.cli.sweep import make_importable
 from dpbench.cli.this_machine import here
 from dpbench.cli.thresholds import FEWEST_REPETITIONS
 from dpbench.cli.values import comma_list, known_name
+from dpbench.data.identity import with_files
 from dpbench.errors import UsageError
 from dpbench.grid import plan
 from dpbench.launch.machine import Machine
 from dpbench.records import Status, TrialRecord
-from dpbench.specs import SweepSpec
+from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 
@@ -49,6 +53,36 @@ def unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
         )
         for trial in plan(spec, 1)
     )
+
+
+def check_consent(baseline: str, workload: WorkloadSpec, theirs: Mapping[str, str]) -> None:
+    """Raises UsageError unless the command names just that code of the user's that the sweep of the
+    baseline would run."""
+    named = {"arch": workload.architecture, "step": workload.step, "data": workload.dataset}
+    needed = {key: name for key, name in named.items() if name is not None and is_theirs(name)}
+    for key in {**needed, **theirs}:
+        if key not in needed:
+            raise UsageError(
+                f"--{key} {theirs[key]} has no effect, as {baseline} is run again as it is; leave "
+                "it out"
+            )
+        if theirs.get(key) != needed[key]:
+            raise UsageError(
+                f"--baseline {baseline}: its sweep is of --{key} {needed[key]}, whose code would "
+                f"be imported; if you trust it, give --{key} {needed[key]} as well"
+            )
+    make_importable(*needed.values())
+
+
+def as_it_is_now(workload: WorkloadSpec, data_dir: Path | None) -> WorkloadSpec:
+    """With the user's files of today; raises UsageError for code that does not run."""
+    if is_theirs(workload.architecture):
+        from dpbench.measure.try_out import load_tried, try_step
+
+        loaded = load_tried(workload.architecture)
+        if workload.step is not None:
+            try_step(workload.step, loaded)
+    return with_files(workload, data_dir)
 
 
 def check_pairs(sides: Iterable[tuple[Side, Side]], spec: SweepSpec) -> None:

@@ -53,7 +53,7 @@ class Target:
 def parse_sweep(typed: Mapping[str, Any]) -> ParsedOptions:
     """Checks the options that were typed, under the names that `dpbench sweep` has for them."""
     defaults = {name: p.default for name, p in inspect.signature(sweep).parameters.items()}
-    make_importable(typed["arch"])
+    make_importable(typed["arch"], typed.get("step"), typed.get("data"))
     positive_int("--steps", typed["steps"])  # not auto: for that there is no --precision here
     values = {**defaults, **NOT_MEASURED, **typed}
     return parse(SweepOptions(**{field.name: values[field.name] for field in fields(SweepOptions)}))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from time import monotonic
 
 from dpbench import units
@@ -14,8 +15,13 @@ from dpbench.cli.sweep_options import LARGEST, ParsedOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.data.registry import prepare
 from dpbench.errors import UsageError
-from dpbench.grid import configurations
-from dpbench.launch.largest_batch import available_memory_bytes, by_predicting, by_trying
+from dpbench.grid import configurations, rows
+from dpbench.launch.largest_batch import (
+    available_memory_bytes,
+    by_predicting,
+    by_trying,
+    within_time,
+)
 from dpbench.launch.launcher import Launcher, Outcome
 from dpbench.launch.machine import Machine
 from dpbench.records import Status
@@ -25,6 +31,9 @@ OPTION = f"--batch-sizes {LARGEST}"
 SHARE = 0.5
 """Of the available memory, that all replicas of the largest group may take on the CPU: what is
 beyond the prediction, and the other programs, have the rest."""
+SHARE_OF_TIME = 0.5
+"""Of --time-limit, that the steps of a trial may take: the start, the proof, what is measured
+beside and larger groups have the rest."""
 TRY_SECONDS = 60.0
 SEARCH_SECONDS = 180.0
 MOST = 2**20
@@ -40,6 +49,8 @@ class Search:
     most: int
     deadline_seconds: float
     """On the monotonic clock."""
+    step_seconds: dict[int, float] = field(default_factory=dict)
+    """Of each batch that was tried and fits, on the slowest rank."""
 
     def is_over(self) -> bool:
         if late := monotonic() > self.deadline_seconds:
@@ -67,7 +78,11 @@ class Search:
         return max(peaks)
 
     def _run(self, batch_size: int) -> Outcome:
-        return self.launcher.run(replace(self.trial, batch_size=batch_size), TRY_SECONDS)
+        outcome = self.launcher.run(replace(self.trial, batch_size=batch_size), TRY_SECONDS)
+        if outcome.status is Status.COMPLETED and outcome.ranks:
+            slowest = max(fmean(rank.timed.step_seconds) for rank in outcome.ranks)
+            self.step_seconds[batch_size] = slowest
+        return outcome
 
 
 def with_largest(
@@ -128,7 +143,7 @@ def _row(spec: SweepSpec, implementation: str) -> TrialSpec:
 def _find(spec: SweepSpec, row: TrialSpec, machine: Machine, data_dir: Path | None) -> int:
     from dpbench.launch.agent import ElasticLauncher
 
-    workload, largest_group = spec.workload, max(spec.group_sizes)
+    workload, largest_group = spec.workload, max(one.group_size for one in rows(spec))
     with tempfile.TemporaryDirectory(prefix="dpbench-") as scratch:
         data = prepare(
             workload.dataset,
@@ -152,7 +167,27 @@ def _find(spec: SweepSpec, row: TrialSpec, machine: Machine, data_dir: Path | No
     limit = "" if found < most else f"; {_why_no_more(workload.dataset, most, largest_group)}"
     series = series_name(row.implementation_label, row.backend)
     say(f"{OPTION}: {found}, {how} of {series} at group size 1{limit}")
-    return found
+    return _within_time(found, spec, search)
+
+
+def _within_time(found: int, spec: SweepSpec, search: Search) -> int:
+    """That batch, or the one whose trials end in time; raises UsageError if there is none."""
+    steps = spec.warmup_steps + spec.timed_steps
+    longest = SHARE_OF_TIME * spec.time_limit_seconds / steps
+    fits = within_time(found, search.step_seconds, longest)
+    if fits == found:
+        return found
+    words = (
+        f"{units.counted(steps, 'step')} within {units.percent(SHARE_OF_TIME)} of --time-limit "
+        f"{units.seconds(spec.time_limit_seconds)}"
+    )
+    if fits < min(search.step_seconds):
+        raise UsageError(
+            f"{OPTION}: not even the smallest batch takes {words}; expected a longer --time-limit, "
+            "fewer --steps, or a number"
+        )
+    say(f"{OPTION}: {fits} instead, predicted from the time of a step to take {words}")
+    return fits
 
 
 def _largest(search: Search, largest_group: int) -> tuple[int, str]:

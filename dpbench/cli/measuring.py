@@ -16,9 +16,10 @@ from dpbench.cli.interrupts import as_exceptions, end_at_once
 from dpbench.cli.messages import say
 from dpbench.cli.progress import Reporter, reporter
 from dpbench.cli.this_machine import here
+from dpbench.data.identity import code_sha256, named_files
 from dpbench.data.registry import Prepared, prepare
 from dpbench.environment import Environment
-from dpbench.errors import DataError, Interrupted
+from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.grid import FailedSeries, plan, run
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
@@ -145,6 +146,7 @@ class _Measuring:
         self._records = lasting(store.load(job.folder).records)
         self._failed = FailedSeries(self._records) if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
+        self._code = code_sha256(job.spec.workload)
         self._page = page
         self._broadcast = Broadcast(job.spec, results, page)
         for node in job.team.nodes if job.team else ():
@@ -168,6 +170,7 @@ class _Measuring:
 
     def _run(self, waiting: Sequence[TrialSpec], progress: Reporter) -> None:
         def started(trial: TrialSpec) -> None:
+            self._require_same_code()
             self._broadcast.started(trial)
             progress.started(trial)
 
@@ -187,6 +190,17 @@ class _Measuring:
             self._broadcast.finished()
             progress.finished(record)
 
+    def _require_same_code(self) -> None:
+        """Every trial loads the user's code anew, whoever has edited it meanwhile."""
+        if code_sha256(self._job.spec.workload) == self._code:
+            return
+        finish = self._job.to_finish
+        remedy = f"put the old one back and finish with: {finish}" if finish else "measure it anew"
+        raise UsageError(
+            f"{named_files(self._job.spec.workload)} has changed while the sweep ran, and what is "
+            f"left would measure something else; {self._stored_words()}; {remedy}"
+        )
+
     def _on_hosts(self, record: TrialRecord) -> TrialRecord:
         """The record with the hosts that it needed, and the one whose loss is its reason."""
         team = self._job.team
@@ -202,13 +216,13 @@ class _Measuring:
         )
 
     def _interrupted(self) -> str:
+        rest = f"; to finish: {self._job.to_finish}" if self._job.to_finish else ""
+        return f"interrupted: {self._stored_words()}{rest}"
+
+    def _stored_words(self) -> str:
         stored = len({record.trial.trial_id for record in lasting(self._records)})
         total = stored + len(missing(self._waiting, lasting(self._records)))
-        rest = f"; to finish: {self._job.to_finish}" if self._job.to_finish else ""
-        return (
-            f"interrupted: {stored} of {units.counted(total, 'trial')} are stored in "
-            f"{self._results.folder}{rest}"
-        )
+        return f"{stored} of {units.counted(total, 'trial')} are stored in {self._results.folder}"
 
 
 def _prepare_data(job: Measurement, cache: Path) -> Prepared:

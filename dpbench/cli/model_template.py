@@ -3,12 +3,14 @@
     dpbench sweep --arch my_model.py:make --gpus 2
     dpbench sweep --arch my_model.py:make:width=256 --gpus 2
     dpbench train --arch my_model.py:make --gpus 2
+    dpbench sweep --arch my_model.py:make --step my_model.py:step --gpus 2
 
 Every process imports this file and calls make(), with the same seed in all of them.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -40,3 +42,20 @@ def batch(n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Ten
 def loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """The mean over the samples, a scalar: every sample has the same weight."""
     return nn.functional.cross_entropy(outputs, targets)
+
+
+def step(model: Any, optimizer: Any, batches: Any, loss: Any) -> Tensor:
+    """Only for --step: one step of training as you write it, here as dpbench makes it itself.
+
+    Returns the mean loss as a tensor. `optimizer.parameters()` have reduced gradients, to clip
+    them; random numbers would be others in the proof of gradients, and fail it.
+    """
+    optimizer.zero_grad()
+    total = torch.zeros(())
+    for inputs, targets in batches:  # as many as --accumulate says
+        with model.no_sync() if batches.left else nullcontext():
+            value = loss(model(inputs), targets) / len(batches)
+            model.backward(value)  # in the place of value.backward()
+        total = total + value.detach()
+    optimizer.step()
+    return total

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 
 from dpbench.cli import messages
 from dpbench.cli.nodes import Nodes
 from dpbench.cli.sweep_options import ParsedOptions
 from dpbench.cli.sweep_spec import devices_lent
 from dpbench.cli.this_machine import here
+from dpbench.data.identity import files_sha256, named_files, shown
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes.addresses import this_node
 from dpbench.launch.nodes.node import Node
+from dpbench.specs import WorkloadSpec
 
 OF_ONE_NODE = ("gpus",)
 """Options that may differ from node to node."""
@@ -23,6 +26,7 @@ def node_here(
     nodes: Nodes,
     machine: Machine,
     *,
+    data_dir: Path | None,
     synthetic: bool,
     say: Callable[[str], None],
 ) -> Node:
@@ -36,7 +40,7 @@ def node_here(
         environment=here(machine, synthetic=synthetic),
         machine=machine,
         devices=devices,
-        options=_options(parsed, nodes, synthetic=synthetic),
+        options=(*_options(parsed, nodes, synthetic=synthetic), *_files(parsed, data_dir)),
         say=say,
     )
 
@@ -44,6 +48,16 @@ def node_here(
 def said_unless(*, quiet: bool) -> Callable[[str], None]:
     """What happens among the nodes is progress."""
     return (lambda _: None) if quiet else messages.say
+
+
+def _files(parsed: ParsedOptions, data_dir: Path | None) -> tuple[tuple[str, ...], ...]:
+    """The content of the user's files, which all nodes must have alike too."""
+    options = parsed.options
+    workload = WorkloadSpec(
+        architecture=options.arch, dataset=parsed.settings.data or "", step=options.step
+    )
+    found = files_sha256(workload, data_dir)
+    return () if found is None else ((f"SHA-256 of {named_files(workload)}", shown(found)),)
 
 
 def _options(

@@ -159,12 +159,11 @@ def _check(name: str, words: Sequence[str], *, several: bool) -> None:
     """
     if name == "sweep" and several:
         words = [*words, "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "host0:15000"]
-    from dpbench.cli.app import app
+    from dpbench.cli.app import commands
     from dpbench.cli.sweep import parse_typed
     from dpbench.cli.sweep_file import Asked
 
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    with commands[name].make_context(f"dpbench {name}", [*words]) as context:
+    with commands().commands[name].make_context(f"dpbench {name}", [*words]) as context:
         if name == "sweep":
             asked = Asked.of(context, context.params)
             with asked.blaming(parse_typed):

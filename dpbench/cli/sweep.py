@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import typer
 
 from dpbench.cli import axes_grammar, nodes_grammar
 from dpbench.cli import sweep_grammar as grammar
+from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
     from dpbench.cli.nodes import Nodes
@@ -31,6 +33,7 @@ def sweep(
     scaling: grammar.Scaling = "weak",
     arch: grammar.Arch = "mnist_cnn",
     input_shape: grammar.InputShape = None,
+    step: grammar.Step = None,
     data: grammar.Data = None,
     data_dir: grammar.DataDir = None,
     warmup: grammar.Warmup = "10",
@@ -46,7 +49,10 @@ def sweep(
     sync_every: axes_grammar.SyncEvery = None,
     bucket_cap_mb: axes_grammar.BucketCapMb = None,
     comm_hook: axes_grammar.CommHook = None,
+    prefetch: axes_grammar.Prefetch = None,
+    data_workers: axes_grammar.DataWorkers = None,
     exclude: axes_grammar.Exclude = None,
+    include: axes_grammar.Include = None,
     optimizer: axes_grammar.Optimizer = None,
     lr: grammar.Lr = "0.01",
     lr_scaling: grammar.LrScaling = "none",
@@ -133,7 +139,7 @@ def parse_typed(typed: dict[str, Any]) -> tuple[ParsedOptions, Nodes | None, lis
     from dpbench.cli.nodes import NodeOptions, parse_nodes
     from dpbench.cli.sweep_options import SweepOptions, parse
 
-    make_importable(typed["arch"])
+    make_importable(typed["arch"], typed["step"], typed["data"])
     notes: list[str] = []
     options = parse(SweepOptions(**_fields_of(SweepOptions, typed)))
     nodes = parse_nodes(NodeOptions(**_fields_of(NodeOptions, typed)), notes)
@@ -145,9 +151,11 @@ def _fields_of(kind: type[Any], typed: dict[str, Any]) -> dict[str, Any]:
     return {field.name: typed[field.name] for field in fields(kind) if field.name in typed}
 
 
-def make_importable(arch: str) -> None:
-    """Lets package.module:factory name a module of the working directory, as python -m would."""
+def make_importable(*named: str | None) -> None:
+    """Lets package.module:name be of a module of the working directory, as python -m would."""
     from dpbench.architecture import is_theirs
 
-    if is_theirs(arch) and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    with suppress(UsageError):  # of a name that is none; whoever reads it says so
+        theirs = any(name is not None and is_theirs(name) for name in named)
+        if theirs and str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.architecture import is_theirs
 from dpbench.cli import presets
-from dpbench.cli.exclude import as_text
 from dpbench.cli.option_file import (
     TRUTH,
     Layer,
@@ -26,6 +25,7 @@ from dpbench.cli.option_file import (
     read_layer,
     scalar,
 )
+from dpbench.cli.rules import as_text
 from dpbench.cli.values import known_name
 from dpbench.errors import UnknownName, UsageError
 from dpbench.store import holds_sweep, load_header
@@ -43,6 +43,8 @@ OF_ONE_CALL = (
 SWITCHES = ("channels_last", "checkpoint_activations")
 """Lists of yes and no."""
 PATHS = ("data_dir",)
+RULES = ("exclude", "include")
+"""Tables of conditions on rows."""
 EXCLUSIVE = (("backends", "sync_backend"),)
 YES_OR_NO = {"true": "yes", "false": "no"}
 
@@ -144,12 +146,17 @@ def _earlier(
     if not holds_sweep(folder):
         return
     spec, command = load_header(folder)
-    arch = spec.workload.architecture
-    if is_theirs(arch) and not _is_given(context, "arch"):
-        raise UsageError(
-            f"--resume: the sweep in {folder} is of --arch {arch}, whose code would be imported; "
-            f"if you trust it, give --arch {arch} as well"
-        )
+    workload = spec.workload
+    for option, named in (
+        ("arch", workload.architecture),
+        ("step", workload.step),
+        ("data", workload.dataset),
+    ):
+        if named is not None and is_theirs(named) and not _is_given(context, option):
+            raise UsageError(
+                f"--resume: the sweep in {folder} is of --{option} {named}, whose code would be "
+                f"imported; if you trust it, give --{option} {named} as well"
+            )
     with context.command.make_context("dpbench sweep", [*command[1:]]) as earlier:
         layer = _given(earlier, context.command.params)
     notes.append(f"{' and '.join(sources)}: as it was when the sweep in {folder} was started")
@@ -222,8 +229,8 @@ def _value(path: Path, key: str, parameter: Any, value: Any) -> str | bool:
     name = parameter.name
     if parameter.is_flag:
         expected, typed = "true or false", TRUTH.get(str(value).lower())
-    elif name == "exclude" and isinstance(value, list):
-        return _exclude(path, value)
+    elif name in RULES and isinstance(value, list):
+        return _rules(path, name, value)
     else:
         expected, typed = "a number, text or a list of them", _list(name, value)
     if typed is None:
@@ -231,9 +238,9 @@ def _value(path: Path, key: str, parameter: Any, value: Any) -> str | bool:
     return typed
 
 
-def _exclude(path: Path, value: list[Any]) -> str:
+def _rules(path: Path, name: str, value: list[Any]) -> str:
     try:
-        return as_text(value, _condition_value)
+        return as_text(name, value, _condition_value)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 

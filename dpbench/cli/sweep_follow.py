@@ -50,7 +50,14 @@ def follow_sweep(job: Following) -> int:
     folder = job.folder
     machine = machine_for(synthetic=job.synthetic)
     listener = said_unless(quiet=job.quiet)
-    me = node_here(job.options, job.nodes, machine, synthetic=job.synthetic, say=listener)
+    me = node_here(
+        job.options,
+        job.nodes,
+        machine,
+        data_dir=job.data_dir,
+        synthetic=job.synthetic,
+        say=listener,
+    )
     with tempfile.TemporaryDirectory(prefix="dpbench-") as cache, as_exceptions():
 
         def prepare_here(dataset: str) -> Path | None:

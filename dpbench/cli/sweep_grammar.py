@@ -38,7 +38,7 @@ Implementations = Annotated[
         metavar="A,B",
         autocompletion=completion.implementations,
         help="Any of dp, ddp, local-sgd (ours), torch-dp, torch-ddp, torch-ddp-static, "
-        "torch-replicate, fsdp2, accelerate, fabric, single, independent.",
+        "torch-replicate, fsdp2, accelerate, fabric, deepspeed-0, single, independent.",
     ),
 ]
 Backends = Annotated[
@@ -98,6 +98,16 @@ Arch = Annotated[
         "timm:, torchvision:, transformers:NAME; see docs/architectures.md.",
     ),
 ]
+Step = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE:NAME",
+        rich_help_panel=SETTINGS,
+        help="A training step of your own: file.py:step or package.module:step; see "
+        "docs/architectures.md.",
+        show_default="dpbench's",
+    ),
+]
 InputShape = Annotated[
     str | None,
     typer.Option(
@@ -112,7 +122,8 @@ Data = Annotated[
         metavar="NAME",
         autocompletion=completion.datasets,
         rich_help_panel=SETTINGS,
-        help="digits, mnist, iris, wine, breast_cancer, diabetes, text or synthetic.",
+        help="digits, mnist, iris, wine, breast_cancer, diabetes, text or synthetic; or your own: "
+        "file.py:dataset or package.module:dataset, a function that returns a torch Dataset.",
         show_default="the architecture's own",
     ),
 ]

@@ -21,7 +21,14 @@ def lead_sweep(job: Job, nodes: Nodes) -> int:
     """Measures the sweep with all nodes, and returns the exit status."""
     place = find_place(job, may_exist=job.dry_run)
     listener = said_unless(quiet=job.quiet)
-    me = node_here(job.options, nodes, place.machine, synthetic=job.synthetic, say=listener)
+    me = node_here(
+        job.options,
+        nodes,
+        place.machine,
+        data_dir=job.data_dir,
+        synthetic=job.synthetic,
+        say=listener,
+    )
     if job.dry_run:
         alike = _Alike(nodes.request, me)
         return show_planned(job, prepare(job, place, team=alike, placement=nodes.placement))

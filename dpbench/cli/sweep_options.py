@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from dpbench import architecture
@@ -9,6 +10,10 @@ from dpbench.cli.axes import AXES, Axes, parse_axes
 from dpbench.cli.devices import parse_gpus
 from dpbench.cli.effort import Effort, noise_steps, parse_effort
 from dpbench.cli.exclude import parse_exclude
+from dpbench.cli.include import OPTION as INCLUDE
+from dpbench.cli.include import Include, inclusions, named_implementations
+from dpbench.cli.loading import check_included, dataset_name, with_loading
+from dpbench.cli.rules import parse_rules
 from dpbench.cli.values import (
     comma_list,
     duration_seconds,
@@ -17,7 +22,6 @@ from dpbench.cli.values import (
     positive_float,
     positive_int,
 )
-from dpbench.data.registry import DATASETS
 from dpbench.errors import UsageError
 from dpbench.exclusion import Rule
 from dpbench.learning_rate import RULES
@@ -52,6 +56,7 @@ class SweepOptions:
     gradient_steps: str
     arch: str
     input_shape: str | None
+    step: str | None
     data: str | None
     optimizer: str | None
     dtypes: str | None
@@ -64,7 +69,10 @@ class SweepOptions:
     sync_every: str | None
     bucket_cap_mb: str | None
     comm_hook: str | None
+    prefetch: str | None
+    data_workers: str | None
     exclude: str | None
+    include: str | None
     sync_backend: str | None
     threads: str | None
     oversubscribe: bool
@@ -109,6 +117,7 @@ class ParsedOptions:
     scaling: Scaling
     axes: Axes
     exclude: tuple[Rule, ...]
+    include: Include
     settings: Settings
     notes: tuple[str, ...]
 
@@ -127,6 +136,10 @@ def parse(options: SweepOptions) -> ParsedOptions:
         notes,
     )
     batch_sizes = comma_list("--batch-sizes", options.batch_sizes, _batch_size, notes)
+    rules = parse_rules(INCLUDE, options.include, notes)
+    every = dict.fromkeys((*implementations, *named_implementations(rules)))
+    axes = parse_axes({name: getattr(options, name) for name in AXES}, every, notes)
+    axes = with_loading(axes, dataset_name(options.data), options.prefetch, notes)
     parsed = ParsedOptions(
         options=options,
         implementations=implementations,
@@ -143,14 +156,17 @@ def parse(options: SweepOptions) -> ParsedOptions:
         scaling="strong"
         if known_name("--scaling", options.scaling, SCALINGS) == "strong"
         else "weak",
-        axes=parse_axes({name: getattr(options, name) for name in AXES}, implementations, notes),
+        axes=axes,
         exclude=parse_exclude(options.exclude, notes),
+        include=inclusions(rules, implementations, axes),
         settings=_parse_settings(options, notes),
         notes=tuple(notes),
     )
-    _check_backends(parsed)
+    _check_backends(parsed, every)
     _check_sync_every(parsed)
+    check_included(axes, parsed.settings.data, parsed.include.items())
     architecture.check(options.arch)
+    _check_step(parsed)
     return parsed
 
 
@@ -201,31 +217,45 @@ def _parse_settings(options: SweepOptions, notes: list[str]) -> Settings:
         order_seed=None if order_seed is None else integer("--order-seed", order_seed, least=0),
         threads=None if threads is None else positive_int("--threads", threads),
         time_limit_seconds=duration_seconds("--time-limit", options.time_limit),
-        data=None if data is None else known_name("--data", data, DATASETS),
+        data=dataset_name(data),
     )
 
 
-def _check_backends(parsed: ParsedOptions) -> None:
-    takes_one = any(IMPLEMENTATIONS[name].backend is None for name in parsed.implementations)
+def _check_backends(parsed: ParsedOptions, implementations: Collection[str]) -> None:
+    takes_one = any(IMPLEMENTATIONS[name].backend is None for name in implementations)
     if parsed.backends is not None and not takes_one:
         raise UsageError(
             f"--backends {','.join(parsed.backends)}: none of the implementations "
-            f"{', '.join(parsed.implementations)} has a choice of backend; add one that has, such "
+            f"{', '.join(implementations)} has a choice of backend; add one that has, such "
             "as ddp, or leave --backends out"
+        )
+
+
+def _check_step(parsed: ParsedOptions) -> None:
+    step = parsed.options.step
+    if step is None:
+        return
+    architecture.check_function(step, "step")
+    if parsed.settings.noise_steps:
+        raise UsageError(
+            f"--step {step} with --noise-scale: the noise is that of the plain mean loss, which a "
+            "step need not follow; leave one of them out"
         )
 
 
 def _check_sync_every(parsed: ParsedOptions) -> None:
     effort = parsed.settings.effort
     steps = effort.timed_steps
-    for every in parsed.axes.values["sync_every"]:
+    asked = [(f"--sync-every {every}", every) for every in parsed.axes.values["sync_every"]]
+    asked += [(rule, one.settings.sync_every or 1) for rule, one in parsed.include.items()]
+    for option, every in asked:
         if every > 1 and effort.steps_grow:
             raise UsageError(
-                f"--sync-every {every} with --steps auto: the window might not hold whole periods; "
+                f"{option} with --steps auto: the window might not hold whole periods; "
                 f"give --steps as a multiple of {every}"
             )
         if steps % every:
             raise UsageError(
-                f"--sync-every {every} with --steps {steps}: the window would not hold whole "
+                f"{option} with --steps {steps}: the window would not hold whole "
                 f"periods; expected --steps to be a multiple of {every}"
             )

@@ -27,6 +27,7 @@ from dpbench.cli.rounds import UntilSettled
 from dpbench.cli.sweep_options import ParsedOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.cli.this_machine import machine_for
+from dpbench.data.identity import change_words
 from dpbench.errors import StoreError, UsageError
 from dpbench.grid import plan
 from dpbench.launch.machine import Machine
@@ -106,7 +107,7 @@ def prepare(
     hosts = () if team is None else team.nodes
     if team is None:
         request = _with_largest_batch(request, place)
-    spec, notes = build(request.options, machine, hosts, placement)
+    spec, notes = build(request.options, machine, hosts, placement, data_dir=request.data_dir)
     _check_resumable(earlier, spec)
     for note in notes:
         say(note)
@@ -159,12 +160,24 @@ def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
     if earlier is None:
         return
     warn(*earlier.warnings)
-    differences = differing_fields(spec, earlier.spec)
+    differences = differing_fields(_of_the_files_of(earlier.spec, spec), earlier.spec)
     if differences:
         raise UsageError(
             f"--resume: {earlier.folder} holds another sweep ({'; '.join(differences)}); "
             f"to finish it: {resume_command(earlier.command, earlier.folder)}"
         )
+    before, now = earlier.spec.workload, spec.workload
+    if before.files_sha256 != now.files_sha256:
+        raise UsageError(
+            f"--resume: {change_words(before, now, f'since {earlier.folder} was begun')}; its "
+            "trials would be of two things; expected the files as they were, or a new --name"
+        )
+
+
+def _of_the_files_of(earlier: SweepSpec, spec: SweepSpec) -> SweepSpec:
+    """The sweep as if the user's files had not changed, of which there is more to say."""
+    files = earlier.workload.files_sha256
+    return replace(spec, workload=replace(spec.workload, files_sha256=files))
 
 
 def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:

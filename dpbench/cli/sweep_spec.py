@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from dpbench import architecture, units
 from dpbench.cli.devices import (
@@ -15,11 +16,14 @@ from dpbench.cli.devices import (
     threads_for,
 )
 from dpbench.cli.exclude import exclusion_notes
+from dpbench.cli.include import check_group_sizes, check_shares, inclusion_notes
 from dpbench.cli.sweep_options import LARGEST, ParsedOptions
 from dpbench.cli.values import known_name
-from dpbench.data.registry import DATASETS, check_fits
+from dpbench.data.identity import with_files
+from dpbench.data.registry import DATASETS, check_fits, is_function
 from dpbench.errors import UsageError
-from dpbench.measure.try_out import load_tried
+from dpbench.launch.sparse import optimizer_reason
+from dpbench.measure.try_out import load_tried, try_dataset, try_step
 from dpbench.placement import Placement, placed
 from dpbench.specs import WORKLOAD_AXES, SweepSpec, WorkloadSpec
 
@@ -29,6 +33,8 @@ def build(
     machine: Resources,
     hosts: Sequence[Host] = (),
     placement: Placement = "pack",
+    *,
+    data_dir: Path | None = None,
 ) -> tuple[SweepSpec, tuple[str, ...]]:
     """The sweep for this machine, or for several `hosts`, and the notes that the user must see."""
     if parsed.largest_batch:
@@ -43,11 +49,18 @@ def build(
     offered = tuple(len(host.devices) for host in hosts)
     group_sizes = parsed.group_sizes or tuple(range(1, sum(offered) + 1))
     _check_hosts(hosts, group_sizes)
+    check_group_sizes(parsed.include, sum(offered))
     _check_strong_scaling(parsed, group_sizes)
-    _check_dtypes(parsed.axes.values["dtype"], hosts)
+    _check_dtypes("--dtypes", parsed.axes.values["dtype"], hosts)
+    _check_optimizers(parsed.options.arch, parsed.axes.values["optimizer"])
+    for rule, inclusion in parsed.include.items():
+        if (dtype := inclusion.settings.dtype) is not None:
+            _check_dtypes(f"{rule}: dtype", [dtype], hosts)
     settings, axes = parsed.settings, parsed.axes
+    include = tuple(parsed.include.values())
+    largest = max((*group_sizes, *(one.group_size or 1 for one in include)))
     spec = SweepSpec(
-        workload=_workload(parsed, notes),
+        workload=_workload(parsed, notes, data_dir),
         implementations=parsed.implementations,
         backends=parsed.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
         group_sizes=group_sizes,
@@ -67,29 +80,35 @@ def build(
         gradient_steps=settings.gradient_steps,
         bucket_cap_mb=axes.base("bucket_cap_mb"),
         comm_hook=axes.base("comm_hook"),
+        prefetch=axes.base("prefetch"),
+        data_workers=axes.base("data_workers"),
         variants=axes.variants(),
         exclude=parsed.exclude,
+        include=include,
         target_loss=settings.target_loss,
-        threads_per_replica=_threads(parsed, hosts, placed(max(group_sizes), offered, placement)),
+        threads_per_replica=_threads(parsed, hosts, placed(largest, offered, placement)),
         time_limit_seconds=settings.time_limit_seconds,
         scaling=parsed.scaling,
         accumulation_steps=axes.base("accumulation_steps"),
         sync_every=axes.base("sync_every"),
         order_seed=settings.order_seed,
     )
-    return spec, (*notes, *exclusion_notes(spec))
+    check_shares(parsed.include, spec)
+    return spec, (*notes, *exclusion_notes(spec), *inclusion_notes(parsed.include, spec))
 
 
-def _workload(parsed: ParsedOptions, notes: list[str]) -> WorkloadSpec:
+def _workload(parsed: ParsedOptions, notes: list[str], data_dir: Path | None) -> WorkloadSpec:
     settings = parsed.settings
-    return WorkloadSpec(
+    workload = WorkloadSpec(
         architecture=parsed.options.arch,
         dataset=_dataset(parsed, notes),
         **{name: parsed.axes.base(name) for name in WORKLOAD_AXES},
         learning_rate=settings.learning_rate,
         learning_rate_rule=settings.learning_rate_rule,
+        step=parsed.options.step,
         seed=settings.seed,
     )
+    return with_files(workload, data_dir)
 
 
 def devices_lent(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
@@ -149,12 +168,18 @@ def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -
         )
 
 
-def _check_dtypes(dtypes: Sequence[str], hosts: Sequence[Host]) -> None:
+def _check_optimizers(arch: str, optimizers: Sequence[str]) -> None:
+    for optimizer in optimizers:
+        if reason := optimizer_reason(arch, optimizer):
+            raise UsageError(f"--optimizers {optimizer}: {reason}")
+
+
+def _check_dtypes(option: str, dtypes: Sequence[str], hosts: Sequence[Host]) -> None:
     on_cpu = any(device == "cpu" for host in hosts for device in host.devices)
     for dtype in dtypes:
         if on_cpu and dtype in ("f16", "tf32"):
             raise UsageError(
-                f"--dtypes {dtype}: it is of CUDA devices, and the replicas are on the CPU; "
+                f"{option} {dtype}: it is of CUDA devices, and the replicas are on the CPU; "
                 "expected f32 or bf16 there"
             )
 
@@ -163,9 +188,14 @@ def _dataset(parsed: ParsedOptions, notes: list[str]) -> str:
     """The dataset; loads the architecture in any case, so that it fails here if it fails."""
     arch, dataset = parsed.options.arch, parsed.settings.data
     loaded = load_tried(arch)
+    if parsed.options.step is not None:
+        try_step(parsed.options.step, loaded)
     notes += architecture.notes(loaded)
     if dataset is None:
         dataset = known_name("--data", loaded.default_dataset, DATASETS)
         notes.append(f"--data {dataset}, the default of {arch}")
-    check_fits(dataset, loaded, named=arch)
+    if is_function(dataset):
+        try_dataset(dataset, loaded, seed=parsed.settings.seed)
+    else:
+        check_fits(dataset, loaded, named=arch)
     return dataset

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from dpbench.cli import train_grammar as grammar
+from dpbench.errors import UsageError
 
 EXIT_STATUSES = """Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
 torchrun or dpbench launch, it joins their ranks."""
@@ -22,6 +23,7 @@ def train(
     data_dir: grammar.DataDir = None,
     limit_train: grammar.LimitTrain = None,
     epochs: grammar.Epochs = None,
+    max_steps: grammar.MaxSteps = None,
     batch_size: grammar.BatchSize = "64",
     seed: grammar.Seed = "0",
     config: grammar.Config = None,
@@ -32,8 +34,11 @@ def train(
     lr_warmup: grammar.LrWarmup = "0",
     accumulate: grammar.Accumulate = "1",
     last_window: grammar.LastWindow = "step",
-    dtype: grammar.Dtype = "f32",
     max_norm: grammar.MaxNorm = None,
+    dtype: grammar.Dtype = "f32",
+    compile: grammar.Compile = "none",
+    channels_last: grammar.ChannelsLast = "no",
+    checkpoint_activations: grammar.CheckpointActivations = "no",
     implementation: grammar.Implementation = "ddp",
     backend: grammar.Backend = None,
     sync_backend: grammar.SyncBackend = None,
@@ -62,6 +67,7 @@ def train(
     json_result: grammar.JsonResult = False,
     json_lines: grammar.JsonLines = False,
     quiet: grammar.Quiet = False,
+    seq_len: grammar.SeqLen = None,
     local_rank: grammar.LocalRank = None,
 ) -> int:
     """Train a model: epochs, evaluation, checkpoints, and going on where it was interrupted.
@@ -74,6 +80,11 @@ def train(
 def _train(context: typer.Context, typed: dict[str, Any]) -> int:
     from dpbench.cli.train_asked import Asked
 
+    if (length := typed.pop("seq_len")) is not None:
+        raise UsageError(
+            f"--seq-len {length}: how long a sequence is, the architecture says; expected "
+            f"--arch gpt:context={length}, or what 'dpbench list' shows of another"
+        )
     asked = Asked(typed=typed, given={option for option in typed if _is_given(context, option)})
     if "RANK" in os.environ:
         from dpbench.cli.train_joined import take_part

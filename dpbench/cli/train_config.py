@@ -13,6 +13,11 @@ from dpbench.errors import UnknownName, UsageError
 
 FLAGS = frozenset(field.name for field in fields(TrainOptions) if field.type == "bool")
 LISTS = ("gpus", "shares")
+SWITCHES = ("channels_last", "checkpoint_activations")
+"""Yes or no, as the sweep has lists of."""
+YES_OR_NO = {"true": "yes", "false": "no"}
+OF_ONE_START = ("max_steps",)
+"""Options that a resumption does not take over."""
 
 
 def read(path: Path) -> Layer:
@@ -35,11 +40,11 @@ def stored(configuration: Mapping[str, str]) -> Layer:
 
 
 def to_stored(options: TrainOptions) -> dict[str, str]:
-    """Every option that has a value, by the name that it has on the command line."""
+    """Every option that a resumption takes over, by the name that it has on the command line."""
     return {
         _key(name): str(value).lower() if name in FLAGS else str(value)
         for name, value in _items(options)
-        if value is not None
+        if value is not None and name not in OF_ONE_START
     }
 
 
@@ -70,6 +75,9 @@ def _value(path: Path, key: str, name: str, value: Any) -> str | bool:
     typed: str | bool | None
     if name in FLAGS:
         expected, typed = "true or false", TRUTH.get(str(value).lower())
+    elif name in SWITCHES:
+        text = str(value).lower() if isinstance(value, bool) else scalar(value)
+        expected, typed = "yes or no", None if text is None else YES_OR_NO.get(text, text)
     elif name in LISTS:
         expected, typed = "a number, text or a list of them", _list(name, value)
     else:

@@ -16,6 +16,7 @@ from dpbench.cli.train_preparation import Samples, TrainPlan, plan_here, samples
 from dpbench.cli.train_run import run_here
 from dpbench.launch.machine import inspect_machine
 from dpbench.training.events import Finished
+from dpbench.training_spec import TrainingSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +75,10 @@ def introduce(plan: TrainPlan, ready: Samples, output: TrainOutput) -> None:
     """Says how large a step is, before anything runs."""
     spec = plan.spec
     if not (output.quiet or output.json_lines):
-        output.write(
-            f"{words.batch(spec, ready.steps_per_epoch)}, {units.counted(spec.epochs, 'epoch')}"
-        )
+        size = words.batch(spec, ready.steps_per_epoch, contents_of(spec))
+        most = plan.run.max_steps
+        end = "" if most is None else f", at most {units.counted(most, 'step')}"
+        output.write(f"{size}, {units.counted(spec.epochs, 'epoch')}{end}")
     if spec.effective_batch_size > ready.count and spec.accumulation_steps > 1:
         say(
             f"--accumulate {spec.accumulation_steps}: one step would take "
@@ -86,27 +88,28 @@ def introduce(plan: TrainPlan, ready: Samples, output: TrainOutput) -> None:
 
 
 def listener_for(plan: TrainPlan, ready: Samples, output: TrainOutput) -> Listener:
+    steps = ready.steps_per_epoch * plan.spec.epochs
     return listener(
         plan.spec,
-        item_of(plan),
-        ready.steps_per_epoch * plan.spec.epochs,
+        steps if plan.run.max_steps is None else min(steps, plan.run.max_steps),
         quiet=output.quiet,
         json_lines=output.json_lines,
         stream=output.stream,
     )
 
 
-def item_of(plan: TrainPlan) -> str:
-    """What the speeds of a training count; steps and losses count samples."""
-    loaded = architecture.load(plan.spec.workload.architecture)
-    return loaded.item if architecture.items_per_sample(loaded) == 1 else "samples"
+def contents_of(spec: TrainingSpec) -> str:
+    """Writes " of 64 tokens" of samples that hold several items, which speeds count."""
+    loaded = architecture.load(spec.workload.architecture)
+    count = architecture.items_per_sample(loaded)
+    return "" if count == 1 else f" of {count:,} {loaded.item}"
 
 
 def conclude(finished: Finished, plan: TrainPlan, output: TrainOutput) -> None:
     """Prints the result."""
     folder = plan.place.path
     if not output.json_lines:
-        output.write(words.finished(finished, item_of(plan), str(folder)))
+        output.write(words.finished(finished, plan.spec.epochs, str(folder)))
     if output.memory:
         for line in words.memory(finished, plan.spec.devices):
             output.write(line)

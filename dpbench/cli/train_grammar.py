@@ -10,6 +10,7 @@ import typer
 from dpbench.cli import completion
 
 LEARNING = "How it learns"
+COMPUTED = "How a step is computed"
 REPLICAS = "Replicas and their collectives"
 KEPT = "Log and checkpoints"
 OUTPUT = "Run folder and output"
@@ -50,6 +51,14 @@ Epochs = Annotated[
         metavar="N",
         help="Passes over the training samples.",
         show_default="10 on digits, else 5",
+    ),
+]
+MaxSteps = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        help="Stop after N optimizer steps in all; --resume goes on from there.",
+        show_default="after all epochs",
     ),
 ]
 BatchSize = Annotated[str, typer.Option(metavar="N", help="Samples per replica and micro-step.")]
@@ -122,10 +131,33 @@ LastWindow = Annotated[
 Dtype = Annotated[
     str,
     typer.Option(
-        metavar="f32|bf16|f16",
+        metavar="f32|bf16|f16|tf32",
         autocompletion=completion.dtypes,
-        rich_help_panel=LEARNING,
-        help="Of the forward pass (autocast); parameters stay f32. f16 needs CUDA.",
+        rich_help_panel=COMPUTED,
+        help="Of the forward pass (autocast); parameters stay f32. f16 and tf32 need CUDA.",
+    ),
+]
+Compile = Annotated[
+    str,
+    typer.Option(
+        metavar="none|default|max-autotune",
+        autocompletion=completion.compile_modes,
+        rich_help_panel=COMPUTED,
+        help="Mode of torch.compile.",
+    ),
+]
+ChannelsLast = Annotated[
+    str,
+    typer.Option(
+        metavar="no|yes", rich_help_panel=COMPUTED, help="Images in memory pixel by pixel."
+    ),
+]
+CheckpointActivations = Annotated[
+    str,
+    typer.Option(
+        metavar="no|yes",
+        rich_help_panel=COMPUTED,
+        help="Compute blocks again in the backward pass, to save memory.",
     ),
 ]
 MaxNorm = Annotated[
@@ -142,7 +174,7 @@ Implementation = Annotated[
         autocompletion=completion.implementations,
         rich_help_panel=REPLICAS,
         help="dp, ddp, local-sgd (ours), torch-dp, torch-ddp, torch-ddp-static, torch-replicate, "
-        "accelerate, fabric or single.",
+        "accelerate, fabric, deepspeed-0 or single.",
     ),
 ]
 Backend = Annotated[
@@ -336,5 +368,9 @@ JsonLines = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="Only the result.")
 ]
+SeqLen = Annotated[
+    str | None, typer.Option("--seq-len", "--seq-length", "--sequence-length", hidden=True)
+]
+"""What other programs call an option of the architecture here."""
 LocalRank = Annotated[str | None, typer.Option("--local-rank", "--local_rank", hidden=True)]
 """What torch.distributed.launch adds; the variable of this name says the same."""

@@ -22,7 +22,7 @@ from dpbench.cli.train_asked import Asked
 from dpbench.cli.train_execution import TrainOutput, conclude, introduce, listener_for
 from dpbench.cli.train_orders import Agreed, Launch, Orders
 from dpbench.cli.train_preparation import TrainPlan, samples
-from dpbench.cli.train_run import ended_well, job_of, open_folder
+from dpbench.cli.train_run import ended_well, job_of, open_folder, set_ending
 from dpbench.cli.train_watch import following
 from dpbench.cli.train_world import orders, plan_of_world, standing
 from dpbench.cli.values import duration_seconds
@@ -109,6 +109,7 @@ def _lead(launch: Launch, asked: Asked, output: TrainOutput) -> Joined:
                 following(log, listener.hear),
             ):
                 finished = _train(job_of(plan, ready, folder), launch.rank)
+    set_ending(plan, folder, finished)
     return Joined(finished=finished, folder=folder.path, plan=plan)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar, get_args
 
 from dpbench import architecture
-from dpbench.cli.axes import DTYPE_NAMES
+from dpbench.cli.axes import DTYPE_NAMES, SWITCH
 from dpbench.cli.devices import parse_gpus
 from dpbench.cli.sweep_options import STAGED_BACKEND
 from dpbench.cli.values import (
@@ -17,10 +17,10 @@ from dpbench.cli.values import (
     positive_float,
     positive_int,
 )
-from dpbench.data.registry import DATASETS
+from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import UsageError
 from dpbench.learning_rate import RULES
-from dpbench.specs import OPTIMIZERS, WorkloadSpec
+from dpbench.specs import COMPILE_MODES, OPTIMIZERS, WorkloadSpec
 from dpbench.training_spec import Balance, Evaluation, LastWindow, TrainingRun
 from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
@@ -50,6 +50,7 @@ class TrainOptions:
     data_dir: str | None
     limit_train: str | None
     epochs: str | None
+    max_steps: str | None
     batch_size: str
     accumulate: str
     last_window: str
@@ -59,6 +60,9 @@ class TrainOptions:
     lr_scaling: str
     lr_warmup: str
     dtype: str
+    compile: str
+    channels_last: str
+    checkpoint_activations: str
     max_norm: str | None
     sync_every: str | None
     bucket_cap_mb: str | None
@@ -102,6 +106,9 @@ class TrainSettings:
     learning_rate_rule: str
     warmup_steps: int
     dtype: str
+    compile: str
+    channels_last: bool
+    checkpoint_activations: bool
     max_norm: float | None
     sync_every: int | None
     bucket_cap_mb: float | None
@@ -117,6 +124,9 @@ class TrainSettings:
             dataset=dataset,
             optimizer=self.optimizer,
             dtype=self.dtype,
+            compile=self.compile,
+            channels_last=self.channels_last,
+            checkpoint_activations=self.checkpoint_activations,
             learning_rate=self.learning_rate,
             learning_rate_rule=self.learning_rate_rule,
             seed=self.seed,
@@ -142,7 +152,7 @@ def parse(options: TrainOptions) -> TrainSettings:
         threads=None if threads is None else positive_int("--threads", threads),
         oversubscribe=options.oversubscribe,
         arch=arch,
-        data=None if data is None else known_name("--data", data, DATASETS),
+        data=None if data is None else _dataset(data),
         data_dir=options.data_dir,
         limit_train=None if limit is None else positive_int("--limit-train", limit),
         epochs=None if epochs is None else positive_int("--epochs", epochs),
@@ -155,6 +165,11 @@ def parse(options: TrainOptions) -> TrainSettings:
         learning_rate_rule=known_name("--lr-scaling", options.lr_scaling, RULES),
         warmup_steps=integer("--lr-warmup", options.lr_warmup, least=0),
         dtype=_named("--dtype", options.dtype, DTYPE_NAMES),
+        compile=known_name("--compile", options.compile, COMPILE_MODES),
+        channels_last=_named("--channels-last", options.channels_last, SWITCH),
+        checkpoint_activations=_named(
+            "--checkpoint-activations", options.checkpoint_activations, SWITCH
+        ),
         max_norm=None if norm is None else positive_float("--max-norm", norm),
         sync_every=None if every is None else positive_int("--sync-every", every),
         bucket_cap_mb=None if cap is None else positive_float("--bucket-cap-mb", cap),
@@ -168,6 +183,15 @@ def parse(options: TrainOptions) -> TrainSettings:
 
 def _named(option: str, token: str, known: Mapping[str, T]) -> T:
     return known[known_name(option, token, known)]
+
+
+def _dataset(text: str) -> str:
+    if is_function(text):
+        raise UsageError(
+            f"--data {text}: a dataset of your own is for dpbench sweep; expected one of "
+            f"{', '.join(DATASETS)}"
+        )
+    return known_name("--data", text, DATASETS)
 
 
 def _backend(options: TrainOptions, notes: list[str]) -> str | None:
@@ -196,9 +220,10 @@ def _shares(text: str | None) -> tuple[float, ...]:
 
 
 def _run(options: TrainOptions) -> TrainingRun:
-    every, check = options.checkpoint_every, options.check_sync_every
+    every, check, most = options.checkpoint_every, options.check_sync_every, options.max_steps
     return TrainingRun(
         evaluation=_evaluation(options),
+        max_steps=None if most is None else positive_int("--max-steps", most),
         log_interval=positive_int("--log-interval", options.log_interval),
         checkpoint_every=None if every is None else positive_int("--checkpoint-every", every),
         max_checkpoints=positive_int("--max-checkpoints", options.max_checkpoints),

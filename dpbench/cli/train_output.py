@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from dpbench.cli import train_words as words
 from dpbench.cli.messages import say
 from dpbench.cli.terminal import REDRAWS_PER_SECOND, can_draw
-from dpbench.cli.trial_words import left, speed
+from dpbench.cli.trial_words import left
 from dpbench.training.events import (
     EpochLine,
     Event,
@@ -68,16 +68,17 @@ class JsonLines(Silent):
 class Lines(Silent):
     """A line for each event."""
 
-    def __init__(self, spec: TrainingSpec, item: str, write: Callable[[str], None]) -> None:
+    def __init__(self, spec: TrainingSpec, write: Callable[[str], None]) -> None:
         self._spec = spec
-        self._item = item
         self._write = write
+        self._started: Started | None = None
 
     def hear(self, event: Event) -> None:
         if isinstance(event, Started):
+            self._started = event
             self._write(words.started(event, self._spec))
-        elif isinstance(event, StepLine):
-            self._write(words.step(event, self._item, self._spec.process_count))
+        elif isinstance(event, StepLine) and self._started is not None:
+            self._write(words.step(event, self._started))
         elif isinstance(event, EpochLine):
             self._write(words.epoch(event))
         else:
@@ -87,8 +88,8 @@ class Lines(Silent):
 class Live(Lines):
     """The same above a bar, which shows how far the training is."""
 
-    def __init__(self, spec: TrainingSpec, item: str, steps: int, console: Console) -> None:
-        super().__init__(spec, item, lambda line: console.print(line, markup=False, soft_wrap=True))
+    def __init__(self, spec: TrainingSpec, steps: int, console: Console) -> None:
+        super().__init__(spec, lambda line: console.print(line, markup=False, soft_wrap=True))
         self._first_step = 0
         self._progress = Progress(
             TextColumn("epoch {task.fields[epoch]}/" + str(spec.epochs)),
@@ -113,8 +114,8 @@ class Live(Lines):
         if isinstance(event, Started):
             self._first_step = event.step
             self._progress.update(self._task, completed=event.step, epoch=event.epoch)
-        elif isinstance(event, StepLine):
-            rest = f", {speed(event.samples_per_second)} {self._item}/s, {self._left(event)}"
+        elif isinstance(event, StepLine) and self._started is not None:
+            rest = f", {words.rate(event.samples_per_second, self._started)}, {self._left(event)}"
             self._progress.update(self._task, completed=event.step, epoch=event.epoch, rest=rest)
 
     def _left(self, event: StepLine) -> str:
@@ -124,7 +125,7 @@ class Live(Lines):
 
 
 def listener(
-    spec: TrainingSpec, item: str, steps: int, *, quiet: bool, json_lines: bool, stream: IO[str]
+    spec: TrainingSpec, steps: int, *, quiet: bool, json_lines: bool, stream: IO[str]
 ) -> Listener:
     """What fits the options and the terminal; lines go to `stream`."""
     if json_lines:
@@ -133,8 +134,8 @@ def listener(
         return Silent()
     console = Console(stderr=True, highlight=False)
     if can_draw(console) and stream.isatty():
-        return Live(spec, item, steps, console)
-    return Lines(spec, item, lambda line: print(line, file=stream, flush=True))
+        return Live(spec, steps, console)
+    return Lines(spec, lambda line: print(line, file=stream, flush=True))
 
 
 def result_object(event: Finished, folder: Path) -> dict[str, Any]:

@@ -131,8 +131,9 @@ def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
 
 
 def _differences(spec: TrainingSpec, run: RunFolder) -> list[str]:
-    """In all but the number of epochs, which may grow."""
+    """In all but the number of epochs, which may grow, what the user's files hold, and whether
+    activations are kept."""
     theirs = run.header.spec
     if spec.epochs > theirs.epochs:
         theirs = replace(theirs, epochs=spec.epochs)
-    return differing_fields(spec, theirs)
+    return differing_fields(spec, theirs.with_files_of(spec).recomputed_as(spec))

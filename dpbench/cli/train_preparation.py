@@ -25,6 +25,7 @@ from dpbench.data.registry import prepare_splits
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.launch.peers import missing_package_reason
+from dpbench.launch.sparse import has_sparse_gradients, optimizer_reason, sparse_reason
 from dpbench.training.events import Finished
 from dpbench.training.job import refuse_unusable
 from dpbench.training.run_folder import RunStatus
@@ -87,7 +88,22 @@ def build_spec(
     for note in notes:
         say(note)
     refuse_unusable(spec, request.settings.run)
+    _refuse_sparse(spec)
     return spec
+
+
+def _refuse_sparse(spec: TrainingSpec) -> None:
+    """Raises UsageError where gradients are sparse and something takes dense ones only."""
+    workload = spec.workload
+    if reason := optimizer_reason(workload.architecture, workload.optimizer):
+        raise UsageError(f"--optimizer {workload.optimizer}: {reason}")
+    if reason := sparse_reason(spec):
+        raise UsageError(f"--implementation {spec.implementation}: {reason}")
+    if spec.max_norm is not None and has_sparse_gradients(workload.architecture):
+        raise UsageError(
+            f"--max-norm {spec.max_norm:g}: torch takes the norm of dense gradients only, and the "
+            "architecture has sparse ones; leave it out"
+        )
 
 
 def plan(request: TrainRequest, spec: TrainingSpec) -> TrainPlan:

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from signal import SIGINT
 
+from dpbench import units
 from dpbench.cli.interrupts import as_exceptions
 from dpbench.cli.messages import say, warn
 from dpbench.cli.train_config import to_stored
@@ -63,6 +64,7 @@ def run_here(
         ):
             work = partial(train_rank, job)
             finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
+    set_ending(plan, folder, finished)
     if plan.run.debug:
         say(f"--debug: what the ranks printed is in {scratch}")
     else:
@@ -109,7 +111,7 @@ def job_of(plan: TrainPlan, samples: Samples, folder: RunFolder) -> TrainingJob:
 
 @contextmanager
 def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterator[None]:
-    """Writes down how the training in the block ended, and says how to go on if it did not."""
+    """Writes down why the training in the block did not end well, and says how to go on."""
     try:
         yield
     except RanksFailed as failed:
@@ -124,7 +126,19 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
     except BaseException as error:
         _set_status(folder, RunStatus.FAILED, f"{type(error).__name__}: {error}")
         raise
-    folder.set_status(RunStatus.COMPLETED)
+
+
+def set_ending(plan: TrainPlan, folder: RunFolder, finished: Finished) -> None:
+    """Writes down that it is over; or that --max-steps has stopped it, and says how to go on."""
+    if finished.epochs >= plan.spec.epochs:
+        folder.set_status(RunStatus.COMPLETED)
+        return
+    limit = f"--max-steps {plan.run.max_steps}"
+    folder.set_status(RunStatus.INTERRUPTED, limit)
+    say(
+        f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
+        f"{finished.epochs + 1} of {plan.spec.epochs}; {_next_step(folder)}"
+    )
 
 
 def _failed(

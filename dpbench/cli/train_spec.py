@@ -8,6 +8,7 @@ from dpbench import architecture, units
 from dpbench.cli.devices import DeviceRequest, Resources, devices_for, threads_for
 from dpbench.cli.train_options import TrainSettings
 from dpbench.cli.values import known_name
+from dpbench.data.identity import with_files
 from dpbench.data.registry import DATASETS, check_fits
 from dpbench.errors import UsageError
 from dpbench.measure.try_out import load_tried
@@ -31,7 +32,7 @@ def build(
     dataset = _dataset(settings, notes)
     epochs, gamma = _length(settings, dataset, notes)
     spec = TrainingSpec(
-        workload=settings.workload(dataset),
+        workload=with_files(settings.workload(dataset), settings.data_dir),
         implementation=settings.implementation,
         backend=_backend(settings, machine),
         group_size=len(devices),

@@ -14,14 +14,15 @@ UNEVEN_MEMORY = 1.2
 """Largest ÷ mean of the ranks, above which one of them holds the others back."""
 
 
-def batch(spec: TrainingSpec, steps_per_epoch: int) -> str:
-    """Writes "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch"."""
+def batch(spec: TrainingSpec, steps_per_epoch: int, contents: str = "") -> str:
+    """Writes "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch",
+    with `contents` behind the samples."""
     factors = [f"batch {spec.batch_size:,}", units.counted(spec.group_size, "replica")]
     if spec.accumulation_steps > 1:
         factors.append(f"accumulation {spec.accumulation_steps:,}")
     return (
-        f"{' × '.join(factors)} = {units.counted(spec.effective_batch_size, 'sample')} per step, "
-        f"{units.counted(steps_per_epoch, 'step')} per epoch"
+        f"{' × '.join(factors)} = {units.counted(spec.effective_batch_size, 'sample')}{contents} "
+        f"per step, {units.counted(steps_per_epoch, 'step')} per epoch"
     )
 
 
@@ -36,13 +37,18 @@ def started(event: Started, spec: TrainingSpec) -> str:
     )
 
 
-def step(event: StepLine, item: str, world_size: int) -> str:
+def rate(samples_per_second: float, of: Started | Finished) -> str:
+    """Writes "3,412 images/s"."""
+    return f"{speed(samples_per_second * of.items_per_sample)} {of.item}/s"
+
+
+def step(event: StepLine, started: Started) -> str:
     """Writes "epoch 1  step 20  [2,560/2,874 ( 89 %)]  loss 0.4213  lr 1.0e+00  3,412 images/s",
     with the samples of rank 0 where there are others."""
     counts = (
         f"{_count(event.processed, event.total)} ({100 * event.processed / event.total:3.0f} %)"
     )
-    if world_size > 1:
+    if started.world_size > 1:
         counts += f", rank 0: {_count(event.rank_processed, event.rank_total)}"
     parts = [
         f"epoch {event.epoch}",
@@ -50,7 +56,7 @@ def step(event: StepLine, item: str, world_size: int) -> str:
         f"[{counts}]",
         f"loss {event.loss:.4f}",
         f"lr {event.learning_rate:.1e}",
-        f"{speed(event.samples_per_second)} {item}/s",
+        rate(event.samples_per_second, started),
     ]
     if event.gradient_norm is not None:
         parts.append(f"gradient norm {event.gradient_norm:.3g}")
@@ -80,16 +86,17 @@ def epoch(event: EpochLine) -> str:
     return f"epoch {event.epoch}: {', '.join(parts)}"
 
 
-def finished(event: Finished, item: str, folder: str) -> str:
+def finished(event: Finished, epochs: int, folder: str) -> str:
     """Writes "finished: test accuracy 97.2 %, final loss 0.0123; 115 steps, 21 s, 3,412 images/s
-    with evaluation; state 0123456789ab; in runs/x"."""
+    with evaluation; state 0123456789ab; in runs/x"; or "stopped: …" before all `epochs`."""
     reached = f"final loss {event.final_loss:.4f}"
     if event.test_accuracy is not None:
         reached = f"test accuracy {_percent(event.test_accuracy)}, {reached}"
-    line = f"finished: {reached}; {event.steps:,} steps"
+    how = "finished" if event.epochs >= epochs else "stopped"
+    line = f"{how}: {reached}; {event.steps:,} steps"
     if event.samples and event.elapsed_seconds:
-        rate = speed(event.samples / event.elapsed_seconds)
-        line += f", {units.seconds(event.elapsed_seconds)}, {rate} {item}/s with evaluation"
+        seconds = units.seconds(event.elapsed_seconds)
+        line += f", {seconds}, {rate(event.samples / event.elapsed_seconds, event)} with evaluation"
     return f"{line}; state {event.state_sha256[:12]}; in {folder}"
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
-from dpbench.data.batch import Samples
+from dpbench.data.batch import Samples, channels_last
 from dpbench.data.datasets import Dataset
 from dpbench.data.epochs import EpochPlan, MicroBatch
 from dpbench.data.prefetch import Prefetcher
+from dpbench.data.transfer import Transfer, receive
 from dpbench.errors import UsageError
-from dpbench.parallel.tree import map_tensors, tensors
+from dpbench.parallel.tree import map_tensors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +50,7 @@ class EpochLoader:
         device: where the batches go. To a CUDA device they are copied from pinned memory, on a
             stream of their own, beside the computation.
         prefetch: number of windows loaded ahead by a thread; 0: none.
+        channels_last: whether images lie in memory as `batch.channels_last` has them.
     """
 
     def __init__(
@@ -60,13 +61,14 @@ class EpochLoader:
         process: int,
         device: torch.device,
         prefetch: int,
+        channels_last: bool = False,
     ) -> None:
         self._dataset = dataset
         self._plan = plan
         self._process = process
-        self._device = device
         self._prefetch = prefetch
-        self._stream = _side_stream(device) if device.type == "cuda" else None
+        self._channels_last = channels_last
+        self._transfer = Transfer(device)
 
     def epoch(self, epoch: int, first_window: int = 0) -> Prefetcher[LoadedWindow]:
         """The windows of `epoch` from `first_window` on, both from 0; use it as a context.
@@ -83,41 +85,17 @@ class EpochLoader:
 
     def _windows(self, epoch: int, first: int) -> Iterator[LoadedWindow]:
         for number in range(first, self._plan.steps):
-            with self._copying():
+            with self._transfer.copying():
                 parts = self._plan.window(epoch, number, self._process)
                 batches = tuple(self._load(part) for part in parts)
-            ready = None if self._stream is None else self._stream.record_event()
-            yield LoadedWindow(number, batches, ready)
-
-    def _copying(self) -> AbstractContextManager[object]:
-        # Also makes the device the current one in the thread: pinning would else make a context on
-        # the first GPU for every rank.
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+            yield LoadedWindow(number, batches, self._transfer.copied())
 
     def _load(self, part: MicroBatch) -> Batch:
-        inputs, targets = (
-            map_tensors(self._move, samples) for samples in self._dataset.take(part.indices)
-        )
+        inputs, targets = self._transfer.move(self._dataset.take(part.indices))
+        if self._channels_last:
+            inputs = map_tensors(channels_last, inputs)
         return Batch(inputs, targets, part.weight, len(part.indices))
-
-    def _move(self, samples: torch.Tensor) -> torch.Tensor:
-        if self._stream is None:
-            return samples.to(self._device)
-        return samples.pin_memory().to(self._device, non_blocking=True)
-
-
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _receive(window: LoadedWindow) -> None:
-    """Let the computation wait for the copies, and their memory for the computation."""
-    if window.ready is None:
-        return
-    copied = [
-        tensor for batch in window.batches for tensor in tensors([batch.inputs, batch.targets])
-    ]
-    stream = torch.cuda.current_stream(copied[0].device)
-    stream.wait_event(window.ready)
-    for tensor in copied:
-        tensor.record_stream(stream)
+    receive([[batch.inputs, batch.targets] for batch in window.batches], window.ready)

@@ -46,7 +46,7 @@ class Prepared:
     """A dataset that is ready to be loaded by the ranks."""
 
     folder: Path | None
-    """Where its arrays are; None where each rank generates the samples."""
+    """Where its arrays are; None where each rank generates or loads the samples."""
     samples: int | None
     """Training samples; None where as many as asked for are generated."""
     notes: tuple[str, ...] = ()
@@ -113,10 +113,17 @@ DATASETS = {
 }
 
 
+def is_function(name: str) -> bool:
+    """Whether it is the user's own: "path/to/file.py:dataset", "package.module:dataset"."""
+    return ":" in name or name.endswith(".py")
+
+
 def prepare(
     name: str, *, data_dir: Path | None, cache: Path, architecture: str | None = None
 ) -> Prepared:
     """Writes the arrays of dataset `name` into a folder of its own inside `cache`.
+
+    A dataset of the user's is only loaded and counted: ranks load it themselves.
 
     Args:
         data_dir: the folder of mnist's files, or the file of text; nothing else is read from it.
@@ -126,8 +133,12 @@ def prepare(
     Raises:
         UnknownName: there is no such dataset.
         DataError: it is missing or damaged, or `cache` cannot be written.
-        UsageError: the architecture takes no text.
+        UsageError: the architecture takes no text, or the user's dataset cannot be loaded.
     """
+    if is_function(name):
+        from dpbench.data.items import load_items
+
+        return Prepared(folder=None, samples=len(load_items(name, seed=0)))
     check(name)
     if name == SYNTHETIC:
         return Prepared(folder=None, samples=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +70,13 @@ def by_predicting(
     if last.peak_bytes > budget_bytes:
         return None
     return min(most, last.batch_size + int((budget_bytes - last.peak_bytes) / slope))
+
+
+def within_time(batch_size: int, step_seconds: Mapping[int, float], longest_seconds: float) -> int:
+    """That batch, or the one whose step takes `longest_seconds`: by the largest batch that was
+    measured, as if steps took as long a sample at any. 0 if not one sample may."""
+    measured, seconds = max(step_seconds.items())
+    return min(batch_size, int(measured * longest_seconds / seconds))
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int | None:

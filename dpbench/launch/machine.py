@@ -13,6 +13,7 @@ from dpbench.environment import Accelerator, usable_cores
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch.peers import hook_reason, missing_package_reason, shards_reason
 from dpbench.launch.server import fork_server
+from dpbench.launch.sparse import sparse_reason
 from dpbench.specs import TrialSpec
 from dpbench.training_spec import TrainingSpec
 from dpbench.traits import PROCESS_GROUP_BACKENDS
@@ -49,7 +50,9 @@ class Machine:
             trial.backend, trial.devices
         )
         if reason is None and isinstance(trial, TrialSpec):
-            reason = hook_reason(trial, cuda=self.cuda) or shards_reason(trial)
+            reason = (
+                hook_reason(trial, cuda=self.cuda) or shards_reason(trial) or sparse_reason(trial)
+            )
         if reason:
             return reason
         on_cpu = trial.devices[0] == "cpu"

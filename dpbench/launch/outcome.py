@@ -45,6 +45,7 @@ def _verdict(
             f"gradients differ from one process by {verification.max_relative_error:.2g} relative "
             f"(tolerance {verification.tolerance:.0e}), worst in {verification.worst_parameter}; "
             "the loss must be the mean over the batch, and no layer may mix its samples"
+            + (", nor may the step draw random numbers" if trial.workload.step else "")
         )
     if IMPLEMENTATIONS[trial.implementation].communicates and _drifted_apart(ranks):
         return Status.WRONG_GRADIENTS, "replicas hold different parameters after the timed window"

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count, islice
+
 import torch
 
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.specs import TrialSpec
 
 StepBatches = list[torch.Tensor]
-"""The sample indices of each micro-step of one step, int64 (samples,), on the rank's device."""
+"""The sample indices of each micro-step of one step, int64 (samples,)."""
+
+
+def micro_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
+    """The sample indices of every micro-step of one rank, in host memory, without end."""
+    first, size = trial.process_shard(rank)
+    sampler = GlobalBatchSampler(
+        dataset_size,
+        trial.global_batch_size,
+        first=first,
+        count=size,
+        seed=trial.workload.seed,
+    )
+    return (indices for step in count() for indices in sampler.batches(step, 1))
 
 
 class BatchQueue:
@@ -17,21 +33,15 @@ class BatchQueue:
     def __init__(
         self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
     ) -> None:
-        first, count = trial.process_shard(rank)
-        self._sampler = GlobalBatchSampler(
-            dataset_size,
-            trial.global_batch_size,
-            first=first,
-            count=count,
-            seed=trial.workload.seed,
-        )
+        """`device` is where the samples are taken from."""
+        self._stream = micro_batches(trial, rank, dataset_size)
         self._per_step = trial.accumulation_steps
         self._device = device
-        self._taken = 0
 
     def take(self, steps: int) -> list[StepBatches]:
         """The batches of the next `steps` steps. Copies to the device: not for timed windows."""
-        count = steps * self._per_step
-        flat = [i.to(self._device) for i in self._sampler.batches(self._taken, count)]
-        self._taken += count
-        return [flat[i : i + self._per_step] for i in range(0, count, self._per_step)]
+        return [self.take_micro(self._per_step) for _ in range(steps)]
+
+    def take_micro(self, count: int) -> StepBatches:
+        """The next `count` micro-batches, which need not be whole steps."""
+        return [indices.to(self._device) for indices in islice(self._stream, count)]

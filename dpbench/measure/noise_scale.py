@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.data.batch import Samples, call
-from dpbench.data.datasets import Dataset
+from dpbench.measure.feed import Feed
 from dpbench.measure.rank_group import RankGroup
 from dpbench.records import GradientNorms
 
@@ -24,7 +24,7 @@ Loss = Callable[[Any, Samples], torch.Tensor]
 def measure_gradient_norms(
     module: torch.nn.Module,
     loss: Loss,
-    dataset: Dataset,
+    feed: Feed,
     batches: Sequence[torch.Tensor],
     ranks: RankGroup,
 ) -> GradientNorms | None:
@@ -46,7 +46,7 @@ def measure_gradient_norms(
 
     with torch.random.fork_rng(sorted({t.device for t in trained if t.is_cuda}, key=str)):
         for indices in batches:
-            inputs, targets = dataset.take(indices)
+            inputs, targets = feed.take(indices)
             mean_loss = loss(call(with_state, inputs), targets)
             gradients = torch.autograd.grad(mean_loss, trained, materialize_grads=True)
             local = torch.cat([gradient.to_dense().flatten() for gradient in gradients])

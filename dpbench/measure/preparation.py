@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from dpbench.data.batch import channels_last
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
 from dpbench.measure.members import members
 from dpbench.specs import WorkloadSpec
-
-IMAGE_DIMENSIONS = 4
-"""(samples, channels, height, width)."""
 
 
 def prepare(module: nn.Module, workload: WorkloadSpec) -> nn.Module:
@@ -36,14 +35,7 @@ def prepare(module: nn.Module, workload: WorkloadSpec) -> nn.Module:
 
 def in_layout(dataset: Dataset, workload: WorkloadSpec) -> Dataset:
     """The samples with images in the module's memory format; batches taken from them keep it."""
-    if not workload.channels_last:
-        return dataset
-
-    def convert(samples: torch.Tensor) -> torch.Tensor:
-        is_images = samples.dim() == IMAGE_DIMENSIONS
-        return samples.contiguous(memory_format=torch.channels_last) if is_images else samples
-
-    return dataset.map(convert)
+    return dataset.map(channels_last) if workload.channels_last else dataset
 
 
 def recompute_blocks(module: nn.Module) -> None:
@@ -56,8 +48,9 @@ def recompute_blocks(module: nn.Module) -> None:
     found = list(blocks(module))
     if not found:
         raise UsageError(
-            f"{type(module).__name__} has no blocks whose activations could be computed again; "
-            "expected modules with layers of their own inside an nn.Sequential or nn.ModuleList"
+            f"checkpoint activations: {type(module).__name__} has no blocks that could be computed "
+            "again; expected modules with layers of their own inside an nn.Sequential or "
+            "nn.ModuleList"
         )
     for block in found:
         # A subclass, not a new forward: copies of the block then run their own parameters.
@@ -76,4 +69,20 @@ class _Recomputed(nn.Module):
     """Stands before a block's own class, whose forward it runs."""
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        return checkpoint(super().forward, *inputs, use_reentrant=False, **named)
+        # Compiled, torch itself lets buffers change once, and takes no contexts.
+        contexts: dict[str, Any] = {}
+        if not torch.compiler.is_compiling():
+            contexts["context_fn"] = lambda: (nullcontext(), _buffers_kept(self))
+        return checkpoint(super().forward, *inputs, use_reentrant=False, **contexts, **named)
+
+
+@contextmanager
+def _buffers_kept(block: nn.Module) -> Iterator[None]:
+    """Around the second run forward: a batch counts once in running means, as of a BatchNorm."""
+    before = [(buffer, buffer.clone()) for buffer in block.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in before:
+                buffer.copy_(value)

@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 
 from dpbench.architecture import Architecture
-from dpbench.data.datasets import Dataset
 from dpbench.live import Stage, StepCounter
 from dpbench.measure.batches import BatchQueue, StepBatches
 from dpbench.measure.checksums import tensors_checksum
 from dpbench.measure.energy import DeviceMeter
+from dpbench.measure.feed import Feed
 from dpbench.measure.gradient_trace import trace_gradients
 from dpbench.measure.growth import checkpoints, relative_half_width
 from dpbench.measure.implementations import Communication, wrap
@@ -27,12 +27,13 @@ from dpbench.measure.memory import (
     reset_peak_device_memory,
 )
 from dpbench.measure.noise_scale import measure_gradient_norms
+from dpbench.measure.own_step import trainer_of
 from dpbench.measure.phases import time_phases
 from dpbench.measure.precision import Numbers
-from dpbench.measure.preparation import in_layout, prepare
+from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.trace import write_trace
-from dpbench.measure.training import Trainer, build_optimizer
+from dpbench.measure.training import build_optimizer
 from dpbench.measure.window import Timing, joined, time_steps
 from dpbench.records import GradientNorms, GradientTrace, Phases, RankMeasurement, Window
 from dpbench.specs import TrialSpec
@@ -56,7 +57,8 @@ class Run:
         trial: TrialSpec,
         rank: int,
         architecture: Architecture,
-        dataset: Dataset,
+        feed: Feed,
+        batches: BatchQueue,
         device: torch.device,
         ranks: RankGroup,
         counter: StepCounter,
@@ -67,22 +69,22 @@ class Run:
         self.ranks = ranks
         self.counter = counter
         self.architecture = architecture
-        self.dataset = dataset = in_layout(dataset, trial.workload)
+        self.feed = feed
+        self.batches = batches
         torch.manual_seed(trial.workload.seed)
         self.module = prepare(architecture.build_model().to(device), trial.workload)
         self.initial_checksum = tensors_checksum(self.module.parameters())
         self.model = wrap(self.module, trial, rank)
         optimizer = build_optimizer(self.module, trial)
-        self.trainer = Trainer(
+        self.trainer = trainer_of(trial.workload)(
             self.model,
             optimizer,
             architecture,
-            dataset,
+            feed,
             trial.accumulation_steps,
             counter.total,
             Numbers(device, trial.workload.dtype, self._voters()),
         )
-        self.batches = BatchQueue(trial, rank, len(dataset), device)
         self.meter = DeviceMeter(trial.devices if trial.process_count == 1 else [str(device)])
         torch.manual_seed(trial.workload.seed + 1 + rank)  # dropout masks differ between ranks
 
@@ -170,12 +172,12 @@ class Run:
         return self.ranks.largest(relative_half_width(step_seconds)) <= self.trial.precision
 
     def _gradient_norms(self) -> GradientNorms | None:
-        if self.trial.noise_steps == 0:
+        if self.trial.noise_steps == 0 or self.ranks.size == 1:
             return None
-        batches = [micro_steps[0] for micro_steps in self.batches.take(self.trial.noise_steps)]
+        batches = self.batches.take_micro(self.trial.noise_steps)
         self.counter.enter(Stage.NOISE_SCALE)
         return measure_gradient_norms(
-            self.module, self.architecture.loss, self.dataset, batches, self.ranks
+            self.module, self.architecture.loss, self.feed, batches, self.ranks
         )
 
     def _window_without_sync(self, steps: int) -> Window | None:
@@ -188,7 +190,7 @@ class Run:
     def _gradient_trace(self) -> GradientTrace | None:
         if not self.trial.traces_gradients:
             return None
-        batches = self.batches.take(2 * self.trial.gradient_steps)
+        batches = [[one] for one in self.batches.take_micro(2 * self.trial.gradient_steps)]
         self.counter.enter(Stage.GRADIENT_TIMES, len(batches))
         return trace_gradients(self.trainer, self.module, batches, self.device, self.ranks)
 

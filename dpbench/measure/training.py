@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import torch
 
 from dpbench.architecture import Architecture
-from dpbench.data.datasets import Dataset
+from dpbench.measure.feed import Feed
 from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import FLOAT32, Numbers
 from dpbench.specs import WorkloadSpec
@@ -56,7 +56,7 @@ class Trainer:
         model: ParallelModel,
         optimizer: torch.optim.Optimizer,
         architecture: Architecture,
-        dataset: Dataset,
+        dataset: Feed,
         accumulation_steps: int,
         shown_steps: memoryview[int] | None = None,
         numbers: Numbers = FLOAT32,
@@ -78,6 +78,20 @@ class Trainer:
         self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: Enter = _unobserved
     ) -> None:
         """One optimizer step over `batches`, the sample indices of each of its micro-steps."""
+        loss = self._step(batches, sync, enter)
+        if sync:
+            enter("backward")  # where communication is counted, see measure.phases
+            self.model.after_step()
+        enter(None)
+        self.steps += 1
+        self._shown_steps[0] = self.steps
+        if loss is not None:
+            self.losses.append(loss)
+
+    def _step(
+        self, batches: Sequence[torch.Tensor], sync: bool, enter: Enter
+    ) -> torch.Tensor | None:
+        """Changes the parameters; returns the mean loss, None if there are no batches."""
         enter("optimizer")
         self.optimizer.zero_grad()
         total: torch.Tensor | None = None
@@ -88,14 +102,7 @@ class Trainer:
         self.model.finish()
         enter("optimizer")
         self._numbers.step(self.optimizer)
-        if sync:
-            enter("backward")  # where communication is counted, see measure.phases
-            self.model.after_step()
-        enter(None)
-        self.steps += 1
-        self._shown_steps[0] = self.steps
-        if total is not None:
-            self.losses.append(total)
+        return total
 
     def _reduction(self, *, sync: bool, last: bool) -> AbstractContextManager[None]:
         if not sync:

@@ -13,11 +13,14 @@ from dpbench import architecture as architectures
 from dpbench.architecture import Architecture
 from dpbench.data import datasets
 from dpbench.data.datasets import Dataset
-from dpbench.data.registry import SYNTHETIC
+from dpbench.data.items import Collated, Source, load_items
+from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.errors import UsageError
 from dpbench.live import Address, Stage, StepCounter
 from dpbench.measure.allocator import keep_freed_memory
-from dpbench.measure.flops import count_flops_per_item
+from dpbench.measure.batches import BatchQueue
+from dpbench.measure.feed import feeding
+from dpbench.measure.flops import SAMPLES, count_flops_per_item
 from dpbench.measure.placement import settle_on_device
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import rank_group
@@ -26,6 +29,8 @@ from dpbench.measure.trace import trace_path
 from dpbench.measure.verification import verify
 from dpbench.records import RankMeasurement, Verification
 from dpbench.specs import TrialSpec
+
+HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,9 +67,13 @@ def measure(
     device = settle_on_device(trial, rank)
     choose_products(trial.workload.dtype)
     architecture = architectures.load(trial.workload.architecture)
-    dataset = _load_dataset(trial, architecture, prepared).to(device)
-    with rank_group(trial.backend, trial.process_count) as ranks:
-        run = Run(trial, rank, architecture, dataset, device, ranks, counter)
+    source = _source(trial, architecture, prepared)
+    batches = BatchQueue(trial, rank, len(source), device if trial.prefetch is None else HOST)
+    with (
+        feeding(trial, rank, source, device) as feed,
+        rank_group(trial.backend, trial.process_count) as ranks,
+    ):
+        run = Run(trial, rank, architecture, feed, batches, device, ranks, counter)
         measurement = replace(run.measure(setup_started=started), allocator=allocator)
         if traces is not None and trial.trace_steps:
             run.trace(trace_path(traces, trial, rank))
@@ -72,9 +81,9 @@ def measure(
         # After the windows, so that its float64 tensors neither count into their peak memory nor
         # warm anything up for them. No speed leaves this function before the proof.
         counter.enter(Stage.VERIFYING)
-        verification = verify(trial, architecture, dataset, rank, ranks)
+        verification = verify(trial, architecture, source, rank, ranks)
     proved = measurement if verification.passed else None
-    flops = _flops_per_item(trial, rank, architecture, dataset, device)
+    flops = _flops_per_item(trial, rank, architecture, source, device)
     return RankReport(
         item=architecture.item,
         items_per_sample=architectures.items_per_sample(architecture),
@@ -85,7 +94,7 @@ def measure(
 
 
 def _flops_per_item(
-    trial: TrialSpec, rank: int, architecture: Architecture, dataset: Dataset, device: torch.device
+    trial: TrialSpec, rank: int, architecture: Architecture, source: Source, device: torch.device
 ) -> float | None:
     """None where another trial counts, or the model does not run as the count needs it to.
 
@@ -94,14 +103,19 @@ def _flops_per_item(
     if (rank, trial.repetition) != (0, 0):
         return None
     try:
-        return count_flops_per_item(architecture, dataset, device)
+        inputs, targets = source.take(torch.arange(min(SAMPLES, len(source))))
+        few = Dataset(inputs=inputs, targets=targets)
+        return count_flops_per_item(architecture, few, device)
     except Exception as error:
         print(f"floating-point operations were not counted: {error}", file=sys.stderr)
         return None
 
 
-def _load_dataset(trial: TrialSpec, architecture: Architecture, prepared: Path | None) -> Dataset:
+def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None) -> Source:
+    """The samples in host memory."""
     workload = trial.workload
+    if is_function(workload.dataset):
+        return Collated(load_items(workload.dataset, seed=workload.seed))
     samples = trial.global_batch_size
     if workload.dataset == SYNTHETIC:
         samples = max(samples, datasets.synthetic_samples(architecture))

@@ -1,5 +1,5 @@
-"""Trains an architecture on two samples in this process, so that its errors are known before any
-rank is started."""
+"""Trains an architecture on two samples in this process, with the user's own step if there is one,
+so that their errors are known before any rank is started."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import torch
 from torch import nn
 
 from dpbench import architecture as architectures
-from dpbench.architecture import Architecture
+from dpbench.architecture import Architecture, load_function
 from dpbench.architecture.assembled import Assembled
 from dpbench.architecture.blame import blamed
+from dpbench.architecture.given import described
 from dpbench.data.batch import call, sample_count
+from dpbench.data.datasets import Dataset
+from dpbench.data.items import Items, collated, load_items
 from dpbench.errors import DataError, UsageError
+from dpbench.measure.implementations import Plain
+from dpbench.measure.own_step import OwnTrainer, expect_gradients
 from dpbench.parallel.tree import tensors
 
 SAMPLES = 2
@@ -40,17 +45,76 @@ def try_out(architecture: Architecture) -> None:
     """
     title = f"architecture {architecture.name!r}"
     with torch.random.fork_rng(devices=[]):
-        with blamed(title, "building the model"):
-            module = architecture.build_model()
-        _check_model(module, title)
         inputs, targets = _batch(architecture, title)
-        with blamed(title, f"the model with {SAMPLES} samples"):
-            outputs = call(module.train(), inputs)
-        with blamed(title, "the loss"):
-            loss = architecture.loss(outputs, targets)
-        _check_loss(loss, outputs, title)
-        with blamed(title, "the backward pass"):
-            loss.backward()  # type: ignore[no-untyped-call]
+        _pass(architecture, inputs, targets, title)
+
+
+def _pass(architecture: Architecture, inputs: Any, targets: Any, title: str) -> None:
+    """Forward and backward."""
+    with blamed(title, "building the model"):
+        module = architecture.build_model()
+    _check_model(module, title)
+    with blamed(title, f"the model with {SAMPLES} samples"):
+        outputs = call(module.train(), inputs)
+    with blamed(title, "the loss"):
+        loss = architecture.loss(outputs, targets)
+    _check_loss(loss, outputs, title)
+    with blamed(title, "the backward pass"):
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+def try_step(text: str, architecture: Architecture) -> None:
+    """One step of the user's on the CPU, at group size 1; nothing of it stays.
+
+    Raises UsageError, one line, for a step that cannot be loaded, raises, or is no whole step.
+    """
+    own = load_function(text, "step")
+    title = f"step {text!r}"
+    with torch.random.fork_rng(devices=[]):
+        with blamed(f"architecture {architecture.name!r}", "building the model"):
+            module = architecture.build_model().train()
+        inputs, targets = _batch(architecture, f"architecture {architecture.name!r}")
+        trainer = OwnTrainer(
+            title,
+            own,
+            Plain(module),
+            torch.optim.SGD(module.parameters()),
+            architecture,
+            Dataset(inputs=inputs, targets=targets),
+            accumulation_steps=1,
+        )
+        with blamed(title, f"a step on {SAMPLES} samples"):
+            trainer.step([torch.arange(SAMPLES)])
+    expect_gradients(module, title)
+
+
+def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
+    """The first and the last item of the user's dataset, and a step with both on the CPU.
+
+    Raises UsageError, one line, for items that raise, are no (input, target), or do not collate,
+    and for a model or a loss that does not take them.
+    """
+    title = f"dataset {name!r}"
+    items = load_items(name, seed=seed)
+    ends = (0, len(items) - 1)
+    with torch.random.fork_rng(devices=[]):
+        pairs = [_item(items, index, title) for index in ends]
+        with blamed(title, f"collating the items {ends[0]} and {ends[1]}"):
+            inputs, targets = collated(pairs)
+        try:
+            sample_count(inputs=inputs, targets=targets)
+        except DataError as error:
+            raise UsageError(f"{title}: a batch of {SAMPLES} items: {error}") from None
+        title = f"{title} with architecture {architecture.name!r}"
+        _pass(architecture, inputs, targets, title)
+
+
+def _item(items: Items, index: int, title: str) -> Any:
+    with blamed(title, f"item {index}"):
+        item = items[index]
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        raise UsageError(f"{title}: item {index} is {described(item)}; expected (input, target)")
+    return item
 
 
 def _check_model(module: Any, title: str) -> None:

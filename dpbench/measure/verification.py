@@ -10,7 +10,7 @@ Gradients that ranks hold in shards are gathered for the comparison. A communica
 rounds or compresses is left out of it: proved is what it is hooked into.
 
 A model so large that four of it in float64 would fill the memory is compared in float32, with a
-wider tolerance, and the record says so.
+wider tolerance, and so is an implementation that reduces nothing wider. The record says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
+from dpbench.data.items import Source
 from dpbench.measure.implementations import ParallelModel, wrap
+from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.references import reference
@@ -30,6 +32,7 @@ from dpbench.measure.training import Trainer
 from dpbench.measure.whole import whole
 from dpbench.records import Verification
 from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}
 """Rounding leaves 1e-15 in float64 and up to 1e-5 in float32; a wrong scale, a lost shard or a late
@@ -51,21 +54,22 @@ class _Deviation:
 
 
 def verify(
-    trial: TrialSpec, architecture: Architecture, dataset: Dataset, rank: int, ranks: RankGroup
+    trial: TrialSpec, architecture: Architecture, dataset: Source, rank: int, ranks: RankGroup
 ) -> Verification:
     """Compares this rank's gradients with one process; `passed` speaks for all ranks."""
     small = _shrunk(trial)
     device = torch.device(trial.devices[rank])
     torch.manual_seed(trial.workload.seed)
     module = architecture.build_model().to(device).eval()  # dropout has no reference
-    dtype = _dtype(module)
+    dtype = _dtype(module, trial)
     module = module.to(dtype)
     steps = max(LEAST_STEPS, trial.sync_every + 1)
     samples = _samples(dataset, steps * small.effective_batch_size, device, dtype)
+    make_trainer = trainer_of(trial.workload)
 
     def trainer(model: ParallelModel, trained: torch.nn.Module) -> Trainer:
         sgd = torch.optim.SGD(trained.parameters(), lr=trial.learning_rate)
-        return Trainer(model, sgd, architecture, samples, trial.accumulation_steps)
+        return make_trainer(model, sgd, architecture, samples, trial.accumulation_steps)
 
     plain = reference(module, small, rank, trainer)
     prepare(module, trial.workload)
@@ -75,6 +79,7 @@ def verify(
         batches = list(_global_batches(small, step, device))
         sharded.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
         plain.step(batches)
+        expect_gradients(plain.module, f"step {trial.workload.step!r}")
         worst = max(worst, _deviation(module, plain.module), key=lambda deviation: deviation.error)
     return Verification(
         passed=ranks.largest(worst.error) <= TOLERANCES[dtype],
@@ -86,9 +91,10 @@ def verify(
     )
 
 
-def _dtype(module: torch.nn.Module) -> torch.dtype:
+def _dtype(module: torch.nn.Module, trial: TrialSpec) -> torch.dtype:
     large = sum(parameter.numel() for parameter in module.parameters()) > MOST_IN_DOUBLE
-    return torch.float32 if large else torch.float64
+    in_double = IMPLEMENTATIONS[trial.implementation].reduces_double and not large
+    return torch.float64 if in_double else torch.float32
 
 
 def _shrunk(trial: TrialSpec) -> TrialSpec:
@@ -106,7 +112,7 @@ def _shrunk(trial: TrialSpec) -> TrialSpec:
     return replace(trial, batch_size=shard * trial.group_size + larger)
 
 
-def _samples(dataset: Dataset, wanted: int, device: torch.device, dtype: torch.dtype) -> Dataset:
+def _samples(dataset: Source, wanted: int, device: torch.device, dtype: torch.dtype) -> Dataset:
     """The first samples of the dataset, floating-point ones in numbers of `dtype`."""
     inputs, targets = dataset.take(torch.arange(wanted, device=dataset.device) % len(dataset))
 

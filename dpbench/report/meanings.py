@@ -118,7 +118,7 @@ MEANINGS = {
     "timed_steps": "Steps of the timed window of each repetition.",
     "verified": (
         "Whether gradients were compared with those of one process in float64, or float32 above 67 "
-        "million parameters, and agreed."
+        "million parameters and for deepspeed-0, and agreed."
     ),
     "status": "How the configuration ended, and why, if it did not simply complete.",
 }

@@ -10,7 +10,7 @@ from time import perf_counter
 
 import torch
 
-from dpbench.architecture import Architecture, CountsCorrect
+from dpbench.architecture import Architecture, CountsCorrect, items_per_sample
 from dpbench.measure.memory import (
     peak_device_memory_bytes,
     peak_host_memory_bytes,
@@ -46,10 +46,17 @@ def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Ite
             f"the warm-up of {spec.warmup_steps} steps has no effect, as the learning rate is not "
             "scaled with the batch"
         )
+    if spec.workload.channels_last and not session.has_images:
+        yield "the samples are no images (channels, height, width): --channels-last changes none"
 
 
 def started(
-    job: TrainingJob, rank: int, ranks: RankGroup, session: Session, checkpoint: Checkpoint | None
+    job: TrainingJob,
+    rank: int,
+    ranks: RankGroup,
+    architecture: Architecture,
+    session: Session,
+    checkpoint: Checkpoint | None,
 ) -> Started:
     """A collective."""
     spec = job.spec
@@ -70,21 +77,28 @@ def started(
         parameters=sum(trained),
         epoch=session.at.epoch + 1,
         step=session.at.step,
+        item=architecture.item,
+        items_per_sample=items_per_sample(architecture),
         test_samples=None if job.run.evaluation == "off" else session.test_samples,
         resumed_from=None if checkpoint is None else checkpoint.source,
     )
 
 
-def finished(job: TrainingJob, ranks: RankGroup, session: Session, writer: Writer) -> Finished:
+def finished(
+    job: TrainingJob,
+    ranks: RankGroup,
+    architecture: Architecture,
+    session: Session,
+    writer: Writer,
+) -> Finished:
     """What rank 0 says, on all ranks; a collective.
 
     Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
     at, score, device = session.at, session.score, session.learner.device
     host_memory = [int(of) for (of,) in ranks.gather([peak_host_memory_bytes()])]
-    assert at.sums.final_loss is not None
     mine = Finished(
-        final_loss=at.sums.final_loss,
+        final_loss=at.loss,
         epochs=at.epoch,
         steps=at.step,
         world_size=ranks.size,
@@ -92,6 +106,8 @@ def finished(job: TrainingJob, ranks: RankGroup, session: Session, writer: Write
         state_sha256=_agreed_hash(session.learner.module, ranks),
         elapsed_seconds=perf_counter() - session.began,
         samples=session.pace.samples,
+        item=architecture.item,
+        items_per_sample=items_per_sample(architecture),
         peak_host_memory_bytes=tuple(host_memory),
         peak_device_memory_bytes=_of_ranks(peak_device_memory_bytes(device), ranks),
         peak_reserved_memory_bytes=_of_ranks(peak_reserved_memory_bytes(device), ranks),

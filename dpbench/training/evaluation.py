@@ -21,8 +21,10 @@ from dpbench.data.batch import call, target_count
 from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
 from dpbench.measure.precision import autocast
+from dpbench.measure.preparation import in_layout
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel.first_rank import on_first_rank
+from dpbench.specs import WorkloadSpec
 from dpbench.training import random_state
 from dpbench.training_spec import Evaluation
 
@@ -68,7 +70,7 @@ def evaluate(
     ranks: RankGroup,
     rank: int,
     how: Evaluation,
-    dtype: str,
+    workload: WorkloadSpec,
 ) -> Score:
     """The score of the module on all test samples, the same on every rank; a collective.
 
@@ -79,7 +81,7 @@ def evaluate(
         test: at least one sample, the same on every rank.
         how: "sharded": every rank takes its part of the blocks; "rank0": rank 0 takes all, and the
             others wait for it, however long it takes.
-        dtype: of the forward pass under autocast, as in training.
+        workload: says how a forward pass is computed, as in training.
 
     Raises:
         DataError: there is no sample.
@@ -93,8 +95,8 @@ def evaluate(
     blocks = range(math.ceil(len(test) / BLOCK_SAMPLES))
 
     def of(chosen: Sequence[int]) -> Tensor:
-        with _undisturbed(module, device), torch.no_grad(), autocast(device, dtype):
-            return _sums(module, architecture, test, device, chosen, len(blocks))
+        with _undisturbed(module, device), torch.no_grad(), autocast(device, workload.dtype):
+            return _sums(module, architecture, test, device, chosen, len(blocks), workload)
 
     if ranks.control is None:
         sums = of(blocks)
@@ -117,6 +119,7 @@ def _sums(
     device: torch.device,
     chosen: Sequence[int],
     blocks: int,
+    workload: WorkloadSpec,
 ) -> Tensor:
     """(blocks, 2): the loss summed over each chosen block's samples, and its right targets.
 
@@ -125,7 +128,7 @@ def _sums(
     sums = torch.zeros(blocks, 2, dtype=torch.float64, device=device)
     for block in chosen:
         part = slice(block * BLOCK_SAMPLES, (block + 1) * BLOCK_SAMPLES)
-        samples = test.part(part.start, part.stop).to(device)
+        samples = in_layout(test.part(part.start, part.stop).to(device), workload)
         outputs = call(module, samples.inputs)
         sums[block, 0] = architecture.loss(outputs, samples.targets).double() * len(samples)
         if isinstance(architecture, CountsCorrect):

@@ -40,6 +40,9 @@ class Started:
     """The first one to be trained, or to be gone on with."""
     step: int
     """Optimizer steps that are done already."""
+    item: str = "samples"
+    """What speeds are told in; batches, steps and losses count samples."""
+    items_per_sample: int = 1
     test_samples: int | None = None
     """None where nothing is evaluated."""
     resumed_from: str | None = None
@@ -114,11 +117,12 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """The training is over. Tuples have an entry for each process."""
+    """The training is over, or stopped at --max-steps. Tuples have an entry for each process."""
 
     final_loss: float
-    """Mean training loss of the last epoch."""
+    """Mean training loss of the last epoch, up to where it was stopped."""
     epochs: int
+    """Whole ones; as many as were asked for unless it was stopped."""
     steps: int
     world_size: int
     """Processes."""
@@ -132,13 +136,16 @@ class Finished:
     """Trained in that time, over all processes."""
     peak_host_memory_bytes: tuple[int, ...]
     data_wait_share: float
+    item: str = "samples"
+    items_per_sample: int = 1
+    """As in Started."""
     peak_device_memory_bytes: tuple[int, ...] | None = None
     """Allocated; None on the CPU."""
     peak_reserved_memory_bytes: tuple[int, ...] | None = None
     """Of the device, held by torch's allocator, in use or not; None on the CPU."""
     skipped_steps: int = 0
     test_accuracy: float | None = None
-    """After the last epoch."""
+    """Of the model at the end."""
     test_loss: float | None = None
     best_checkpoint: str | None = None
     last_checkpoint: str | None = None

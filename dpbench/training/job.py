@@ -10,6 +10,12 @@ from dpbench.errors import UsageError
 from dpbench.training_spec import TrainingRun, TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
 
+OF_CUDA = {
+    "f16": "float16 has no speed and too little range elsewhere",
+    "tf32": "their products alone can be of TF32",
+}
+"""Dtypes with the reason why only such devices train in them."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingJob:
@@ -47,10 +53,10 @@ def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:
         raise UsageError(
             f"got {len(spec.devices)} devices for {spec.group_size} replicas; expected one for each"
         )
-    if spec.dtype == "f16" and any(device.split(":")[0] != "cuda" for device in spec.devices):
+    if spec.dtype in OF_CUDA and any(device.split(":")[0] != "cuda" for device in spec.devices):
         raise UsageError(
-            f"dtype f16: got the devices {', '.join(spec.devices)}; expected CUDA devices, as "
-            "float16 has no speed and too little range elsewhere; take bf16"
+            f"dtype {spec.dtype}: got the devices {', '.join(spec.devices)}; expected CUDA "
+            f"devices, as {OF_CUDA[spec.dtype]}; take bf16"
         )
     if spec.process_count == 1 and (spec.shares or spec.balance == "speed"):
         _refuse_shares(spec)
@@ -63,6 +69,7 @@ def _refuse_values(spec: TrainingSpec, run: TrainingRun) -> None:
         "epochs": (spec.epochs, 1),
         "warm-up steps": (spec.warmup_steps, 0),
         "steps between averages": (spec.sync_every, 1),
+        "steps in all": (run.max_steps, 1),
         "steps between lines of the log": (run.log_interval, 1),
         "steps between checkpoints": (run.checkpoint_every, 1),
         "checkpoints to keep": (run.max_checkpoints, 1),
@@ -93,12 +100,13 @@ def _refuse_shares(spec: TrainingSpec) -> None:
 def _refuse_between_averages(spec: TrainingSpec, run: TrainingRun) -> None:
     """Only right after an average are the ranks' parameters one model."""
     for what, every in (
-        ("a checkpoint", run.checkpoint_every),
-        ("a comparison of the ranks", run.check_sync_every),
+        ("a checkpoint every", run.checkpoint_every),
+        ("a comparison of the ranks every", run.check_sync_every),
+        ("an end after", run.max_steps),
     ):
         if every is not None and every % spec.sync_every:
             raise UsageError(
-                f"{what} every {every} steps: {spec.implementation} averages parameters every "
+                f"{what} {every} steps: {spec.implementation} averages parameters every "
                 f"{spec.sync_every} steps, and only then are they one model; expected a multiple "
                 f"of {spec.sync_every}"
             )

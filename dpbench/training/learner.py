@@ -125,7 +125,7 @@ class Learner:
         """Adds to the gradients; returns the mean loss."""
         with autocast(self.device, self.spec.dtype):
             loss = self._loss(self.model.forward(batch.inputs), batch.targets)
-        self.scaler.scale(loss * batch.weight).backward()  # type: ignore[no-untyped-call]
+        self.model.backward(self.scaler.scale(loss * batch.weight))
         return loss.detach()
 
     def _clip(self) -> Tensor | None:

@@ -49,6 +49,13 @@ class Position:
     best_metric: float | None = None
     sums: Sums = field(default_factory=Sums)
 
+    @property
+    def loss(self) -> float:
+        """Mean training loss of the epoch so far, at its start of the one before."""
+        if self.window == 0 and self.sums.final_loss is not None:
+            return self.sums.final_loss
+        return self.sums.epoch_loss.mean
+
     def begin_epoch(self) -> None:
         """Moves on to the start of the next one."""
         self.epoch += 1

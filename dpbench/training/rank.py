@@ -20,7 +20,7 @@ from dpbench.training.accounts import finished, notes, started
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.events import Finished, Note
 from dpbench.training.job import TrainingJob
-from dpbench.training.resume import agreed_checkpoint, opening_note
+from dpbench.training.resume import agreed_checkpoint, changed_files_note, opening_note
 from dpbench.training.session import Session
 from dpbench.training.writer import Writer
 
@@ -65,13 +65,14 @@ def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -
         checkpoint = agreed_checkpoint(job, rank, ranks)
         if checkpoint is not None:
             session.restore(checkpoint)
-        for text in (opening_note(job, checkpoint), *notes(job, architecture, session)):
+        opening = (opening_note(job, checkpoint), changed_files_note(job, checkpoint))
+        for text in (*opening, *notes(job, architecture, session)):
             if text is not None:
                 writer.say(Note(text=text))
-        writer.say(started(job, rank, ranks, session, checkpoint))
+        writer.say(started(job, rank, ranks, architecture, session, checkpoint))
         session.train()
         writer.finish_checkpoints()
-        outcome = finished(job, ranks, session, writer)
+        outcome = finished(job, ranks, architecture, session, writer)
         writer.say(outcome)
     return outcome
 

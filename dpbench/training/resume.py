@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpbench.data.identity import change_words
 from dpbench.errors import UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel.first_rank import on_first_rank
@@ -78,10 +79,27 @@ def opening_note(job: TrainingJob, checkpoint: Checkpoint | None) -> str | None:
     epochs = job.spec.epochs
     if checkpoint.epoch >= epochs:
         return f"{checkpoint.source} has all {epochs} epochs: nothing is left to train"
+    most = job.run.max_steps
+    if most is not None and checkpoint.step >= most:
+        return (
+            f"{checkpoint.source} is after {checkpoint.step} optimizer steps: with --max-steps "
+            f"{most} nothing is left to train"
+        )
     return (
         f"training goes on from {checkpoint.source}, after {checkpoint.step} optimizer steps, in "
         f"epoch {checkpoint.epoch + 1} of {epochs}"
     )
+
+
+def changed_files_note(job: TrainingJob, checkpoint: Checkpoint | None) -> str | None:
+    """What to tell where the user's files are not those that the checkpoint was trained with."""
+    if checkpoint is None:
+        return None
+    before, now = checkpoint.spec.workload, job.spec.workload
+    if before.files_sha256 == now.files_sha256:
+        return None
+    words = change_words(before, now, f"since {checkpoint.source}")
+    return f"{words}; the parameters fit, and training goes on with what is there now"
 
 
 def require_fit(
@@ -159,9 +177,10 @@ def _read(path: Path) -> bytes:
 
 
 def _require_same_training(checkpoint: Checkpoint, job: TrainingJob) -> None:
+    earlier = checkpoint.spec.with_files_of(job.spec).recomputed_as(job.spec)
     differences = [
         difference
-        for difference in differing_fields(job.spec, checkpoint.spec)
+        for difference in differing_fields(job.spec, earlier)
         if not difference.startswith("epochs: ")
     ]
     if differences:

@@ -65,7 +65,7 @@ class RunHeader:
     """The first one, and each resumption."""
     status: RunStatus
     reason: str | None = None
-    """Why it failed."""
+    """Why it failed, or was stopped."""
     configuration: dict[str, str] = field(default_factory=dict)
     """Every option that the command had, with its value, as a configuration file has them."""
 

@@ -13,6 +13,7 @@ import torch
 
 from dpbench.architecture import Architecture
 from dpbench.codec import decode, encode
+from dpbench.data.batch import IMAGE_DIMENSIONS
 from dpbench.data.datasets import Splits
 from dpbench.data.epochs import EpochPlan
 from dpbench.data.loader import EpochLoader, LoadedWindow
@@ -20,6 +21,7 @@ from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.precision import SMALLEST_SCALE
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
+from dpbench.parallel.tree import tensors
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.evaluation import Score, evaluate
@@ -110,8 +112,8 @@ class Session:
         return sums
 
     def train(self) -> None:
-        """All epochs that are left, and an evaluation if there was none."""
-        while self.at.epoch < self._spec.epochs:
+        """All epochs that are left, or up to the last step, and an evaluation at that place."""
+        while self.at.epoch < self._spec.epochs and not self._is_stopped:
             self._train_epoch()
         if self.score is None and self._run.evaluation != "off":
             self.score = self._evaluate()
@@ -124,6 +126,11 @@ class Session:
     def test_samples(self) -> int:
         return len(self._splits.test)
 
+    @property
+    def has_images(self) -> bool:
+        inputs = tensors(self._splits.train.inputs)
+        return any(tensor.dim() == IMAGE_DIMENSIONS for tensor in inputs)
+
     def _divide(self, shares: Sequence[float]) -> None:
         """Gives each process its part of every batch; () for equal ones."""
         self.shares = tuple(shares)
@@ -135,6 +142,7 @@ class Session:
             process=self._rank,
             device=self._device,
             prefetch=self._run.prefetch,
+            channels_last=self._spec.workload.channels_last,
         )
 
     def _rehearse(self) -> None:
@@ -154,7 +162,12 @@ class Session:
                     pace.waited_seconds += windows.waited_seconds - waited
                 begun, waited = ended, windows.waited_seconds
                 self._after_window()
-        self._end_epoch(self.pace.seconds - seconds_before)
+                if self._is_stopped:
+                    break
+        if self._epoch_is_over:
+            self._end_epoch(self.pace.seconds - seconds_before)
+        else:
+            self._stop()
 
     def _train_window(self, window: LoadedWindow) -> None:
         at, learner = self.at, self.learner
@@ -174,7 +187,12 @@ class Session:
     @property
     def _checkpoint_is_due(self) -> bool:
         every = self._run.checkpoint_every
-        return every is not None and self.at.step % every == 0
+        return self._is_stopped or (every is not None and self.at.step % every == 0)
+
+    @property
+    def _is_stopped(self) -> bool:
+        most = self._run.max_steps
+        return most is not None and self.at.step >= most
 
     @property
     def _epoch_is_over(self) -> bool:
@@ -272,6 +290,12 @@ class Session:
         )
         self._writer.say(line)
 
+    def _stop(self) -> None:
+        """In the middle of an epoch. Its score is not compared with those of whole epochs, so that
+        a resumption finds the best of them as if there had been no stop."""
+        self.learner.settle()
+        self.score = None
+
     def _evaluate(self) -> Score:
         return evaluate(
             self.learner.module,
@@ -281,7 +305,7 @@ class Session:
             ranks=self._ranks,
             rank=self._rank,
             how=self._run.evaluation,
-            dtype=self._spec.dtype,
+            workload=self._spec.workload,
         )
 
     def _save(self, *, best: bool) -> str | None:

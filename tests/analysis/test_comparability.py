@@ -8,7 +8,10 @@ import pytest
 
 from dpbench.analysis.comparability import check_environments, environment_differences
 from dpbench.analysis.matching import Matched, NotComparable, match
+from dpbench.analysis.repetitions import by_configuration
 from dpbench.environment import SYNTHETIC, Environment, capture
+from dpbench.errors import UsageError
+from dpbench.records import TrialRecord
 from tests.analysis.builders import trial
 from tests.analysis.sides import runs, side
 
@@ -25,6 +28,36 @@ def sides(*environments: Environment, stored: bool = True) -> Matched:
         for label, environment in zip("ab", environments, strict=True)
     )
     return match(first, second)
+
+
+def of_files(sha256: str | None) -> list[TrialRecord]:
+    workload = replace(trial().workload, architecture="model.py:build", files_sha256=sha256)
+    return runs(trial(workload=workload), (100.0, 101.0))
+
+
+def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said() -> None:
+    def said(before: str | None, now: str | None) -> tuple[str, ...]:
+        matched = match(side("a", of_files(before)), side("b", of_files(now)))
+        assert len(matched.pairs) == 1
+        return check_environments(matched)
+
+    assert said("a" * 64, "a" * 64) == ()
+    assert said("a" * 64, "b" * 64) == (
+        "model.py or what it imports has changed between the two: SHA-256 aaaaaaaaaaaa -> "
+        "bbbbbbbbbbbb",
+    )
+    (unknown,) = said(None, "b" * 64)
+    assert unknown.startswith("model.py or what it imports may have changed between the two")
+
+
+def test_a_model_before_and_after_an_edit_in_one_folder_stays_two_things() -> None:
+    records = (of_files("a" * 64), of_files("b" * 64))
+    with pytest.raises(UsageError, match=r"Select one, e\.g\. DIR:files=aaaaaaaaaaaa$"):
+        match(side("DIR", *records), side("other", records[0]))
+    both = [side("DIR", *records, where={"files": one}, source="DIR") for one in ("aaa", "bbb")]
+    (pair,) = match(*both).pairs
+    assert (len(pair.baseline), len(pair.candidate)) == (2, 2)
+    assert len(by_configuration([*records[0], *records[1]])) == 2
 
 
 def test_the_same_machine_with_another_commit_may_be_compared_and_it_is_said() -> None:

@@ -28,6 +28,7 @@ NOT_IDENTITY = {
     "trace_steps",
     "gradient_steps",
     "learning_rate_rule",  # the rate that it gives counts
+    "files_sha256",  # whether an edit made it slower is what people ask
 }
 
 

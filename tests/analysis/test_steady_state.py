@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import theilslopes
+from scipy.stats import rankdata, theilslopes
 
-from dpbench.analysis.steady_state import SteadyState, mser5, steady_states, theil_sen
+from dpbench.analysis.steady_state import (
+    SteadyState,
+    mser5,
+    rank_sums,
+    steady_states,
+    theil_sen,
+)
 from tests.analysis.noise import correlated
 
 NOISE = 0.02 * correlated(np.random.default_rng(1), 1, 500)[0]
@@ -100,6 +106,13 @@ def test_slopes_are_those_of_scipy(length: int) -> None:
     assert slope == pytest.approx([result.slope for result in expected])
     assert low == pytest.approx([result.low_slope for result in expected])
     assert high == pytest.approx([result.high_slope for result in expected])
+
+
+@pytest.mark.parametrize("cut", [0, 1, 12, 30])
+def test_rank_sums_are_those_of_scipy_ties_included(cut: int) -> None:
+    values = np.random.default_rng(cut).integers(0, 12, (20, 30)).astype(float)
+    expected = rankdata(values, axis=1)[:, :cut].sum(axis=1)
+    assert rank_sums(values, cut).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("length", [40, 100, 250])

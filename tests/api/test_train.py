@@ -32,7 +32,7 @@ from tests.test_environment import HERE
 from tests.training.jobs import training_spec
 
 ONLY_OF_THE_COMMAND = {
-    *("context", "local_rank", "show_config", "dry_run", "memory"),
+    *("context", "local_rank", "seq_len", "show_config", "dry_run", "memory"),
     *("json_result", "json_lines", "quiet"),
 }
 """What concerns what is printed; `progress` is the opposite of `quiet`."""

@@ -11,7 +11,7 @@ from tests.benchmarks.figure import Figure, Ratio
 from tests.benchmarks.implementations import TORCHS, block_seconds, geometric_mean
 from tests.benchmarks.sides import Load, two_ranks
 
-LOADS = tuple(
+PLAIN = tuple(
     Load(architecture=architecture, batch=batch, steps=steps, rounds=rounds)
     for architecture, batch, steps, rounds in (
         ("linear:inputs=1024,outputs=1024", 64, 10, 16),
@@ -26,10 +26,12 @@ LOADS = tuple(
         ("dlrm", 64, 1, 12),
     )
 )
+COMPILED = Load(architecture="gpt:layers=2", batch=8, steps=2, rounds=12, compiled=True)
+"""The compiler divides it where buckets end, or nothing would overlap."""
 
 
 def run() -> Iterator[Figure]:
-    for load in LOADS:
+    for load in (*PLAIN, COMPILED):
         seconds = block_seconds(two_ranks, load, ranks=2)
         best = min(TORCHS, key=lambda name: geometric_mean(seconds[name]))
         for side in ("ddp/gloo", "ddp/shm"):

@@ -40,9 +40,11 @@ class Load:
     """Of a block."""
     rounds: int
     """Blocks of each side."""
+    compiled: bool = False
+    """By torch.compile, before it is wrapped."""
 
     def __str__(self) -> str:
-        return f"{self.architecture}, batch {self.batch}"
+        return f"{self.architecture}, batch {self.batch}{', compiled' if self.compiled else ''}"
 
 
 def two_ranks(load: Load, rank: int) -> Seconds:
@@ -92,7 +94,10 @@ def _training(
     samples = load.batch * replicas
     data = datasets.load("synthetic", None, architecture_, seed=rank, samples=samples)
     torch.manual_seed(0)
-    model = wrap(architecture_.build_model())
+    module = architecture_.build_model()
+    if load.compiled:
+        module.compile()
+    model = wrap(module)
     sgd = torch.optim.SGD(model.parameters(), lr=1e-3)
     trainer = Trainer(Plain(model), sgd, architecture_, data, accumulation_steps=1)
     batch = [torch.arange(samples)]

@@ -42,9 +42,23 @@ def test_auto_among_bucket_caps_is_the_implementations_own() -> None:
     assert axes.base("bucket_cap_mb") is None
 
 
+def test_resident_among_steps_ahead_is_what_the_sweep_keeps_to() -> None:
+    axes = parsed(prefetch="resident,0,2", data_workers="0,1")
+    assert (axes.base("prefetch"), axes.base("data_workers")) == (None, 0)
+    assert axes.variants()[:3] == (
+        Variant(data_workers=0),
+        Variant(data_workers=1),
+        Variant(prefetch=0, data_workers=0),
+    )
+    assert parsed(prefetch="2").base("prefetch") == 2
+
+
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
+        ({"prefetch": "residnet"}, "--prefetch"),
+        ({"prefetch": "-1"}, "--prefetch"),
+        ({"data_workers": "1000"}, "expected at most 256"),
         ({"dtypes": "f23"}, "--dtypes"),
         ({"compile": "defualt"}, "Did you mean 'default'"),
         ({"channels_last": "maybe"}, "--channels-last"),

@@ -130,3 +130,19 @@ def test_where_it_cannot_be_looked_for_it_is_an_error(
     with pytest.raises(UsageError, match="--scaling strong"):
         with_largest(strong, MACHINE, data_dir=None, earlier=None)
     assert dpbench("sweep", "--batch-sizes", "maxi") == 2
+
+
+def test_a_batch_whose_trials_would_not_end_in_time_gives_way_to_a_smaller_one(
+    found: Callable[..., tuple[int, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (free,) = found(batch_sizes="max", group_sizes="1", warmup="0", steps="1000")
+    capsys.readouterr()
+    (bounded,) = found(
+        batch_sizes="max", group_sizes="1", warmup="0", steps="1000", time_limit="2s"
+    )
+    assert 2 <= bounded < free
+    said = capsys.readouterr().err.splitlines()[-1]
+    expected = "instead, predicted from the time of a step to take 1,000 steps within 50 % of"
+    assert said.startswith(f"dpbench: --batch-sizes max: {bounded} {expected} --time-limit 2")
+    with pytest.raises(UsageError, match="not even the smallest batch takes 1,000 steps within"):
+        found(batch_sizes="max", group_sizes="1", warmup="0", steps="1000", time_limit="0.001s")

@@ -52,7 +52,7 @@ JSON_KEYS = {
     "verified",
 }
 TWO = ["--gpus", "2", "--oversubscribe"]
-QUICK = ["--arch", "mlp", "--batch-sizes", "4", "--steps", "3", "--warmup", "1"]
+QUICK = ["--arch", "mlp:width=64", "--batch-sizes", "4", "--steps", "3", "--warmup", "1"]
 THREE_TRIALS = [
     *("--arch", "tests.launch.faulty:TakesLong", "--implementations", "ddp", *QUICK[2:], *TWO),
     *("--repetitions", "1", "--gradient-steps", "0", "--phases", "0", "--name", "cut"),

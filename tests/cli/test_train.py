@@ -112,6 +112,26 @@ def test_a_training_that_is_cut_off_goes_on_to_the_same_model(
     assert last_object(out)["state_sha256"] == whole["state_sha256"]
 
 
+def test_a_stop_after_some_steps_is_gone_on_with_to_the_same_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = result(capsys, "--epochs", 3)
+    assert result(capsys, "--epochs", 3, "--name", "part", "--max-steps", 8)["steps"] == 8
+    run = RunFolder.open(Path("runs/part"))
+    assert (run.header.status, run.header.reason) == (RunStatus.INTERRUPTED, "--max-steps 8")
+    go_on = ("--resume", "part", "--arch", TINY[1], "--json")
+    assert train(*go_on, "--max-steps", 5) == 0  # there already
+    out, err = capsys.readouterr()
+    assert "is after 8 optimizer steps: with --max-steps 5 nothing is left to train" in err
+    assert "to go on from step-00000008.pt: dpbench train --resume runs/part" in err
+    assert (last_object(out)["epochs"], last_object(out)["samples"]) == (1, 0)
+    assert train(*go_on) == 0
+    resumed = last_object(capsys.readouterr().out)
+    for key in ("state_sha256", "final_loss", "test_loss", "steps", "best_checkpoint"):
+        assert resumed[key] == whole[key], key
+    assert run_json(Path("runs/part"))["status"] == "completed"
+
+
 def test_more_epochs_go_on_where_fewer_ended(capsys: pytest.CaptureFixture[str]) -> None:
     whole = result(capsys, "--epochs", 3, "--no-eval")
     result(capsys, "--name", "short", "--no-eval")

@@ -75,6 +75,20 @@ def test_names_and_values_are_those_of_the_command_line(tmp_path: Path, name: st
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", "channels-last: true\ncheckpoint-activations: no\nmax-steps: 5\n"),
+        ("a.toml", "channels_last = true\ncheckpoint_activations = 'no'\nmax_steps = 5\n"),
+    ],
+)
+def test_a_switch_is_yes_or_no_in_the_words_of_each_language(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    layer = train_config.read(written(tmp_path, text, name))
+    assert layer == {"channels_last": "yes", "checkpoint_activations": "no", "max_steps": "5"}
+
+
 def test_yaml_makes_nothing_else_of_a_text(tmp_path: Path) -> None:
     text = "evaluate: off\nbatch-size: 010\ntimeout: 1:30\nmax-norm:\nshares: null\ngpus: [1]\n"
     layer = train_config.read(written(tmp_path, text))

@@ -16,6 +16,7 @@ from dpbench.cli.train_spec import build
 from dpbench.cli.train_words import batch
 from dpbench.environment import usable_cores
 from dpbench.launch.machine import inspect_machine
+from dpbench.specs import WorkloadSpec
 from dpbench.training_spec import TrainingRun
 from tests.cli.synthetic import signals
 from tests.cli.training import train
@@ -47,6 +48,18 @@ CASES = [
     ("--lr-warmup 5", "with --lr-scaling none they are the same"),
     ("--dtype f31", "unknown value for --dtype: 'f31'. Did you mean 'f32'?"),
     ("--dtype float16", "take bf16"),
+    ("--dtype tf32", "dtype tf32: got the devices cpu; expected CUDA devices"),
+    ("--compile fast", "unknown value for --compile: 'fast'."),
+    ("--channels-last maybe", "unknown value for --channels-last: 'maybe'."),
+    ("--checkpoint-activations 1", "unknown value for --checkpoint-activations: '1'."),
+    ("--max-steps 0", "--max-steps: '0' is not a positive integer"),
+    ("--seq-len 32", "expected --arch gpt:context=32"),
+    ("--arch dlrm:sparse=true", "--optimizer adadelta: torch's adadelta takes dense gradients"),
+    ("--arch dlrm:sparse=true --optimizer sgd --max-norm 1", "--max-norm 1: torch takes the norm"),
+    (
+        "--arch dlrm:sparse=true --optimizer sgd --implementation torch-replicate",
+        "torch-replicate takes dense gradients only",
+    ),
     ("--max-norm 0", "--max-norm: '0' is not a positive number"),
     ("--implementation ddpp", "Did you mean 'ddp'?"),
     ("--implementation independent --gpus 2", "its replicas never exchange anything"),
@@ -66,6 +79,7 @@ CASES = [
     ("--sync-every 4", "an option of local-sgd, but --implementation is ddp"),
     ("--sync-every 4 --check-sync-every 6 --implementation local-sgd", "a multiple of 4"),
     ("--sync-every 4 --checkpoint-every 6 --implementation local-sgd", "a multiple of 4"),
+    ("--sync-every 4 --max-steps 6 --implementation local-sgd", "an end after 6 steps: "),
     ("--bucket-cap-mb 5 --implementation dp", "an option of ddp, torch-ddp, torch-ddp-static"),
     ("--bucket-cap-mb 1e7", "--bucket-cap-mb 1e+07: expected at most 1,000,000 MiB"),
     ("--balance fast", "unknown value for --balance: 'fast'. Known: equal, speed."),
@@ -156,6 +170,17 @@ def test_epochs_and_gamma_default_to_what_the_data_need(
 )
 def test_a_dtype_has_several_names(typed: str, dtype: str) -> None:
     assert parsed(dtype=typed).dtype == dtype
+
+
+def test_how_a_step_is_computed_belongs_to_the_workload() -> None:
+    workload = parsed(
+        compile="max-autotune", channels_last="yes", checkpoint_activations="yes", max_steps="7"
+    ).workload("digits")
+    assert (workload.compile, workload.channels_last) == ("max-autotune", True)
+    assert workload.checkpoint_activations
+    assert parsed().workload("digits") == WorkloadSpec(
+        architecture="mnist_cnn", dataset="digits", optimizer="adadelta", learning_rate=1.0
+    )
 
 
 def test_cpu_is_another_name_for_shm_and_is_told() -> None:

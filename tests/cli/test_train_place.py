@@ -92,6 +92,13 @@ def test_a_run_cannot_be_gone_on_with_under_another_name(runs: Path) -> None:
         place(runs, name="two", resume="one")
 
 
+def test_a_run_goes_on_with_activations_computed_again(runs: Path) -> None:
+    made(runs, "one")
+    again = replace(SPEC, workload=replace(SPEC.workload, checkpoint_activations=True))
+    found = choose(again, name=None, runs_dir=runs, resume="one")
+    assert found.path == runs / "one"
+
+
 def test_another_training_is_refused_with_the_difference_and_the_command(runs: Path) -> None:
     made(runs, "one", OTHER)
     message = r"runs/one holds another training \(batch_size: 8 -> 4\); to go on with it: dpbench"

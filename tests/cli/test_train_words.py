@@ -16,6 +16,7 @@ from tests.training.jobs import training_spec
 from tests.training.test_events import EPOCH, EVENTS, FINISHED, STARTED, STEP
 
 SPEC = training_spec(workload=WorkloadSpec(architecture="mlp", dataset="digits"))
+ONE = replace(STARTED, world_size=1)
 STEP_LINE = (
     "epoch 1  step 20  [1,280/1,442 ( 89 %), rank 0: 640/721]  loss 0.4213  lr 1.0e+00  "
     "3,412 images/s"
@@ -33,11 +34,11 @@ def test_a_start_says_what_runs_where() -> None:
 
 
 def test_a_step_says_how_far_and_how_well() -> None:
-    assert words.step(STEP, "images", 2) == STEP_LINE
-    alone = words.step(replace(STEP, processed=64), "images", 1)
+    assert words.step(STEP, STARTED) == STEP_LINE
+    alone = words.step(replace(STEP, processed=64), ONE)
     assert "[   64/1,442 (  4 %)]" in alone
     more = replace(STEP, gradient_norm=1.5, data_wait_share=0.25, skipped_steps=2)
-    assert words.step(more, "images", 1).endswith(
+    assert words.step(more, ONE).endswith(
         "  gradient norm 1.5  25 % waiting for data  2 steps skipped"
     )
 
@@ -59,10 +60,23 @@ def test_an_epoch_says_what_was_reached() -> None:
 
 
 def test_the_end_says_the_result_and_where_it_is() -> None:
-    assert words.finished(FINISHED, "images", "runs/one") == (
+    assert words.finished(FINISHED, FINISHED.epochs, "runs/one") == (
         "finished: test accuracy 97.2 %, final loss 0.0100; 115 steps, 21 s, 343 images/s with "
         "evaluation; state 0123456789ab; in runs/one"
     )
+
+
+def test_speeds_count_the_items_of_a_sample() -> None:
+    of_text = replace(STARTED, item="tokens", items_per_sample=64)
+    assert words.step(STEP, of_text).endswith("218,394 tokens/s")
+    ended = replace(FINISHED, item="tokens", items_per_sample=64)
+    assert "s, 21,973 tokens/s with" in words.finished(ended, FINISHED.epochs, "runs/one")
+    assert "= 8 samples of 64 tokens per step" in words.batch(SPEC, 6, " of 64 tokens")
+
+
+def test_what_is_stopped_before_all_epochs_is_not_finished() -> None:
+    line = words.finished(FINISHED, FINISHED.epochs + 1, "runs/one")
+    assert line.startswith("stopped: test accuracy 97.2 %")
 
 
 def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
@@ -90,7 +104,7 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
 
 def test_lines_are_written_as_events_come() -> None:
     lines: list[str] = []
-    with Lines(SPEC, "images", lines.append) as hears:
+    with Lines(SPEC, lines.append) as hears:
         for event in EVENTS:
             hears.hear(event)
     assert lines == [words.started(STARTED, SPEC), STEP_LINE, EPOCH_LINE]
@@ -114,7 +128,7 @@ def test_notes_are_told_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_terminal_shows_the_lines_above_a_bar() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=160, color_system=None)
-    with Live(SPEC, "images", 60, console) as hears:
+    with Live(SPEC, 60, console) as hears:
         for event in EVENTS:
             hears.hear(event)
         hears._progress.refresh()
@@ -127,7 +141,7 @@ def test_a_terminal_shows_the_lines_above_a_bar() -> None:
 
 def test_a_bar_is_for_terminals_only() -> None:
     kinds = [
-        type(listener(SPEC, "images", 60, quiet=q, json_lines=j, stream=io.StringIO()))
+        type(listener(SPEC, 60, quiet=q, json_lines=j, stream=io.StringIO()))
         for q, j in ((False, False), (True, False), (False, True), (True, True))
     ]
     assert kinds == [Lines, Silent, JsonLines, JsonLines]

@@ -79,6 +79,23 @@ ARCHITECTURES = (
     "..:x",
     "json.:x",
     "json",
+    "gpt:layers=1,width=8,heads=1",
+    "model.py:build",
+    "model.py:absent",
+    "model.py:build:width=2",
+    "absent.py:build",
+    "file:build",
+)
+RULES = (
+    "backend=shm",
+    "implementation=ddp,group_size=2",
+    "implementation=ddp,dtype=bf16;batch_size=8",
+    "dtype=bf16,",
+    "a=b",
+    "=",
+    ";",
+    "implementation=single",
+    "group_size=-1",
 )
 KINDS = ("throughput", "fit", "bandwidth,projection", "speedup,efficiency-map")
 COLUMN_LISTS = (",".join(COLUMNS), "loss_at_equal_samples", "mfu,mfu", "speedup,")
@@ -135,18 +152,33 @@ LIKELY = {
     "--sync-backend": ("gloo", "shm", "gloo,shm", "cpu"),
     "--scaling": ("weak", "strong"),
     "--optimizer": ("sgd", "adamw", "adadelta"),
+    "--optimizers": ("sgd,adamw-fused", "adadelta", "sgd,sgd"),
     "--dtype": ("f32", "bf16", "fp16"),
+    "--dtypes": ("f32,bf16", "bf16", "f16", "tf32,f32", "f32,f32", "fp8"),
+    "--compile": ("none,default", "max-autotune", "none", "yes"),
+    "--channels-last": ("no,yes", "yes", "true"),
+    "--checkpoint-activations": ("no,yes", "yes", "maybe"),
+    "--bucket-cap-mb": ("auto,25", "1,4", "0.1", "0", "auto"),
+    "--comm-hook": ("none,bf16", "powersgd", "fp16", "none"),
+    "--exclude": RULES,
+    "--include": RULES,
+    "--preset": ("quick", "ci", "full", "paper", "none"),
+    "--step": ("model.py:step", "model.py:absent", "model.py", "os:getcwd", "absent.py:step"),
+    "--input-shape": ("8", "1,28,28", "0", "3x32"),
     "--evaluate": ("sharded", "rank0", "off"),
     "--last-window": ("step", "drop"),
     "--balance": ("equal", "speed"),
     "--shares": ("1", "2,1"),
     "--resume": ("auto", *FOLDERS),
-    "--config": FOLDERS,
+    "--config": ("sweep.toml", "sweep.yaml", "damaged.toml", *FOLDERS),
     "--runs-dir": FOLDERS,
-    "--data": ("digits", "mnist", "synthetic"),
+    "--data": (
+        *("digits", "mnist", "synthetic", "iris", "wine", "breast_cancer", "diabetes", "text"),
+        *("model.py:batches", "absent.py:data"),
+    ),
     "--steps": ("auto", "1", "2", "4", "30"),
     "--repetitions": ("1", "2", "4", "5"),
-    "--data-dir": ("empty", "absent", "file"),
+    "--data-dir": ("empty", "absent", "file", "model.py"),
     "--implementation": ("ddp,single", "ddp"),
     "--arch": ARCHITECTURES,
     "--budget": TIMES,
@@ -175,9 +207,24 @@ LIKELY = {
 """Values that get past the first checks."""
 
 
-def command_lines(name: str) -> st.SearchStrategy[list[str]]:
-    """Mostly right in all places but one or two."""
-    options = [p for p in COMMANDS[name].params if p.param_type_name == "option"]
+WORKLOAD_OPTIONS = frozenset(
+    (
+        *("--arch", "--input-shape", "--step", "--data", "--data-dir", "--batch-sizes"),
+        *("--dtypes", "--compile", "--channels-last", "--checkpoint-activations", "--accumulate"),
+        *("--sync-every", "--bucket-cap-mb", "--comm-hook", "--optimizers"),
+        *("--exclude", "--include", "--config", "--preset", "--show-config"),
+    )
+)
+"""What is trained, and what a row may differ in: of a sweep."""
+
+
+def command_lines(name: str, only: frozenset[str] = frozenset()) -> st.SearchStrategy[list[str]]:
+    """Mostly right in all places but one or two; of the options `only` those, if any."""
+    options = [
+        option
+        for option in COMMANDS[name].params
+        if option.param_type_name == "option" and (not only or only & set(option.opts))
+    ]
     places = [p for p in COMMANDS[name].params if p.param_type_name == "argument"]
     given = [_given(option) for option in options if not LEFT_OUT & set(option.opts)]
     first = st.sampled_from(FIRST.get(name, ([],)))

@@ -27,11 +27,28 @@ SPEC = sweep_spec(
 )
 """Small, but with everything in it that a synthetic record can hold."""
 COMMAND = ["sweep", "--synthetic-launcher"]
+MODEL = """
+import torch
+from torch import nn
+
+
+def build(width: int = 4):
+    def batch(n, generator=None):
+        return torch.randn(n, 8, generator=generator), torch.zeros(n, dtype=torch.long)
+
+    return nn.Linear(8, width), batch, nn.functional.cross_entropy
+
+
+def step(*arguments):
+    raise RuntimeError("two\\nlines")
+"""
+CONFIG = "batch-sizes = [8]\ndtypes = ['f32', 'bf16']\n[[exclude]]\ndtype = 'bf16'\n"
 PUBLISHED = "group_size,images_per_second,backend,batch_size\n1,100,gloo,32\n2,190,gloo,32\n"
 
 
 def make(folder: Path) -> None:
-    """A good sweep twice, a damaged one, an empty folder, a file, and published numbers."""
+    """A good sweep twice, a damaged one, an empty folder, a file, published numbers, a model, and
+    files of options."""
     here = environment.capture(launcher=environment.SYNTHETIC)
     records = list(
         run(
@@ -52,3 +69,7 @@ def make(folder: Path) -> None:
     (folder / "empty").mkdir()
     (folder / "file").write_text("a file")
     (folder / "published.csv").write_text(PUBLISHED)
+    (folder / "model.py").write_text(MODEL)
+    (folder / "sweep.toml").write_text(CONFIG)
+    (folder / "damaged.toml").write_text(CONFIG[:-8])
+    (folder / "sweep.yaml").write_text("batch-sizes: [8]\ncomm-hook: none,bf16\n")

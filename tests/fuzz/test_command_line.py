@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dpbench.cli import effort, thresholds
 from dpbench.report.page import pictures
 from tests.fuzz import folders
-from tests.fuzz.arguments import COMMANDS, LONG, command_lines
+from tests.fuzz.arguments import COMMANDS, LONG, WORKLOAD_OPTIONS, command_lines
 from tests.fuzz.commands import STATUSES, assert_ends_well
 
 
@@ -56,6 +56,13 @@ def test_every_command_is_fuzzed() -> None:
 @given(arguments=st.sampled_from(sorted(COMMANDS)).flatmap(command_lines))
 def test_no_command_line_ends_with_a_traceback(prepared: Path, arguments: list[str]) -> None:
     in_a_copy(prepared, arguments)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(arguments=command_lines("sweep", only=WORKLOAD_OPTIONS))
+def test_no_workload_of_a_sweep_ends_with_a_traceback(prepared: Path, arguments: list[str]) -> None:
+    small = ["--implementations=ddp,local-sgd", "--group-sizes=1,2", "--steps=4", "--repetitions=1"]
+    in_a_copy(prepared, [*arguments, *small, "--no-charts"])
 
 
 @pytest.mark.parametrize("name", LONG, ids=range(len(LONG)))

@@ -14,6 +14,7 @@ from dpbench.launch.largest_batch import (
     available_memory_bytes,
     by_predicting,
     by_trying,
+    within_time,
 )
 
 MIB = 2**20
@@ -98,3 +99,10 @@ def test_available_memory_is_bounded_by_the_control_group(
     (tmp_path / "sys/fs/cgroup/memory.max").write_text(f"{limit}\n")
     (tmp_path / "sys/fs/cgroup/memory.current").write_text("1000000\n")
     assert available_memory_bytes(tmp_path) == expected
+
+
+def test_a_batch_is_bounded_by_the_time_of_its_steps_as_the_largest_measured_one_took() -> None:
+    measured = {2: 0.1, 8: 0.2}
+    assert within_time(1000, measured, 2.0) == 80
+    assert within_time(50, measured, 2.0) == 50
+    assert within_time(50, measured, 0.001) == 0

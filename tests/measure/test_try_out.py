@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dpbench.errors import UsageError
-from dpbench.measure.try_out import load_tried
+from dpbench.measure.try_out import load_tried, try_dataset
 
 MODELS = """
 import torch
@@ -88,4 +88,57 @@ def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as raised:
         load_tried(f"models.py:{name}")
     assert str(raised.value).startswith(f"architecture 'models.py:{name}': ")
+    assert "\n" not in str(raised.value)
+
+
+ITEMS = """
+import torch
+
+class Items(list):
+    def __getitem__(self, index):
+        if index and self.late: raise OSError("cannot read the last image")
+        return super().__getitem__(index)
+    late = False
+
+good = lambda: [(torch.rand(3), torch.rand(2)) for _ in range(9)]
+single = lambda: good()[:1]
+bare = lambda: [torch.rand(3)] * 9
+three = lambda: [(1, 2, 3)] * 9
+uneven = lambda: [(torch.rand(n), 1.0) for n in (3, 4)]
+text = lambda: [(torch.rand(3), "cat")] * 9
+wide = lambda: [(torch.rand(5), torch.rand(2))] * 9
+
+def late():
+    items = Items(good())
+    items.late = True
+    return items
+"""
+
+
+@pytest.mark.parametrize("name", ["good", "single"])
+def test_items_that_an_architecture_takes_are_right(name: str, tmp_path: Path) -> None:
+    (tmp_path / "items.py").write_text(ITEMS)
+    before = torch.get_rng_state()
+    try_dataset(f"items.py:{name}", load_tried("models.py:good"), seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bare", r"item 0 is a tensor \(3,\); expected \(input, target\)"),
+        ("three", r"item 0 is a tuple of \(int, int, int\); expected \(input, target\)"),
+        ("uneven", "collating the items 0 and 1 raised RuntimeError: stack expects each tensor"),
+        ("text", "a batch of 2 items: targets.*got str, expected a tensor"),
+        ("wide", "with architecture 'models.py:good': the model with 2 samples raised RuntimeErr"),
+        ("late", r"item 8 raised OSError: cannot read the last image \(items.py, line 6\)"),
+    ],
+)
+def test_items_that_are_wrong_are_named_in_one_line(
+    name: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "items.py").write_text(ITEMS)
+    with pytest.raises(UsageError, match=message) as raised:
+        try_dataset(f"items.py:{name}", load_tried("models.py:good"), seed=0)
+    assert str(raised.value).startswith(f"dataset 'items.py:{name}'")
     assert "\n" not in str(raised.value)

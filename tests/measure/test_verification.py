@@ -25,6 +25,7 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.verification import verify
 from dpbench.records import Verification
 from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import DependsOnItsShard, Healthy
 
@@ -332,6 +333,13 @@ def test_a_loss_that_does_not_split_over_replicas_is_not_ours_to_pass() -> None:
     assert verify(dp(2), DependsOnItsShard(), SAMPLES, 0, ALONE).passed
 
 
+@pytest.mark.parametrize(("step", "passes"), [("clipped", True), ("noisy", False)])
+def test_a_step_of_the_users_is_proved_too(step: str, passes: bool) -> None:
+    workload = replace(WORKLOAD, step=f"tests.measure.implementations.steps:{step}")
+    trial = dp(2, scaling="strong", batch_size=7, accumulation_steps=2, workload=workload)
+    assert verified(trial).passed is passes
+
+
 def test_all_ranks_decide_together() -> None:
     proof = verify(dp(2), Healthy(), SAMPLES, 0, PeersAreWrong(size=2, control=None))
     assert not proof.passed
@@ -431,6 +439,15 @@ def test_a_hook_that_loses_by_intention_is_left_out_of_the_proof(
     monkeypatch.setattr(verification, "wrap", noted)
     assert verified(trial_spec(group_size=1, comm_hook=hook)).passed
     assert [trial.comm_hook for trial in wrapped] == ["none"]
+
+
+def test_what_reduces_no_float64_is_compared_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    traits = replace(IMPLEMENTATIONS["dp"], reduces_double=False)
+    monkeypatch.setitem(IMPLEMENTATIONS, "dp", traits)
+    proof = verified(dp())
+    assert proof.passed
+    assert (proof.dtype, proof.tolerance) == ("float32", 1e-3)
+    assert not found_in(monkeypatch, HalfAsLarge).passed
 
 
 def test_a_large_model_is_compared_in_float32_where_errors_are_still_found(

@@ -21,17 +21,17 @@ from dpbench.training.run_folder import RunFolder
 from dpbench.training_spec import TrainingRun, TrainingSpec
 from tests.test_environment import HERE
 
+OF_WORKLOAD = (
+    *("optimizer", "learning_rate", "learning_rate_rule", "seed", "dtype"),
+    *("compile", "channels_last", "checkpoint_activations"),
+)
 QUIET = TrainingRun(evaluation="off", log_interval=1000)
 
 
 def training_spec(architecture: str = "Plain", **changes: Any) -> TrainingSpec:
     """ddp on gloo at group size 2, SGD on 46 synthetic samples: 6 steps an epoch, the last of
     them on 6 samples."""
-    of_workload = {
-        name: changes.pop(name)
-        for name in ("optimizer", "learning_rate", "learning_rate_rule", "seed", "dtype")
-        if name in changes
-    }
+    of_workload = {name: changes.pop(name) for name in OF_WORKLOAD if name in changes}
     workload = WorkloadSpec(
         architecture=f"tests.training.jobs:{architecture}",
         dataset="synthetic",
@@ -133,6 +133,34 @@ class Single(Plain):
 
     def build_model(self) -> torch.nn.Module:
         return super().build_model()[1:].float()  # type: ignore[index, no-any-return]
+
+
+class Blocks(Single):
+    """Two that can be computed again, with running means."""
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Sequential(
+            torch.nn.Sequential(Block(), Block()), torch.nn.Unflatten(1, (4, 1, 1)), Convolved()
+        )
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + F.dropout(self.norm(self.linear(inputs)), 0.2, self.training)
+
+
+class Convolved(torch.nn.Conv2d):
+    """Of images of one pixel."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3, 1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs).flatten(1)
 
 
 class Double(torch.nn.Module):

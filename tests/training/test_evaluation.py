@@ -18,6 +18,7 @@ from dpbench.errors import DataError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.training.evaluation import BLOCK_SAMPLES, Score, evaluate
 from tests.parallel.ranks import run_ranks
+from tests.training.jobs import training_spec
 
 ALONE = RankGroup(size=1, control=None)
 SAMPLES = 2 * BLOCK_SAMPLES + 88
@@ -65,7 +66,7 @@ def score(module: nn.Module, of: Plain, test: Dataset, **options: Any) -> Score:
         "ranks": ALONE,
         "rank": 0,
         "how": "sharded",
-        "dtype": "f32",
+        "workload": training_spec().workload,
     }
     return evaluate(module, of, test, **{**defaults, **options})
 
@@ -138,7 +139,7 @@ def test_half_precision_is_that_of_the_training() -> None:
             return outputs.mean()
 
     module = Plain().build_model()
-    half = score(module, Watching(), samples(10), dtype="bf16")
+    half = score(module, Watching(), samples(10), workload=training_spec(dtype="bf16").workload)
     whole = score(module, Watching(), samples(10))
     assert dtypes == [torch.bfloat16, torch.float32]
     assert half.loss != whole.loss

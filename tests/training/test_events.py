@@ -35,6 +35,7 @@ STARTED = Started(
     effective_batch_size=128,
     steps_per_epoch=12,
     parameters=1_199_882,
+    item="images",
     epoch=1,
     step=0,
 )
@@ -73,6 +74,7 @@ FINISHED = Finished(
     state_sha256="0123456789abcdef",
     elapsed_seconds=21.0,
     samples=7210,
+    item="images",
     peak_host_memory_bytes=(100 << 20, 160 << 20),
     data_wait_share=0.0,
     test_accuracy=0.972,

@@ -67,6 +67,37 @@ def test_uneven_micro_batches_give_the_gradient_of_the_whole_window(sizes: tuple
     assert float(other.loss_sum) == pytest.approx(float(one.loss_sum), rel=1e-12)
 
 
+class Doubling(Plain):
+    """Its backward is more than autograd's."""
+
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(2 * loss)
+
+
+def test_the_backward_pass_is_that_of_the_implementation() -> None:
+    plain, other = alone(), alone()
+    other.model = Doubling(other.module)
+    plain.step(window(6, 6))
+    other.step(window(6, 6))
+    torch.testing.assert_close(gradient(other), 2 * gradient(plain), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("setting", [{"channels_last": True}, {"checkpoint_activations": True}])
+def test_how_a_step_is_computed_renames_nothing(setting: dict[str, Any]) -> None:
+    plain, other = alone("Blocks"), alone("Blocks", **setting)
+    assert plain.module.state_dict().keys() == other.module.state_dict().keys()
+    assert plain.optimizer.state_dict() == other.optimizer.state_dict()
+
+
+def test_activations_computed_again_leave_every_bit() -> None:
+    kept, again = alone("Blocks"), alone("Blocks", checkpoint_activations=True)
+    for learner in (kept, again):
+        torch.manual_seed(1)  # of dropout
+        for _ in range(3):
+            learner.step(window(6, 6))
+    assert same(dict(kept.module.state_dict()), dict(again.module.state_dict()))
+
+
 class Recorded(Plain):
     """Notes what a step does, in order."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -90,6 +91,28 @@ def test_epochs_may_grow_and_not_shrink_below_what_is_done(tmp_path: Path) -> No
     assert refusal(epochs(1)) == f"{path} is in epoch 2: got 1 epochs; expected at least 2"
     (path,) = save(tmp_path, checkpoint(9, epoch=2, window=1))  # the third has begun
     assert refusal(epochs(2)) == f"{path} is in epoch 3: got 2 epochs; expected at least 3"
+
+
+def test_steps_may_end_before_what_is_done(tmp_path: Path) -> None:
+    (path,) = save(tmp_path, checkpoint(8, epoch=2, window=0))
+    ended = replace(job(tmp_path), run=TrainingRun(max_steps=8))
+    assert opening_note(ended, agreed_checkpoint(ended, 0, ALONE)) == (
+        f"{path} is after 8 optimizer steps: with --max-steps 8 nothing is left to train"
+    )
+
+
+def test_activations_may_be_computed_again_but_the_layout_stays(tmp_path: Path) -> None:
+    save(tmp_path, checkpoint(8))
+
+    def computed(**settings: Any) -> TrainingJob:
+        return job(tmp_path, spec=replace(SPEC, workload=replace(SPEC.workload, **settings)))
+
+    assert agreed_checkpoint(computed(checkpoint_activations=True), 0, ALONE) is not None
+    for setting, difference in (
+        ({"channels_last": True}, "channels_last: False -> True"),
+        ({"compile": "default"}, "compile: 'none' -> 'default'"),
+    ):
+        assert f"another training: {difference};" in refusal(computed(**setting))
 
 
 def test_another_training_is_refused_with_what_differs(tmp_path: Path) -> None:

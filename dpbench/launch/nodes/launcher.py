@@ -25,6 +25,7 @@ from dpbench.launch.nodes.node import Node
 from dpbench.launch.nodes.parts import part_of
 from dpbench.launch.nodes.team import Team
 from dpbench.launch.outcome import judge
+from dpbench.launch.sparse import sparse_reason
 from dpbench.measure.trial import RankReport
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
@@ -54,7 +55,7 @@ class NodesLauncher:
         if trial.backend == "shm":
             return f"shm goes through the memory of one host; these replicas are on {hosts}"
         reasons = (self._cannot(node, trial) for node in self._nodes(trial))
-        return next(filter(None, reasons), None)
+        return sparse_reason(trial) or next(filter(None, reasons), None)
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         if len(trial.nodes) < 2:

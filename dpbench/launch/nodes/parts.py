@@ -8,11 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from dpbench.data.registry import is_function
 from dpbench.errors import DpbenchError, LaunchError
 from dpbench.launch.agent import PartFailed, run_part, scratch_folder
 from dpbench.launch.machine import in_child
 from dpbench.launch.nodes.addresses import interface_variables
-from dpbench.launch.nodes.consent import not_asked_for
+from dpbench.launch.nodes.consent import dataset_not_asked_for, not_asked_for
 from dpbench.launch.nodes.messages import Prepared, Result, Run
 from dpbench.launch.nodes.node import Node, NodeRequest
 from dpbench.launch.part import Meeting, Part
@@ -56,6 +57,8 @@ class Parts:
 
     def prepare(self, dataset: str) -> Prepared:
         """And the server that ranks are forked from, so that its start is not the first trial's."""
+        if is_function(dataset) and (refused := dataset_not_asked_for(dataset, self._me)):
+            return Prepared(dataset=dataset, error=refused)
         try:
             in_child(os.getpid)
             self._folders[dataset] = self._prepare(dataset)

@@ -33,6 +33,7 @@ FILES: dict[str, str] = {
     "fsdp2": "fsdp2",
     "accelerate": "accelerate",
     "fabric": "fabric",
+    "deepspeed-0": "deepspeed",
     "local-sgd": "local_sgd",
     "single": "plain",
     "independent": "plain",

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import DistributedDataParallel as _TorchDdp
 
 from dpbench.parallel.ddp.agreement import describe, require_agreement
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
@@ -129,6 +130,9 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self.require_forward_param_sync = True
         self.broadcast_bytes = 0
         self._caps = BucketCaps.chosen(bucket_cap_mb, bucket_cap_mb_list)
+        # Asked by torch.compile, which takes no cap below that of torch's first bucket.
+        first: int = dist._DEFAULT_FIRST_BUCKET_BYTES  # type: ignore[attr-defined]
+        self.bucket_bytes_cap = max(self._caps.caps[-1], first)
         self.bucket_bytes_cap_list = list(self._caps.caps) if bucket_cap_mb_list else []
         self._hook: tuple[object, Callable[..., Any]] | None = None
         self.module = module
@@ -164,7 +168,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
                 self._send_buffers()
         if self.device is not None:
             args, kwargs = move((args, kwargs), self.device)
-        output = self.module(*args, **kwargs)
+        output = self._call_module(args, kwargs)
         if syncs:
             output = self._reducer.arm(output)
         elif trains:
@@ -172,6 +176,19 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         if trains and self.training and self.require_forward_param_sync is not syncs:
             self.require_forward_param_sync = syncs  # a module takes microseconds to set it
         return output if self.output_device is None else move(output, self.output_device)
+
+    def _call_module(self, args: Any, kwargs: Any) -> Any:
+        """As torch's class, so that torch.compile divides the module's graph where buckets end.
+
+        Undivided, a compiled backward hands out all gradients when it is done, and nothing of the
+        communication overlaps it.
+        """
+        outer = _TorchDdp._active_ddp_module
+        _TorchDdp._active_ddp_module = self  # type: ignore[assignment]
+        try:
+            return self.module(*args, **kwargs)
+        finally:
+            _TorchDdp._active_ddp_module = outer
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dpbench import units
 from dpbench.analysis.environments import identifiers
 from dpbench.analysis.subject import Subject
+from dpbench.data.identity import shown
 from dpbench.environment import SYNTHETIC, Environment
 from dpbench.specs import SweepSpec
 from dpbench.store import StoredSweep
@@ -39,7 +40,10 @@ def most_used(environments: Mapping[str, Environment], used: Sequence[str]) -> E
 
 def _workload(spec: SweepSpec) -> Facts:
     workload = spec.workload
-    yield "Workload", f"{workload.architecture} on {workload.dataset}"
+    steps = "" if workload.step is None else f", steps by {workload.step}"
+    yield "Workload", f"{workload.architecture} on {workload.dataset}{steps}"
+    if workload.files_sha256 is not None:
+        yield "Own files", f"SHA-256 {shown(workload.files_sha256)}…"
     rule = workload.learning_rate_rule
     scaled = "" if rule == "none" else f", scaled with the batch ({rule})"
     yield (

@@ -30,7 +30,8 @@ def proof(subject: Subject) -> Finding | None:
         for record in subject.sweep.records
         if record.verification is not None and effective_status(record) is Status.COMPLETED
     ]
-    about = "compared in float64 with one process that holds the whole batch"
+    dtypes = sorted({check.dtype for check in checks}, reverse=True) or ["float64"]
+    about = f"compared in {' or '.join(dtypes)} with one process that holds the whole batch"
     if checks:
         worst = max(check.max_relative_error for check in checks)
         tolerances = sorted({check.tolerance for check in checks})

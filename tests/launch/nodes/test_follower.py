@@ -170,6 +170,18 @@ def test_it_runs_no_architecture_that_its_own_command_did_not_name(tmp_path: Pat
     )
 
 
+def test_it_loads_no_dataset_of_somebodys_that_its_own_command_did_not_name(tmp_path: Path) -> None:
+    def never(dataset: str) -> Path | None:
+        raise AssertionError(dataset)
+
+    me = node(1, options=(("--arch", "mnist_cnn"), ("--data", "mine.py:dataset")))
+    error = Parts(request(1), me, never, tmp_path, tmp_path).prepare("os:getpid").error
+    assert error == (
+        "node 0 asked for --data os:getpid, the command of this node for mine.py:dataset; "
+        "expected the same command on all nodes"
+    )
+
+
 def test_it_takes_the_dataset_of_its_own_command_or_the_default_of_the_architecture() -> None:
     arch = ("--arch", "tests.launch.faulty:Healthy")
     workload = replace(ACROSS.workload, architecture=arch[1], dataset="synthetic")

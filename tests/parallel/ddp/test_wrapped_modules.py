@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,30 @@ def compiled_modules_are_reduced(rank: int) -> None:
         assert_same(got, expected)
 
 
+def a_compiled_graph_is_divided_where_buckets_end(rank: int) -> None:
+    """Else its backward pass would hand out every gradient at its end, and overlap nothing."""
+
+    def layers() -> nn.Sequential:
+        torch.manual_seed(0)
+        sizes = [6, *[420] * 4, 4]  # 1.3 MiB a layer: the first bucket closes at 1 MiB
+        return nn.Sequential(*(nn.Linear(a, b).double() for a, b in pairwise(sizes)))
+
+    graphs: list[torch.fx.GraphModule] = []
+
+    def counting(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    ddp = Ddp(torch.compile(layers(), backend=counting), bucket_cap_mb=1)
+    step(ddp, 0, rank)
+    assert len(graphs) >= 4
+    got = {name.removeprefix("_orig_mod."): grad for name, grad in gradients(ddp).items()}
+    assert_same(got, mean_gradients(layers, lambda m, r: step(m, 0, r)))
+    inside = len(graphs)
+    torch.compile(layers(), backend=counting)(torch.ones(2, 6).double())
+    assert len(graphs) == inside + 1, "outside of ddp nothing is divided"
+
+
 def checkpoints_inside_are_reduced(rank: int) -> None:
     class Checkpointed(nn.Module):
         def __init__(self, *, reentrant: bool) -> None:
@@ -182,6 +207,7 @@ SCENARIOS = [
     functional_calls_inside_are_reduced,
     checkpoints_inside_are_reduced,
     compiled_modules_are_reduced,
+    a_compiled_graph_is_divided_where_buckets_end,
     trains_as_one_process_does,
 ]
 

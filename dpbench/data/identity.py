@@ -1,0 +1,96 @@
+"""Whether a workload is still the same: a hash of the user's files that it names.
+
+A specification names files, and their content may change: trials from before and after are of
+different things, and must not be taken for repetitions of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from dpbench.architecture.naming import is_theirs, parse
+from dpbench.architecture.own_files import own_files
+from dpbench.data.registry import TEXT
+from dpbench.errors import UsageError
+from dpbench.specs import WorkloadSpec
+
+DIGITS = 12
+"""Of a hash that people see."""
+
+
+def files_sha256(workload: WorkloadSpec, data_dir: Path | None) -> str | None:
+    """The SHA-256 of what `sha256sum` prints of the user's files and of the text trained on; None
+    where the workload has none. Raises UsageError for a file that cannot be read.
+
+    A text that is not there is left out: preparing the data refuses it.
+    """
+    lines = [*_lines_of_code(workload)]
+    if workload.dataset == TEXT and data_dir is not None and data_dir.is_file():
+        lines.append(_line(data_dir, TEXT))
+    return _sha256(lines)
+
+
+def with_files(workload: WorkloadSpec, data_dir: str | Path | None) -> WorkloadSpec:
+    """The workload with the hash of its files as they are now; raises as `files_sha256`."""
+    folder = None if data_dir is None else Path(data_dir)
+    return replace(workload, files_sha256=files_sha256(workload, folder))
+
+
+def code_sha256(workload: WorkloadSpec) -> str | None:
+    """The same without the text, which may be large, and is read only once."""
+    return _sha256([*_lines_of_code(workload)])
+
+
+def named_files(workload: WorkloadSpec) -> str:
+    """The user's files in words: "model.py or what it imports", "the text"."""
+    names = [*dict.fromkeys(_file_name(name) for name in _names(workload) if is_theirs(name))]
+    words = []
+    if names:
+        they = "it imports" if len(names) == 1 else "they import"
+        words.append(f"{', '.join(names)} or what {they}")
+    if workload.dataset == TEXT:
+        words.append("the text")
+    return ", or ".join(words)
+
+
+def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:
+    """How the files of two workloads that name the same ones differ; "since" begins with it, or
+    "between"."""
+    first, second = before.files_sha256, now.files_sha256
+    verb = "may have changed" if None in (first, second) else "has changed"
+    return f"{named_files(now)} {verb} {since}: SHA-256 {shown(first)} -> {shown(second)}"
+
+
+def shown(sha256: str | None) -> str:
+    return "not known" if sha256 is None else sha256[:DIGITS]
+
+
+def _names(workload: WorkloadSpec) -> Iterator[str]:
+    yield workload.architecture
+    yield from (name for name in (workload.step, workload.dataset) if name is not None)
+
+
+def _file_name(name: str) -> str:
+    parsed = parse(name)
+    return PurePath(parsed.origin).name if parsed.source == "file" else parsed.origin
+
+
+def _lines_of_code(workload: WorkloadSpec) -> Iterator[str]:
+    for name in _names(workload):
+        for shown_name, path in own_files(name).items():
+            yield _line(path, shown_name)
+
+
+def _line(path: Path, name: str) -> str:
+    try:
+        with path.open("rb") as file:
+            return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n"
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}; expected a file") from None
+
+
+def _sha256(lines: list[str]) -> str | None:
+    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None

@@ -1,0 +1,118 @@
+"""Map-style datasets: samples that are taken one by one, and collated into batches.
+
+They are the user's own, "path/to/file.py:dataset" or "package.module:dataset": a function that
+returns a torch.utils.data.Dataset whose items are (input, target). It is loaded only where the
+command line names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import IterableDataset
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
+
+from dpbench.architecture import load_function
+from dpbench.architecture.blame import blamed
+from dpbench.data.batch import Samples
+from dpbench.data.datasets import Dataset
+from dpbench.errors import UsageError
+from dpbench.parallel.tree import map_tensors
+
+
+class Items(Protocol):
+    """A map-style dataset, as torch's DataLoader takes it."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class Source(Protocol):
+    """Samples that batches can be taken from: a Dataset, or Collated items."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]: ...
+
+
+class Collated:
+    """Batches of items, in host memory."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
+        """Inputs and targets of the items at `indices`, fetched one after the other."""
+        inputs, targets = collated(self._fetch(indices.tolist()))
+        return inputs, targets
+
+    def _fetch(self, indices: list[int]) -> Sequence[Any]:
+        # As torch's DataLoader has it: a dataset may fetch several items at once.
+        fetch_all = getattr(self._items, "__getitems__", None)
+        if fetch_all is not None:
+            return fetch_all(indices)  # type: ignore[no-any-return]
+        return [self._items[index] for index in indices]
+
+
+class ItemsOf:
+    """A Dataset, one sample at a time."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int, /) -> tuple[Samples, Samples]:
+        both = (self._dataset.inputs, self._dataset.targets)
+        inputs, targets = map_tensors(lambda tensor: tensor[index], both)
+        return inputs, targets
+
+
+def load_items(name: str, *, seed: int) -> Items:
+    """What the user's function `name` returns.
+
+    Its torch.rand is seeded, so that every rank gets the same; the random state is left as it was.
+    Raises UsageError for a function that cannot be loaded, raises, or returns something else.
+    """
+    make = load_function(name, "dataset")
+    title = f"dataset {name!r}"
+    with torch.random.fork_rng(devices=[]), blamed(title, "making it"):
+        torch.manual_seed(seed)
+        made = make()
+    is_map = hasattr(made, "__len__") and hasattr(made, "__getitem__")
+    if not is_map or isinstance(made, IterableDataset):
+        raise UsageError(
+            f"{title}: it returned {'None' if made is None else f'a {type(made).__name__}'}; "
+            "expected a map-style torch.utils.data.Dataset, with __len__ and __getitem__"
+        )
+    with blamed(title, "its length"):
+        samples = len(made)
+    if samples < 1:
+        raise UsageError(f"{title}: it has no items; expected at least 1")
+    return made  # type: ignore[no-any-return]
+
+
+def collated(items: Sequence[Any]) -> Any:
+    """A batch as torch's default_collate makes it, but tuples stay tuples.
+
+    A list is one input of a model, a tuple its positional arguments: see data.batch.call.
+    """
+    return collate([*items], collate_fn_map={**default_collate_fn_map, tuple: _collate_tuple})
+
+
+def _collate_tuple(items: Sequence[Any], *, collate_fn_map: Any) -> Any:
+    parts = (collate([*part], collate_fn_map=collate_fn_map) for part in zip(*items, strict=True))
+    kind = type(items[0])
+    return kind(*parts) if hasattr(kind, "_fields") else tuple(parts)

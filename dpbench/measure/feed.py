@@ -1,0 +1,134 @@
+"""Where the steps of a trial get their samples from, as `--prefetch` and `--data-workers` say.
+
+Samples lie on the device; or each step takes its own from host memory; or they are loaded ahead,
+by a thread or by worker processes, as one stream in the order of the sampler, through all windows.
+The samples of a step are the same in every case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from dpbench.data.batch import Samples, channels_last
+from dpbench.data.datasets import Dataset
+from dpbench.data.items import Collated, ItemsOf, Source
+from dpbench.data.prefetch import Prefetcher
+from dpbench.data.transfer import Transfer, receive
+from dpbench.data.workers import Taken, taken_by_workers
+from dpbench.measure.batches import micro_batches
+from dpbench.measure.preparation import in_layout
+from dpbench.parallel.tree import map_tensors
+from dpbench.specs import TrialSpec, WorkloadSpec
+
+SEEDS_PER_SWEEP = 2**32
+"""Between the seeds of two ranks' workers, so that no two sweeps share one."""
+
+
+class Feed(Protocol):
+    """Samples for steps."""
+
+    def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
+        """Inputs and targets on the device, in the layout of the model."""
+        ...
+
+
+@contextmanager
+def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -> Iterator[Feed]:
+    """The feed of one rank, from samples in host memory; nothing of it runs on after the context.
+
+    Worker processes are forked here, so enter it before the process group.
+    """
+    if trial.prefetch is None:
+        assert isinstance(source, Dataset)
+        yield in_layout(source.to(device), trial.workload)
+        return
+    loader = _Loader(trial.workload, device)
+    if trial.prefetch == 0:
+        yield _WhenAsked(source, loader)
+        return
+    with ExitStack() as stack:
+        batches: Iterable[_Loaded]
+        if trial.data_workers:
+            taken = stack.enter_context(_workers(trial, rank, source))
+            batches = (loader.load(indices, samples) for indices, samples in taken)
+            # Workers load ahead already; to CUDA there is still a copy to make beside the step.
+            depth = 1 if device.type == "cuda" else 0
+        else:
+            stream = micro_batches(trial, rank, len(source))
+            batches = (loader.load(indices, source.take(indices)) for indices in stream)
+            depth = trial.prefetch
+        ahead = Prefetcher(batches, depth * trial.accumulation_steps)
+        yield _Ahead(stack.enter_context(ahead))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loaded:
+    """A batch on its way to the device."""
+
+    indices: torch.Tensor
+    samples: tuple[Samples, Samples]
+    copied: torch.cuda.Event | None
+
+    def received(self) -> tuple[Samples, Samples]:
+        receive(self.samples, self.copied)
+        return self.samples
+
+
+class _Loader:
+    """From host memory to the device."""
+
+    def __init__(self, workload: WorkloadSpec, device: torch.device) -> None:
+        self._channels_last = workload.channels_last
+        self._transfer = Transfer(device)
+
+    def load(self, indices: torch.Tensor, samples: tuple[Samples, Samples]) -> _Loaded:
+        with self._transfer.copying():
+            moved = self._transfer.move(samples)
+            inputs, targets = map_tensors(channels_last, moved) if self._channels_last else moved
+        return _Loaded(indices, (inputs, targets), self._transfer.copied())
+
+
+class _WhenAsked:
+    """Each step takes and copies its own."""
+
+    def __init__(self, source: Source, loader: _Loader) -> None:
+        self._source = source
+        self._loader = loader
+
+    def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
+        return self._loader.load(indices, self._source.take(indices)).received()
+
+
+class _Ahead:
+    """Batches that were loaded in an order which the steps have to keep."""
+
+    def __init__(self, batches: Iterator[_Loaded]) -> None:
+        self._batches = batches
+
+    def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
+        """`indices` in host memory. Raises RuntimeError unless they are the next."""
+        loaded = next(self._batches)
+        if not torch.equal(loaded.indices, indices):
+            raise RuntimeError(
+                f"samples were loaded ahead in another order than steps take them: got those "
+                f"from {loaded.indices[:3].tolist()} on, expected {indices[:3].tolist()}"
+            )
+        return loaded.received()
+
+
+def _workers(
+    trial: TrialSpec, rank: int, source: Source
+) -> AbstractContextManager[Iterator[Taken]]:
+    assert trial.prefetch
+    return taken_by_workers(
+        Collated(ItemsOf(source)) if isinstance(source, Dataset) else source,
+        micro_batches(trial, rank, len(source)),
+        workers=trial.data_workers,
+        prefetch=trial.prefetch,
+        seed=trial.workload.seed + rank * SEEDS_PER_SWEEP,
+    )

@@ -1,0 +1,174 @@
+"""A training step that the user wrote, run between the batches of a trial and its parallel model.
+
+    def step(model, optimizer, batches, loss):
+        optimizer.zero_grad()
+        total = 0.0
+        for inputs, targets in batches:  # one, or as many as --accumulate says
+            with model.no_sync() if batches.left else nullcontext():
+                value = loss(model(inputs), targets) / len(batches)
+                model.backward(value)  # in the place of value.backward()
+            total = total + value.detach()
+        optimizer.step()
+        return total
+
+What it is given does what the harness does for its own step: it weighs uneven shards, computes in
+the numbers of the trial, scales the loss of float16, and tells each change of phase. A step that
+goes around that would be measured as something that it is not, and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.architecture import load_function
+from dpbench.data.batch import Samples
+from dpbench.errors import UsageError
+from dpbench.measure.feed import Feed
+from dpbench.measure.implementations import ParallelModel
+from dpbench.measure.precision import Numbers
+from dpbench.measure.training import Enter, Trainer
+from dpbench.specs import WorkloadSpec
+
+
+class StepModel:
+    """The model of one step."""
+
+    def __init__(self, model: ParallelModel, numbers: Numbers, enter: Enter, *, sync: bool) -> None:
+        self.forwards = 0
+        self.backwards = 0
+        self._model, self._numbers, self._enter, self._sync = model, numbers, enter, sync
+
+    def __call__(self, inputs: Samples) -> Any:
+        """The outputs of this rank's samples."""
+        self.forwards += 1
+        self._enter("forward")
+        with self._numbers.autocast:
+            return self._model.forward(inputs)
+
+    def backward(self, loss: Tensor) -> None:
+        """Adds the gradients of `loss`, a mean over samples of this rank, to the parameters'."""
+        self.backwards += 1
+        weight = self._model.loss_weight
+        self._enter("backward")
+        self._model.backward(self._numbers.scale(loss if weight == 1.0 else loss * weight))
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Inside, gradients only add up; the next backward pass outside reduces all of them."""
+        return self._model.no_sync() if self._sync else nullcontext()
+
+
+class StepOptimizer:
+    """The optimizer of one step."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: ParallelModel,
+        numbers: Numbers,
+        enter: Enter,
+    ) -> None:
+        self.steps = 0
+        self._optimizer, self._model, self._numbers, self._enter = optimizer, model, numbers, enter
+
+    def parameters(self) -> list[nn.Parameter]:
+        """With gradients that are reduced, as for clipping; those of float16 are scaled."""
+        self._model.finish()
+        return [one for group in self._optimizer.param_groups for one in group["params"]]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._enter("optimizer")
+        self._optimizer.zero_grad(set_to_none)
+
+    def step(self) -> None:
+        """On reduced gradients; with float16 unless they overflowed."""
+        self.steps += 1
+        self._model.finish()
+        self._enter("optimizer")
+        self._numbers.step(self._optimizer)
+
+
+class StepBatches:
+    """The micro-batches of one step; each is taken when the loop comes to it."""
+
+    def __init__(self, dataset: Feed, indices: Sequence[Tensor], enter: Enter) -> None:
+        self.left = len(indices)
+        """How many have not been taken yet."""
+        self._dataset, self._indices, self._enter = dataset, indices, enter
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __iter__(self) -> Iterator[tuple[Samples, Samples]]:
+        """Inputs and targets, as the architecture's `synthetic_batch` makes them."""
+        for indices in self._indices[len(self) - self.left :]:
+            self._enter("data")
+            self.left -= 1
+            yield self._dataset.take(indices)
+
+
+OwnStep = Callable[[StepModel, StepOptimizer, StepBatches, Callable[[Any, Any], Tensor]], Tensor]
+"""Returns the mean loss of the samples of this rank, 0-dimensional."""
+
+
+class OwnTrainer(Trainer):
+    """Makes the user's steps in the place of dpbench's."""
+
+    def __init__(self, title: str, own: OwnStep, *arguments: Any, **named: Any) -> None:
+        """The rest as for a Trainer; errors begin with `title`."""
+        super().__init__(*arguments, **named)
+        self._title, self._own = title, own
+
+    def _step(self, batches: Sequence[Tensor], sync: bool, enter: Enter) -> Tensor:
+        model = StepModel(self.model, self._numbers, enter, sync=sync)
+        optimizer = StepOptimizer(self.optimizer, self.model, self._numbers, enter)
+        taken = StepBatches(self._dataset, batches, enter)
+        with nullcontext() if sync else self.model.without_sync():
+            loss = self._own(model, optimizer, taken, self._loss_in_numbers)
+        self._check(model, optimizer, taken, loss)
+        return loss.detach()
+
+    def _loss_in_numbers(self, outputs: Any, targets: Any) -> Tensor:
+        with self._numbers.autocast:
+            return self._loss(outputs, targets)
+
+    def _check(
+        self, model: StepModel, optimizer: StepOptimizer, batches: StepBatches, loss: Any
+    ) -> None:
+        """Raises UsageError for what is no whole step. Asks nothing of the device."""
+        if model.forwards and model.backwards and optimizer.steps == 1 and not batches.left:
+            if isinstance(loss, Tensor) and loss.dim() == 0:
+                return
+            shape = f" of {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
+            raise UsageError(
+                f"{self._title}: got a {type(loss).__name__}{shape} back, expected the mean loss "
+                "as a tensor without dimensions; .item() would wait for the device"
+            )
+        raise UsageError(
+            f"{self._title}: it called model {model.forwards} times, model.backward "
+            f"{model.backwards}, optimizer.step {optimizer.steps}, and left {batches.left} of "
+            f"{len(batches)} batches; expected model and model.backward(loss) in the place of "
+            "loss.backward(), one optimizer.step(), and no batch left"
+        )
+
+
+def expect_gradients(module: nn.Module, title: str) -> None:
+    """Raises UsageError unless a step has left gradients: without them nothing can be proved."""
+    if all(parameter.grad is None for parameter in module.parameters()):
+        raise UsageError(
+            f"{title}: it left no gradients to compare with those of one process; call "
+            "optimizer.zero_grad() before the first model.backward(loss), not after "
+            "optimizer.step()"
+        )
+
+
+def trainer_of(workload: WorkloadSpec) -> Callable[..., Trainer]:
+    """What makes its trainer; loads the user's step, if it names one. Raises UsageError."""
+    if workload.step is None:
+        return Trainer
+    return partial(OwnTrainer, f"step {workload.step!r}", load_function(workload.step, "step"))

@@ -1,0 +1,105 @@
+"""A model's file that is edited between or during runs: what is refused, and what is said."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dpbench.launch.launcher import Outcome
+from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.specs import TrialSpec
+from dpbench.store import load
+from tests.cli.synthetic import dpbench, signals
+
+__all__ = ["signals"]
+pytestmark = pytest.mark.usefixtures("signals")
+
+MODEL = """
+import torch
+from torch import nn
+from sizes import width
+
+
+def build():
+    def batch(n, generator=None):
+        return torch.randn(n, 4, generator=generator), torch.zeros(n, dtype=torch.long)
+
+    return nn.Linear(4, width), batch, nn.functional.cross_entropy
+"""
+ARCH = ("--arch", "model.py:build")
+SWEEP = (
+    *("sweep", *ARCH, "--implementations", "ddp", "--group-sizes", "1", "--batch-sizes", "8"),
+    *("--steps", "10", "--repetitions", "2", "--no-charts", "--quiet", "--name"),
+)
+CHANGED = "model.py or what it imports has changed"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_with_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "sizes.py").write_text("width = 2")
+    yield
+    sys.modules.pop("sizes", None)
+
+
+def edit(width: int) -> None:
+    Path("sizes.py").write_text(f"width = {width}")
+
+
+def test_a_sweep_is_not_finished_with_other_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dpbench(*SWEEP, "a") == 0
+    edit(3)
+    capsys.readouterr()
+    assert dpbench(*SWEEP, "a", "--resume") == 2
+    assert f"--resume: {CHANGED} since results/a was begun: SHA-256 " in capsys.readouterr().err
+    edit(2)
+    assert dpbench(*SWEEP, "a", "--resume") == 0
+
+
+def test_a_sweep_ends_where_a_file_changes_while_it_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = SyntheticLauncher.run
+
+    def run_and_edit(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+        if trial.repetition:
+            edit(3)
+        return run(self, trial, limit)
+
+    monkeypatch.setattr(SyntheticLauncher, "run", run_and_edit)
+    assert dpbench(*SWEEP, "a") == 2
+    said = capsys.readouterr().err
+    assert f"{CHANGED} while the sweep ran" in said
+    assert "3 of 4 trials are stored in results/a; put the old one back and finish with: " in said
+    edit(2)
+    assert dpbench(*SWEEP, "a", "--resume") == 0
+    assert len(load(Path("results/a")).records) == 4
+
+
+def test_before_and_after_a_change_are_compared_and_it_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert dpbench(*SWEEP, "before") == 0
+    edit(3)
+    check = ("check", "--baseline", "results/before", "--budget", "0.05", "--quiet")
+    capsys.readouterr()
+    assert dpbench(*check) == 2
+    expected = "its sweep is of --arch model.py:build, whose code would be imported; if you trust"
+    assert expected in capsys.readouterr().err
+    assert dpbench(*check, *ARCH, "--name", "after", "--tolerance", "99%") == 0
+    assert f"· {CHANGED} between the two: SHA-256 " in capsys.readouterr().out
+    before, after = (load(Path("results", name)).spec.workload for name in ("before", "after"))
+    assert None is not before.files_sha256 != after.files_sha256
+
+
+def test_a_baseline_is_not_run_again_with_code_that_it_does_not_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert dpbench(*SWEEP[:1], "--arch", "mlp", *SWEEP[3:], "shipped") == 0
+    assert dpbench("check", "--baseline", "results/shipped", *ARCH) == 2
+    assert "--arch model.py:build has no effect, as results/shipped" in capsys.readouterr().err

@@ -1,0 +1,198 @@
+"""However samples are loaded, steps get those of the sampler, in its order, and nothing stays."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbench.data.datasets import Dataset
+from dpbench.data.items import Collated
+from dpbench.errors import DataError
+from dpbench.measure import trial as trial_module
+from dpbench.measure.batches import BatchQueue
+from dpbench.measure.feed import Feed, feeding
+from dpbench.measure.trial import measure
+from tests.builders import WORKLOAD, trial_spec
+from tests.launch.faulty import Healthy
+
+CPU = torch.device("cpu")
+SAMPLES = 50
+DATASET = Dataset(
+    inputs={"x": torch.rand(SAMPLES, 3), "i": torch.arange(SAMPLES)}, targets=torch.arange(SAMPLES)
+)
+
+
+class Noted:
+    """Items that keep account of who asked for which."""
+
+    def __init__(self, wrong: int | None = None, seconds: float = 0.0) -> None:
+        self.asked: list[int] = []
+        self.wrong = wrong
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if index == self.wrong:
+            raise ValueError(f"item {index} is damaged")
+        time.sleep(self.seconds)
+        self.asked.append(index)
+        return torch.full((4,), float(index)), torch.zeros(2)
+
+
+def prefetch_threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "dpbench-prefetch"]
+
+
+def until_idle(asked: list[int], seconds: float = 0.05) -> int:
+    """How many were asked for when no more are."""
+    count = -1
+    while count != len(asked):
+        count = len(asked)
+        time.sleep(seconds)
+    return count
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    yield
+    assert prefetch_threads() == []
+    assert multiprocessing.active_children() == []
+
+
+def taken(feed: Feed, queue: BatchQueue, portions: list[int]) -> list[Any]:
+    """Inputs and targets of every micro-step of every window."""
+    return [
+        feed.take(indices) for steps in portions for step in queue.take(steps) for indices in step
+    ]
+
+
+@given(
+    portions=st.lists(st.integers(0, 6), max_size=4),
+    prefetch=st.sampled_from([0, 1, 3]),
+    accumulation_steps=st.integers(1, 3),
+    batch_size=st.integers(1, 20),
+    rank=st.integers(0, 1),
+)
+def test_steps_get_the_same_samples_as_from_the_device(
+    portions: list[int], prefetch: int, accumulation_steps: int, batch_size: int, rank: int
+) -> None:
+    batches = []
+    for ahead in (None, prefetch):
+        trial = trial_spec(
+            accumulation_steps=accumulation_steps, batch_size=batch_size, prefetch=ahead
+        )
+        with feeding(trial, rank, DATASET, CPU) as feed:
+            batches.append(taken(feed, BatchQueue(trial, rank, SAMPLES, CPU), portions))
+    resident, loaded = batches
+    assert len(loaded) == sum(portions) * accumulation_steps
+    for (inputs, targets), (same_inputs, same_targets) in zip(resident, loaded, strict=True):
+        assert targets.equal(same_targets)
+        assert inputs["x"].equal(same_inputs["x"])
+        assert inputs["i"].equal(targets)
+
+
+@pytest.mark.parametrize("layout", [False, True])
+def test_workers_give_the_same_samples_too(layout: bool) -> None:
+    images = Dataset(inputs=torch.rand(SAMPLES, 3, 4, 4), targets=torch.arange(SAMPLES))
+    workload = replace(WORKLOAD, channels_last=layout)
+    found = []
+    for settings in ({}, {"prefetch": 2, "data_workers": 2}):
+        trial = trial_spec(workload=workload, accumulation_steps=2, **settings)
+        with feeding(trial, 1, images, CPU) as feed:
+            found.append(taken(feed, BatchQueue(trial, 1, SAMPLES, CPU), [2, 0, 5]))
+    for (inputs, targets), (same_inputs, same_targets) in zip(*found, strict=True):
+        assert inputs.equal(same_inputs)
+        assert inputs.stride() == same_inputs.stride()
+        assert targets.equal(same_targets)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_other_samples_than_were_loaded_are_an_error(workers: int) -> None:
+    trial = trial_spec(prefetch=1, data_workers=workers)
+    queue = BatchQueue(trial, 0, SAMPLES, CPU)
+    queue.take(1)
+    words = "in another order than steps take them"
+    with feeding(trial, 0, DATASET, CPU) as feed, pytest.raises(RuntimeError, match=words):
+        taken(feed, queue, [1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"prefetch": 0}, ValueError),
+        ({"prefetch": 2}, ValueError),
+        ({"prefetch": 2, "data_workers": 2}, DataError),
+    ],
+)
+def test_an_error_of_an_item_reaches_the_step(
+    settings: dict[str, int], kind: type[Exception]
+) -> None:
+    trial = trial_spec(**settings)
+    source = Collated(Noted(wrong=7))
+    with feeding(trial, 0, source, CPU) as feed, pytest.raises(kind, match="item 7 is damaged"):
+        taken(feed, BatchQueue(trial, 0, SAMPLES, CPU), [20])
+
+
+@pytest.mark.parametrize("micro_steps", [1, 2])
+def test_no_more_steps_than_asked_for_are_loaded_ahead(micro_steps: int) -> None:
+    """Those that wait, and a micro-batch that waits for room."""
+    items = Noted()
+    trial = trial_spec(prefetch=3, accumulation_steps=micro_steps, batch_size=4)
+    with feeding(trial, 0, Collated(items), CPU) as feed:
+        assert until_idle(items.asked) == (3 * micro_steps + 1) * 4
+        taken(feed, BatchQueue(trial, 0, SAMPLES, CPU), [2])
+        assert until_idle(items.asked) == (5 * micro_steps + 1) * 4
+
+
+class Computes(Healthy):
+    """A step that leaves the processor to a thread for a while."""
+
+    def misbehave(self) -> None:
+        time.sleep(0.02)
+
+
+def of_one(items: Noted, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
+    """What the only rank of a trial on these items measured."""
+    monkeypatch.setattr(trial_module, "load_items", lambda name, seed: items)
+    workload = replace(
+        WORKLOAD, architecture="tests.measure.test_feed:Computes", dataset="theirs.py:slow"
+    )
+    alone = {"implementation": "single", "backend": "none", "group_size": 1, "repetition": 1}
+    settings = {"workload": workload, "gradient_steps": 2, **alone, **changes}
+    threads = torch.get_num_threads()
+    report = measure(trial_spec(**settings), None, 0)
+    torch.set_num_threads(threads)
+    assert report.verification.passed
+    assert report.measurement is not None
+    return report.measurement
+
+
+def test_loading_ahead_hides_slow_items_behind_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 items of 3 ms in each batch, beside a step of 20 ms."""
+    shares, checksums = [], set()
+    for ahead in (0, 2):
+        rank = of_one(Noted(seconds=0.003), monkeypatch, prefetch=ahead)
+        step = sum(sum(getattr(rank.phases, phase.name)) for phase in fields(rank.phases))
+        shares.append(sum(rank.phases.data_seconds) / step)
+        checksums.add((rank.sample_checksum, rank.timed.losses))
+    assert shares[0] > 0.2
+    assert shares[1] < shares[0] / 2
+    assert len(checksums) == 1
+
+
+def test_a_noise_scale_that_one_rank_has_not_leaves_the_stream_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rank = of_one(Noted(), monkeypatch, noise_steps=3, accumulation_steps=2, prefetch=1)
+    assert rank.gradient_norms is None

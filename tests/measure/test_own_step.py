@@ -1,0 +1,220 @@
+"""A step of the user's is proved and measured like dpbench's, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dpbench.data.datasets import Dataset
+from dpbench.errors import UsageError
+from dpbench.measure.implementations import Plain
+from dpbench.measure.own_step import OwnTrainer
+from dpbench.measure.phases import time_phases
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.try_out import try_step
+from tests.launch.faulty import Healthy
+
+
+def whole(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
+    optimizer.zero_grad()
+    total: Any = 0.0
+    for inputs, targets in batches:
+        with model.no_sync() if batches.left else nullcontext():
+            value = loss(model(inputs), targets) / len(batches)
+            model.backward(value)
+        total = total + value.detach()
+    optimizer.step()
+    return total  # type: ignore[no-any-return]
+
+
+class Recorded(Plain):
+    """Notes what is asked of it."""
+
+    def __init__(self, module: torch.nn.Module, weight: float = 1.0) -> None:
+        super().__init__(module, weight)
+        self.events: list[str] = []
+
+    def forward(self, inputs: Any) -> Any:
+        self.events.append("forward")
+        return super().forward(inputs)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.events.append("backward")
+        super().backward(loss)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        self.events.append("no_sync")
+        yield
+
+    @contextmanager
+    def without_sync(self) -> Iterator[None]:
+        self.events.append("without_sync")
+        yield
+        self.events.append("synced again")
+
+    def finish(self) -> None:
+        self.events.append("finish")
+
+    def after_step(self) -> None:
+        self.events.append("after_step")
+
+
+def trainer(own: Any, model: Plain | None = None) -> OwnTrainer:
+    torch.manual_seed(0)
+    model = model or Plain(Healthy().build_model())
+    samples = Dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
+    sgd = torch.optim.SGD(model.module.parameters(), lr=0.1)
+    return OwnTrainer("step 's'", own, model, sgd, Healthy(), samples, 2)
+
+
+BATCHES = [torch.arange(0, 4), torch.arange(4, 8)]
+
+
+def test_gradients_are_reduced_once_and_finished_before_the_optimizer_steps() -> None:
+    model = Recorded(Healthy().build_model())
+    trainer(whole, model).step(BATCHES)
+    assert model.events == [
+        *("no_sync", "forward", "backward", "forward", "backward", "finish", "after_step")
+    ]
+
+
+def test_without_synchronization_nothing_inside_of_the_step_turns_it_on_again() -> None:
+    model = Recorded(Healthy().build_model())
+    trainer(whole, model).step(BATCHES, sync=False)
+    assert "no_sync" not in model.events
+    assert "after_step" not in model.events
+    assert [model.events[0], model.events[-1]] == ["without_sync", "synced again"]
+
+
+def test_uneven_shards_are_weighed() -> None:
+    gradients = []
+    for weight in (1.0, 1.5):
+        model = Recorded(Healthy().build_model(), weight)
+        torch.nn.init.ones_(model.module.weight)  # type: ignore[arg-type]
+        torch.nn.init.ones_(model.module.bias)  # type: ignore[arg-type]
+        trainer(whole, model).step(BATCHES)
+        gradients.append(model.module.weight.grad)
+    torch.testing.assert_close(gradients[1], 1.5 * gradients[0])  # type: ignore[operator]
+
+
+def test_clipping_sees_reduced_gradients() -> None:
+    model = Recorded(Healthy().build_model())
+
+    def clipped(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
+        optimizer.zero_grad()
+        for inputs, targets in batches:
+            value = loss(model(inputs), targets)
+            model.backward(value)
+        torch.nn.utils.clip_grad_norm_(optimizer.parameters(), 1e-3)
+        optimizer.step()
+        return value
+
+    trainer(clipped, model).step(BATCHES)
+    assert model.events.index("finish") < len(model.events) - 2
+    norm = torch.nn.utils.get_total_norm([p.grad for p in model.module.parameters()])  # type: ignore[misc]
+    assert norm.item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_every_phase_of_the_step_is_timed() -> None:
+    phases = time_phases(
+        trainer(whole),
+        [BATCHES] * 3,
+        torch.device("cpu"),
+        RankGroup(size=1, control=None),
+        sync=True,
+    )
+    parts = (
+        *(phases.data_seconds, phases.forward_seconds),
+        *(phases.backward_seconds, phases.optimizer_seconds),
+    )
+    assert all(len(part) == 3 and min(part) > 0 for part in parts)
+
+
+def goes_around(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
+    for inputs, targets in batches:
+        value = loss(model(inputs), targets)
+        value.backward()
+    optimizer.step()
+    return value  # type: ignore[no-any-return]
+
+
+def steps_twice(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
+    value = whole(model, optimizer, batches, loss)
+    optimizer.step()
+    return value
+
+
+def leaves_one_out(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
+    inputs, targets = next(iter(batches))
+    value = loss(model(inputs), targets)
+    model.backward(value)
+    optimizer.step()
+    return value  # type: ignore[no-any-return]
+
+
+def waits_for_the_device(model: Any, optimizer: Any, batches: Any, loss: Any) -> Any:
+    return whole(model, optimizer, batches, loss).item()
+
+
+def loss_of_each(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
+    return whole(model, optimizer, batches, loss).expand(3)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (goes_around, "model.backward 0, optimizer.step 1, and left 0 of 2"),
+        (steps_twice, "optimizer.step 2"),
+        (leaves_one_out, "left 1 of 2 batches"),
+        (waits_for_the_device, "got a float back"),
+        (loss_of_each, "got a Tensor of (3,) back"),
+    ],
+)
+def test_what_would_be_measured_as_something_else_is_refused(own: Any, message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        trainer(own).step(BATCHES)
+    assert message in str(refused.value)
+    assert str(refused.value).startswith("step 's': ")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hidden", "left no gradients to compare"),
+        ("broken", "a step on 2 samples raised KeyError: 'x' (steps.py, line 12)"),
+        ("hiden", "has no hiden(); did you mean hidden?"),
+        ("other.py", "no file"),
+    ],
+)
+def test_a_step_is_tried_before_any_rank_starts(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("steps.py").write_text(STEPS)
+    text = f"steps.py:{name}" if not name.endswith(".py") else f"{name}:step"
+    with pytest.raises(UsageError) as refused:
+        try_step(text, Healthy())
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+STEPS = """\
+def hidden(model, optimizer, batches, loss):
+    for inputs, targets in batches:
+        value = loss(model(inputs), targets)
+        model.backward(value)
+    optimizer.step()
+    optimizer.zero_grad()
+    return value
+
+
+def broken(model, optimizer, batches, loss):
+    optimizer.zero_grad()
+    {}["x"]
+"""
