@@ -229,9 +229,8 @@ def test_quiet_says_nothing_of_progress(here: Path, capsys: pytest.CaptureFixtur
     assert "[1/" not in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
-    running = start("sweep", "--gpus", "1", "--synthetic-launcher", "--dry-run", cwd=tmp_path)
+    running = start("sweep", "--help", cwd=tmp_path)
     assert running.stdout is not None
     running.stdout.close()
     _, err = running.communicate(timeout=60)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,7 @@ from dpbench.measure.phases import time_phases
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.try_out import try_step
 from tests.launch.faulty import Healthy
-
-
-def whole(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
-    optimizer.zero_grad()
-    total: Any = 0.0
-    for inputs, targets in batches:
-        with model.no_sync() if batches.left else nullcontext():
-            value = loss(model(inputs), targets) / len(batches)
-            model.backward(value)
-        total = total + value.detach()
-    optimizer.step()
-    return total  # type: ignore[no-any-return]
+from tests.measure.implementations.steps import whole
 
 
 class Recorded(Plain):
@@ -105,17 +95,7 @@ def test_uneven_shards_are_weighed() -> None:
 
 def test_clipping_sees_reduced_gradients() -> None:
     model = Recorded(Healthy().build_model())
-
-    def clipped(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
-        optimizer.zero_grad()
-        for inputs, targets in batches:
-            value = loss(model(inputs), targets)
-            model.backward(value)
-        torch.nn.utils.clip_grad_norm_(optimizer.parameters(), 1e-3)
-        optimizer.step()
-        return value
-
-    trainer(clipped, model).step(BATCHES)
+    trainer(partial(whole, max_norm=1e-3), model).step(BATCHES)
     assert model.events.index("finish") < len(model.events) - 2
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.module.parameters()])  # type: ignore[misc]
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)
