@@ -20,7 +20,8 @@ sweep: $(STAMP) ## Install everything and run a real sweep on this machine
 # Tests start hundreds of interpreters, and each would compile every module anew.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP) ## Run the whole test suite, tests marked `alone` after the others
-	@$(BIN)/python -m pytest -m 'not alone' -n $(WORKERS) --dist loadfile; together=$$?; \
+	@$(BIN)/python -m pytest -m 'not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder; \
+	together=$$?; \
 	$(BIN)/python -m pytest -m alone && exit $$together
 
 lint: $(STAMP) ## Check style and types

@@ -42,6 +42,8 @@ class Accelerator:
     name: str
     memory_bytes: int
     uuid: str | None = None
+    links: tuple[str, ...] = ()
+    """How it reaches each visible GPU, in their order: see measure.gpu_links; () if not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,9 +111,16 @@ def comparable(environment_id: str) -> str:
 
 
 def capture(
-    *, accelerators: Sequence[Accelerator] = (), cuda: str | None = None, launcher: str = ELASTIC
+    *,
+    accelerators: Sequence[Accelerator] = (),
+    cuda: str | None = None,
+    nccl: str | None = None,
+    launcher: str = ELASTIC,
 ) -> Environment:
     """Describes this machine and process as they are now."""
+    versions = [(name, _version(name)) for name in PACKAGES]
+    if nccl is not None:
+        versions.append(("nccl", nccl))
     return Environment(
         hostname=platform.node(),
         system=platform.system(),
@@ -122,7 +131,7 @@ def capture(
         memory_bytes=_memory_bytes(),
         accelerators=tuple(accelerators),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        versions=tuple((name, _version(name)) for name in PACKAGES),
+        versions=tuple(versions),
         variables=variables(),
         git_commit=_git_commit(),
         cuda=cuda,

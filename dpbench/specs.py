@@ -25,8 +25,8 @@ DTYPES = {
     "f16": "float16 where autocast takes it, with a loss scale (CUDA only)",
     "tf32": "float32 whose products keep 10 bits of the mantissa (CUDA only)",
 }
-COMPILE_MODES = ("none", "default", "max-autotune")
-"""Of torch.compile."""
+COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
+"""Of torch.compile; "reduce-overhead" plays CUDA graphs."""
 COMM_HOOKS = ("none", "bf16", "powersgd")
 """What gradients become on their way: bfloat16, or matrices of low rank."""
 OPTIMIZERS = (

@@ -68,6 +68,8 @@ def test_this_machine_is_described_as_it_is() -> None:
     assert here.cores == len(psutil.Process().cpu_affinity())
     assert here.memory_bytes == psutil.virtual_memory().total
     assert dict(here.versions)["torch"] == torch.__version__
+    assert "nccl" not in dict(here.versions)
+    assert dict(capture(nccl="2.28.3").versions)["nccl"] == "2.28.3"
     assert (here.accelerators, here.cuda, here.launcher) == ((), None, "elastic")
 
 

@@ -38,7 +38,7 @@ Compile = Annotated[
         metavar="A,B",
         autocompletion=completion.compile_modes,
         rich_help_panel=AXES,
-        help="none, default, max-autotune: modes of torch.compile.",
+        help="none, default, reduce-overhead (CUDA graphs), max-autotune: of torch.compile.",
         show_default="none",
     ),
 ]

@@ -36,6 +36,7 @@ def calibrate(
         str, typer.Option(metavar="N", help="Fresh runs of every row, at least 4.")
     ] = "10",
     arch: grammar.Arch = "mnist_cnn",
+    step: grammar.Step = None,
     data: grammar.Data = None,
     data_dir: grammar.DataDir = None,
     steps: Steps = "50",

@@ -62,11 +62,11 @@ def doctor(
 
 def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     """Prints what there is; False if a backend that should work does not."""
-    from dpbench import environment
+    from dpbench.cli.this_machine import here as environment_of
     from dpbench.launch.selftest import self_test
     from dpbench.traits import PROCESS_GROUP_BACKENDS
 
-    here = environment.capture(accelerators=machine.gpus, cuda=machine.cuda)
+    here = environment_of(machine, synthetic=False)
     tests = [self_test(backend, machine) for backend in PROCESS_GROUP_BACKENDS]
     if as_json:
         _print_json(here, tests)
@@ -96,6 +96,8 @@ def _print_text(here: Environment, tests: list[SelfTest]) -> None:
     for gpu in here.accelerators:
         size = units.bytes_binary(gpu.memory_bytes)
         typer.echo(f"gpu {gpu.index}     {gpu.name}, {size}, {gpu.uuid or 'no uuid'}")
+        if gpu.links:
+            typer.echo(f"          to each GPU: {' '.join(gpu.links)}")
     if not here.accelerators:
         build = f"CUDA {here.cuda}" if here.cuda else "a CPU build"
         typer.echo(f"gpu       none visible (torch is {build})")

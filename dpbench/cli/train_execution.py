@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import IO, Any
 
-from dpbench import architecture, environment, units
+from dpbench import architecture, units
 from dpbench.cli import train_words as words
 from dpbench.cli.messages import say
+from dpbench.cli.this_machine import here
 from dpbench.cli.train_asked import TrainRequest
 from dpbench.cli.train_output import Listener, listener, print_result
 from dpbench.cli.train_preparation import Samples, TrainPlan, plan_here, samples
@@ -67,7 +68,7 @@ def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, F
         return plan, finished
     with samples(plan.spec, request.settings.data_dir, embedded=request.embedded) as ready:
         introduce(plan, ready, output)
-        now = environment.capture(accelerators=machine.gpus, cuda=machine.cuda)
+        now = here(machine, synthetic=False)
         return plan, run_here(plan, ready, now, listener_for(plan, ready, output))
 
 

@@ -140,7 +140,7 @@ Dtype = Annotated[
 Compile = Annotated[
     str,
     typer.Option(
-        metavar="none|default|max-autotune",
+        metavar="none|default|reduce-overhead|max-autotune",
         autocompletion=completion.compile_modes,
         rich_help_panel=COMPUTED,
         help="Mode of torch.compile.",

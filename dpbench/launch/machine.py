@@ -30,6 +30,8 @@ class Machine:
     gpus: tuple[Accelerator, ...]
     cuda: str | None
     """The CUDA version of torch's build; None for a CPU build."""
+    nccl: str | None = None
+    """The version of NCCL that torch calls; None where there is no GPU."""
     missing_backends: tuple[tuple[str, str], ...]
     """(backend, reason) for each that cannot be used here."""
 
@@ -89,11 +91,12 @@ def inspect_machine() -> Machine:
 
     from dpbench.parallel.available_backends import missing_reason
 
-    gpus = in_child(_visible_gpus) if torch.cuda.device_count() else ()
+    gpus, nccl = in_child(_visible_gpus) if torch.cuda.device_count() else ((), None)
     return Machine(
         cores=usable_cores(),
         gpus=gpus,
         cuda=torch.version.cuda,
+        nccl=nccl,
         missing_backends=tuple(
             (backend, reason)
             for backend in PROCESS_GROUP_BACKENDS
@@ -142,16 +145,25 @@ def _send_result(function: Callable[[], T], sender: Connection) -> None:
         sender.send(result)
 
 
-def _visible_gpus() -> tuple[Accelerator, ...]:
+def _visible_gpus() -> tuple[tuple[Accelerator, ...], str | None]:
+    """And the version of NCCL."""
     import torch
 
-    properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    return tuple(
+    from dpbench.measure.gpu_links import gpu_links
+
+    devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    properties = [torch.cuda.get_device_properties(device) for device in devices]
+    links = gpu_links(devices) or ((),) * len(devices)
+    gpus = tuple(
         Accelerator(
             index=index,
             name=gpu.name,
             memory_bytes=gpu.total_memory,
             uuid=str(gpu.uuid) if hasattr(gpu, "uuid") else None,
+            links=links[index],
         )
         for index, gpu in enumerate(properties)
     )
+    has_nccl = torch.distributed.is_nccl_available()
+    nccl = torch.cuda.nccl.version() if has_nccl else None  # type: ignore[no-untyped-call]
+    return gpus, None if nccl is None else ".".join(map(str, nccl))

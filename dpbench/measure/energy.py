@@ -20,7 +20,7 @@ class DeviceMeter:
         """`devices` are torch's names; each is counted once, and the CPU has no counter."""
         self._devices = [torch.device(name) for name in dict.fromkeys(devices)]
         on_gpus = all(device.type == "cuda" for device in self._devices)
-        self._nvml = _nvml() if on_gpus else None
+        self._nvml = open_nvml() if on_gpus else None
 
     def joules(self) -> float | None:
         """Energy of all devices since their driver was loaded, for differences only."""
@@ -39,12 +39,12 @@ class DeviceMeter:
             return None
         read = getattr(self._nvml, function)
         try:
-            return [read(_handle(self._nvml, device), *arguments) for device in self._devices]
+            return [read(handle_of(self._nvml, device), *arguments) for device in self._devices]
         except self._nvml.NVMLError:  # such as NotSupported, before Volta and of a MIG slice
             return None
 
 
-def _nvml() -> Any | None:
+def open_nvml() -> Any | None:
     """nvidia-ml-py, ready for use; None if it or its driver's library is missing."""
     try:
         nvml: Any = importlib.import_module("pynvml")
@@ -57,7 +57,7 @@ def _nvml() -> Any | None:
     return nvml
 
 
-def _handle(nvml: Any, device: torch.device) -> Any:
-    """By UUID: NVML's indices know nothing of CUDA_VISIBLE_DEVICES."""
+def handle_of(nvml: Any, device: torch.device) -> Any:
+    """NVML's name for it; by UUID: NVML's indices know nothing of CUDA_VISIBLE_DEVICES."""
     uuid = torch.cuda.get_device_properties(device).uuid
     return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")

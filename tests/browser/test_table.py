@@ -158,6 +158,7 @@ def test_a_page_that_is_loaded_anew_is_as_it_was(shown: Tab) -> None:
     assert not shown.locator(f"{TABLE} thead th").nth(1).is_visible()
 
 
+@pytest.mark.alone
 def test_a_thousand_rows_answer_within_a_second(open_page: Opener) -> None:
     shown = open_page(sample_page(results=large(), findings=()))
     seconds = shown.evaluate(

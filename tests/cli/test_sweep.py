@@ -230,7 +230,7 @@ def test_quiet_says_nothing_of_progress(here: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
-    running = start("sweep", "--help", cwd=tmp_path)
+    running = start("--version", cwd=tmp_path)
     assert running.stdout is not None
     running.stdout.close()
     _, err = running.communicate(timeout=60)

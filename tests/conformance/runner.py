@@ -134,7 +134,7 @@ def _rank_main(name: str, rank: int, setting: Setting, directory: Path, pipe: Co
     faulthandler.dump_traceback_later(0.9 * setting.limit, file=log)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    os.environ["TEMP_DIR"] = str(directory)
+    os.environ |= {"TEMP_DIR": str(directory), "WORLD_SIZE": str(setting.world_size)}
     store = str(directory / "store")
     try:
         dist.init_process_group(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
+from types import ModuleType
 
 from torch import Tensor
 from torch.nn.parallel.distributed import DistributedDataParallel as TorchDDP
@@ -19,16 +21,23 @@ def use(wrapper: type) -> None:
     """Every imported module that holds torch's class holds `wrapper` from now on.
 
     isinstance checks of torch (optimizers, hooks) look the name up in their module, so they accept
-    it too.
+    it too. What is called with torch's class later holds torch's again.
     """
-    for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith(UNTOUCHED):
-            continue
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is TorchDDP:
-                setattr(module, name, wrapper)
-    if wrapper is DistributedDataParallel:
-        _show_what_tests_look_at()
+    for module, name in _places():
+        setattr(module, name, wrapper)
+
+
+@cache
+def _places() -> list[tuple[ModuleType, str]]:
+    """Where torch's class was held before anything took its place."""
+    _show_what_tests_look_at()
+    return [
+        (module, name)
+        for module in list(sys.modules.values())
+        if not getattr(module, "__name__", "").startswith(UNTOUCHED)
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if value is TorchDDP
+    ]
 
 
 def _show_what_tests_look_at() -> None:

@@ -1,14 +1,13 @@
 """torch's distributed tests as they ship in its wheel: which there are, and one of them as a rank.
 
-Import this only where torch's tests may run: their module reads BACKEND and WORLD_SIZE from the
-environment when it is imported.
+Import this only where torch's tests may run: their module reads BACKEND from the environment when
+it is imported, and WORLD_SIZE in each test.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import os
 import types
 import unittest
 from collections.abc import Callable, Iterator
@@ -16,10 +15,9 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
+import torch.distributed as dist
+from torch import Tensor, nn
 from torch.testing._internal import common_distributed
-
-WORLD_SIZE = int(os.environ["WORLD_SIZE"])
 
 
 def _as_it_is(test: Any) -> Any:
@@ -28,9 +26,17 @@ def _as_it_is(test: Any) -> Any:
 
 def _skip_above(count: int, **_: Any) -> Callable[[Any], Any]:
     """In place of the decorator that wants `count` GPUs: one per rank stands in (one_device)."""
-    if count <= WORLD_SIZE:
-        return _as_it_is
-    return unittest.skip(f"needs {count} ranks")
+
+    def judged(test: Any) -> Any:
+        @functools.wraps(test)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if count > dist.get_world_size():
+                raise unittest.SkipTest(f"needs {count} ranks")
+            return test(*args, **kwargs)
+
+        return run
+
+    return judged
 
 
 def _skip_if(condition: object, reason: str) -> Callable[[Any], Any]:
@@ -54,10 +60,13 @@ with (
 UnevenInput = distributed_test.DDPUnevenTestInput
 
 
-def _small(inp: Any, **fields: Any) -> tuple[Any, ...]:
-    """The images of 1000 × 1000 pixels in the test of uneven inputs take a CPU an hour."""
+def _small(model: nn.Module, inp: Any, **fields: Any) -> tuple[Any, ...]:
+    """The images of 1000 × 1000 pixels in the test of uneven inputs take a CPU an hour, and the
+    layers of 1000 × 1000 weights a hundred times as long as they need to be uneven."""
+    if isinstance(model, nn.Linear):
+        return UnevenInput(model=nn.Linear(16, 16, bias=False), inp=inp[..., :16], **fields)
     small = inp[..., :16, :16] if isinstance(inp, Tensor) and inp.dim() == 4 else inp
-    return UnevenInput(inp=small, **fields)
+    return UnevenInput(model=model, inp=small, **fields)
 
 
 distributed_test.DDPUnevenTestInput = _small

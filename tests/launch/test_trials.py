@@ -83,7 +83,8 @@ def test_gradients_are_those_of_one_process(
 ) -> None:
     outcome = completed(trial_of(implementation, size))
     assert outcome.verification is not None
-    assert outcome.verification.max_relative_error < 1e-12
+    rounding = 1e-12 if IMPLEMENTATIONS[implementation].reduces_double else 1e-5
+    assert outcome.verification.max_relative_error < rounding
     assert outcome.verification.tensors_compared == 12
 
 

@@ -129,6 +129,9 @@ def _accelerators(machine: Environment) -> Facts:
         f"{count} × {name}, {units.bytes_binary(memory)}" for (name, memory), count in names.items()
     ]
     yield "GPUs", "; ".join(listed) or "none"
+    if any(gpu.links for gpu in machine.accelerators):
+        rows = (f"{gpu.index}: {' '.join(gpu.links)}" for gpu in machine.accelerators)
+        yield "Way from each GPU to each", "; ".join(rows)
     if machine.cuda:
         yield (
             "CUDA",

@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.subject import Subject, of_folder, of_published
-from dpbench.environment import SYNTHETIC, capture
+from dpbench.environment import SYNTHETIC, Accelerator, capture
 from dpbench.records import Status
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.page.build import build_page
@@ -226,3 +226,17 @@ def test_every_other_environment_is_told_of() -> None:
     assert [value for name, value in facts if name == "Other records are from"] == [
         f"cpu: {here.cpu!r} -> 'second' | cpu: {here.cpu!r} -> 'third'"
     ]
+
+
+def test_the_ways_between_gpus_are_a_fact_of_the_machine() -> None:
+    ways = (("X", "NVLink"), ("NVLink", "X"))
+    gpus = tuple(
+        Accelerator(index=index, name="H200", memory_bytes=2**37, links=ways[index])
+        for index in (0, 1)
+    )
+    machine = replace(capture(), accelerators=gpus)
+    facts = dict(content(subject([run(trial(), 100.0)], environments={"e0": machine})).environment)
+    assert facts["Way from each GPU to each"] == "0: X NVLink; 1: NVLink X"
+    alone = replace(machine, accelerators=(replace(gpus[0], links=()),))
+    facts = dict(content(subject([run(trial(), 100.0)], environments={"e0": alone})).environment)
+    assert "Way from each GPU to each" not in facts
