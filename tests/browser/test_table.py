@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from dpbench.report.page.content import TableCell, TableColumn, TableRow
 from tests.browser.conftest import Opener, Tab
 from tests.report.page.sample import COLUMNS, HOSTILE, configurations, results, sample_page
