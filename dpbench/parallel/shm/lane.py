@@ -82,8 +82,16 @@ class Lane:
             self._lock.release()
 
     def block(self, seconds: float) -> None:
-        """Return when the first operation may get on, or after a time."""
-        block(self._waiting, seconds)
+        """Return when the first operation may get on, or after a time.
+
+        While another thread steps it, when that one is done. The flag may have a token by then, and
+        who looks at it without end keeps the interpreter from the one that has work: woken by each
+        look, and late each time, that one never waits long enough to demand its turn.
+        """
+        if not self._lock.locked():
+            block(self._waiting, seconds)
+        elif self._lock.acquire(timeout=seconds):
+            self._lock.release()
 
     def _advance(self, ended: list[Ended]) -> bool:
         moved = False
