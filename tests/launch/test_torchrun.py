@@ -21,10 +21,12 @@ import json, os, sys, time
 rank = os.environ["RANK"]
 kept = {name: value for name, value in os.environ.items() if name.startswith(("RANK", "WORLD_S",
         "LOCAL_", "MASTER_", "OMP_", "TORCHELASTIC_RESTART"))}
+print(f"about to go, {sys.argv[1:]}", file=sys.stderr, flush=True)
 open(f"rank{rank}.json", "a").write(json.dumps({"argv": sys.argv, **kept}) + "\\n")
-print(f"about to go, {sys.argv[1:]}", file=sys.stderr)
 if sys.argv[1:] == ["fail"]:
     if rank == "1":
+        while not os.path.exists("rank0.json"):  # which is killed otherwise before it prints
+            time.sleep(0.01)
         sys.exit(7)
     time.sleep(30)
 """
