@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 import dpbench
 from dpbench.launch.fork_world import WorldFailed, _describe, fork_world
+from dpbench.launch.rank import pid_path
 
 LIMIT = timedelta(seconds=60)
 SIX = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -133,8 +134,20 @@ def test_the_first_cause_is_told_at_once(
         assert lines[2].startswith("Traceback")
         assert "in raises" in lines[3]
         assert "ValueError: no such thing" in lines
-        assert lines[-1].startswith("rank 0 failed, too: RuntimeError: ")
         assert "[rank 1] so far" in printed.out
+
+
+def test_a_rank_that_failed_after_the_first_has_a_line(tmp_path: Path) -> None:
+    """Where it gets as far as that: it may be ended before its barrier fails."""
+    for rank, error in enumerate(
+        ("RuntimeError: connection closed", "ValueError: a\nof two lines")
+    ):
+        (tmp_path / f"rank{rank}.traceback").write_text(f"Traceback\n  in work\n{error}")
+        pid_path(tmp_path, rank).write_text("1")
+    told = _describe(tmp_path, 2, "rank 1 raised ValueError: a").splitlines()
+    assert told[0] == "rank 1 raised ValueError: a"
+    assert told[2:6] == ["Traceback", "  in work", "ValueError: a", "of two lines"]
+    assert told[-1] == "rank 0 failed, too: RuntimeError: connection closed"
 
 
 def one_sleeps(rank: int) -> None:
