@@ -15,6 +15,8 @@ Layer = dict[str, str | bool]
 """Options by the names of the command's parameters, as they would be typed."""
 
 TRUTH = {"true": True, "false": False}
+SWITCHES = ("channels_last", "checkpoint_activations")
+"""Options that are yes or no."""
 LEFT_OUT = ("", "null", "~")
 """How YAML writes nothing, as in "max-norm:"."""
 LARGEST_BYTES = 1 << 20
@@ -86,6 +88,12 @@ def scalar(value: Any) -> str | None:
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return str(value)
     return None
+
+
+def switch(value: Any) -> str | None:
+    """The same, with "yes" for true and "no" for false as well."""
+    text = str(value).lower() if isinstance(value, bool) else scalar(value)
+    return None if text is None else {"true": "yes", "false": "no"}.get(text, text)
 
 
 def listed(values: Sequence[str], *, of_ids: bool) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dpbench.architecture import is_theirs
 from dpbench.cli import presets
 from dpbench.cli.option_file import (
+    SWITCHES,
     TRUTH,
     Layer,
     as_yaml,
@@ -24,6 +25,7 @@ from dpbench.cli.option_file import (
     merged,
     read_layer,
     scalar,
+    switch,
 )
 from dpbench.cli.rules import as_text
 from dpbench.cli.values import known_name
@@ -40,13 +42,10 @@ OF_ONE_CALL = (
     *("node_rank", "synthetic"),
 )
 """Options that no file has."""
-SWITCHES = ("channels_last", "checkpoint_activations")
-"""Lists of yes and no."""
 PATHS = ("data_dir",)
 RULES = ("exclude", "include")
 """Tables of conditions on rows."""
 EXCLUSIVE = (("backends", "sync_backend"),)
-YES_OR_NO = {"true": "yes", "false": "no"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,26 +239,17 @@ def _value(path: Path, key: str, parameter: Any, value: Any) -> str | bool:
 
 def _rules(path: Path, name: str, value: list[Any]) -> str:
     try:
-        return as_text(name, value, _condition_value)
+        return as_text(name, value, switch)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
 
 def _list(name: str, value: Any) -> str | None:
-    one = _switch if name in SWITCHES else scalar
+    one = switch if name in SWITCHES else scalar
     if not isinstance(value, list):
         return one(value)
     texts = [text for item in value if (text := one(item)) is not None]
     return listed(texts, of_ids=name == "gpus") if len(texts) == len(value) else None
-
-
-def _switch(value: Any) -> str | None:
-    text = str(value).lower() if isinstance(value, bool) else scalar(value)
-    return None if text is None else YES_OR_NO.get(text, text)
-
-
-_condition_value = _switch
-"""A condition has "yes" for true as well; no other field knows these words."""
 
 
 def _typed_as(parameter: Any, value: Any) -> list[str]:

@@ -48,14 +48,8 @@ def build(
         hosts = (ThisHost(machine=machine, devices=devices),)
     offered = tuple(len(host.devices) for host in hosts)
     group_sizes = parsed.group_sizes or tuple(range(1, sum(offered) + 1))
-    _check_hosts(hosts, group_sizes)
+    _check(parsed, hosts, group_sizes)
     check_group_sizes(parsed.include, sum(offered))
-    _check_strong_scaling(parsed, group_sizes)
-    _check_dtypes("--dtypes", parsed.axes.values["dtype"], hosts)
-    _check_optimizers(parsed.options.arch, parsed.axes.values["optimizer"])
-    for rule, inclusion in parsed.include.items():
-        if (dtype := inclusion.settings.dtype) is not None:
-            _check_dtypes(f"{rule}: dtype", [dtype], hosts)
     settings, axes = parsed.settings, parsed.axes
     include = tuple(parsed.include.values())
     largest = max((*group_sizes, *(one.group_size or 1 for one in include)))
@@ -95,6 +89,19 @@ def build(
     )
     check_shares(parsed.include, spec)
     return spec, (*notes, *exclusion_notes(spec), *inclusion_notes(parsed.include, spec))
+
+
+def _check(parsed: ParsedOptions, hosts: Sequence[Host], group_sizes: tuple[int, ...]) -> None:
+    """Raises UsageError for what these hosts cannot run."""
+    _check_hosts(hosts, group_sizes)
+    _check_strong_scaling(parsed, group_sizes)
+    _check_dtypes("--dtypes", parsed.axes.values["dtype"], hosts)
+    _check_optimizers(parsed.options.arch, parsed.axes.values["optimizer"])
+    for rule, inclusion in parsed.include.items():
+        if (dtype := inclusion.settings.dtype) is not None:
+            _check_dtypes(f"{rule}: dtype", [dtype], hosts)
+        if (optimizer := inclusion.settings.optimizer) is not None:
+            _check_optimizers(parsed.options.arch, [optimizer], f"{rule}: optimizer")
 
 
 def _workload(parsed: ParsedOptions, notes: list[str], data_dir: Path | None) -> WorkloadSpec:
@@ -168,10 +175,10 @@ def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -
         )
 
 
-def _check_optimizers(arch: str, optimizers: Sequence[str]) -> None:
+def _check_optimizers(arch: str, optimizers: Sequence[str], option: str = "--optimizers") -> None:
     for optimizer in optimizers:
         if reason := optimizer_reason(arch, optimizer):
-            raise UsageError(f"--optimizers {optimizer}: {reason}")
+            raise UsageError(f"{option} {optimizer}: {reason}")
 
 
 def _check_dtypes(option: str, dtypes: Sequence[str], hosts: Sequence[Host]) -> None:

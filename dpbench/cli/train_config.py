@@ -7,15 +7,22 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from dpbench.cli.option_file import TRUTH, Layer, as_yaml, kind, listed, read_layer, scalar
+from dpbench.cli.option_file import (
+    SWITCHES,
+    TRUTH,
+    Layer,
+    as_yaml,
+    kind,
+    listed,
+    read_layer,
+    scalar,
+    switch,
+)
 from dpbench.cli.train_options import TrainOptions
 from dpbench.errors import UnknownName, UsageError
 
 FLAGS = frozenset(field.name for field in fields(TrainOptions) if field.type == "bool")
 LISTS = ("gpus", "shares")
-SWITCHES = ("channels_last", "checkpoint_activations")
-"""Yes or no, as the sweep has lists of."""
-YES_OR_NO = {"true": "yes", "false": "no"}
 OF_ONE_START = ("max_steps",)
 """Options that a resumption does not take over."""
 
@@ -76,8 +83,7 @@ def _value(path: Path, key: str, name: str, value: Any) -> str | bool:
     if name in FLAGS:
         expected, typed = "true or false", TRUTH.get(str(value).lower())
     elif name in SWITCHES:
-        text = str(value).lower() if isinstance(value, bool) else scalar(value)
-        expected, typed = "yes or no", None if text is None else YES_OR_NO.get(text, text)
+        expected, typed = "yes or no", switch(value)
     elif name in LISTS:
         expected, typed = "a number, text or a list of them", _list(name, value)
     else:

@@ -91,7 +91,7 @@ def inspect_machine() -> Machine:
 
     from dpbench.parallel.available_backends import missing_reason
 
-    gpus, nccl = in_child(_visible_gpus) if torch.cuda.device_count() else ((), None)
+    gpus, nccl = in_child(_gpus_and_nccl) if torch.cuda.device_count() else ((), None)
     return Machine(
         cores=usable_cores(),
         gpus=gpus,
@@ -145,8 +145,8 @@ def _send_result(function: Callable[[], T], sender: Connection) -> None:
         sender.send(result)
 
 
-def _visible_gpus() -> tuple[tuple[Accelerator, ...], str | None]:
-    """And the version of NCCL."""
+def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:
+    """The GPUs that are visible, and the version of NCCL."""
     import torch
 
     from dpbench.measure.gpu_links import gpu_links

@@ -197,6 +197,15 @@ def test_an_included_group_has_a_sample_for_every_replica(
     assert "1 is the global batch, smaller than the group of 2" in capsys.readouterr().err
 
 
+def test_an_optimizer_that_cannot_train_the_architecture_is_refused_in_a_rule_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--arch", "dlrm:sparse=true,tables=1,rows=10", "--include", "optimizer=adamw")
+    assert dpbench("sweep", "--dry-run", "--implementations", "ddp", *words) == 2
+    message = "--include optimizer=adamw: optimizer adamw: torch's adamw takes dense gradients only"
+    assert message in capsys.readouterr().err
+
+
 def test_one_cap_for_all_rows_leaves_no_row_at_auto(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--arch", "mlp", "--bucket-cap-mb", "5", "--include", "bucket_cap_mb=auto")
     assert dpbench("sweep", "--dry-run", "--implementations", "ddp", *words) == 2
