@@ -26,6 +26,7 @@ LAYERS = (
     ("record_log", "live"),
     ("store", "architecture"),
     ("parallel",),
+    ("rendezvous",),
     ("data",),
     ("measure",),
     ("launch",),

@@ -22,7 +22,7 @@ from dpbench.errors import UsageError
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-    from dpbench.parallel.launch_variables import LaunchVariables
+    from dpbench.rendezvous.launch_variables import LaunchVariables
 
 OF_NODES = ("nnodes", "node_rank", "rdzv_endpoint", "rdzv_id")
 """Options that the world answers."""
@@ -111,7 +111,7 @@ class World:
         return f"dpbench/over/{self.node}"
 
     def _store(self) -> Store:
-        from dpbench.parallel.rendezvous_store import open_store
+        from dpbench.rendezvous.store import open_store
 
         return open_store(self.variables, self.environ, STORE_TIMEOUT)
 
@@ -138,7 +138,7 @@ def take_world() -> World | None:
 
 
 def _read(environ: Mapping[str, str]) -> World:
-    from dpbench.parallel.launch_variables import LaunchVariables, integer
+    from dpbench.rendezvous.launch_variables import LaunchVariables, integer
 
     try:
         return World(

@@ -28,7 +28,7 @@ from dpbench.cli.train_world import orders, plan_of_world, standing
 from dpbench.cli.values import duration_seconds
 from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
 from dpbench.launch.rank import speaks_of_lost_peer
-from dpbench.parallel.launch_variables import LaunchVariables
+from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank

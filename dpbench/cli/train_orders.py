@@ -18,8 +18,8 @@ from dpbench import errors
 from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, TrainingFailed
 from dpbench.parallel.groups import name_ranks
-from dpbench.parallel.launch_variables import LaunchVariables
-from dpbench.parallel.rendezvous_store import open_store
+from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.rendezvous.store import open_store
 from dpbench.training_spec import TrainingRun, TrainingSpec
 
 PAUSE_SECONDS = 0.05

@@ -17,9 +17,9 @@ from dpbench.cli.train_orders import Orders, Standing
 from dpbench.cli.train_preparation import TrainPlan, build_spec, plan
 from dpbench.cli.train_spec import device_request
 from dpbench.errors import UsageError
-from dpbench.parallel.available_backends import available_backends
-from dpbench.parallel.launch_variables import LaunchVariables
-from dpbench.parallel.local_device import local_device
+from dpbench.rendezvous.available_backends import available_backends
+from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.rendezvous.local_device import local_device
 from dpbench.training_spec import TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
 

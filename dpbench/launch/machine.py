@@ -89,7 +89,7 @@ def inspect_machine() -> Machine:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
-    from dpbench.parallel.available_backends import missing_reason
+    from dpbench.rendezvous.available_backends import missing_reason
 
     gpus, nccl = in_child(_gpus_and_nccl) if torch.cuda.device_count() else ((), None)
     return Machine(

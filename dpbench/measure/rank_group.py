@@ -13,7 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from dpbench.parallel.process_group import process_group
+from dpbench.rendezvous.process_group import process_group
 from dpbench.traits import BACKENDS
 
 COLLECTIVE_TIMEOUT = timedelta(hours=1)

@@ -23,7 +23,7 @@ from dpbench.errors import DataError
 from dpbench.measure.precision import autocast
 from dpbench.measure.preparation import in_layout
 from dpbench.measure.rank_group import RankGroup
-from dpbench.parallel.first_rank import on_first_rank
+from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.specs import WorkloadSpec
 from dpbench.training import random_state
 from dpbench.training_spec import Evaluation

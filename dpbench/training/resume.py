@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dpbench.data.identity import change_words
 from dpbench.errors import UsageError
 from dpbench.measure.rank_group import RankGroup
-from dpbench.parallel.first_rank import on_first_rank
+from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.specs import differing_fields
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.checkpoint import Checkpoint, from_bytes

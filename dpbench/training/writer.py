@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from dpbench.measure.rank_group import RankGroup
-from dpbench.parallel.first_rank import on_first_rank
+from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.checkpoints import BEST, CheckpointFolder, latest
 from dpbench.training.events import Event

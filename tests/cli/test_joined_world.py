@@ -13,7 +13,7 @@ from dpbench import store
 from dpbench.cli.app import run
 from dpbench.cli.joined_world import NEEDED, World, take_world
 from dpbench.errors import UsageError
-from dpbench.parallel.launch_variables import LaunchVariables
+from dpbench.rendezvous.launch_variables import LaunchVariables
 from tests.cli.command import environment
 
 WORLD = {

@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch.server import fork_server
-from dpbench.parallel import rendezvous_store
-from dpbench.parallel.own_gpus import check_own_gpus
-from dpbench.parallel.process_group import process_group
+from dpbench.rendezvous import store as rendezvous_store
+from dpbench.rendezvous.local_device import check_own_gpus
+from dpbench.rendezvous.process_group import process_group
 
 SHORT = timedelta(seconds=0.5)
 LONG = timedelta(seconds=20)

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 import dpbench
-from dpbench.parallel.available_backends import missing_reason
+from dpbench.rendezvous.available_backends import missing_reason
 
 
 def test_each_backend_is_usable_or_says_why_not() -> None:

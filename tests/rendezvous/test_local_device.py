@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.parallel.launch_variables import LaunchVariables
-from dpbench.parallel.local_device import local_device
+from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.rendezvous.local_device import local_device
 
 BOTH = {"RANK": "1", "WORLD_SIZE": "2"}
 

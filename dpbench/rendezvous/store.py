@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from dpbench.parallel.launch_variables import LOOPBACK, LaunchVariables
+from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
 
 PAUSE_SECONDS = 0.05
 

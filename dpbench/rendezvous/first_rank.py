@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_process_group_store
 
 from dpbench.parallel.groups import member_group
-from dpbench.parallel.polling import pause_seconds
+from dpbench.rendezvous.meeting import pause_seconds
 
 T = TypeVar("T")
 

@@ -1,6 +1,7 @@
-"""Ranks that wait for each other through a store, and hear who did not come.
+"""Ranks wait for each other through a store, and learn who did not come.
 
-It needs no process group, so that ranks can meet before they have one.
+A `Meeting` needs no process group, so that ranks can meet before they have one; `barrier` is the
+public form of it, for the ranks of a group.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from torch.distributed.distributed_c10d import PrefixStore, Store
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store, _get_process_group_store
 
-from dpbench.parallel.groups import name_ranks
-from dpbench.parallel.polling import LONGEST_PAUSE_SECONDS, pause_seconds
+from dpbench.parallel.groups import member_group, name_ranks
 
+LONGEST_PAUSE_SECONDS = 0.1
 PASSED = "passed"
 LINGER_SECONDS = 0.5
 """After a failure a rank stays until those who came have heard of it: it may hold the store."""
@@ -110,3 +112,46 @@ class Meeting:
 
     def _key(self, what: object, number: int | None = None) -> str:
         return f"round {self.round if number is None else number}, {what}"
+
+
+def pause_seconds(waited_seconds: float) -> float:
+    """Until the next look: a tenth of the wait so far, so that a short wait ends soon and a long
+    one costs little.
+
+    A store's own wait would need none of it, but Ctrl-C does not interrupt that.
+    """
+    return min(max(waited_seconds / 10, 1e-4), LONGEST_PAUSE_SECONDS)
+
+
+def barrier(
+    label: str, *, timeout: timedelta, process_group: dist.ProcessGroup | None = None
+) -> None:
+    """Return when every rank of the group has called it.
+
+    It goes through the group's store and no tensor, so it works with any backend, costs about a
+    millisecond, and does not wait for a device.
+
+    Args:
+        label: says where in the program this is; it must be the same on all ranks.
+        timeout: how long to wait for the others. The first rank that runs out of it decides for
+            all: one that comes later gets the same error, not a barrier of its own.
+        process_group: the ranks; None means the default group.
+
+    Raises:
+        RuntimeError: on every rank that called or will call it, with the missing ranks of the
+            group and the label, or with the labels if they differ.
+        ValueError: the timeout is not above zero.
+    """
+    if not isinstance(timeout, timedelta):
+        raise TypeError(f"barrier {label!r}: got timeout={timeout!r}, expected a timedelta")
+    if not timeout > timedelta():
+        raise ValueError(f"barrier {label!r}: got timeout={timeout}, expected more than zero")
+    group = member_group(process_group, "barrier")
+    # Not public, but the one way to the store of a group whoever made it.
+    store = _get_process_group_store(group)
+    meeting = Meeting(store, dist.get_rank(group), dist.get_world_size(group))
+    failure = meeting.hold(label, timeout)
+    if failure:
+        there = failure.label or label
+        elsewhere = "" if there == label else f"; this rank came to barrier {label!r} instead"
+        raise RuntimeError(f"barrier {there!r}: {failure.reason}{elsewhere}")

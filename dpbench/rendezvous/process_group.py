@@ -19,13 +19,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from dpbench.parallel.available_backends import available_backends
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.parallel.launch_variables import LaunchVariables
-from dpbench.parallel.local_device import local_device
-from dpbench.parallel.meeting import Meeting
-from dpbench.parallel.own_gpus import check_own_gpus, name_gpu
-from dpbench.parallel.rendezvous_store import open_store
+from dpbench.rendezvous.available_backends import available_backends
+from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.rendezvous.local_device import check_own_gpus, local_device, name_gpu
+from dpbench.rendezvous.meeting import Meeting
+from dpbench.rendezvous.store import open_store
 
 DEFAULT_TIMEOUT = timedelta(seconds=120)
 BACKEND_OF = {"cpu": "gloo", "cuda": "nccl"}

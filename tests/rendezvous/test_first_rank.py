@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dpbench.parallel import first_rank
-from dpbench.parallel.first_rank import on_first_rank
+from dpbench.rendezvous import first_rank
+from dpbench.rendezvous.first_rank import on_first_rank
 from tests.parallel.ranks import run_ranks
 
 GROUP_TIMEOUT = timedelta(seconds=1)

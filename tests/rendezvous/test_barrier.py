@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from dpbench.parallel.barrier import barrier
+from dpbench.rendezvous.meeting import barrier
 from tests.parallel.ranks import run_ranks
 
 LONG = timedelta(seconds=10)

@@ -1,10 +1,13 @@
-"""Which GPU of its host a process takes."""
+"""Which GPU of its host a process takes, and whether each NCCL rank has one of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, Sequence
 
-from dpbench.parallel.launch_variables import integer
+import torch
+
+from dpbench.rendezvous.launch_variables import integer
 
 
 def local_device(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
@@ -38,3 +41,24 @@ def local_device(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
 def _sees_one_gpu(environ: Mapping[str, str]) -> bool:
     visible = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     return bool(visible) and "," not in visible
+
+
+def name_gpu(device: torch.device) -> str:
+    """The same for the same GPU, whatever index each process has for it; empty for the CPU."""
+    if device.type != "cuda":
+        return ""
+    properties = torch.cuda.get_device_properties(device)
+    return f"{socket.gethostname()}, {getattr(properties, 'uuid', device)}"
+
+
+def check_own_gpus(gpus: Sequence[str]) -> None:
+    """RuntimeError if two ranks have the same GPU: NCCL would fail, or wait for ever.
+
+    `gpus` are their names, by rank.
+    """
+    for rank, gpu in enumerate(gpus):
+        if gpu in gpus[:rank]:
+            raise RuntimeError(
+                f"ranks {gpus.index(gpu)} and {rank} have the same GPU ({gpu}), and nccl needs one "
+                "for each; start fewer ranks, let each see its own, or take gloo or shm"
+            )
