@@ -17,22 +17,24 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from os import getpid
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import TypeVar
 
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError
-from dpbench.launch import causes, rank
+from dpbench.launch import agent_rendezvous, causes, rank
 from dpbench.launch.causes import RankTrace
 from dpbench.launch.killer import Killer
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.meeting_point import LOOPBACK, serve_store
 from dpbench.launch.outcome import judge
-from dpbench.launch.part import Part
+from dpbench.launch.part import OneHost, Part
 from dpbench.launch.server import fork_server
 from dpbench.live import LivePage, can_open
 from dpbench.measure.trial import RankReport, measure
@@ -76,19 +78,27 @@ def run_ranks(
     *,
     start_method: str = "forkserver",
     shown: bool = False,
+    over_tcp: bool = False,
 ) -> list[T]:
     """Returns [work(0), …, work(count - 1)], each from a fresh process with torch.distributed's
     environment variables set.
 
-    `work` must be picklable, unless they are forked. The ranks leave their output and traces in
-    `scratch`; `shown` prints their output as well, line by line, behind the rank. Raises
-    RanksFailed with the first cause, Interrupted when a signal ended it; no process is left.
+    The ranks meet in a file that only this user can read, as `rendezvous.process_group` knows;
+    `over_tcp` has them meet at MASTER_ADDR and MASTER_PORT, for work that calls torch's own
+    init_process_group. `work` must be picklable, unless they are forked. The ranks leave their
+    output and traces in `scratch`; `shown` prints their output as well, line by line, behind the
+    rank. Raises RanksFailed with the first cause, Interrupted when a signal ended it; no process
+    is left.
     """
-    part = Part(count=count)
-    try:
-        return run_part(work, part, scratch, limit_seconds, start_method=start_method, shown=shown)
-    except PartFailed as failed:
-        raise RanksFailed(causes.explain(failed.traces, limit_seconds)) from None
+    with TemporaryDirectory(prefix="dpbench-store-") as folder:
+        meeting = None if over_tcp else OneHost(store_file=Path(folder) / "store")
+        part = Part(count=count, meeting=meeting)
+        try:
+            return run_part(
+                work, part, scratch, limit_seconds, start_method=start_method, shown=shown
+            )
+        except PartFailed as failed:
+            raise RanksFailed(causes.explain(failed.traces, limit_seconds)) from None
 
 
 def run_part(
@@ -108,9 +118,10 @@ def run_part(
     if start_method == "forkserver":
         fork_server()
     _silence_the_agent()
-    store = serve_store(LOOPBACK)  # the agent's, for as long as this runs
+    # For as long as this runs; whoever asks torch for a store on the port gets this one.
+    store = serve_store(LOOPBACK) if part.meeting is None else None
     start = elastic_launch(
-        _configuration(part.count, scratch, store.port, start_method, shown=shown), rank.main
+        _configuration(part.count, scratch, store, start_method, shown=shown), rank.main
     )
     started = monotonic()
     killer = Killer(scratch, part, limit_seconds + KILL_GRACE_SECONDS, stop or threading.Event())
@@ -200,16 +211,17 @@ def _silence_the_agent() -> None:
 
 
 def _configuration(
-    process_count: int, scratch: Path, port: int, start_method: str, *, shown: bool
+    process_count: int, scratch: Path, store: TCPStore | None, start_method: str, *, shown: bool
 ) -> LaunchConfig:
-    """An agent of this host only, with its store on the loopback, no restarts."""
+    """An agent of this host only, without restarts; with the store on loopback if there is one."""
+    agent_rendezvous.register()
     return LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=process_count,
         run_id=uuid.uuid4().hex,
-        rdzv_backend="static",
-        rdzv_endpoint=f"{LOOPBACK}:{port}",
+        rdzv_backend="static" if store else agent_rendezvous.NAME,
+        rdzv_endpoint=f"{LOOPBACK}:{store.port}" if store else LOOPBACK,
         rdzv_configs={"rank": 0},
         local_addr=LOOPBACK,
         max_restarts=0,

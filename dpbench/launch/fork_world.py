@@ -70,7 +70,9 @@ def fork_world(
         work = partial(_call, fn, scratch)
         seconds = timeout.total_seconds()
         try:
-            results = run_ranks(work, n, scratch, seconds, start_method=start_method, shown=True)
+            results = run_ranks(
+                work, n, scratch, seconds, start_method=start_method, shown=True, over_tcp=True
+            )
         except RanksFailed as failed:
             raise WorldFailed(_describe(scratch, n, str(failed))) from None
         except Interrupted as interrupted:

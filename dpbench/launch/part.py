@@ -1,8 +1,34 @@
-"""Which ranks of a group one host runs, and where the ranks of all hosts meet."""
+"""Which ranks of a group one host runs, and where the ranks of the group meet."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dpbench.rendezvous.store import STORE_FILE
+
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OneHost:
+    """A group whose ranks are all on this host: they meet in a file, and talk over loopback.
+
+    A store that listens on a port would take the place of a rank from whoever connects; the folder
+    of the file is its owner's alone.
+    """
+
+    store_file: Path
+    gloo_interface: str = field(
+        default_factory=lambda: os.environ.get(GLOO_INTERFACE, LOOPBACK_INTERFACE)
+    )
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables of each rank."""
+        return {STORE_FILE: str(self.store_file), GLOO_INTERFACE: self.gloo_interface}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -11,7 +37,7 @@ class Meeting:
 
     address: str
     port: int
-    """Of the store through which the ranks of all hosts find each other."""
+    """The port of the store through which the ranks of all hosts find each other."""
     size: int
     """Ranks on all hosts."""
     host: int
@@ -27,8 +53,8 @@ class Part:
 
     count: int
     first: int = 0
-    meeting: Meeting | None = None
-    """None where they are the whole group: then torch's agent says all that they must know."""
+    meeting: Meeting | OneHost | None = None
+    """None where the ranks meet as torch's agent tells them, in a store on loopback."""
 
     @property
     def ranks(self) -> range:
@@ -38,6 +64,8 @@ class Part:
         """What torch's agent, which knows this host only, has set otherwise."""
         if self.meeting is None:
             return {}
+        if isinstance(self.meeting, OneHost):
+            return self.meeting.variables()
         rank, size = str(self.first + local_rank), str(self.meeting.size)
         return {
             "RANK": rank,

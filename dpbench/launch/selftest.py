@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from dpbench.launch.agent import RanksFailed, run_ranks
 from dpbench.launch.machine import Machine
+from dpbench.rendezvous.process_group import process_group
 
 TIME_LIMIT_SECONDS = 20.0
 ELEMENTS = 1024
@@ -49,17 +50,16 @@ def self_test(backend: str, machine: Machine) -> SelfTest:
 def _all_reduce(backend: str, rank: int) -> float:
     """The median seconds of one all-reduce; raises if a sum is wrong."""
     device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
-    dist.init_process_group(backend)
-    size = dist.get_world_size()
-    expected = torch.full((ELEMENTS,), float(sum(range(1, size + 1))), device=device)
-    seconds = []
-    for _ in range(ROUNDS):
-        tensor = torch.full((ELEMENTS,), float(rank + 1), device=device)
-        dist.barrier()
-        start = perf_counter()
-        dist.all_reduce(tensor)
-        if not torch.equal(tensor, expected):  # also waits for the device
-            raise RuntimeError(f"all-reduce gave {tensor[0].item()}, expected {expected[0].item()}")
-        seconds.append(perf_counter() - start)
-    dist.destroy_process_group()
+    with process_group(backend, device=device) as group:
+        expected = torch.full((ELEMENTS,), float(sum(range(1, group.size + 1))), device=device)
+        seconds = []
+        for _ in range(ROUNDS):
+            tensor = torch.full((ELEMENTS,), float(rank + 1), device=device)
+            dist.barrier()
+            start = perf_counter()
+            dist.all_reduce(tensor)
+            if not torch.equal(tensor, expected):  # also waits for the device
+                got, wanted = tensor[0].item(), expected[0].item()
+                raise RuntimeError(f"all-reduce gave {got}, expected {wanted}")
+            seconds.append(perf_counter() - start)
     return sorted(seconds)[len(seconds) // 2]

@@ -9,10 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from dpbench.parallel import plain_values
+from dpbench.parallel.groups import gather_bytes
 from dpbench.rendezvous.process_group import process_group
 from dpbench.traits import BACKENDS
 
@@ -50,13 +53,38 @@ class RankGroup:
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """The `data` of every rank, by rank; lengths may differ."""
-        lengths = [int(length) for (length,) in self.gather([len(data)])]
-        padded = torch.frombuffer(bytearray(data.ljust(max(*lengths, 1))), dtype=torch.uint8)
-        everyone = self._gather(padded)
-        return [
-            tensor.numpy().tobytes()[:length]
-            for tensor, length in zip(everyone, lengths, strict=True)
-        ]
+        return [data] if self.control is None else gather_bytes(data, self.control)
+
+    def gather_on_first(self, value: Any, limit_bytes: int) -> list[Any] | None:
+        """The `value` of every rank, by rank, on rank 0; None elsewhere.
+
+        Args:
+            value: plain, see `parallel.plain_values`; what comes from other ranks is on the CPU.
+            limit_bytes: the longest message that rank 0 accepts; the same on all ranks.
+
+        Raises:
+            RuntimeError: on every rank, if one sends more.
+        """
+        if self.control is None:
+            return [value]
+        own = plain_values.to_bytes(value)
+        lengths = [int(length) for (length,) in self.gather([len(own)])]
+        if max(lengths) > limit_bytes:
+            raise RuntimeError(
+                f"rank {lengths.index(max(lengths))} sends {max(lengths)} bytes to rank 0, "
+                f"expected at most {limit_bytes}"
+            )
+        rank = dist.get_rank(self.control)
+        if rank != 0:
+            message = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+            dist.send(message, dst=0, group=self.control)
+            return None
+        everyone = [value]
+        for sender in range(1, self.size):
+            message = torch.empty(lengths[sender], dtype=torch.uint8)
+            dist.recv(message, src=sender, group=self.control)
+            everyone.append(plain_values.from_bytes(message.numpy().tobytes()))
+        return everyone
 
     def _gather(self, own: torch.Tensor) -> list[torch.Tensor]:
         if self.control is None:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from dpbench.parallel.agreement import Entry, describe_tensor, require_agreement
 from dpbench.parallel.averaging import WRAPPERS
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.groups import carrier, gather_objects, member_group, name_ranks
-
-
-class _Held(NamedTuple):
-    """What a rank says of itself before tensors travel."""
-
-    source: int
-    tensors: dict[str, str]
-    """The name of each tensor and what must be equal on all ranks."""
-    objection: str | None
+from dpbench.parallel.groups import carrier, member_group
 
 
 def broadcast_checkpoint(
@@ -53,12 +43,16 @@ def broadcast_checkpoint(
         raise TypeError(f"broadcast_checkpoint: got {module!r}, expected a torch.nn.Module")
     tensors = _named_tensors(module)
     objections = (_objection(name, tensor) for name, tensor in tensors.items())
-    held = _Held(
-        src,
-        {name: _describe(tensor) for name, tensor in tensors.items()},
-        next(filter(None, objections), None),
+    objection = next(filter(None, objections), None)
+    require_agreement(
+        "broadcast_checkpoint",
+        [
+            Entry("option", "src", str(src)),
+            *(Entry("tensor", name, describe_tensor(tensor)) for name, tensor in tensors.items()),
+        ],
+        group,
+        objection=objection and f"rank {dist.get_rank(group)}: {objection}",
     )
-    _require_agreement(gather_objects(held, group))
     return _send([tensor.detach() for tensor in tensors.values()], src, group)
 
 
@@ -97,11 +91,6 @@ def _require_source(source: int, size: int) -> None:
         )
 
 
-def _describe(tensor: Tensor) -> str:
-    shape = "no shape yet" if is_lazy(tensor) else str(tuple(tensor.shape))
-    return f"{shape} {tensor.dtype}"
-
-
 def _objection(name: str, tensor: Tensor) -> str | None:
     if is_lazy(tensor):
         return f"{name!r} has no shape yet; run a forward first"
@@ -112,26 +101,3 @@ def _objection(name: str, tensor: Tensor) -> str | None:
     if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.stride(), strict=True)):
         return f"{name!r} is an expanded view, which cannot be written; make it contiguous"
     return None
-
-
-def _require_agreement(everyone: list[_Held]) -> None:
-    """Raises the same on every rank."""
-    first = everyone[0]
-    for rank, held in enumerate(everyone):
-        if held.source != first.source:
-            raise RuntimeError(
-                "broadcast_checkpoint: expected the same src on all ranks, but rank 0 has "
-                f"{first.source}, while rank {rank} has {held.source}"
-            )
-    for name in sorted(dict.fromkeys(name for held in everyone for name in held.tensors)):
-        kinds = [held.tensors.get(name, "absent") for held in everyone]
-        apart = [rank for rank, kind in enumerate(kinds) if kind != kinds[0]]
-        if apart:
-            raise RuntimeError(
-                f"broadcast_checkpoint: the ranks do not hold the same module: {name!r} is "
-                f"{kinds[0]} on rank 0, {kinds[apart[0]]} on rank {apart[0]} (not as on rank 0: "
-                f"{name_ranks(apart)})"
-            )
-    for rank, held in enumerate(everyone):
-        if held.objection:
-            raise RuntimeError(f"broadcast_checkpoint: rank {rank}: {held.objection}")

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.groups import carrier, gather_objects, member_group, name_ranks
+from dpbench.parallel.groups import carrier, gather_bytes, gather_values, member_group, name_ranks
 
 DIGEST_BYTES = 16
 LISTED = 20
@@ -61,7 +61,7 @@ def check_sync(
     own = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for name in sorted(digests):
         own.update(f"{name}\0{digests[name]}\0".encode())
-    if not _all_equal(own.digest(), group):
+    if len(set(gather_bytes(own.digest(), group))) > 1:
         raise RanksDiffer(_difference(tensors, digests, group))
     held = [tensor for tensor in tensors.values() if tensor is not None]
     return Compared(len(tensors), sum(tensor.nbytes for tensor in held))
@@ -88,18 +88,11 @@ def _digest(tensor: Tensor | None) -> str:
     return f"{tuple(tensor.shape)} {tensor.dtype} {content.hexdigest()}"
 
 
-def _all_equal(digest: bytes, group: dist.ProcessGroup) -> bool:
-    mine = torch.tensor(list(digest), dtype=torch.uint8, device=carrier(group))
-    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(everyone, mine, group=group)
-    return all(torch.equal(other, mine) for other in everyone)
-
-
 def _difference(
     tensors: dict[str, Tensor | None], digests: dict[str, str], group: dist.ProcessGroup
 ) -> str:
     """The message, the same on all ranks; a collective."""
-    everyone = gather_objects(digests, group)
+    everyone = gather_values(digests, group)
     names = dict.fromkeys(name for held in everyone for name in held)
     different = [n for n in names if any(h.get(n) != everyone[0].get(n) for h in everyone)]
     lines = [
@@ -147,5 +140,5 @@ def _largest_difference(tensor: Tensor, group: dist.ProcessGroup) -> float:
     dist.broadcast(first, src=dist.get_global_rank(group, 0), group=group)
     same = (own == first) | (own.isnan() & first.isnan())
     apart = (own - first).abs().masked_fill(same, 0.0)
-    differences = gather_objects(apart.max().item(), group)
+    differences: list[float] = gather_values(apart.max().item(), group)
     return max(differences, key=lambda difference: (difference != difference, difference))

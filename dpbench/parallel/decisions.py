@@ -17,14 +17,13 @@ reading the batch, needs a decision of its own.
 
 from __future__ import annotations
 
-import torch
 import torch.distributed as dist
 
-from dpbench.parallel.groups import carrier, member_group
+from dpbench.parallel.groups import largest, member_group
 
 
 def any_rank(flag: bool, *, process_group: dist.ProcessGroup | None = None) -> bool:
-    """Whether `flag` is true on at least one rank of the group; a collective of one byte.
+    """Whether `flag` is true on at least one rank of the group; a collective of one number.
 
     Raises:
         TypeError: `flag` is not a bool; a tensor would hide that it has to be read back.
@@ -32,13 +31,11 @@ def any_rank(flag: bool, *, process_group: dist.ProcessGroup | None = None) -> b
     if not isinstance(flag, bool):
         raise TypeError(f"got a flag of type {type(flag).__name__}, expected bool")
     group = member_group(process_group, "any_rank")
-    votes = torch.tensor([flag], dtype=torch.uint8, device=carrier(group))
-    dist.all_reduce(votes, dist.ReduceOp.MAX, group)
-    return bool(votes.item())
+    return bool(largest(int(flag), group))
 
 
 def all_ranks(flag: bool, *, process_group: dist.ProcessGroup | None = None) -> bool:
-    """Whether `flag` is true on every rank of the group; a collective of one byte.
+    """Whether `flag` is true on every rank of the group; a collective of one number.
 
     Raises:
         TypeError: `flag` is not a bool.

@@ -1,14 +1,22 @@
-"""What the tools for ranks ask of a process group: am I in it, on which device does it talk."""
+"""What the tools for ranks need of a process group: membership, a device, small messages."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
-T = TypeVar("T")
+from dpbench.parallel import plain_values
+
+LONGEST_MESSAGE_BYTES = 64 * 2**20
+"""The largest message that a rank accepts, unless the caller knows how long one may be."""
+_HEAD_BYTES = 1024
+"""What travels in the first collective; most messages fit into it."""
+_LENGTH_BYTES = 8
 
 
 def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGroup:
@@ -34,11 +42,85 @@ def carrier(group: dist.ProcessGroup) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def gather_objects(value: T, group: dist.ProcessGroup) -> list[T]:
-    """`value` of every rank of the group, in order; a collective."""
-    everyone: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, value, group=group)
-    return everyone
+def gather_bytes(
+    data: bytes,
+    group: dist.ProcessGroup,
+    *,
+    device: torch.device | None = None,
+    limit_bytes: int = LONGEST_MESSAGE_BYTES,
+) -> list[bytes]:
+    """The messages of all ranks of the group, by rank; a collective.
+
+    Nothing is unpickled, which would let whoever takes a rank's place run code here.
+
+    Args:
+        data: this rank's message; lengths may differ.
+        group: the ranks.
+        device: carries the messages where the group takes CUDA tensors only; None means the
+            current one.
+        limit_bytes: the length beyond which a message is refused; the same on all ranks.
+
+    Raises:
+        RuntimeError: on every rank, if one sends a longer message.
+    """
+    on = carrier(group)
+    if on.type == "cuda" and device is not None:
+        on = device
+    context = torch.cuda.device(on) if on.type == "cuda" else contextlib.nullcontext()
+    with context:
+        head = len(data).to_bytes(_LENGTH_BYTES, "little") + data[:_HEAD_BYTES]
+        heads = _gather(head, _LENGTH_BYTES + _HEAD_BYTES, on, group)
+        lengths = [int.from_bytes(head[:_LENGTH_BYTES], "little") for head in heads]
+        for rank, length in enumerate(lengths):
+            if length > limit_bytes:
+                raise RuntimeError(
+                    f"rank {rank} sends a message of {length} bytes, expected at most {limit_bytes}"
+                )
+        longest = max(lengths)
+        whole = [head[_LENGTH_BYTES:] for head in heads]
+        if longest > _HEAD_BYTES:
+            whole = _gather(data, longest, on, group)
+        return [message[:length] for message, length in zip(whole, lengths, strict=True)]
+
+
+def gather_values(
+    value: Any, group: dist.ProcessGroup, *, device: torch.device | None = None
+) -> list[Any]:
+    """`value` of every rank of the group, by rank; a collective.
+
+    Args:
+        value: plain, see plain_values.
+        group: the ranks.
+        device: as in `gather_bytes`.
+
+    Raises:
+        RuntimeError: on every rank, if a rank's value takes more than LONGEST_MESSAGE_BYTES.
+        ValueError: a rank sent something else than a value.
+    """
+    messages = gather_bytes(plain_values.to_bytes(value), group, device=device)
+    return [plain_values.from_bytes(message) for message in messages]
+
+
+def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None = None) -> int:
+    """The largest `value` of all ranks of the group; a collective.
+
+    Args:
+        value: this rank's.
+        group: the ranks.
+        device: carries the values; None means what the group takes.
+    """
+    tensor = torch.tensor([value], device=carrier(group) if device is None else device)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX, group)
+    return int(tensor.item())
+
+
+def _gather(data: bytes, length: int, on: torch.device, group: dist.ProcessGroup) -> list[bytes]:
+    """The messages of all ranks, each filled up to `length`."""
+    padded = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8)
+    own: Tensor = padded.to(on)
+    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(everyone, own, group=group)
+    return [message.cpu().numpy().tobytes() for message in everyone]
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from dpbench.parallel.agreement import describe, require_agreement
 from dpbench.parallel.averaging import average, require_plain
-from dpbench.parallel.ddp.agreement import describe, require_agreement
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
-from dpbench.parallel.groups import carrier, member_group
+from dpbench.parallel.groups import member_group
 
 
 class LocalSGD:
@@ -57,7 +57,7 @@ class LocalSGD:
         self.averaged_bytes = 0
         self._averaged_at = 0
         mine = describe(module.named_parameters(), module.named_buffers(), {"every": every})
-        require_agreement(mine, None, self.process_group, carrier(self.process_group))
+        require_agreement("LocalSGD", mine, self.process_group)
         broadcast_coalesced(self._tensors(), self.process_group)
 
     def step(self) -> None:

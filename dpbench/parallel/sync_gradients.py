@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import compress
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from dpbench.parallel.agreement import Entry, describe_tensor, require_agreement
 from dpbench.parallel.averaging import average, require_plain
-from dpbench.parallel.groups import gather_objects, member_group, name_ranks
+from dpbench.parallel.groups import carrier, member_group
 
 _SYNCED = "_dpbench_synced_version"
 """Set on a gradient: its version counter when it was averaged. A backward counts further."""
-
-
-class _Holding(NamedTuple):
-    """What the ranks must know of each other before the first collective on gradients."""
-
-    layout: str
-    """A hash of the parameters' shapes and dtypes."""
-    present: tuple[bool, ...]
-    """Whether each parameter has a gradient."""
-    objection: str | None
 
 
 def sync_gradients(
@@ -53,10 +43,14 @@ def sync_gradients(
         require_plain(module, "sync_gradients")
         module = module.parameters()
     parameters = list(module)
-    everyone = gather_objects(_holding(parameters), group)
-    _require_agreement(everyone)
-    wanted = [any(column) for column in zip(*(rank.present for rank in everyone), strict=True)]
-    chosen = [parameter for parameter, want in zip(parameters, wanted, strict=True) if want]
+    objection = _objection([p.grad for p in parameters if p.grad is not None])
+    require_agreement(
+        "sync_gradients",
+        [Entry("parameter", str(n), describe_tensor(p)) for n, p in enumerate(parameters)],
+        group,
+        objection=objection and f"rank {dist.get_rank(group)} {objection}",
+    )
+    chosen = _with_gradient_somewhere(parameters, group)
     gradients = [_gradient(parameter) for parameter in chosen]
     average(gradients, group)
     for gradient in gradients:
@@ -70,30 +64,20 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.grad
 
 
-def _holding(parameters: list[nn.Parameter]) -> _Holding:
-    layout = repr([(tuple(p.shape), p.dtype) for p in parameters])
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    objection = None
+def _with_gradient_somewhere(
+    parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
+) -> list[nn.Parameter]:
+    """Those that have a gradient on at least one rank; a collective."""
+    present = [parameter.grad is not None for parameter in parameters]
+    flags = torch.tensor(present, dtype=torch.uint8, device=carrier(group))
+    dist.all_reduce(flags, dist.ReduceOp.MAX, group)
+    return list(compress(parameters, flags.tolist()))
+
+
+def _objection(gradients: Sequence[Tensor]) -> str | None:
+    """Why the gradients of this rank cannot be averaged; None if they can."""
     if any(gradient.layout is not torch.strided for gradient in gradients):
-        objection = "has a sparse gradient; build its embedding with sparse=False"
-    elif gradients and all(getattr(g, _SYNCED, None) == g._version for g in gradients):
-        objection = "ran no backward since its gradients were averaged; average them once a step"
-    return _Holding(
-        layout=hashlib.blake2b(layout.encode(), digest_size=8).hexdigest(),
-        present=tuple(parameter.grad is not None for parameter in parameters),
-        objection=objection,
-    )
-
-
-def _require_agreement(everyone: list[_Holding]) -> None:
-    first = everyone[0]
-    apart = [rank for rank, holding in enumerate(everyone) if holding.layout != first.layout]
-    if apart:
-        raise RuntimeError(
-            f"sync_gradients: {name_ranks(apart)} passed other parameters than rank 0 "
-            f"({len(everyone[apart[0]].present)} and {len(first.present)} of them, or another "
-            "order, shape or dtype); pass the same on every rank"
-        )
-    for rank, holding in enumerate(everyone):
-        if holding.objection:
-            raise RuntimeError(f"sync_gradients: rank {rank} {holding.objection}")
+        return "has a sparse gradient; build its embedding with sparse=False"
+    if gradients and all(getattr(g, _SYNCED, None) == g._version for g in gradients):
+        return "ran no backward since its gradients were averaged; average them once a step"
+    return None

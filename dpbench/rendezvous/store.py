@@ -1,6 +1,7 @@
 """The store in which the processes of a launch meet.
 
-Under torchrun or dpbench launch it is the launcher's. Else rank 0 holds it, listening at nothing
+The ranks that dpbench starts on one host meet in a file, which only their owner can read. Under
+torchrun or dpbench launch the store is the launcher's. Else rank 0 holds it, listening at nothing
 but the address that was asked for; at all only for a name that means none of its host, and says so.
 """
 
@@ -15,12 +16,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from ipaddress import ip_address
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
 
 PAUSE_SECONDS = 0.05
+STORE_FILE = "DPBENCH_STORE_FILE"
+"""The environment variable that names the file in which the ranks of one host meet."""
 
 _stores: dict[tuple[int, str, int], TCPStore] = {}
 """By process, address and port. They live as long as the process: a rank that is ahead may ask for
@@ -33,6 +36,21 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
     Raises:
         RuntimeError: it cannot be held here, or is not there within `timeout`.
     """
+    store: Store
+    if path := environ.get(STORE_FILE):
+        # Told no number of workers it stays when they leave; the launcher removes its folder.
+        store = FileStore(path)
+    else:
+        store = _over_tcp(variables, environ, timeout)
+    store.set_timeout(timeout)
+    # A launcher that restarts its ranks keeps the store, with what the first ones left there.
+    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"process_group, attempt {attempt}", store)
+
+
+def _over_tcp(
+    variables: LaunchVariables, environ: Mapping[str, str], timeout: timedelta
+) -> TCPStore:
     key = (os.getpid(), variables.address, variables.port)
     of_launcher = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if key not in _stores:
@@ -41,10 +59,7 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
         else:
             holder = "the launcher" if of_launcher else "rank 0"
             _stores[key] = _reach(variables.address, variables.port, holder, timeout)
-    _stores[key].set_timeout(timeout)
-    # A launcher that restarts its ranks keeps the store, with what the first ones left there.
-    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"process_group, attempt {attempt}", _stores[key])
+    return _stores[key]
 
 
 def _hold(address: str, port: int, timeout: timedelta) -> TCPStore:

@@ -23,7 +23,7 @@ from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.training import build_optimizer
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
-from dpbench.parallel.tree import map_tensors
+from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.schedule import build_schedule
@@ -31,6 +31,10 @@ from dpbench.training_spec import TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 T = TypeVar("T")
+
+LARGEST_OPTIMIZER = 8
+"""Bytes of an optimizer's state for each byte of the model that no optimizer exceeds: Adam has
+two, with amsgrad three, in float32 beside bfloat16 twice as many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,12 +191,9 @@ class Learner:
 
     def _of_all(self, value: T) -> list[T] | None:
         """The values of all ranks on rank 0; None elsewhere."""
-        if self._ranks.control is None:
-            return [value]
-        everyone: list[Any] | None = [None] * self._ranks.size if self._rank == 0 else None
-        on_cpu = map_tensors(lambda tensor: tensor.cpu(), value)
-        dist.gather_object(on_cpu, everyone, group=self._ranks.control)
-        return everyone
+        model_bytes = sum(parameter.nbytes for parameter in self.module.parameters())
+        limit_bytes = LARGEST_OPTIMIZER * model_bytes + LONGEST_MESSAGE_BYTES
+        return self._ranks.gather_on_first(value, limit_bytes)
 
 
 def _seed(seed: int) -> None:

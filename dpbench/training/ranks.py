@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.launch.agent import run_ranks
+from dpbench.rendezvous.process_group import process_group
 from dpbench.training.gradients import set_mean, take_gradients
 from dpbench.training.loop import train
 from dpbench.training.models import state
@@ -89,8 +90,7 @@ def _run_rank(job_file: Path, rank: int) -> _Report | None:
     shuffle, *streams = generators(job.settings.seed, ranks)
     steps = round_robin(len(job.task.data), ranks, job.settings.batch_per_replica, shuffle)
     limit = timedelta(seconds=job.settings.time_limit_seconds)
-    dist.init_process_group("gloo", timeout=limit)
-    try:
+    with process_group("gloo", timeout=limit, device="cpu"):
         group = Ranks(rank, job.model, job.settings, job.task, streams[rank])
         history, failure = None, None
         try:
@@ -99,8 +99,6 @@ def _run_rank(job_file: Path, rank: int) -> _Report | None:
             group.give_up()
             failure = error
         return _Report(history, failure, _bytes(_pack(state(job.model)))) if rank == 0 else None
-    finally:
-        dist.destroy_process_group()
 
 
 class Ranks:

@@ -20,6 +20,7 @@ from dpbench.measure.collective_operation import CollectiveOperation
 from dpbench.measure.collectives import WrongResult, measure_collective
 from dpbench.plausibility import impossible_in_collective_record
 from dpbench.records import Status
+from dpbench.rendezvous.process_group import process_group
 from tests.builders import collective_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -57,16 +58,15 @@ def test_ranks_measure_what_was_asked_for(backend: str, tmp_path: Path) -> None:
 
 def all_proved(backend: str, rank: int) -> list[str | None]:
     """What is wrong with each collective as it is, then with each that moves nothing."""
-    dist.init_process_group(backend)
-    operations = [
-        CollectiveOperation(collective, MANY, torch.float32, torch.device("cpu"))
-        for collective in COLLECTIVES
-    ]
-    found = [operation.wrong_result() for operation in operations]
-    for operation in operations:
-        operation.__class__ = Idle
-        found.append(operation.wrong_result())
-    dist.destroy_process_group()
+    with process_group(backend, device="cpu"):
+        operations = [
+            CollectiveOperation(collective, MANY, torch.float32, torch.device("cpu"))
+            for collective in COLLECTIVES
+        ]
+        found = [operation.wrong_result() for operation in operations]
+        for operation in operations:
+            operation.__class__ = Idle
+            found.append(operation.wrong_result())
     return found
 
 

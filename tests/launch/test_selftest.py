@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,9 +55,11 @@ def collectives(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     def nothing(*_: Any) -> None:
         pass
 
-    for name in ("init_process_group", "barrier", "destroy_process_group"):
-        monkeypatch.setattr(selftest.dist, name, nothing)
-    monkeypatch.setattr(selftest.dist, "get_world_size", lambda: 2)
+    def two_ranks(*_: Any, **__: Any) -> AbstractContextManager[SimpleNamespace]:
+        return nullcontext(SimpleNamespace(size=2))
+
+    monkeypatch.setattr(selftest, "process_group", two_ranks)
+    monkeypatch.setattr(selftest.dist, "barrier", nothing)
     monkeypatch.setattr(selftest.dist, "all_reduce", lambda tensor: tensor.mul_(factor))
 
 

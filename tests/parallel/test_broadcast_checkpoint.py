@@ -100,14 +100,14 @@ def what_differs_is_named_and_nothing_is_changed(rank: int) -> None:
         module[2] = nn.Linear(4, 3)
     before = module[0].weight.clone()
     assert message(module) == (
-        "the ranks do not hold the same module: '2.bias' is (2,) torch.float32 on rank 0, "
-        "(3,) torch.float32 on rank 1 (not as on rank 0: rank 1)"
+        "expected the same on all ranks, but rank 0 has tensor '2.bias': (2,) torch.float32, "
+        "while rank 1 has tensor '2.bias': (3,) torch.float32 (not as on rank 0: rank 1)"
     )
     assert torch.equal(module[0].weight, before)
     words = message(holding(a=torch.ones(1)) if rank else holding())
-    assert "'a' is absent on rank 0, (1,) torch.float32 on rank 1" in words
+    assert "rank 0 has nothing more, while rank 1 has tensor 'a': (1,) torch.float32" in words
     words = message(holding(a=torch.ones(1, dtype=torch.float16 if rank else torch.float32)))
-    assert "'a' is (1,) torch.float32 on rank 0, (1,) torch.float16 on rank 1" in words
+    assert "'a': (1,) torch.float32, while rank 1 has tensor 'a': (1,) torch.float16" in words
 
 
 def what_cannot_travel_is_named_with_its_rank(rank: int) -> None:
@@ -128,7 +128,7 @@ def a_source_that_is_none_is_refused(rank: int) -> None:
     assert "got src=True, expected a whole number" in message(model(0), TypeError, src=True)
     assert "expected a torch.nn.Module" in message({"a": 1}, TypeError)  # type: ignore[arg-type]
     words = message(model(0), src=rank)
-    assert words == "expected the same src on all ranks, but rank 0 has 0, while rank 1 has 1"
+    assert "rank 0 has option 'src': 0, while rank 1 has option 'src': 1" in words
 
 
 def a_sub_group_counts_its_own_ranks(rank: int) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as _TorchDdp
 
-from dpbench.parallel.ddp.agreement import describe, require_agreement
+from dpbench.parallel.agreement import Entry, Objection, describe, require_agreement
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.ddp.buckets import BucketCaps
 from dpbench.parallel.ddp.comm_hooks import checked_hook
@@ -308,12 +308,26 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
                 "static_graph": self.static_graph,
             }
             mine = describe(self._parameters_here(), buffers, options)
-            require_agreement(mine, failure, self.process_group, self.join_device)
+            self._require_agreement(mine, failure)
         if failure is not None:
             raise failure
         if with_values:
             tensors = [tensor for _, tensor in (*self._parameters_here(), *buffers)]
             broadcast_coalesced(tensors, self.process_group)
+
+    def _require_agreement(self, mine: Sequence[Entry], failure: Exception | None) -> None:
+        """All ranks wrap the same, and can; the rank that cannot leaves its error to the caller."""
+        objection = None
+        if failure is not None:
+            rank = dist.get_rank(self.process_group)
+            objection = f"other ranks cannot wrap their module; rank {rank}: {failure}"
+        try:
+            require_agreement(
+                "DDP", mine, self.process_group, objection=objection, device=self.join_device
+            )
+        except Objection:
+            if failure is None:
+                raise
 
     def _build_reducer(self) -> None:
         sparse = [

@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook, _JoinConfig
 
-from dpbench.parallel.ddp.agreement import largest
 from dpbench.parallel.ddp.reducer import Reducer
+from dpbench.parallel.groups import largest
 
 
 class UnevenInputs(Joinable):
@@ -122,7 +122,7 @@ class UnevenInputs(Joinable):
         return self._largest(dist.get_rank(self.process_group) if candidate else -1)
 
     def _largest(self, value: int) -> int:
-        return largest(value, self.process_group, self.join_device)
+        return largest(value, self.process_group, device=self.join_device)
 
 
 class _Shadow(JoinHook):

@@ -126,7 +126,7 @@ def test_a_difference_between_ranks_is_named_on_all_of_them(tmp_path: Path, back
 def names_the_ranks_that_differ(rank: int) -> None:
     words = same_message(lambda: nn.Linear(2, 2 if rank == 0 else 3))
     assert "while rank 1 has parameter 'weight': (3, 2)" in words
-    assert words.endswith("different from rank 0 too: 2")
+    assert words.endswith("(not as on rank 0: ranks 1 and 2)")
     assert "too" not in same_message(lambda: nn.Linear(2, 3 if rank == 1 else 2))
 
 
