@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
+from dpbench.parallel.flat import by_kind, copy_all, flattened, unflattened
 
 WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
 
@@ -24,10 +25,8 @@ def average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
     Returns:
         The number of bytes given to collectives.
     """
-    alike: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    for tensor in tensors:
-        alike.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
-    return sum(_average_flat(same, group) for same in alike.values())
+    same_kind = by_kind(tensor.detach() for tensor in tensors)
+    return sum(_average_flat(alike, group) for alike in same_kind)
 
 
 def require_plain(module: nn.Module, caller: str) -> None:
@@ -48,9 +47,7 @@ def require_plain(module: nn.Module, caller: str) -> None:
 
 def _average_flat(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> int:
     # Divided before the sum, as DistributedDataParallel does: float16 could overflow in it.
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors]).div_(dist.get_world_size(group))
+    flat = flattened(tensors).div_(dist.get_world_size(group))
     dist.all_reduce(torch.view_as_real(flat) if flat.is_complex() else flat, group=group)
-    means = torch.split(flat, [tensor.numel() for tensor in tensors])
-    for tensor, mean in zip(tensors, means, strict=True):
-        tensor.copy_(mean.view_as(tensor))
+    copy_all(tensors, unflattened(flat, tensors))
     return flat.nbytes

@@ -9,7 +9,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-PIECE_BYTES = 250 * 1024**2  # of one message; bounds the memory for the copy
+from dpbench.parallel.flat import copy_all, packed_bytes, views_in
+
+PIECE_BYTES = 250 * 1024**2
+"""The largest message, unless one tensor is larger; bounds the memory for the copy."""
 
 
 def broadcast_coalesced(
@@ -28,29 +31,42 @@ def broadcast_coalesced(
         source: the group rank that sends.
 
     Returns:
-        The number of bytes sent.
+        The number of bytes of all tensors.
     """
-    sender = dist.get_global_rank(group, source)
     total = 0
     for piece in _pieces(tensors):
-        flat = torch.cat([_as_bytes(tensor) for tensor in piece])
-        dist.broadcast(flat, src=sender, group=group)
-        if dist.get_rank(group) != source:
-            _unpack(flat, piece)
-        total += flat.numel()
+        Message(piece).send(group, source)
+        total += sum(tensor.nbytes for tensor in piece)
     return total
 
 
+class Message:
+    """Tensors of one device that are sent together, with the flat memory in which they travel."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        device = tensors[0].device
+        self.flat = torch.zeros(packed_bytes(tensors), dtype=torch.uint8, device=device)
+        # Aliases, whose writes do not count as changes of the tensors.
+        self._tensors = [tensor.detach().data for tensor in tensors]
+        self._views = views_in(self.flat, tensors)
+
+    def send(self, group: dist.ProcessGroup, source: int) -> None:
+        """Overwrite the tensors with those of one rank of the group; a collective."""
+        if is_source := dist.get_rank(group) == source:
+            copy_all(self._views, self._tensors)
+        dist.broadcast(self.flat, src=dist.get_global_rank(group, source), group=group)
+        if not is_source:
+            with torch.no_grad():
+                copy_all(self._tensors, self._views)
+
+
 def _pieces(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Tensors of one device each, with at most PIECE_BYTES or a single one in a piece.
+    """Tensors of one device each, with at most PIECE_BYTES or a single one in a piece."""
 
-    Sorted from wide to narrow elements, so that each starts at a multiple of its element size.
-    """
+    def device_of(tensor: Tensor) -> str:
+        return str(tensor.device)
 
-    def key(tensor: Tensor) -> tuple[str, int]:
-        return str(tensor.device), -tensor.element_size()
-
-    for _, same_device in groupby(sorted(tensors, key=key), key=lambda tensor: tensor.device):
+    for _, same_device in groupby(sorted(tensors, key=device_of), key=device_of):
         piece: list[Tensor] = []
         size = 0
         for tensor in same_device:
@@ -60,14 +76,3 @@ def _pieces(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
             piece.append(tensor)
             size += tensor.nbytes
         yield piece
-
-
-def _as_bytes(tensor: Tensor) -> Tensor:
-    return tensor.detach().reshape(-1).contiguous().view(torch.uint8)
-
-
-def _unpack(flat: Tensor, piece: Sequence[Tensor]) -> None:
-    with torch.no_grad():
-        parts = torch.split(flat, [tensor.nbytes for tensor in piece])
-        for tensor, part in zip(piece, parts, strict=True):
-            tensor.data.copy_(part.view(tensor.dtype).view(tensor.shape))

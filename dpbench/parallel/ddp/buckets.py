@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dpbench.parallel.ddp.comm_hooks import Future, GradientBucket, Hook
 from dpbench.parallel.ddp.exchange import Exchange
+from dpbench.parallel.flat import ALIGNMENT_BYTES, copy_all, packed_bytes, views_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,8 @@ class Bucket:
 
     Attributes:
         indices: of the parameters, in the order of the reducer.
-        pending: parameters whose gradient of the running backward is not there yet.
-        nbytes: the size of the flat gradient.
+        waiting: indices whose gradient of the running backward is not there yet.
+        nbytes: bytes of the gradients.
     """
 
     def __init__(
@@ -112,7 +113,9 @@ class Bucket:
         indices: Sequence[int],
         parameters: Sequence[nn.Parameter],
         exchange: Exchange,
+        *,
         rider_elements: int = 0,
+        aligned: bool = True,
     ) -> None:
         """
         Args:
@@ -120,31 +123,44 @@ class Bucket:
             parameters: of one dtype and device where `indices` point.
             exchange: averages the flat gradient.
             rider_elements: length of a further vector that is summed in the same collective.
+            aligned: whether gradients may lie apart, each where vector instructions like it; not
+                for a comm hook, to which the flat gradient is nothing but the gradients.
         """
         self.indices = list(indices)
         self.parameters = [parameters[index] for index in indices]
-        self.pending = len(self.indices)
+        self.waiting: set[int] = set()
         self._exchange = exchange
-        size = sum(parameter.numel() for parameter in self.parameters)
-        self.nbytes = size * self.parameters[0].element_size()
         first = self.parameters[0]
+        item = first.element_size()
+        alignment = max(ALIGNMENT_BYTES, item) if aligned else item
+        size = packed_bytes(self.parameters, alignment) // item
+        self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
         self._wire = exchange.zeros(size + rider_elements, first.dtype, first.device)
         self.flat, self.rider = self._wire[:size], self._wire[size:]
-        self.views = _views(self.flat, self.parameters)
+        self.views = views_in(self._wire.view(torch.uint8), self.parameters, alignment)
         self._work: dist.Work | None = None
         self._future: Future[Any] | None = None
         self._absent: list[int] = []
+        self._kept: list[tuple[int, Tensor, Tensor | None]] = []
         self._with_graph: list[tuple[Tensor, Tensor]] = []
 
-    def collect(self, scale: float) -> list[int]:
+    def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
         """Bring all gradients into the flat tensor, times `scale`; they become views of it.
 
+        Args:
+            scale: for all gradients.
+            missing: indices of parameters whose gradient, if there is one, is not of this
+                backward; it counts, but is put back if no other rank has one.
+
         Returns:
-            The indices of the parameters without a gradient, for which there are zeros.
+            The indices of the parameters without a gradient of this backward.
         """
         with torch.no_grad():
+            if missing:
+                self._keep(missing)
             self._collect(scale)
-        return [self.indices[place] for place in self._absent]
+        without = {self.indices[place] for place in self._absent}
+        return [i for i in self.indices if i in without or i in missing]
 
     def clear(self) -> None:
         """Zeros in the place of gradients, for a rank that has none."""
@@ -163,7 +179,7 @@ class Bucket:
         """Wait for the average (on CUDA only the current stream waits).
 
         Args:
-            keep: indices of parameters that stay without a gradient.
+            keep: indices of parameters that no rank has a gradient for: theirs stays what it was.
         """
         self.wait()
         for gradient, view in self._with_graph:
@@ -173,6 +189,12 @@ class Bucket:
             if self.indices[place] not in keep:
                 self.parameters[place].grad = self.views[place]
         self._absent = []
+        for place, gradient, values in self._kept:
+            if self.indices[place] in keep:
+                if values is not None:
+                    gradient.detach().copy_(values)
+                self.parameters[place].grad = gradient
+        self._kept = []
 
     def wait(self) -> None:
         """Until the flat tensor holds the result."""
@@ -187,14 +209,24 @@ class Bucket:
             if not reduced.is_set_to(self.flat):
                 self.flat.copy_(reduced.reshape(-1))
 
+    def _keep(self, missing: Collection[int]) -> None:
+        """Note what the gradients of these parameters are, which the average may overwrite."""
+        for place, (index, view) in enumerate(zip(self.indices, self.views, strict=True)):
+            gradient = self.parameters[place].grad if index in missing else None
+            if gradient is not None:
+                _require_dense(gradient)
+                values = gradient.detach().clone() if gradient.is_set_to(view) else None
+                self._kept.append((place, gradient, values))
+
     def _collect(self, scale: float) -> None:
         targets: list[Tensor] = []
         sources: list[Tensor] = []
+        empty: list[Tensor] = []
         in_place = False
         for place, (parameter, view) in enumerate(zip(self.parameters, self.views, strict=True)):
             gradient = parameter.grad
             if gradient is None:
-                view.zero_()
+                empty.append(view)
                 self._absent.append(place)
                 continue
             _require_dense(gradient)
@@ -208,10 +240,10 @@ class Bucket:
             else:
                 # Now and not in the end, so that the memory of the gradient can be used again.
                 parameter.grad = view
+        if empty:
+            torch._foreach_zero_(empty)
         if scale == 1.0 or in_place or self._views_are_small():
-            if targets:
-                # One call for all of them; underscored, but torch's documented foreach family.
-                torch._foreach_copy_(targets, sources)
+            copy_all(targets, sources)
             if scale != 1.0:
                 self.flat.mul_(scale)
             return
@@ -242,9 +274,9 @@ class LocalBucket:
 
     def __init__(self, indices: Sequence[int]) -> None:
         self.indices = list(indices)
-        self.pending = len(self.indices)
+        self.waiting: set[int] = set()
 
-    def collect(self, scale: float) -> list[int]:
+    def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
         return []
 
     def clear(self) -> None:
@@ -266,15 +298,3 @@ def _require_dense(gradient: Tensor) -> None:
             "got a sparse gradient for a parameter that is not the weight of an nn.Embedding or "
             "nn.EmbeddingBag with sparse=True, from which DistributedDataParallel expects one"
         )
-
-
-def _views(flat: Tensor, parameters: Iterable[nn.Parameter]) -> list[Tensor]:
-    """A piece of `flat` for each parameter, in its memory layout (channels last, for example)."""
-    views = []
-    offset = flat.storage_offset()
-    for parameter in parameters:
-        # Preserves the strides if, and only if, they cover the memory without gaps or overlap.
-        strides = torch.empty_like(parameter, device="meta").stride()
-        views.append(flat.as_strided(parameter.size(), strides, offset))
-        offset += parameter.numel()
-    return views

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as _TorchDdp
 
 from dpbench.parallel.agreement import Entry, Objection, describe, require_agreement
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.ddp.buckets import BucketCaps
+from dpbench.parallel.ddp.buffers import Buffers
 from dpbench.parallel.ddp.comm_hooks import checked_hook
 from dpbench.parallel.ddp.exchange import Exchange
 from dpbench.parallel.ddp.preconditions import (
@@ -45,9 +46,11 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
       local gradients only.
     - Buffers are sent before a training forward that follows one that reduced; never in eval, and
       not if the module has its first buffer only after construction.
-    - Every parameter must take part in the loss, unless one of the two flags below allows
-      otherwise. If one does not, all ranks raise: the one that lacks it at its next forward, the
-      others in the backward that waits for it.
+    - Every parameter must take part in the loss, unless it is frozen at the forward or one of the
+      two flags below allows otherwise. If one does not, all ranks raise: the one that lacks it at
+      its next forward, the others in the backward that waits for it.
+    - Parameters may be frozen for some steps, and lent to a call by torch.func.functional_call,
+      which then reduces nothing. One that was frozen at construction cannot be trained later.
     - Keep the wrapper until its backward is done: with it go the hooks on the parameters.
     - Pickling and copying work with the default group, on all ranks at once.
 
@@ -62,13 +65,17 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         broadcast_buffers: whether rank 0's buffers are sent, at construction and as said above.
         init_sync: whether ranks are compared and rank 0's values are sent at construction.
         process_group: the ranks; None means the default group.
-        bucket_cap_mb: MiB of gradients in one all-reduce. None means what suits the backend.
+        bucket_cap_mb: MiB of gradients in one all-reduce. None means 25, and 1 for the first, so
+            that communication begins early.
         find_unused_parameters: a parameter may take no part in a backward. It counts as zero; one
             that no rank used keeps its `.grad` untouched.
         gradient_as_bucket_view: True and False are the same here: gradients are views.
         static_graph: each backward uses the same parameters equally often as the first one, which
             may then be unused, or used by several reentrant checkpoints.
         device_mesh: of one dimension, in the place of process_group.
+        skip_all_reduce_unused_params: with find_unused_parameters or static_graph, do not send
+            buckets whose parameters no rank uses. Costs a small message per backward with
+            find_unused_parameters.
         forward_sync_buffers: as broadcast_buffers, but not at construction.
         bucket_cap_mb_list: in the place of bucket_cap_mb, for the first, second … bucket of a
             backward; the last is for all others too.
@@ -97,6 +104,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         static_graph: bool = False,
         *,
         device_mesh: DeviceMesh | None = None,
+        skip_all_reduce_unused_params: bool = False,
         forward_sync_buffers: bool | None = None,
         bucket_cap_mb_list: Sequence[float] | None = None,
         **not_offered: Any,
@@ -114,6 +122,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             find_unused_parameters=find_unused_parameters,
             gradient_as_bucket_view=gradient_as_bucket_view,
             static_graph=static_graph,
+            skip_all_reduce_unused_params=skip_all_reduce_unused_params,
             forward_sync_buffers=forwards,
         )
         self.process_group = chosen_group(process_group, device_mesh)
@@ -125,10 +134,17 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.static_graph = static_graph
+        self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
         self.forward_sync_buffers = forwards
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
         self.broadcast_bytes = 0
+        if skip_all_reduce_unused_params and not (find_unused_parameters or static_graph):
+            warnings.warn(
+                "skip_all_reduce_unused_params=True does nothing without find_unused_parameters "
+                "or static_graph, as then every parameter must be used",
+                stacklevel=2,
+            )
         self._caps = BucketCaps.chosen(bucket_cap_mb, bucket_cap_mb_list)
         # Asked by torch.compile, which takes no cap below that of torch's first bucket.
         first: int = dist._DEFAULT_FIRST_BUCKET_BYTES  # type: ignore[attr-defined]
@@ -136,8 +152,9 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self.bucket_bytes_cap_list = list(self._caps.caps) if bucket_cap_mb_list else []
         self._hook: tuple[object, Callable[..., Any]] | None = None
         self.module = module
+        self._sent_buffers = Buffers(module, self.parameters_to_ignore)
         # Decided once, as looking for buffers at each step costs more than it can find.
-        self._has_buffers = any(True for _ in self._buffers_here())
+        self._has_buffers = bool(self._sent_buffers.named())
         self._make_equal(with_values=init_sync, with_buffers=broadcasts)
         self._build_reducer()
 
@@ -157,19 +174,18 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
     def _forward(self, args: Any, kwargs: Any) -> Any:
         trains = torch.is_grad_enabled()
         syncs = trains and self.require_backward_grad_sync
-        if syncs:
-            self._reducer.prepare()
+        reduces = syncs and self._reducer.begin()
         if trains and self._join_config.enable:
-            self._announce(syncs)
+            self._announce(reduces)
         if self.training:
-            if syncs:
+            if reduces:
                 self._reducer.rebuild()
             if trains and self.require_forward_param_sync:
                 self._send_buffers()
         if self.device is not None:
             args, kwargs = move((args, kwargs), self.device)
         output = self._call_module(args, kwargs)
-        if syncs:
+        if reduces:
             output = self._reducer.arm(output)
         elif trains:
             self._reducer.disarm()
@@ -290,22 +306,18 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             if name not in self.parameters_to_ignore:
                 yield name, parameter
 
-    def _buffers_here(self) -> Iterator[tuple[str, Tensor]]:
-        for name, buffer in self.module.named_buffers():
-            if name not in self.parameters_to_ignore:
-                yield name, buffer
-
     def _make_equal(self, *, with_values: bool, with_buffers: bool) -> None:
         """Rank 0's values on all ranks, after all have shown that they fit; with `with_values`
         False only this rank is looked at."""
         failure = untrainable_reason(self.module, self.parameters_to_ignore)
-        buffers = list(self._buffers_here()) if with_buffers else []
+        buffers = self._sent_buffers.named() if with_buffers else []
         if with_values:
             options = {
                 "bucket caps": self._caps,
                 "forward_sync_buffers": self.forward_sync_buffers,
                 "find_unused_parameters": self.find_unused_parameters,
                 "static_graph": self.static_graph,
+                "skip_all_reduce_unused_params": self.skip_all_reduce_unused_params,
             }
             mine = describe(self._parameters_here(), buffers, options)
             self._require_agreement(mine, failure)
@@ -340,7 +352,13 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             self._parameters_here(),
             sparse,
             Exchange(self.process_group, self.join_device),
-            ReducerOptions(self._caps, self.find_unused_parameters, self.static_graph),
+            ReducerOptions(
+                self._caps,
+                self.find_unused_parameters,
+                self.static_graph,
+                skip_unused=self.skip_all_reduce_unused_params
+                and (self.find_unused_parameters or self.static_graph),
+            ),
         )
         if self._hook is not None:
             self._reducer.use_hook(checked_hook(*self._hook))
@@ -348,13 +366,12 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
     def _send_buffers(self, *, has_data: bool = True) -> None:
         if self.forward_sync_buffers and self._has_buffers:
             source = self._last_rank(has_data) if self._join_config.enable else 0
-            buffers = [buffer for _, buffer in self._buffers_here()]
-            self.broadcast_bytes += broadcast_coalesced(buffers, self.process_group, source)
+            self.broadcast_bytes += self._sent_buffers.send(self.process_group, source)
 
     def _take_model(self, source: int) -> None:
         tensors = [
             *self._parameters_here(),
-            *(self._buffers_here() if self.forward_sync_buffers else ()),
+            *(self._sent_buffers.named() if self.forward_sync_buffers else ()),
         ]
         broadcast_coalesced([tensor for _, tensor in tensors], self.process_group, source)
 
@@ -365,10 +382,11 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
                 "process group. Use ddp.module or ddp.state_dict() instead."
             )
         state = self.__dict__.copy()
-        del state["process_group"], state["_reducer"]
+        del state["process_group"], state["_reducer"], state["_sent_buffers"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.process_group = chosen_group(None, None)
+        self._sent_buffers = Buffers(self.module, self.parameters_to_ignore)
         self._build_reducer()

@@ -32,7 +32,7 @@ class Exchange:
 
     def zeros(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """A flat tensor; a collective where memory is shared, so in one order on all ranks."""
-        if self._arena is None:
+        if self._arena is None or not count:
             return torch.zeros(count, dtype=dtype, device=device)
         return self._arena.allocate(count * dtype.itemsize).view(dtype)
 
@@ -47,7 +47,7 @@ class Exchange:
         """
         if average and not self.averages:
             raise ValueError(f"{dist.get_backend(self.group)} sums only")
-        if self.size == 1:
+        if self.size == 1 or not flat.numel():
             return None
         wire = torch.view_as_real(flat) if flat.is_complex() else flat
         # Not dist.all_reduce, whose checks and log of calls take longer than all else here.

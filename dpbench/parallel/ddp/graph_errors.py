@@ -60,5 +60,14 @@ def fired_too_often(names: Sequence[str], index: int, *, static: bool) -> str:
     )
 
 
+def too_late(names: Sequence[str], index: int) -> str:
+    """For a parameter that gets a gradient when the reduction of its forward is over."""
+    return (
+        f"parameter {names[index]!r} got a gradient after the reduction of the last forward had "
+        "counted it as unused, so that nothing averages it. Call backward once for each forward, "
+        "on the sum of the losses; or make the other forwards under no_sync()."
+    )
+
+
 def _listed(names: Sequence[str], indices: Sequence[int]) -> str:
     return ", ".join(names[index] for index in indices)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dpbench.parallel.cuda import LateFlag
 from dpbench.parallel.ddp.exchange import Exchange
 
-EXACT = (torch.float32, torch.float64)
-"""Dtypes whose sums of ones stay exact for any number of ranks."""
+_MOST_RANKS = {
+    torch.float64: 2**52,
+    torch.float32: 2**23,
+    torch.float16: 1024,
+    torch.bfloat16: 128,
+}
+"""For which number of ranks a sum of ones, or their mean, tells "all" from "all but one"."""
 
 
 class MissingReport:
@@ -39,19 +45,23 @@ class MissingReport:
         self._missing, self._gave_up = self._flags[:count], self._flags[count:]
         self._work: dist.Work | None = None
         self._averaged = False
-        if device.type != "cpu":
-            self._on_host = torch.zeros(1, pin_memory=True)
-            self._copied = torch.Event(device.type)
+        self._late = LateFlag(self._gave_up) if device.type == "cuda" else None
 
     @staticmethod
     def length(count: int) -> int:
         """Elements of a report on `count` parameters."""
         return count + 1
 
-    def flag(self, indices: Iterable[int]) -> None:
+    @staticmethod
+    def can_ride(dtype: torch.dtype, ranks: int) -> bool:
+        """Whether flags of so many ranks can be summed in gradients of this dtype."""
+        return ranks <= _MOST_RANKS.get(dtype, 0)
+
+    def flag(self, indices: Collection[int]) -> None:
         """This rank has no gradient for these parameters."""
-        for index in indices:
-            self._missing[index] = 1
+        if indices:
+            places = torch.tensor(list(indices), device=self._flags.device)
+            self._missing.index_fill_(0, places, 1)
 
     def give_up(self) -> None:
         """This rank does not expect its gradients any more: an error on all ranks."""
@@ -59,9 +69,9 @@ class MissingReport:
 
     def send(self, *, average: bool) -> None:
         """After the last flag, before the last bucket is waited for."""
-        self._averaged = average
+        self._averaged = average and not self._alone
         if self._alone:
-            self._work = self._exchange.start(self._flags, average=average)
+            self._work = self._exchange.start(self._flags, average=False)
 
     def wait(self) -> None:
         """Until the flags are those of all ranks; not needed where they ride with a bucket."""
@@ -69,16 +79,23 @@ class MissingReport:
             self._work.wait()
             self._work = None
 
+    def agreed_now(self, indices: Collection[int]) -> set[int]:
+        """Flag these parameters, and return those that nobody has a gradient for; a collective.
+
+        Only where the report travels alone.
+        """
+        self.flag(indices)
+        self.send(average=False)
+        self.wait()
+        everywhere = self.on_every_rank()
+        self.reset()
+        return everywhere
+
     def some_rank_gave_up(self) -> bool:
         """On CUDA only as far as is known without waiting for the device: of a backward before."""
-        if self._flags.device.type == "cpu":
+        if self._late is None:
             return bool(self._gave_up.item())
-        known = self._copied.query()
-        answer = known and bool(self._on_host.item())
-        if known:
-            self._on_host.copy_(self._gave_up, non_blocking=True)
-            self._copied.record()
-        return answer
+        return self._late.is_set()
 
     def on_some_rank(self) -> list[int]:
         """The parameters that are missing on at least one rank."""

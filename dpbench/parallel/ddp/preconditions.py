@@ -19,7 +19,6 @@ NOT_OFFERED: dict[str, tuple[Any, str]] = {
     "delay_all_reduce_named_params": (None, "every parameter is reduced with its bucket"),
     "param_to_hook_all_reduce": (None, "every parameter is reduced with its bucket"),
     "mixed_precision": (None, "use torch.autocast, or a comm hook that compresses gradients"),
-    "skip_all_reduce_unused_params": (False, "use find_unused_parameters=True"),
 }
 """Arguments of torch's class that this one does not have: their default, and what to do."""
 

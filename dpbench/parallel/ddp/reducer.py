@@ -1,18 +1,25 @@
 """When which bucket is reduced: hooks on the parameters, armed by a forward.
 
-forward ─ prepare ─ module ─ arm          hooks count from now on
-backward ─ hook per parameter             its bucket's pending count goes down
-         ├ bucket full                    launch, if all earlier buckets are launched
+forward ─ begin ─ module ─ arm            hooks count from now on
+backward ─ hook per parameter             it leaves its bucket's `waiting`
+         ├ nothing waits in a bucket      launch, if all earlier buckets are launched
          └ end of backward                wait for all buckets, gradients are averaged, disarm
 
 With unused parameters allowed, those without a gradient at the end of the backward are sent as
 zeros; the first backward of a static graph is recorded, and all of it is sent at its end.
+
+Several threads may run hooks at once: autograd has one per device, and a user may call backward in
+several. A hook changes nothing but a set and a list, by methods that Python runs as one step.
+Whoever empties the set of a bucket takes the lock, under which buckets are launched, in their
+order, each once, and finished.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,12 +29,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from dpbench.parallel.ddp.as_wrapped import AsWrapped
 from dpbench.parallel.ddp.buckets import Bucket, BucketCaps, LocalBucket, assign_buckets
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.exchange import Exchange
-from dpbench.parallel.ddp.graph_errors import fired_too_often, unfinished, unfinished_elsewhere
-from dpbench.parallel.ddp.missing import EXACT, MissingReport
+from dpbench.parallel.ddp.graph_errors import (
+    fired_too_often,
+    too_late,
+    unfinished,
+    unfinished_elsewhere,
+)
+from dpbench.parallel.ddp.missing import MissingReport
+from dpbench.parallel.ddp.participation import NOTHING, Participation
 from dpbench.parallel.ddp.sink import Sink
 from dpbench.parallel.ddp.sparse_bucket import SparseBucket
 
@@ -41,10 +53,15 @@ class ReducerOptions:
     caps: BucketCaps
     find_unused: bool = False
     static_graph: bool = False
+    skip_unused: bool = False
+    """Send no bucket whose parameters are all unused on all ranks."""
 
 
 class Reducer:
     """Averages the gradients of the parameters over the ranks of a group, during backward.
+
+    Buckets are made before the first forward that will reduce, so that a wrapper can be built, or
+    copied by one rank alone, without memory or collectives.
 
     Attributes:
         divisor: what sums are divided by; None for the number of ranks, by which the collective
@@ -71,11 +88,9 @@ class Reducer:
             exchange: of the ranks.
             options: see there.
         """
-        named_parameters = list(named_parameters)
-        self._parameters_as_wrapped = AsWrapped(module, named_parameters)
-        trained = [(name, p) for name, p in named_parameters if p.requires_grad]
-        self._names = [name for name, _ in trained]
-        self._parameters = [parameter for _, parameter in trained]
+        self._participation = Participation(module, list(named_parameters))
+        self._names = self._participation.names
+        self._parameters = self._participation.parameters
         self._sparse = {self._names.index(name) for name in sparse if name in self._names}
         self._exchange = exchange
         self._options = options
@@ -84,37 +99,56 @@ class Reducer:
         self.hook: Hook | None = None
         self.reduced_bytes = 0
         self.reductions = 0
-        self._armed = False
-        self._begun = False
-        self._end_queued = False
+        self._lock = threading.Lock()
+        self._has_begun = False
         self._rebuild_due = False
         self._rebuilt = False
+        self._buckets: list[AnyBucket] = []
+        self._bucket_of: list[AnyBucket] = []
+        # From the last layer to the first, until the order of the gradients has been seen.
+        self._order = list(range(len(self._parameters) - 1, -1, -1))
+        self._observed_order = self._order
+
+        # Of the running iteration.
+        self._armed = False
         self._launched = 0
         self._ready_order: list[int] = []
-        # How often the hook of each parameter fires in one backward, and still has to.
-        self._fires = [1] * len(trained)
-        self._left: list[int] = []
-        self._recorded = not options.static_graph
+        self._excluded = NOTHING
+        self._idle: set[int] = set()
+        self._without_gradient: set[int] = set()
+        self._seen: set[int] = set()
+        self._flagged: set[int] = set()
+        self._skipped: set[int] = set()
+        self._ends_queued: set[int] = set()
+        self._expects_end_of_graph = False
+        self._end_of_graph_queued = False
+
+        # In a static graph the first backward tells how often each hook fires.
+        self._recording = options.static_graph
+        self._fires: Counter[int] = Counter()
+        self._left: dict[int, int] = {}
+        self._never_used: set[int] = set()
+        self._unused_everywhere: set[int] | None = None
+
+        # Where parameters may be unused: what was used without a reduction, what was left out of
+        # the last one, and whether the graph tells at the start of a backward what will be unused.
         self._used_locally: set[int] = set()
-        self._before: dict[int, Tensor] = {}
-        # From the last layer to the first, until the order of the gradients has been seen.
-        self._observed_order = list(range(len(trained) - 1, -1, -1))
-        self._build(self._observed_order)
+        self._left_out: set[int] = set()
+        self._unreachable: set[int] = set()
+        self._graph_tells: bool | None = None
+
         me = weakref.ref(self)
         self._sink = Sink(partial(_on_backward, me), self._parameters[0].device)
-        # On the nodes, so that hooks which users put on the parameters always come before. The
-        # nodes must be kept: a parameter does not hold its own.
-        self._nodes = [get_gradient_edge(parameter).node for parameter in self._parameters]
-        handles = [
-            node.register_hook(partial(_on_ready, me, index))
-            for index, node in enumerate(self._nodes)
-        ]
-        self._detach = weakref.finalize(self, _remove, handles)
+        self._nodes: list[Any] = [None] * len(self._parameters)
+        self._handles: list[Any] = [None] * len(self._parameters)
+        for index in range(len(self._parameters)):
+            self._hook(index)
+        self._detach = weakref.finalize(self, _remove, self._handles)
 
     @property
     def has_begun(self) -> bool:
         """Whether a forward has armed it yet."""
-        return bool(self._left)
+        return self._has_begun
 
     def remove_hooks(self) -> None:
         """Give the parameters back; also done when the reducer is garbage collected."""
@@ -123,182 +157,274 @@ class Reducer:
     def use_hook(self, hook: Hook) -> None:
         """Have `hook` communicate the buckets from now on."""
         self.hook = hook
-        # Not the order that this rank has observed: another may have seen another.
-        self._build([index for bucket in self._buckets for index in bucket.indices])
+        self._buckets = []
 
-    def prepare(self) -> None:
-        """Before a forward whose backward will reduce.
+    def begin(self) -> bool:
+        """Before a forward whose backward would reduce; a collective when it makes buckets.
+
+        Returns:
+            Whether it will: not if no parameter takes part, as in a discriminator that is frozen
+            for the step of its generator.
 
         Raises:
             RuntimeError: the last backward left out parameters, here or on another rank, or a
                 parameter has changed in what its bucket relies on; the message names them.
         """
-        if self._armed and self._begun:
-            self._give_up()
-        self._parameters_as_wrapped.require(thorough=self._armed)
+        with self._lock:
+            if self._armed and self._ready_order:
+                self._give_up()
+            self._excluded, renewed = self._participation.begin()
+            for index in renewed:
+                self._hook(index)
+            if len(self._excluded) == len(self._parameters):
+                return False
+            if not self._buckets:
+                self._build()
+            return True
 
     def rebuild(self) -> None:
         """Once, after the first reduction: buckets in the order in which rank 0's gradients got
         ready. A collective."""
         if self._rebuild_due:
-            order = torch.tensor(self._observed_order, device=self._parameters[0].device)
-            group = self._exchange.group
-            dist.broadcast(order, src=dist.get_global_rank(group, 0), group=group)
-            self._build(order.tolist())
-            self._rebuild_due = False
-            self._rebuilt = True
+            with self._lock:
+                order = torch.tensor(self._observed_order, device=self._parameters[0].device)
+                group = self._exchange.group
+                dist.broadcast(order, src=dist.get_global_rank(group, 0), group=group)
+                self._order = order.tolist()
+                self._build()
+                self._rebuild_due = False
+                self._rebuilt = True
 
     def arm(self, output: Any) -> Any:
         """The next backward reduces. Returns the output of the forward, to be used in its place."""
-        self._armed = True
-        self._begun = False
-        self._end_queued = False
-        self._launched = 0
-        self._ready_order = []
-        self._left = self._fires.copy()
-        for bucket, pending in zip(self._buckets, self._pending, strict=True):
-            bucket.pending = pending
-        if self._options.find_unused or not self._recorded:
-            return self._sink(output)
-        return output
+        with self._lock:
+            self._has_begun = self._armed = True
+            self._launched = 0
+            self._ready_order = []
+            self._seen, self._without_gradient = set(), set()
+            self._flagged, self._left_out = set(), set()
+            self._ends_queued, self._end_of_graph_queued = set(), False
+            self._left = {index: times for index, times in self._fires.items() if times > 1}
+            self._idle = {*self._excluded, *self._never_used}
+            for bucket in self._buckets:
+                bucket.waiting = set(bucket.indices)
+                if self._idle:
+                    bucket.waiting -= self._idle
+            self._skipped = set()
+            if self._options.skip_unused and self._unused_everywhere:
+                self._skipped = self._buckets_within(self._unused_everywhere)
+            self._expects_end_of_graph = self._options.find_unused or self._recording
+        return self._sink(output) if self._expects_end_of_graph else output
 
     def disarm(self) -> None:
         """The next backward adds to the local gradients only."""
         self._armed = False
+        self._left_out = set()
 
-    def mark_ready(self, index: int) -> None:
-        """The gradient of a parameter has been accumulated.
+    def mark_ready(self, index: int, has_gradient: bool) -> None:
+        """The gradient of a parameter has been accumulated, if there is one.
 
         Raises:
-            RuntimeError: more often in one backward than expected, as by a reentrant checkpoint.
+            RuntimeError: more often in one backward than expected, as by a reentrant checkpoint;
+                or after a reduction that has counted the parameter as unused.
         """
         if not self._armed:
-            if self._tolerates_missing:
-                self._used_locally.add(index)
+            if self._tolerates_missing and has_gradient:
+                self._note_local_use(index)
             return
-        if not self._end_queued:
-            self.queue_end()
-        if not self._begun:
-            self._begin()
         self._ready_order.append(index)
-        left = self._left[index] - 1
-        self._left[index] = left
-        if left or not self._recorded:
-            if left < 0 and self._recorded:
-                static = self._options.static_graph
-                raise RuntimeError(fired_too_often(self._names, index, static=static))
+        if not has_gradient:
+            self._without_gradient.add(index)
+        if self._expects_end_of_graph and not self._end_of_graph_queued:
+            self._queue_end_of_graph()  # of an output in which the sink found no tensors
+        if (self._recording or self._left) and self._fires_again(index, has_gradient):
             return
-        bucket = self._bucket_of[index]
-        bucket.pending -= 1
-        if not bucket.pending:
-            self._launch_full_buckets()
+        waiting = self._bucket_of[index].waiting
+        try:
+            waiting.remove(index)
+        except KeyError:
+            static = self._options.static_graph
+            raise RuntimeError(fired_too_often(self._names, index, static=static)) from None
+        if not waiting:
+            with self._lock:
+                self._launch_full_buckets()
+                self._queue_end_of_task()
 
-    def queue_end(self) -> None:
-        """Have the end of the running backward call back."""
-        if self._armed and not self._end_queued:
-            # The only way to run at the end of a backward; torch's own DDP uses it too.
-            engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(self._end_of_backward)
-            self._end_queued = True
+    def begin_backward(self) -> None:
+        """The outermost backward through the output begins: have its end call back."""
+        with self._lock:
+            if self._armed and not self._end_of_graph_queued:
+                self._queue_end_of_graph()
+                if self._options.find_unused:
+                    self._ask_the_graph()
 
     def shadow(self) -> None:
         """Take part in one reduction for a rank that has no data left: it contributes nothing, and
         gets the average as the others do."""
-        for number, bucket in enumerate(self._buckets):
-            last = number == len(self._buckets) - 1
-            bucket.clear()
-            if last:
-                if self._tolerates_missing:
-                    self._report.flag(range(len(self._parameters)))
-                self._report.send(average=False)
-            bucket.send(average=False, hook=self.hook, number=number, last=last)
-        keep = self._settle_missing() if self._tolerates_missing else set()
-        for bucket in self._buckets:
-            bucket.finish(keep)
-        self._report.wait()
-        self._report.reset()
-        self._rebuild_due = not self._rebuilt
+        with self._lock:
+            if not self._buckets:
+                self._build()
+            everyone = range(len(self._parameters))
+            self._skipped = set()
+            if self._options.skip_unused and self._options.find_unused:
+                self._skipped = self._buckets_within(self._report.agreed_now(everyone))
+            elif self._options.skip_unused and self._unused_everywhere:
+                self._skipped = self._buckets_within(self._unused_everywhere)
+            for number, bucket in enumerate(self._buckets):
+                bucket.clear()
+                if number == len(self._buckets) - 1 and self._tolerates_missing:
+                    self._report.flag(everyone)
+                self._send(number, average=False)
+            keep = self._settle_missing() if self._tolerates_missing else set()
+            for bucket in self._buckets:
+                bucket.finish(keep)
+            self._report.wait()
+            self._report.reset()
+            self._rebuild_due = not self._rebuilt
 
-    def _begin(self) -> None:
-        """At the first gradient of a backward."""
-        self._begun = True
-        if 0 in self._fires:
-            self._leave_out([index for index, fires in enumerate(self._fires) if not fires])
+    def _note_local_use(self, index: int) -> None:
+        """The parameter got a gradient from a backward that does not reduce."""
+        if index in self._left_out:
+            raise RuntimeError(too_late(self._names, index))
+        self._used_locally.add(index)
+
+    def _fires_again(self, index: int, has_gradient: bool) -> bool:
+        """Whether the hook will fire once more in this backward, as far as is known."""
+        with self._lock:
+            if has_gradient:
+                self._seen.add(index)
+            if self._recording:
+                self._fires[index] += 1
+                return True
+            if index not in self._left:
+                return False
+            self._left[index] -= 1
+            return self._left[index] > 0
+
+    def _ask_the_graph(self) -> None:
+        """At the start of a backward: which parameters will it not reach?
+
+        They keep no bucket waiting. The answer is about the nodes of this backward, and a reentrant
+        checkpoint begins others in it; so it is believed if it was right the first time. If it is
+        wrong later, hooks fire that nobody waits for, which is an error.
+        """
+        will_run = torch._C._will_engine_execute_node
+        self._unreachable = {i for i, node in enumerate(self._nodes) if not will_run(node)}
+        believed = self._unreachable if self._graph_tells else set()
+        self._idle |= believed
+        for index in believed:
+            self._bucket_of[index].waiting.discard(index)
+        if self._options.skip_unused:
+            agreed = self._report.agreed_now(believed - self._used_locally)
+            self._skipped = self._buckets_within(agreed)
+        if believed:
             self._launch_full_buckets()
 
-    def _averages(self) -> bool:
-        """Whether the collective divides, and not whoever fills the bucket."""
-        return self.divisor is None and self.hook is None and self._exchange.averages
+    def _buckets_within(self, indices: set[int]) -> set[int]:
+        """The numbers of the buckets that hold none but these parameters."""
+        return {n for n, bucket in enumerate(self._buckets) if indices.issuperset(bucket.indices)}
 
     def _launch_full_buckets(self) -> None:
         """In the order of the buckets, which is the same on all ranks; readiness is not."""
-        while self._launched < len(self._buckets) and not self._buckets[self._launched].pending:
+        while self._launched < len(self._buckets) and not self._buckets[self._launched].waiting:
             self._launch(self._launched)
             self._launched += 1
 
     def _launch(self, number: int) -> None:
         bucket = self._buckets[number]
-        average = self._averages()
+        average = self.divisor is None and self.hook is None and self._exchange.averages
+        if number not in self._skipped:
+            divides = not average and self.hook is None
+            missing = self._missing_in(bucket)
+            without = bucket.collect(
+                1 / (self.divisor or self._exchange.size) if divides else 1.0, missing
+            )
+            flagged = without if self._tolerates_missing else missing
+            self._report.flag(flagged)
+            self._flagged.update(flagged)
+            self.reductions += bucket.nbytes > 0
+            self.reduced_bytes += bucket.nbytes
+        self._send(number, average=average)
+
+    def _send(self, number: int, *, average: bool) -> None:
         last = number == len(self._buckets) - 1
-        divides = not average and self.hook is None
-        absent = bucket.collect(1 / (self.divisor or self._exchange.size) if divides else 1.0)
-        if self._tolerates_missing:
-            self._report.flag(absent)
         if last:
             self._report.send(average=average)
-        bucket.send(average=average, hook=self.hook, number=number, last=last)
-        self.reductions += bucket.nbytes > 0
-        self.reduced_bytes += bucket.nbytes
+        if number not in self._skipped:
+            bucket = self._buckets[number]
+            bucket.send(average=average, hook=self.hook, number=number, last=last)
 
-    def _launch_rest(self) -> list[int]:
-        """Parameters that are not ready are missing; returns them."""
-        missing = [index for index, left in enumerate(self._left) if left > 0]
-        self._leave_out(missing)
+    def _missing_in(self, bucket: AnyBucket) -> list[int]:
+        """Parameters that got no gradient in this backward; what they have from others counts."""
+        if not self._tolerates_missing:
+            return [i for i in bucket.indices if i in self._excluded] if self._excluded else []
+        missing = (self._idle | self._without_gradient) - self._seen - self._used_locally
+        return [index for index in bucket.indices if index in missing] if missing else []
+
+    def _launch_rest(self) -> None:
+        """What still waits will not come."""
+        self._idle |= self._still_waiting()
         for bucket in self._buckets:
-            bucket.pending = 0
+            bucket.waiting = set()
         self._launch_full_buckets()
-        return missing
 
-    def _leave_out(self, missing: Iterable[int]) -> None:
-        """These parameters got no gradient in this backward; what they have from others counts."""
-        for index in missing:
-            gradient = self._parameters[index].grad
-            if index in self._used_locally:
-                continue
-            self._report.flag([index])
-            if gradient is not None:
-                self._before[index] = gradient.detach().clone()
+    def _queue_end_of_graph(self) -> None:
+        self._end_of_graph_queued = True
+        _queue_callback(self._end_of_graph)
 
-    def _end_of_backward(self) -> None:
-        """Of the whole, or of one nested in another that goes on."""
-        self._end_queued = False
-        if not self._armed:
+    def _queue_end_of_task(self) -> None:
+        """Have the end of the running backward call back, be it nested in another or not."""
+        if self._end_of_graph_queued:
             return
-        if not self._recorded:
-            self._fires = [1 - left for left in self._left]
-            self._left = [int(not fires) for fires in self._fires]
-            self._recorded = True
-            self._count_pending()
+        # The only way to tell apart the backwards of several threads; torch.autograd.graph asks it.
+        task = torch._C._current_graph_task_id()
+        if task not in self._ends_queued:
+            self._ends_queued.add(task)
+            _queue_callback(self._end_of_task)
+
+    def _end_of_task(self) -> None:
+        with self._lock:
+            if self._armed and self._launched == len(self._buckets):
+                self._finish()
+
+    def _end_of_graph(self) -> None:
+        """The end of the outermost backward, where parameters may have got no gradient."""
+        with self._lock:
+            if not self._armed:
+                return
+            waiting = self._still_waiting()
+            if self._recording:
+                self._never_used = set(range(len(self._parameters))).difference(self._fires)
+                self._recording = False
+            elif self._graph_tells is None:
+                self._graph_tells = waiting == self._unreachable - self._excluded
             self._launch_rest()
-        elif self._options.find_unused:
-            self._launch_rest()
-        if self._launched == len(self._buckets):
             self._finish()
-            self._raise_if_another_gave_up()
+
+    def _still_waiting(self) -> set[int]:
+        return {index for bucket in self._buckets for index in bucket.waiting}
 
     def _finish(self) -> None:
+        """All buckets are sent: wait for them, and have averages in all gradients.
+
+        Raises:
+            RuntimeError: another rank could not.
+        """
+        self._take_averages()
+        gave_up = self._report.some_rank_gave_up()
+        missing = self._report.on_some_rank() if gave_up else []
+        self._report.reset()
+        if gave_up:
+            static = self._options.static_graph
+            raise RuntimeError(unfinished_elsewhere(self._names, missing, static=static))
+
+    def _take_averages(self) -> None:
         self._armed = False
-        keep: set[int] = set()
-        if self._tolerates_missing:
-            keep = self._settle_missing()
+        keep = self._left_alone()
         for bucket in self._buckets:
             bucket.finish(keep)
         self._report.wait()
-        for index in keep & self._before.keys():
-            gradient = self._parameters[index].grad
-            assert gradient is not None
-            gradient.copy_(self._before[index])
-        self._before.clear()
+        self._left_out = self._flagged
         self._used_locally.clear()
         if not self._rebuilt:
             # A gradient that is accumulated several times is ready at the last of them; those
@@ -308,20 +434,24 @@ class Reducer:
             self._observed_order = [*reversed(last_first), *rest]
             self._rebuild_due = True
 
+    def _left_alone(self) -> set[int]:
+        """Parameters that no rank has a gradient for, as far as this rank has none either.
+
+        Who has all gradients need not know, which on CUDA would be a wait for the device; and in a
+        static graph it is known from the first iteration.
+        """
+        if self._unused_everywhere is not None and not self._excluded:
+            return self._unused_everywhere
+        keep = self._settle_missing() if self._flagged else set()
+        if self._options.static_graph and not self._excluded:
+            self._unused_everywhere = keep
+        return keep
+
     def _settle_missing(self) -> set[int]:
         """Wait for the report; returns the parameters without a gradient on every rank."""
         self._report.wait()
         self._buckets[-1].wait()
         return self._report.on_every_rank()
-
-    def _raise_if_another_gave_up(self) -> None:
-        if self._report.some_rank_gave_up():
-            missing = self._report.on_some_rank()
-            self._report.reset()
-            static = self._options.static_graph
-            raise RuntimeError(unfinished_elsewhere(self._names, missing, static=static))
-        if self._tolerates_missing:
-            self._report.reset()
 
     def _give_up(self) -> None:
         """The gradients that are missing will not come. The other ranks wait for them.
@@ -330,11 +460,12 @@ class Reducer:
             RuntimeError: always, here and on the other ranks.
         """
         failure: Exception | None = None
-        missing = [index for index, left in enumerate(self._left) if left > 0]
+        missing = sorted(self._still_waiting())
         try:
+            self._report.flag(missing)
             self._report.give_up()
             self._launch_rest()
-            self._finish()
+            self._take_averages()
             self._report.reset()
         except Exception as error:
             failure = error
@@ -343,46 +474,72 @@ class Reducer:
         static = self._options.static_graph
         raise RuntimeError(unfinished(self._names, missing, rank, static=static)) from failure
 
-    def _build(self, order: Sequence[int]) -> None:
-        groups = assign_buckets(order, self._parameters, self._options.caps, self._sparse)
+    def _build(self) -> None:
+        groups = assign_buckets(self._order, self._parameters, self._options.caps, self._sparse)
         count = len(self._parameters)
+        size = self._exchange.size
         rider: Tensor | None = None
-        self._buckets: list[AnyBucket] = []
-        self._bucket_of: dict[int, AnyBucket] = {}
+        self._buckets = []
         for group in groups:
             bucket: AnyBucket
             first = self._parameters[group[0]]
-            if self._exchange.size == 1 and self.hook is None:
+            rides = (
+                group is groups[-1]
+                and self.hook is None
+                and not self._options.skip_unused
+                and MissingReport.can_ride(first.dtype, size)
+            )
+            if size == 1 and self.hook is None:
                 bucket = LocalBucket(group)
             elif self._sparse.intersection(group):
                 bucket = SparseBucket(group[0], first, self._exchange)
-            elif group is groups[-1] and self.hook is None and first.dtype in EXACT:
-                length = MissingReport.length(count)
-                bucket = Bucket(group, self._parameters, self._exchange, length)
-                rider = bucket.rider
             else:
-                bucket = Bucket(group, self._parameters, self._exchange)
+                bucket = Bucket(
+                    group,
+                    self._parameters,
+                    self._exchange,
+                    rider_elements=MissingReport.length(count) if rides else 0,
+                    aligned=self.hook is None,
+                )
+                rider = bucket.rider if rides else None
             self._buckets.append(bucket)
-            self._bucket_of.update(dict.fromkeys(group, bucket))
+        of = {index: bucket for bucket in self._buckets for index in bucket.indices}
+        self._bucket_of = [of[index] for index in range(count)]
         self._report = MissingReport(count, self._exchange, first.device, rider)
-        self._count_pending()
 
-    def _count_pending(self) -> None:
-        """How many gradients fill each bucket."""
-        self._pending = [
-            sum(self._fires[index] > 0 for index in bucket.indices) for bucket in self._buckets
-        ]
+    def _hook(self, index: int) -> None:
+        """Have the node that accumulates the gradient of a parameter call back."""
+        # On the node, so that hooks which users put on the parameter always come before. It must be
+        # kept: a parameter does not hold its own.
+        node = get_gradient_edge(self._parameters[index]).node
+        if node is not self._nodes[index]:
+            if self._handles[index] is not None:
+                self._handles[index].remove()
+            self._nodes[index] = node
+            self._handles[index] = node.register_hook(partial(_on_ready, weakref.ref(self), index))
 
 
-def _on_ready(reducer: weakref.ref[Reducer], index: int, *_: object) -> None:
+def _queue_callback(callback: Callable[[], None]) -> None:
+    """Call back at the end of the running backward."""
+    # The only way to run there; torch's own DDP uses it too.
+    engine: Any = torch.autograd.Variable._execution_engine
+    engine.queue_callback(callback)
+
+
+def _on_ready(
+    reducer: weakref.ref[Reducer],
+    index: int,
+    _: object,
+    accumulated: tuple[Tensor | None, ...],
+) -> None:
     # A weak reference: the parameters outlive the wrapper, and must not keep its buckets.
     if (alive := reducer()) is not None:
-        alive.mark_ready(index)
+        alive.mark_ready(index, accumulated[0] is not None)
 
 
 def _on_backward(reducer: weakref.ref[Reducer]) -> None:
     if (alive := reducer()) is not None:
-        alive.queue_end()
+        alive.begin_backward()
 
 
 def _remove(handles: Iterable[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ class SparseBucket:
     def __init__(self, index: int, parameter: nn.Parameter, exchange: Exchange) -> None:
         self.indices = [index]
         self.parameters = [parameter]
-        self.pending = 1
+        self.waiting: set[int] = set()
         self.nbytes = 0
         self._exchange = exchange
         self._gradient = self._nothing()
@@ -27,8 +28,8 @@ class SparseBucket:
         self._work: dist.Work | None = None
         self._future: Future[Any] | None = None
 
-    def collect(self, scale: float) -> list[int]:
-        """Take the gradient, times `scale`; returns [index] where there is none.
+    def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
+        """Take the gradient, times `scale`; returns [index] where there is none of this backward.
 
         Raises:
             RuntimeError: the gradient is dense.
@@ -37,7 +38,7 @@ class SparseBucket:
         if gradient is None:
             self.clear()
             return self.indices
-        self._absent = False
+        self._absent = self.indices[0] in missing
         if not gradient.is_sparse:
             raise RuntimeError(
                 "got a dense gradient for the weight of an embedding with sparse=True; is it "
@@ -45,7 +46,7 @@ class SparseBucket:
             )
         self._gradient = (gradient.detach() * scale).coalesce()
         self.nbytes = self._gradient.values().nbytes + self._gradient.indices().nbytes
-        return []
+        return self.indices if self._absent else []
 
     def clear(self) -> None:
         """A gradient without rows, for a rank that has none."""
@@ -68,7 +69,7 @@ class SparseBucket:
             list(torch.split(self._counts, 1)), mine, group=self._exchange.group, async_op=True
         )
 
-    def finish(self, keep: tuple[int, ...] | set[int] = ()) -> None:
+    def finish(self, keep: Collection[int] = ()) -> None:
         """Wait for the result, and make it the gradient unless there is none to be kept."""
         result = self.wait()
         if not (self._absent and self.indices[0] in keep):

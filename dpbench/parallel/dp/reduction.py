@@ -8,12 +8,12 @@ travel in one flat buffer per dtype.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from dpbench.parallel.dp.workers import Job, WorkerPool
+from dpbench.parallel.flat import by_kind, flattened, unflattened
 
 SHARED_ELEMENTS = 65536
 """From this size all workers add a gradient: 30 µs of work, three times what cutting it costs."""
@@ -63,27 +63,14 @@ class Reduction:
 
 def coalesced(gradients: Sequence[Tensor | None], device: torch.device) -> list[Tensor | None]:
     """The gradients on `device`, brought there in one message per dtype; sparse ones alone."""
-    result = list(gradients)
-    away = [i for i, gradient in enumerate(result) if gradient is not None]
-    away = [i for i in away if result[i].device != device]  # type: ignore[union-attr]
-
-    def kind(index: int) -> str:
-        tensor = result[index]
-        assert tensor is not None
-        return str((tensor.dtype, tensor.layout))
-
-    for _, group in groupby(sorted(away, key=kind), key=kind):
-        indices = list(group)
-        tensors = [tensor for i in indices if (tensor := result[i]) is not None]
-        if tensors[0].layout is not torch.strided:
-            arrived: Sequence[Tensor] = [tensor.to(device) for tensor in tensors]
+    arrived: dict[int, Tensor] = {}
+    for alike in by_kind(g for g in gradients if g is not None and g.device != device):
+        if alike[0].layout is torch.strided:
+            there = unflattened(flattened(alike).to(device), alike)
         else:
-            flat = torch.cat([tensor.reshape(-1) for tensor in tensors]).to(device)
-            pieces = torch.split(flat, [tensor.numel() for tensor in tensors])
-            arrived = [p.view(t.shape) for p, t in zip(pieces, tensors, strict=True)]
-        for i, tensor in zip(indices, arrived, strict=True):
-            result[i] = tensor
-    return result
+            there = [tensor.to(device) for tensor in alike]
+        arrived.update(zip(map(id, alike), there, strict=True))
+    return [None if g is None else arrived.get(id(g), g) for g in gradients]
 
 
 def _shareable(column: Column) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
@@ -176,6 +179,128 @@ def three_ranks_agree_on_what_nobody_used(rank: int) -> None:
     assert_equal_everywhere(ddp.module.b)
 
 
+def a_second_backward_through_what_was_counted_as_unused_is_an_error(rank: int) -> None:
+    ddp = unused(Nested)
+    out = ddp(batches(0)[rank])
+    out["a"].sum().backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match=r"'b\.\w+' got a gradient after the reduction"):
+        out["rest"][0][0].sum().backward()
+    ddp.zero_grad()
+    with ddp.no_sync():  # here it is what is asked for
+        out = ddp(batches(0)[rank])
+        out["a"].sum().backward(retain_graph=True)
+        out["rest"][0][0].sum().backward()
+
+
+def what_the_graph_does_not_reach_holds_up_no_bucket(rank: int) -> None:
+    events: list[str] = []
+    ddp = Ddp(Branches(), find_unused_parameters=True, bucket_cap_mb=TINY)
+
+    def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+        events.append("sent")
+        return dist.all_reduce(bucket.buffer() / 2, async_op=True).get_future()  # type: ignore[union-attr,no-any-return]
+
+    ddp.register_comm_hook(None, hook)
+    ddp.module.a.weight.register_post_accumulate_grad_hook(lambda _: events.append("gradient"))
+
+    def run(module: nn.Module, rank: int) -> None:
+        # The layers of c are the first buckets, and c is unused.
+        module(batches(0)[rank], "ab").pow(2).mean().backward()
+
+    for number in range(3):
+        ddp.zero_grad()
+        events.clear()
+        run(ddp, rank)
+        assert_same(gradients(ddp), mean_gradients(Branches, run))
+        if number:  # the first backward shows that the graph can be believed
+            assert events.index("sent") < events.index("gradient")
+
+
+class MaySkip(nn.Module):
+    """Its second layer, 400 kB, is used when asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.used = nn.Linear(6, 5000, bias=False).double()
+        self.extra = nn.Linear(6, 8000, bias=False).double()
+
+    def forward(self, x: Tensor, use: bool = False) -> Tensor:
+        return self.used(x).sum() + (self.extra(x).sum() if use else 0)
+
+
+def buckets_that_nobody_uses_can_be_skipped(rank: int) -> None:
+    for options in ({"find_unused_parameters": True}, {"static_graph": True}):
+        counts = []
+        for skip in (False, True):
+            ddp = Ddp(MaySkip(), bucket_cap_mb=0.2, skip_all_reduce_unused_params=skip, **options)
+            for seed in range(4):
+                before = ddp.reductions
+                ddp.zero_grad()
+                ddp(batches(seed)[rank]).backward()
+                assert ddp.module.extra.weight.grad is None
+                expected = mean_gradients(MaySkip, lambda m, r, s=seed: m(batches(s)[r]).backward())
+                assert_same(gradients(ddp), expected)
+            counts.append(ddp.reductions - before)
+        assert counts == [2, 1]
+
+
+def what_only_one_rank_uses_is_not_skipped(rank: int) -> None:
+    ddp = Ddp(
+        MaySkip(),
+        bucket_cap_mb=0.2,
+        skip_all_reduce_unused_params=True,
+        find_unused_parameters=True,
+    )
+    for number, users in enumerate(((), (), (1,), (0,), (0, 1), (), (1,))):
+
+        def run(module: nn.Module, rank: int, users: tuple[int, ...] = users) -> None:
+            module(batches(0)[rank], rank in users).backward()
+
+        before = ddp.reductions
+        ddp.zero_grad()
+        run(ddp, rank)
+        assert_same(gradients(ddp), mean_gradients(MaySkip, run))
+        if number:
+            assert ddp.reductions - before == (2 if users else 1)
+
+
+def skipping_without_unused_parameters_is_said_to_do_nothing(rank: int) -> None:
+    with pytest.warns(UserWarning, match="skip_all_reduce_unused_params=True does nothing without"):
+        ddp = Ddp(perceptron(), skip_all_reduce_unused_params=True)
+    step(ddp, 0, rank)
+
+
+def a_bucket_that_is_used_after_all_is_an_error(rank: int) -> None:
+    """A reentrant checkpoint runs nodes that the graph of the outer backward does not show."""
+
+    class Sometimes(Branches):
+        reentrant = False
+
+        def forward(self, x: Tensor, use: str = "abc") -> Tensor:
+            out = self.a(x)
+            return out + checkpoint(self.b, x, use_reentrant=True) if self.reentrant else out
+
+    def run(module: nn.Module, rank: int) -> None:
+        module(batches(0)[rank].requires_grad_()).pow(2).mean().backward()
+
+    ddp = unused(Sometimes)
+    run(ddp, rank)
+    ddp.module.reentrant = True
+    with pytest.raises(RuntimeError, match="Expected to mark a variable ready only once"):
+        run(ddp, rank)
+    always = type("Always", (Sometimes,), {"reentrant": True})
+    check_steps(always, run, rank, find_unused_parameters=True)
+
+
+SKIPPED = [
+    a_second_backward_through_what_was_counted_as_unused_is_an_error,
+    what_the_graph_does_not_reach_holds_up_no_bucket,
+    buckets_that_nobody_uses_can_be_skipped,
+    what_only_one_rank_uses_is_not_skipped,
+    skipping_without_unused_parameters_is_said_to_do_nothing,
+    a_bucket_that_is_used_after_all_is_an_error,
+]
 USE = [
     each_rank_uses_other_layers,
     use_changes_from_step_to_step,
@@ -199,6 +324,14 @@ def test_what_a_rank_does_not_use_counts_as_zero(tmp_path: Path, backend: str) -
 
 def test_what_counts_as_used_is_what_the_loss_reaches(tmp_path: Path) -> None:
     run_ranks(OUTPUTS, tmp_path / "store")
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+@pytest.mark.parametrize("scenario", SKIPPED, ids=lambda scenario: scenario.__name__)
+def test_what_is_known_to_be_unused_costs_little(
+    tmp_path: Path, backend: str, scenario: Callable[[int], None]
+) -> None:
+    run_ranks(scenario, tmp_path / "store", backend=backend)
 
 
 def test_what_no_rank_of_three_uses_is_left_alone(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""What the library does on CUDA streams: few functions, so that the order of their calls is tested.
+
+What runs on a stream runs later than the line that starts it. Each function says what waits for
+what; tests record the calls and compare.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_copy_streams: dict[torch.device, torch.cuda.Stream] = {}
+
+
+def is_capturing() -> bool:
+    """Whether the current stream is recorded into a CUDA graph, so that nothing may be waited for
+    or asked of a device."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+class LateFlag:
+    """A number on a device that the host reads without waiting: one step late, or later."""
+
+    def __init__(self, value: Tensor) -> None:
+        """
+        Args:
+            value: of one element; where the number will be.
+        """
+        self._value = value
+        # "cpu" in words, as the default device may be a GPU, whose tensors cannot be pinned.
+        self._on_host = torch.zeros(1, dtype=value.dtype, device="cpu", pin_memory=True)
+        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def is_set(self) -> bool:
+        """Whether the number was other than zero when it was last read, and read it again.
+
+        Called after the work that writes the number has been given to the current stream.
+        """
+        stream = torch.cuda.current_stream(self._value.device)
+        with torch.cuda.stream(stream):  # makes its device the current one
+            if is_capturing() or not self._copied.query():  # type: ignore[no-untyped-call]
+                return False
+            was_set = bool(self._on_host.item())
+            self._on_host.copy_(self._value, non_blocking=True)
+            self._copied.record(stream)
+        return was_set
+
+
+def moved_in(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a CUDA device, for work on that device's current stream.
+
+    The host returns at once, unless the tensor is in pinned memory: then when the copy is done, as
+    the caller may fill that memory again. It waits for the copy alone, which is on a stream of its
+    own, and not for what the current stream still has to do.
+    """
+    if tensor.device.type != "cpu" or not tensor.is_pinned():
+        return tensor.to(device, non_blocking=True)  # pageable memory is read before it returns
+    current, aside = torch.cuda.current_stream(device), _copy_stream(device)
+    with torch.cuda.stream(aside):
+        moved = tensor.to(device)
+    current.wait_stream(aside)
+    moved.record_stream(current)
+    return moved
+
+
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    if device not in _copy_streams:
+        _copy_streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return _copy_streams[device]

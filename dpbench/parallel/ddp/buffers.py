@@ -1,0 +1,80 @@
+"""The buffers of a wrapped module, sent from one rank to the others before a training forward."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from operator import is_
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from dpbench.parallel.ddp.broadcast import Message, broadcast_coalesced
+from dpbench.parallel.ddp.children import Children
+
+KEPT_BYTES = 64 * 1024**2
+"""The most memory that is kept for a message between steps; larger buffers travel in pieces."""
+
+
+class Buffers:
+    """Finds the buffers of a module and sends them.
+
+    Users may assign other tensors to buffers, and other submodules, at any time, so both are looked
+    up before each step. That is most of the cost where a model has hundreds of them: what was found
+    is kept, and compared by identity.
+    """
+
+    def __init__(self, module: nn.Module, ignored: Collection[str]) -> None:
+        """
+        Args:
+            module: has the buffers.
+            ignored: names of buffers that are left alone.
+        """
+        self._module = module
+        self._ignored = ignored
+        self._children = Children(module)
+        self._held: list[dict[str, Tensor | None]] = []
+        self._found: list[Tensor | None] = []
+        self._tensors: list[Tensor] = []
+        self._aliases: list[Tensor] = []
+        self._message: Message | None = None
+        self._look()
+
+    def named(self) -> list[tuple[str, Tensor]]:
+        """The buffers with their names, each once."""
+        return [
+            (name, buffer)
+            for name, buffer in self._module.named_buffers()
+            if name not in self._ignored
+        ]
+
+    def send(self, group: dist.ProcessGroup, source: int) -> int:
+        """Overwrite the buffers with those of one rank of the group; a collective.
+
+        Returns:
+            The number of bytes of all buffers.
+        """
+        if self._has_changed():
+            self._look()
+        if self._message is None:
+            return broadcast_coalesced(self._tensors, group, source)
+        self._message.send(group, source)
+        return sum(alias.nbytes for alias in self._aliases)
+
+    def _look(self) -> None:
+        self._held = [child._buffers for child in self._children.look()]
+        self._found = [buffer for held in self._held for buffer in held.values()]
+        self._tensors = [buffer for _, buffer in self.named()]
+        self._aliases = [tensor.detach().data for tensor in self._tensors]
+        devices = {tensor.device for tensor in self._tensors}
+        nbytes = sum(tensor.nbytes for tensor in self._tensors)
+        kept = len(devices) == 1 and nbytes <= KEPT_BYTES
+        self._message = Message(self._tensors) if kept else None
+
+    def _has_changed(self) -> bool:
+        found = [buffer for held in self._held for buffer in held.values()]
+        return self._children.have_changed() or not (
+            len(found) == len(self._found)
+            and all(map(is_, found, self._found))
+            # A tensor can be given other memory, or another shape, without becoming another object.
+            and all(map(Tensor.is_set_to, self._tensors, self._aliases))
+        )

@@ -1,0 +1,69 @@
+"""Many tensors in one: where each lies in a flat piece of memory, and how they get in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ALIGNMENT_BYTES = 16
+"""Where a tensor begins: what vector instructions and CUDA's widest loads are fast from."""
+
+
+def packed_bytes(tensors: Iterable[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> int:
+    """The size of the memory in which `views_in` lays out such tensors."""
+    return sum(_padded(tensor.nbytes, alignment_bytes) for tensor in tensors)
+
+
+def views_in(
+    memory: Tensor, tensors: Iterable[Tensor], alignment_bytes: int = ALIGNMENT_BYTES
+) -> list[Tensor]:
+    """Views of `memory`, one after the other, like the tensors.
+
+    Args:
+        memory: uint8 and 1-D; at least `packed_bytes` long.
+        tensors: any shapes and dtypes. Their memory layout is kept (channels last, for example)
+            where it covers its memory without gaps or overlap.
+        alignment_bytes: the offset of each view is a multiple; it must be one of each item size.
+    """
+    views = []
+    offset = 0
+    for tensor in tensors:
+        # Preserves the strides if, and only if, they have neither gaps nor overlaps.
+        strides = torch.empty_like(tensor, device="meta").stride()
+        elements = memory[offset : offset + tensor.nbytes].view(tensor.dtype)
+        views.append(elements.as_strided(tensor.size(), strides))
+        offset += _padded(tensor.nbytes, alignment_bytes)
+    return views
+
+
+def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy each source into its target, in as few calls as torch can."""
+    if targets:
+        # Underscored, but what torch's own documentation of its foreach family names.
+        torch._foreach_copy_(list(targets), list(sources))
+
+
+def by_kind(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """The tensors in groups of one dtype, device and layout, each in the given order."""
+    groups: dict[Any, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault((tensor.dtype, tensor.device, tensor.layout), []).append(tensor)
+    return list(groups.values())
+
+
+def flattened(tensors: Sequence[Tensor]) -> Tensor:
+    """A copy of tensors of one dtype and device, one after the other; differentiable."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def unflattened(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """The parts of what `flattened` made of tensors like these, in their shapes; differentiable."""
+    parts = torch.split(flat, [tensor.numel() for tensor in like])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
+
+
+def _padded(nbytes: int, alignment_bytes: int) -> int:
+    return -(-nbytes // alignment_bytes) * alignment_bytes
