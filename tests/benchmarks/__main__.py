@@ -11,6 +11,7 @@ NAMES = (
     "trial_cost",
     "disturbance",
     "implementations",
+    "wrappers",
     "architectures",
     "collectives",
     "analysis_speed",

@@ -20,6 +20,7 @@ from dpbench import architecture
 from dpbench.data import datasets
 from dpbench.measure.implementations import Plain
 from dpbench.measure.training import Trainer
+from dpbench.rendezvous.process_group import process_group
 
 WARMUP_STEPS = 3
 """Buckets are rebuilt after the first, a static graph is known after the second."""
@@ -50,8 +51,12 @@ class Load:
 def two_ranks(load: Load, rank: int) -> Seconds:
     """Every implementation of one replica per process, between two of them."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    shm, control = dist.new_group(backend="shm"), dist.new_group(backend="gloo")
+    with process_group("gloo", device="cpu"):
+        return take_turns(_between_two(load, rank), load.steps, load.rounds)
+
+
+def _between_two(load: Load, rank: int) -> dict[str, Step]:
+    shm = dist.new_group(backend="shm")
     torchs = nn.parallel.DistributedDataParallel
     wrappers: dict[str, Callable[[nn.Module], nn.Module]] = {
         "independent": lambda module: module,
@@ -62,28 +67,23 @@ def two_ranks(load: Load, rank: int) -> Seconds:
             module, gradient_as_bucket_view=True, static_graph=True
         ),
     }
-    sides = {name: _training(load, wrap, rank) for name, wrap in wrappers.items()}
-    seconds = _take_turns(sides, load, lambda: dist.barrier(control))
-    dist.destroy_process_group()
-    return seconds
+    return {name: _training(load, wrap, rank) for name, wrap in wrappers.items()}
 
 
 def one_process(load: Load, rank: int) -> Seconds:
     """The plain module, ddp without a peer, and dp with two replicas; a thread for each replica."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
     wrappers: dict[str, Callable[[nn.Module], nn.Module]] = {
         "single": lambda module: module,
         "ddp ×1": dpbench.DistributedDataParallel,
         "dp ×2": lambda module: dpbench.DataParallel(module, ["cpu", "cpu"], threads_per_replica=1),
     }
-    sides = {
-        name: _training(load, wrap, rank, replicas=2 if name == "dp ×2" else 1)
-        for name, wrap in wrappers.items()
-    }
-    seconds = _take_turns(sides, load, lambda: None)
-    dist.destroy_process_group()
-    return seconds
+    with process_group("gloo", device="cpu"):
+        sides = {
+            name: _training(load, wrap, rank, replicas=2 if name == "dp ×2" else 1)
+            for name, wrap in wrappers.items()
+        }
+        return take_turns(sides, load.steps, load.rounds)
 
 
 def _training(
@@ -104,18 +104,20 @@ def _training(
     return lambda: trainer.step(batch)
 
 
-def _take_turns(sides: dict[str, Step], load: Load, barrier: Callable[[], None]) -> Seconds:
+def take_turns(sides: dict[str, Step], steps: int, rounds: int) -> Seconds:
+    """Blocks of `steps` steps of every side, `rounds` times; a collective of the default group."""
+    control = dist.new_group(backend="gloo")
     gc.disable()  # a collection would fall on one side
     for step in sides.values():
         for _ in range(WARMUP_STEPS):
             step()
     seconds: Seconds = {name: [] for name in sides}
-    for number in range(load.rounds):
+    for number in range(rounds):
         for name in sides if number % 2 == 0 else reversed(sides):
             gc.collect()
-            barrier()
+            dist.barrier(control)
             start = perf_counter()
-            for _ in range(load.steps):
+            for _ in range(steps):
                 sides[name]()
             seconds[name].append(perf_counter() - start)
     return seconds
