@@ -6,16 +6,20 @@ what; tests record the calls and compare.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import torch
 from torch import Tensor
 
-_copy_streams: dict[torch.device, torch.cuda.Stream] = {}
+cuda: Any = torch.cuda
+"""Where tests put a stand-in that records what waits for what."""
 
 
 def is_capturing() -> bool:
     """Whether the current stream is recorded into a CUDA graph, so that nothing may be waited for
     or asked of a device."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return bool(cuda.is_current_stream_capturing())
 
 
 class LateFlag:
@@ -27,23 +31,28 @@ class LateFlag:
             value: of one element; where the number will be.
         """
         self._value = value
-        # "cpu" in words, as the default device may be a GPU, whose tensors cannot be pinned.
-        self._on_host = torch.zeros(1, dtype=value.dtype, device="cpu", pin_memory=True)
-        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._on_host = pinned(1, value.dtype).zero_()
+        self._copied = cuda.Event()
 
     def is_set(self) -> bool:
         """Whether the number was other than zero when it was last read, and read it again.
 
         Called after the work that writes the number has been given to the current stream.
         """
-        stream = torch.cuda.current_stream(self._value.device)
-        with torch.cuda.stream(stream):  # makes its device the current one
-            if is_capturing() or not self._copied.query():  # type: ignore[no-untyped-call]
+        stream = cuda.current_stream(self._value.device)
+        with cuda.stream(stream):  # makes its device the current one
+            if is_capturing() or not self._copied.query():
                 return False
             was_set = bool(self._on_host.item())
             self._on_host.copy_(self._value, non_blocking=True)
             self._copied.record(stream)
         return was_set
+
+
+def pinned(numel: int, dtype: torch.dtype) -> Tensor:
+    """Host memory that a device copies from and to by itself."""
+    # Without `device`, torch.set_default_device("cuda") would make torch refuse.
+    return torch.empty(numel, dtype=dtype, device="cpu", pin_memory=True)
 
 
 def moved_in(tensor: Tensor, device: torch.device) -> Tensor:
@@ -55,15 +64,15 @@ def moved_in(tensor: Tensor, device: torch.device) -> Tensor:
     """
     if tensor.device.type != "cpu" or not tensor.is_pinned():
         return tensor.to(device, non_blocking=True)  # pageable memory is read before it returns
-    current, aside = torch.cuda.current_stream(device), _copy_stream(device)
-    with torch.cuda.stream(aside):
+    current, aside = cuda.current_stream(device), _copy_stream(device)
+    with cuda.stream(aside):
         moved = tensor.to(device)
     current.wait_stream(aside)
     moved.record_stream(current)
     return moved
 
 
-def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    if device not in _copy_streams:
-        _copy_streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    return _copy_streams[device]
+@cache
+def _copy_stream(device: torch.device) -> Any:
+    """The same for all copies of the process."""
+    return cuda.Stream(device=device)

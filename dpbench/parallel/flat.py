@@ -56,13 +56,33 @@ def by_kind(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
 
 def flattened(tensors: Sequence[Tensor]) -> Tensor:
     """A copy of tensors of one dtype and device, one after the other; differentiable."""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+    return torch.cat([_in_memory_order(tensor) for tensor in tensors])
 
 
 def unflattened(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """The parts of what `flattened` made of tensors like these, in their shapes; differentiable."""
+    """The parts of what `flattened` made of tensors like these, in their shapes and memory layouts;
+    differentiable."""
     parts = torch.split(flat, [tensor.numel() for tensor in like])
-    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
+    return [
+        part.as_strided(tensor.size(), tensor.stride())
+        if _is_permuted(tensor)
+        else part.view(tensor.shape)
+        for part, tensor in zip(parts, like, strict=True)
+    ]
+
+
+def _in_memory_order(tensor: Tensor) -> Tensor:
+    if _is_permuted(tensor):
+        return tensor.as_strided((tensor.numel(),), (1,))
+    return tensor.reshape(-1)
+
+
+def _is_permuted(tensor: Tensor) -> bool:
+    """Whether its elements fill their memory, but in another order than that of its dimensions."""
+    if tensor.is_contiguous():
+        return False
+    # Preserves the strides if, and only if, they have neither gaps nor overlaps.
+    return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
 
 
 def _padded(nbytes: int, alignment_bytes: int) -> int:

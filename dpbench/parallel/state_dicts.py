@@ -65,9 +65,12 @@ _Saved = tuple[dict[str, Any], str, Tensor, Tensor | None]
 
 
 def _snapshot(module: nn.Module, *, with_values: bool) -> list[_Saved]:
-    """Where every parameter and buffer is held, and a copy of its values if wanted."""
+    """Where every parameter and buffer is held, and a copy of its values if wanted.
+
+    The copies are in host memory: a model of more than half of a GPU's would not fit there twice.
+    """
     return [
-        (held, name, tensor, tensor.detach().clone() if with_values else None)
+        (held, name, tensor, tensor.detach().to("cpu", copy=True) if with_values else None)
         for child in module.modules()
         for held in (child._parameters, child._buffers)
         for name, tensor in held.items()

@@ -1,7 +1,8 @@
 """Nested arguments and outputs: visit every leaf, rebuild the same containers around new ones.
 
 Containers are list, tuple, namedtuple, dict and dataclass instances, with their subclasses.
-Everything else, None and strings included, is a leaf.
+Everything else, None and strings included, is a leaf. A PackedSequence is a container without its
+`batch_sizes`, which belong on the CPU wherever the rest is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from dpbench.parallel.cuda import moved_in
 
 
 class StructureError(ValueError):
@@ -27,6 +31,8 @@ def children(node: object) -> dict[Any, Any] | None:
     """The parts of a container by key, in order; None for a leaf."""
     if isinstance(node, dict):
         return node
+    if isinstance(node, PackedSequence):
+        return {name: part for name, part in node._asdict().items() if name != "batch_sizes"}
     if isinstance(node, (list, tuple)):
         return dict(enumerate(node))
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
@@ -41,6 +47,8 @@ def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
         for key, part in parts.items():
             twin[key] = part
         return twin
+    if isinstance(like, PackedSequence):
+        return like._replace(**parts)
     if isinstance(like, tuple) and hasattr(like, "_fields"):
         return type(like)(*parts.values())
     if isinstance(like, (list, tuple)):
@@ -51,14 +59,14 @@ def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
     return twin
 
 
-def leaves(tree: object) -> Iterator[Any]:
-    """Every leaf, depth first, in order."""
-    parts = children(tree)
+def leaves(tree: object, whole: tuple[type, ...] = ()) -> Iterator[Any]:
+    """Every leaf, depth first, in order; containers of the types `whole` are leaves here."""
+    parts = None if isinstance(tree, whole) else children(tree)
     if parts is None:
         yield tree
         return
     for part in parts.values():
-        yield from leaves(part)
+        yield from leaves(part, whole)
 
 
 def tensors(tree: object) -> list[Tensor]:
@@ -66,14 +74,20 @@ def tensors(tree: object) -> list[Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The same tree with every leaf replaced by `function` of it; empty containers are shared."""
-    parts = children(tree)
+def map_leaves(function: Callable[[Any], Any], tree: Any, whole: tuple[type, ...] = ()) -> Any:
+    """The same tree with every leaf replaced by `function` of it; empty containers are shared.
+
+    Args:
+        function: of a leaf.
+        tree: any.
+        whole: containers that are leaves here.
+    """
+    parts = None if isinstance(tree, whole) else children(tree)
     if parts is None:
         return function(tree)
     if not parts:
         return tree
-    return rebuild(tree, {key: map_leaves(function, part) for key, part in parts.items()})
+    return rebuild(tree, {key: map_leaves(function, part, whole) for key, part in parts.items()})
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
@@ -82,13 +96,18 @@ def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
 
 
 def zip_leaves(
-    function: Callable[[list[Any], str], Any], trees: Sequence[Any], path: str = "output"
+    function: Callable[[list[Any], str], Any],
+    trees: Sequence[Any],
+    path: str = "output",
+    whole: tuple[type, ...] = (),
 ) -> Any:
     """One tree whose leaves are `function` of the leaves at the same place of all `trees`.
 
     Args:
         function: gets the leaves, one per tree, and their path ("output[0].loss").
         trees: at least one; all must have the containers and keys of the first.
+        path: of the trees.
+        whole: containers that are leaves here.
 
     Raises:
         StructureError: naming the first tree that deviates and where.
@@ -99,7 +118,7 @@ def zip_leaves(
             children(first) is not None and type(tree) is not type(first)
         ):
             raise StructureError(index, path, type(tree).__name__, type(first).__name__)
-    parts = children(first)
+    parts = None if isinstance(first, whole) else children(first)
     if parts is None:
         return function(list(trees), path)
     everyone = [children(tree) or {} for tree in trees]
@@ -109,7 +128,7 @@ def zip_leaves(
     return rebuild(
         first,
         {
-            key: zip_leaves(function, [other[key] for other in everyone], f"{path}[{key!r}]")
+            key: zip_leaves(function, [other[key] for other in everyone], f"{path}[{key!r}]", whole)
             for key in parts
         },
     )
@@ -117,6 +136,7 @@ def zip_leaves(
 
 def move(tree: Any, device: torch.device) -> Any:
     """The tree with its tensors on `device`; tensors already there are shared."""
+    if device.type == "cuda":
+        return map_tensors(lambda tensor: moved_in(tensor, device), tree)
     # A copy to the host that does not block could be read before it has arrived.
-    asynchronous = device.type != "cpu"
-    return map_tensors(lambda tensor: tensor.to(device, non_blocking=asynchronous), tree)
+    return map_tensors(lambda tensor: tensor.to(device), tree)

@@ -45,6 +45,8 @@ class MissingReport:
         self._missing, self._gave_up = self._flags[:count], self._flags[count:]
         self._work: dist.Work | None = None
         self._averaged = False
+        self._placed: set[int] = set()
+        self._places: Tensor | None = None
         self._late = LateFlag(self._gave_up) if device.type == "cuda" else None
 
     @staticmethod
@@ -59,9 +61,14 @@ class MissingReport:
 
     def flag(self, indices: Collection[int]) -> None:
         """This rank has no gradient for these parameters."""
-        if indices:
-            places = torch.tensor(list(indices), device=self._flags.device)
-            self._missing.index_fill_(0, places, 1)
+        if not indices:
+            return
+        if self._places is None or self._placed != set(indices):
+            # Kept, as they are often the same in each step; and a CUDA graph captures no copy of
+            # host memory.
+            self._placed = set(indices)
+            self._places = torch.tensor(sorted(indices), device=self._flags.device)
+        self._missing.index_fill_(0, self._places, 1)
 
     def give_up(self) -> None:
         """This rank does not expect its gradients any more: an error on all ranks."""

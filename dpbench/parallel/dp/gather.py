@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from dpbench.parallel.devices import DeviceLike, parse_device
+from dpbench.parallel.dp.packed import join_packed
 from dpbench.parallel.tree import zip_leaves
 
 ScalarRule = Callable[[list[Tensor], str], Tensor]
@@ -23,8 +25,9 @@ def gather(outputs: Sequence[Any], device: DeviceLike, dim: int = 0) -> Any:
         dim: the batch dimension, negative counts from the end.
 
     Returns:
-        An object like `outputs[0]`. 0-dim tensors are stacked to a 1-D tensor. Leaves that are
-        not tensors must be equal on all replicas and come back as they are.
+        An object like `outputs[0]`. 0-dim tensors are stacked to a 1-D tensor, and packed
+        sequences are packed together, whatever `dim` is. Leaves that are not tensors must be equal
+        on all replicas and come back as they are.
 
     Raises:
         ValueError: nothing to gather, or outputs that differ in containers, dtypes, other leaves
@@ -44,6 +47,8 @@ def gather_outputs(
         raise ValueError("got no outputs to gather, expected one per replica")
 
     def join(parts: list[Any], path: str) -> Any:
+        if isinstance(parts[0], PackedSequence):
+            return join_packed(parts, device)
         if not isinstance(parts[0], Tensor):
             return _same(parts, path)
         _check(parts, dim, path)
@@ -52,7 +57,7 @@ def gather_outputs(
             return scalar_rule(moved, path)
         return moved[0] if len(moved) == 1 else torch.cat(moved, dim)
 
-    return zip_leaves(join, outputs)
+    return zip_leaves(join, outputs, whole=(PackedSequence,))
 
 
 def weighted_scalars(reduction: str, weights: Sequence[float]) -> ScalarRule:

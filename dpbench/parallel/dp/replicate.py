@@ -8,7 +8,7 @@ they are copies, made anew when the original has changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MethodType
@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from dpbench.parallel.flat import by_kind, flattened, unflattened
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,33 +106,52 @@ class Replicator:
         self,
         module: nn.Module,
         originals: Sequence[nn.Parameter],
-        buffers: Iterable[Tensor],
+        buffers: Sequence[Tensor],
         index: int,
     ) -> Replica:
         device = self.devices[index]
-        kept, fresh = self._leaves[index], {}
-        for original in originals:
-            leaf = kept.get(id(original))
-            if leaf is None or not leaf.is_current(original):
-                leaf = self._leaf(original, device)
-            fresh[id(original)] = leaf
+        kept = self._leaves[index]
+        stale = [
+            original
+            for original in originals
+            if (leaf := kept.get(id(original))) is None or not leaf.is_current(original)
+        ]
+        made = dict(zip(map(id, stale), self._make_leaves(stale, device), strict=True))
+        fresh = {
+            id(original): made.get(id(original)) or kept[id(original)] for original in originals
+        }
         self._leaves[index] = fresh
         parameters = [leaf.parameter for leaf in fresh.values()]
         twins: dict[int, Any] = {key: leaf.parameter for key, leaf in fresh.items()}
-        for buffer in buffers:
-            twins[id(buffer)] = buffer if index == 0 else self._copy(buffer, device)
+        own = buffers if index == 0 else self._copies(buffers, device)
+        twins.update(zip(map(id, buffers), own, strict=True))
         return Replica(clone(module, twins), parameters, device)
 
-    def _leaf(self, original: nn.Parameter, device: torch.device) -> _Leaf:
-        source = nn.Parameter(original.detach(), original.requires_grad)
-        if device == original.device:
-            return _Leaf(original, None, source, source)
-        parameter = nn.Parameter(self._copy(original, device), original.requires_grad)
-        return _Leaf(original, _version(original), parameter, source)
+    def _make_leaves(self, originals: Sequence[nn.Parameter], device: torch.device) -> list[_Leaf]:
+        sources = [
+            nn.Parameter(original.detach(), original.requires_grad) for original in originals
+        ]
+        if device == self.devices[0]:
+            return [
+                _Leaf(original, None, source, source)
+                for original, source in zip(originals, sources, strict=True)
+            ]
+        return [
+            _Leaf(original, _version(original), nn.Parameter(copy, source.requires_grad), source)
+            for original, source, copy in zip(
+                originals, sources, self._copies(originals, device), strict=True
+            )
+        ]
 
-    def _copy(self, tensor: Tensor, device: torch.device) -> Tensor:
-        self.replicate_bytes += tensor.numel() * tensor.element_size()
-        return tensor.detach().to(device, copy=True)
+    def _copies(self, tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+        """Brought there in one message per dtype, in the same memory layouts."""
+        self.replicate_bytes += sum(tensor.nbytes for tensor in tensors)
+        copies: dict[int, Tensor] = {}
+        with torch.no_grad():
+            for alike in by_kind(tensors):
+                flat = flattened(alike).to(device, non_blocking=True)
+                copies.update(zip(map(id, alike), unflattened(flat, alike), strict=True))
+        return [copies[id(tensor)] for tensor in tensors]
 
 
 def check_location(

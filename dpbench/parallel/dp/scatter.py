@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from dpbench.parallel.devices import DeviceLike, parse_devices
-from dpbench.parallel.tree import map_leaves, move, tensors
+from dpbench.parallel.dp.packed import count_sequences, split_packed
+from dpbench.parallel.tree import leaves, map_leaves, move
 
 
 def balanced_split(n: int, parts: int) -> list[int]:
@@ -59,41 +61,60 @@ def scatter_shards(obj: Any, devices: Sequence[torch.device], dim: int) -> Shard
     total = batch_size(obj, dim)
     sizes = [] if total is None else balanced_split(total, len(devices))
     used = devices[: max(1, len(sizes))]
-    # One split per tensor, so that its backward is one concatenation; and the same tensor at two
+    # One split per leaf, so that its backward is one concatenation; and the same tensor at two
     # places stays the same tensor at two places.
-    chunks = {
-        id(tensor): torch.split(tensor, sizes, dim) if len(sizes) > 1 else (tensor,)
-        for tensor in tensors(obj)
-        if tensor.dim() > 0
-    }
+    chunks = {id(leaf): _split(leaf, sizes, dim) for leaf in _batched(obj)}
 
     def shard(replica: int) -> Any:
         def part(leaf: Any) -> Any:
             if isinstance(leaf, NoScatter):
                 return leaf.value
-            whole = not isinstance(leaf, Tensor) or leaf.dim() == 0
-            return leaf if whole else chunks[id(leaf)][replica]
+            return chunks[id(leaf)][replica] if id(leaf) in chunks else leaf
 
-        return map_leaves(part, obj)
+        return map_leaves(part, obj, (PackedSequence,))
 
     return Shards([move(shard(i), device) for i, device in enumerate(used)], sizes)
 
 
 def batch_size(obj: Any, dim: int) -> int | None:
-    """The size of `dim` of the tensors in `obj`; None if there is nothing to split.
+    """The size of `dim` of the tensors in `obj`, and the number of sequences in packed ones; None
+    if there is nothing to split.
 
     Raises:
         IndexError: a tensor has no dimension `dim`.
         ValueError: tensors that disagree.
     """
-    batched = [tensor for tensor in tensors(obj) if tensor.dim() > 0]
-    for tensor in batched:
-        if not -tensor.dim() <= dim < tensor.dim():
-            raise IndexError(f"cannot split dim {dim} of a tensor of shape {tuple(tensor.shape)}")
-    sizes = [tensor.size(dim) for tensor in batched]
+    sizes = [_size(leaf, dim) for leaf in _batched(obj)]
     if len(set(sizes)) > 1:
         raise ValueError(f"the tensors to split disagree on the size of dim {dim}: {sizes}")
     return sizes[0] if sizes else None
+
+
+def _batched(obj: Any) -> list[Tensor | PackedSequence]:
+    """The leaves that are to be split."""
+    return [
+        leaf
+        for leaf in leaves(obj, (PackedSequence,))
+        if isinstance(leaf, PackedSequence) or (isinstance(leaf, Tensor) and leaf.dim() > 0)
+    ]
+
+
+def _size(leaf: Tensor | PackedSequence, dim: int) -> int:
+    if isinstance(leaf, PackedSequence):
+        return count_sequences(leaf)
+    if not -leaf.dim() <= dim < leaf.dim():
+        raise IndexError(f"cannot split dim {dim} of a tensor of shape {tuple(leaf.shape)}")
+    return leaf.size(dim)
+
+
+def _split(
+    leaf: Tensor | PackedSequence, sizes: list[int], dim: int
+) -> Sequence[Tensor | PackedSequence]:
+    if len(sizes) < 2:
+        return (leaf,)
+    if isinstance(leaf, PackedSequence):
+        return split_packed(leaf, sizes)
+    return torch.split(leaf, sizes, dim)
 
 
 def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
@@ -101,8 +122,8 @@ def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
 
     Args:
         obj: a tensor, or tensors at any depth of list, tuple, namedtuple, dict and dataclass.
-            0-dim tensors and what is marked with NoScatter go to each device whole; other
-            objects are shared.
+            0-dim tensors and what is marked with NoScatter go to each device whole; a
+            PackedSequence is split by its sequences; other objects are shared.
         devices: ints (CUDA indices), strings or torch.devices; "cpu" may be repeated.
         dim: the batch dimension, negative counts from the end.
 

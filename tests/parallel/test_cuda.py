@@ -1,0 +1,96 @@
+"""What the library does on CUDA streams: what waits for what, proved without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpbench.parallel import cuda as under_test
+from dpbench.parallel.cuda import LateFlag, moved_in
+from tests.parallel.recorded_streams import RecordedCuda
+
+DEVICE = torch.device("cuda:1")
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedCuda]:
+    recorded = RecordedCuda()
+    monkeypatch.setattr(under_test, "cuda", recorded)
+    monkeypatch.setattr(under_test, "pinned", lambda numel, dtype: torch.empty(numel, dtype=dtype))
+    under_test._copy_stream.cache_clear()
+    yield recorded
+    under_test._copy_stream.cache_clear()
+
+
+class HostTensor:
+    """A tensor in host memory whose copy to a device is recorded."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, cuda: RecordedCuda, *, is_pinned: bool) -> None:
+        self._cuda = cuda
+        self._is_pinned = is_pinned
+
+    def is_pinned(self) -> bool:
+        return self._is_pinned
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> Tensor:
+        self._cuda.launch("copy in", device)
+        if not non_blocking or not self._is_pinned:
+            self._cuda.current_stream(device).synchronize()
+        return self._cuda.tensor(torch.ones(2), device)
+
+
+def test_pinned_memory_may_be_filled_again_when_the_call_returns(cuda: RecordedCuda) -> None:
+    before = cuda.launch("still computing", DEVICE)
+    moved = moved_in(HostTensor(cuda, is_pinned=True), DEVICE)  # type: ignore[arg-type]
+    refill = cuda.on_host("refill")
+    copy, use = cuda.only("copy in"), cuda.launch("use", DEVICE)
+    assert cuda.precedes(copy, refill)
+    assert cuda.precedes(copy, use)
+    # The host has not waited for what the device had still to do, nor has the copy.
+    assert not cuda.precedes(before, refill)
+    assert not cuda.precedes(before, copy)
+    assert cuda.is_kept(moved, use)
+
+
+def test_pageable_memory_is_copied_on_the_current_stream(cuda: RecordedCuda) -> None:
+    before = cuda.launch("still computing", DEVICE)
+    moved_in(HostTensor(cuda, is_pinned=False), DEVICE)  # type: ignore[arg-type]
+    assert cuda.precedes(before, cuda.only("copy in"))
+    assert cuda.precedes(cuda.only("copy in"), cuda.launch("use", DEVICE))
+
+
+def test_a_flag_is_read_when_it_has_arrived_and_the_host_never_waits(cuda: RecordedCuda) -> None:
+    value = cuda.tensor(torch.zeros(1), DEVICE)
+    flag = LateFlag(value)
+    assert not flag.is_set()
+    value.fill_(1)
+    cuda.is_done = False
+    assert not flag.is_set()  # the first copy is still on its way, as far as the host knows
+    cuda.is_done = True
+    assert not flag.is_set()  # what it was before; now the new value is read
+    assert flag.is_set()
+    copies = cuda.named("to host")
+    assert len(copies) == 3
+    assert cuda.precedes(cuda.only("fill_"), copies[1])
+    assert all(copy.where.endswith("cuda:1") for copy in copies)
+
+
+def test_a_flag_on_another_device_than_the_current_one_is_copied_there(cuda: RecordedCuda) -> None:
+    flag = LateFlag(cuda.tensor(torch.ones(1), DEVICE))
+    with cuda.device(0):
+        flag.is_set()
+        assert flag.is_set()
+    assert all(action.where.endswith("cuda:1") for action in cuda.named("to host"))
+    assert cuda.current_stream(0).last == frozenset()
+
+
+def test_while_a_graph_is_captured_nothing_is_asked_of_the_device(cuda: RecordedCuda) -> None:
+    flag = LateFlag(cuda.tensor(torch.ones(1), DEVICE))
+    cuda.capturing = True
+    assert not flag.is_set()
+    assert not cuda.named("to host")

@@ -1,0 +1,97 @@
+"""Tensors survive a flat piece of memory with their values, shapes and memory layouts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dpbench.parallel.dp.replicate import Replicator
+from dpbench.parallel.flat import (
+    by_kind,
+    copy_all,
+    flattened,
+    packed_bytes,
+    unflattened,
+    views_in,
+)
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
+
+
+def tensor(shape: list[int], dtype: torch.dtype, order: list[int]) -> Tensor:
+    """Of any values; its dimensions lie in memory in the given order."""
+    count = torch.Size(shape).numel()
+    values = torch.arange(count).to(dtype).reshape([shape[dim] for dim in order])
+    return values.permute([order.index(dim) for dim in range(len(shape))])
+
+
+@st.composite
+def tensors(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = DTYPES) -> Tensor:
+    shape = draw(st.lists(st.integers(0, 4), max_size=4))
+    order = draw(st.permutations(range(len(shape))))
+    return tensor(shape, draw(st.sampled_from(dtypes)), order)
+
+
+@given(st.lists(tensors(), min_size=1, max_size=6), st.sampled_from([16, 64]))
+def test_views_hold_any_tensors_apart(some: list[Tensor], alignment: int) -> None:
+    memory = torch.zeros(packed_bytes(some, alignment), dtype=torch.uint8)
+    views = views_in(memory, some, alignment)
+    copy_all(views, some)
+    for view, one in zip(views, some, strict=True):
+        assert torch.equal(view, one)
+        assert view.numel() == 0 or (view.data_ptr() - memory.data_ptr()) % alignment == 0
+        assert view.numel() == 0 or strides(view) == strides(one)
+
+
+@given(st.lists(tensors((torch.float32,)), min_size=1, max_size=6))
+def test_a_flat_copy_comes_apart_again(some: list[Tensor]) -> None:
+    flat = flattened(some)
+    assert flat.numel() == sum(one.numel() for one in some)
+    for part, one in zip(unflattened(flat, some), some, strict=True):
+        assert torch.equal(part, one)
+        assert one.numel() == 0 or strides(part) == strides(one)
+
+
+def strides(one: Tensor) -> list[int]:
+    """Those that matter: a dimension of one element has any."""
+    return [stride for stride, size in zip(one.stride(), one.shape, strict=True) if size > 1]
+
+
+def test_a_flat_copy_passes_gradients_on() -> None:
+    plain = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    turned = torch.randn(2, 3, dtype=torch.float64).t().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda *some: unflattened(2 * flattened(some), some), (plain, turned)
+    )
+
+
+def test_tensors_of_one_kind_keep_their_order() -> None:
+    some = [torch.zeros(1, dtype=dtype) for dtype in (*DTYPES, *DTYPES)]
+    groups = by_kind(some)
+    assert [group[0].dtype for group in groups] == list(DTYPES)
+    assert all(group == [some[i], some[i + len(DTYPES)]] for i, group in enumerate(groups))
+
+
+def test_copies_for_a_replica_are_one_message_per_dtype_and_keep_channels_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    convolution = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    some = [*convolution.parameters(), torch.arange(3), nn.Linear(2, 2).weight]
+    messages = []
+    to = Tensor.to
+
+    def counted(one: Tensor, *arguments: object, **named: object) -> Tensor:
+        messages.append(one.numel())
+        return to(one, *arguments, **named)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(Tensor, "to", counted)
+    copies = Replicator([torch.device("cpu")])._copies(some, torch.device("cpu"))
+    assert messages == [4 * 27 + 4 + 4, 3]
+    for copy, one in zip(copies, some, strict=True):
+        assert torch.equal(copy, one)
+        assert copy.stride() == one.stride()
+        assert copy.data_ptr() != one.data_ptr()
+        assert not copy.requires_grad
