@@ -276,6 +276,8 @@ class Reducer:
                     self._report.flag(everyone)
                 self._send(number, average=False)
             keep = self._settle_missing() if self._tolerates_missing else set()
+            if self._options.static_graph and self._unused_everywhere is None:
+                self._unused_everywhere = keep
             for bucket in self._buckets:
                 bucket.finish(keep)
             self._report.wait()

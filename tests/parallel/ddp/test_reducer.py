@@ -324,6 +324,37 @@ def _noted(called: list[int], bucket: dist.GradBucket) -> torch.futures.Future[T
     return future
 
 
+def one_bucket_is_one_collective_in_any_precision(rank: int) -> None:
+    group = dist.group.WORLD
+    assert group is not None
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+            ddp = Ddp(Branches().to(dtype), **options)
+            use = "ab" if options else "abc"
+            for number in range(3):
+                ddp.zero_grad()
+                out = ddp(batches(number)[rank].to(dtype), use)
+                before = group._get_sequence_number_for_group()
+                out.sum().backward()
+                assert group._get_sequence_number_for_group() == before + 1
+                weight = ddp.module.c.weight
+                assert (weight.grad is None) == (use == "ab")
+                assert weight.grad is None or weight.grad.dtype == dtype
+
+
+def a_dtype_without_elements_is_no_obstacle(rank: int) -> None:
+    module = perceptron()
+    module.nothing = nn.Parameter(torch.empty(0, 3, dtype=torch.float16))
+    module.register_forward_hook(lambda m, _, out: out + m.nothing.sum())
+    ddp = Ddp(module)
+    for _ in range(3):
+        ddp.zero_grad()
+        step(ddp, 0, rank)
+        assert ddp.module.nothing.grad.shape == (0, 3)
+        expected = reference()
+        assert_same({name: gradients(ddp)[name] for name in expected}, expected)
+
+
 BACKWARDS = [
     every_size_of_bucket_gives_the_mean,
     a_stretch_without_sync_is_reduced_as_a_whole,
@@ -336,6 +367,7 @@ BACKWARDS = [
     create_graph_is_averaged_with_a_warning,
 ]
 KINDS = [
+    a_dtype_without_elements_is_no_obstacle,
     users_hooks_run_before_the_reduction,
     parameters_of_every_kind_are_reduced,
     one_scalar_is_enough,
@@ -351,6 +383,10 @@ def test_a_backward_reduces_once_and_only_if_its_forward_said_so(
     tmp_path: Path, backend: str
 ) -> None:
     run_ranks(BACKWARDS, tmp_path / "store", backend=backend)
+
+
+def test_no_message_goes_beside_the_bucket(tmp_path: Path) -> None:
+    run_ranks(one_bucket_is_one_collective_in_any_precision, tmp_path / "store")
 
 
 @both
