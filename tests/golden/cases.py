@@ -1,0 +1,194 @@
+"""Command lines whose output is held word for word, by the file that has it."""
+
+from __future__ import annotations
+
+SHORT = "--warmup 1 --steps 4 --phases 0 --gradient-steps 0 --no-charts --quiet"
+SWEEP = f"sweep --synthetic-launcher {SHORT} --gpus 2 --threads 1"
+
+PREPARED = (
+    f"{SWEEP} --name base --implementations ddp,torch-ddp --backends gloo,shm --batch-sizes 16,64"
+    " --repetitions 3",
+    f"{SWEEP} --name settings --arch mlp --implementations ddp,local-sgd --backends gloo"
+    " --batch-sizes 32 --dtypes f32,bf16 --sync-every 1,4 --accumulate 1,2 --repetitions 2",
+    f"{SWEEP} --name strong --scaling strong --implementations ddp --backends gloo"
+    " --batch-sizes 64 --repetitions 2 --optimizers sgd,adamw --lr-scaling linear",
+    f"{SWEEP} --name failing --implementations dp,ddp --backends gloo,nccl --batch-sizes 8"
+    " --repetitions 2 --stop-after-failure",
+    "comm --synthetic-launcher --backends gloo,shm --gpus 2 --sizes 4KB,1MB --samples 5"
+    " --name base --quiet",
+)
+"""Run once, in this order, before the cases; they make the folders that cases read."""
+
+CASES: dict[str, tuple[str, ...]] = {
+    "sweep": (
+        SWEEP + " --name one --implementations ddp --backends gloo --batch-sizes 32",
+        SWEEP + " --name two --implementations ddp --backends gloo --batch-sizes 32 --json",
+        "sweep --synthetic-launcher --dry-run --gpus 2 --threads 1",
+        "sweep --synthetic-launcher --dry-run --gpus 4 --threads 1 --oversubscribe --scaling strong"
+        " --batch-sizes 64 --implementations ddp,fsdp2 --backends gloo",
+        "sweep --synthetic-launcher --dry-run --gpus 2 --threads 1 --arch gpt --dtypes f32,bf16"
+        " --compile none,default --checkpoint-activations no,yes --implementations ddp",
+        "sweep --synthetic-launcher --dry-run --gpus 2 --threads 1 --implementations ddp"
+        " --batch-sizes 16,32 --exclude 'group_size=2 batch_size=32' --include 'batch_size=128'",
+        "sweep --show-config",
+        "sweep --show-config --preset quick --batch-sizes 8 --backends shm",
+        "sweep --show-config --config options.toml --lr 0.5",
+    ),
+    "sweep_errors": (
+        "sweep --batch-sizes 32,abc",
+        "sweep --batch-sizes 0",
+        "sweep --implementations ddp,nope",
+        "sweep --backends gloo,mpi",
+        "sweep --arch nope",
+        "sweep --arch mlp:depth=3",
+        "sweep --steps 0",
+        "sweep --lr -1",
+        "sweep --dtypes f8",
+        "sweep --gpus 0",
+        "sweep --group-sizes 3 --gpus 2",
+        "sweep --sync-every 2 --implementations ddp",
+        "sweep --bucket-cap-mb -3",
+        "sweep --target-loss x",
+        "sweep --exclude nonsense",
+        "sweep --time-limit 5x",
+        "sweep --config missing.toml",
+        "sweep --config wrong.toml",
+        "sweep --preset nope",
+        "sweep --model mlp",
+        "sweep --nnodes 2",
+        "sweep --name ../escape --dry-run",
+        "sweep --name base --synthetic-launcher",
+        "sweep --resume",
+        "sweep --resume --name missing",
+        "sweep --scaling strong --batch-sizes 63 --gpus 2 --synthetic-launcher --dry-run",
+        "sweep extra",
+        "nope",
+    ),
+    "report": (
+        "report example --no-charts --output out",
+        "report results/base --no-charts",
+        "report results/base --json --no-charts",
+        "report results/base --format csv --no-charts",
+        "report results/base --format markdown --no-charts",
+        "report results/base --format latex --no-charts",
+        "report results/settings --no-charts",
+        "report results/settings --no-charts --columns"
+        " implementation,dtype,sync_every,accumulation_steps,images_per_second",
+        "report results/strong --no-charts",
+        "report results/failing --no-charts",
+        "report results/base results/strong --no-charts",
+        "report results/base --no-charts --columns"
+        " implementation,group_size,loss_delta_per_second,efficiency",
+        "report results/base --no-charts --columns seed",
+        "report missing",
+        "report results/base --columns nope",
+        "report results/base --format nope",
+    ),
+    "explain": (
+        "explain example",
+        "explain results/base",
+        "explain results/base --json",
+        "explain results/failing",
+        "explain missing",
+    ),
+    "compare": (
+        "compare example:backend=gloo example:backend=shm",
+        "compare example example",
+        "compare results/base results/strong",
+        "compare results/base:implementation=torch-ddp results/base:implementation=ddp",
+        "compare results/base:implementation=torch-ddp results/base:implementation=ddp --json",
+        "compare results/base:backend=gloo results/base:backend=shm --format csv"
+        " --metric images_per_second,efficiency",
+        "compare results/settings:dtype=f32 results/settings:dtype=bf16 --within 1%",
+        "compare results/base results/settings --force",
+        "compare results/base",
+        "compare results/base:nope=1 results/base:implementation=ddp",
+        "compare results/base:backend=gloo results/base:backend=shm --metric nope",
+    ),
+    "check": (
+        "check --synthetic-launcher --quiet --gpus 2 --threads 1 --implementations ddp"
+        " --against torch-ddp --backends gloo --batch-sizes 32 --warmup 1 --steps 4"
+        " --repetitions 5 --name gate",
+        "check --synthetic-launcher --quiet --baseline results/base --name gate2 --repetitions 3",
+        "check --synthetic-launcher --quiet --baseline results/base --gpus 2",
+        "check --against nope",
+        "check",
+        "check --against torch-ddp --tolerance x",
+    ),
+    "export": tuple(
+        f"export results/base --level {level} --format {fmt}"
+        for level in ("configuration", "trial", "rank", "step", "collective")
+        for fmt in ("csv", "json")
+    )
+    + (
+        "export results/base --format markdown",
+        "export results/base --format latex",
+        "export results/base --format html",
+        "export example --level collective --format markdown",
+        "export results/base --columns implementation,images_per_second",
+        "export results/base --format nope",
+        "export results/base --level nope",
+        "export --schema trial-record",
+        "export --schema step-row",
+        "export --schema nope",
+    ),
+    "predict": (
+        "project example --no-charts",
+        "project example --no-charts --json",
+        "project results/base --no-charts --group-sizes 4,8,64 --topology h100-nvswitch-ndr",
+        "buckets example",
+        "iso example",
+        "what-if example",
+        "what-if example --json --change bandwidth=2",
+        "fit example --no-charts",
+        "fit example --no-charts --json",
+        "fit repository/results/published/torch_ddp_rtx3090.csv --no-charts --predict 8,16",
+        "published repository/results/published/weak_scaling.csv",
+        "fit missing.csv",
+        "project missing",
+        "iso example --efficiency 200%",
+        "what-if example --change nope=1",
+        "project example --topology nope",
+    ),
+    "train": (
+        "train --show-config",
+        "train --show-config --arch gpt --epochs 2 --optimizer adamw",
+        "train --epochs 0",
+        "train --arch nope",
+        "train --resume missing",
+        "train --lr x",
+        "train --config missing.yaml",
+        "train --batch-size 7x",
+        "train --implementation nope",
+        "train --checkpoint-every 0",
+    ),
+    "others": (
+        "slurm --nodes 2 --gpus-per-node 4 sweep --backends nccl",
+        "slurm --nodes 2 --gpus-per-node 4 train --arch gpt",
+        "slurm --array batch-sizes sweep --batch-sizes 32,64",
+        "slurm sweep --nnodes 2",
+        "slurm nope",
+        "comm --synthetic-launcher --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet"
+        " --name comm1",
+        "comm --sizes nope",
+        "comm --collectives nope",
+        "calibrate --synthetic-launcher --quiet --gpus 2 --threads 1 --implementations ddp"
+        " --backends gloo --batch-sizes 32 --warmup 1 --steps 4 --repetitions 5 --name cal",
+        "top results/base",
+        "top results/base --once",
+        "top results/base --json",
+        "top missing",
+        "plot speedup results/base --output speedup.svg",
+        "plot fit results/failing --output fit.png",
+        "plot all missing",
+        "plot nope example",
+        "list --json",
+        "import nccl-tests nccl.log",
+        "import horovod missing.log",
+        "import nope nccl.log",
+        "init model.py",
+        "init model.py",
+        "demo nope",
+        "launch --nproc-per-node nope script.py",
+    ),
+}

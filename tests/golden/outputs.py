@@ -1,0 +1,113 @@
+"""Runs command lines in an empty folder and writes down what they print, without what varies."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dpbench.cli.app import run
+
+ROOT = Path(__file__).parents[2]
+LONGEST = 90
+EXPECTED = Path(__file__).parent / "expected"
+_VARIES = (
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "<time>"),
+    (r"\d{4}-\d\d-\d\d[-_]\d{4,6}", "<stamp>"),
+    (r"(?<![.\w])(?=\d*[a-f])[0-9a-f]{12,64}\b", "<hash>"),
+    (r"\b\d+(\.\d+)? (s|ms|min|h)\b(?= (of|for|in all|together))", "<duration>"),
+)
+"""What differs between two runs of one command on one machine, or between two machines."""
+
+
+def prepare(folder: Path, command_lines: Sequence[str]) -> None:
+    """Make the files and results folders that the cases read."""
+    shutil.copytree(ROOT / "results" / "examples" / "two-cores", folder / "example")
+    (folder / "repository").symlink_to(ROOT)
+    (folder / "options.toml").write_text('batch-sizes = [8, 16]\nbackends = "gloo"\nlr = 0.1\n')
+    (folder / "wrong.toml").write_text("batch-size = 8\nnope = 1\n")
+    (folder / "nccl.log").write_text("no table of nccl-tests\n")
+    for command_line in command_lines:
+        status, text = output_of(command_line, folder)
+        assert status in (0, 1), f"{command_line}: {status}: {text}"
+    for records in folder.glob("results/*/*.jsonl"):
+        _make_constant(records, folder / "example")
+
+
+def _make_constant(records: Path, example: Path) -> None:
+    """The machine and the times of synthetic records are those of the example."""
+    [environment] = (example / "environments").iterdir()
+    shutil.rmtree(records.parent / "environments")
+    shutil.copytree(example / "environments", records.parent / "environments")
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    for number, line in enumerate(lines):
+        if "duration_seconds" in line:
+            line["duration_seconds"] = 1.5
+            line["started_utc"] = f"2026-11-01T12:{number // 60:02}:{number % 60:02}.000+00:00"
+        if "environment_id" in line:
+            line["environment_id"] = environment.stem
+    records.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def output_of(command_line: str, folder: Path) -> tuple[int, str]:
+    """The exit status and what was printed: stdout, then stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with _at(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = run(shlex.split(command_line))
+    printed = _condensed(_constant(out.getvalue(), folder))
+    return status, printed + _said(_constant(err.getvalue(), folder))
+
+
+def transcript(command_lines: Sequence[str], folder: Path) -> str:
+    """Command lines, each with its exit status and its output."""
+    parts = []
+    for command_line in command_lines:
+        status, text = output_of(command_line, folder)
+        parts.append(f"$ dpbench {command_line}\n{text.rstrip()}\n[{status}]\n")
+    return "\n".join(parts)
+
+
+def _condensed(text: str) -> str:
+    """Long output is its beginning, and a hash by which a change of the rest is seen."""
+    lines = text.splitlines()
+    if len(lines) <= LONGEST:
+        return text
+    rest = "\n".join(lines[LONGEST:])
+    digest = hashlib.sha256(rest.encode()).hexdigest()[:8]
+    kept = "".join(f"{line}\n" for line in lines[:LONGEST])
+    return f"{kept}… {len(lines) - LONGEST} more lines, {digest}\n"
+
+
+def _said(text: str) -> str:
+    return "".join(f"! {line}\n" for line in text.splitlines())
+
+
+def _constant(text: str, folder: Path) -> str:
+    text = text.replace(str(folder), "<folder>").replace(str(ROOT), "<repository>")
+    for pattern, mark in _VARIES:
+        text = re.sub(pattern, mark, text)
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+@contextlib.contextmanager
+def _at(folder: Path) -> Iterator[None]:
+    before, here = dict(os.environ), Path.cwd()
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    os.chdir(folder)
+    os.environ.update(COLUMNS="160", NO_COLOR="1", TERM="dumb")
+    try:
+        yield
+    finally:
+        os.chdir(here)
+        os.environ.clear()
+        os.environ.update(before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
