@@ -1,4 +1,4 @@
-"""Writes the expected outputs again: `python -m tests.golden`. Read the difference before a commit."""
+"""Writes the expected outputs again; read the difference before a commit."""
 
 from __future__ import annotations
 

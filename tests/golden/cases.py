@@ -115,12 +115,12 @@ CASES: dict[str, tuple[str, ...]] = {
         "check",
         "check --against torch-ddp --tolerance x",
     ),
-    "export": tuple(
-        f"export results/base --level {level} --format {fmt}"
-        for level in ("configuration", "trial", "rank", "step", "collective")
-        for fmt in ("csv", "json")
-    )
-    + (
+    "export": (
+        *(
+            f"export results/base --level {level} --format {fmt}"
+            for level in ("configuration", "trial", "rank", "step", "collective")
+            for fmt in ("csv", "json")
+        ),
         "export results/base --format markdown",
         "export results/base --format latex",
         "export results/base --format html",

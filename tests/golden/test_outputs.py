@@ -5,7 +5,6 @@ Files of expected output are read as a whole when a change is reviewed: they sho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,10 @@ from tests.golden.outputs import EXPECTED, prepare, transcript
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("golden")
     prepare(folder, PREPARED)
-    yield folder
+    return folder
 
 
 @pytest.mark.parametrize("name", CASES)
