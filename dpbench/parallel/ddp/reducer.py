@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -32,9 +31,9 @@ from torch.autograd.graph import get_gradient_edge
 from dpbench.parallel.ddp.buckets import Bucket, BucketCaps, LocalBucket, assign_buckets
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.exchange import Exchange
+from dpbench.parallel.ddp.expectation import Expectation
 from dpbench.parallel.ddp.graph_errors import (
     fired_too_often,
-    too_late,
     unfinished,
     unfinished_elsewhere,
 )
@@ -94,12 +93,13 @@ class Reducer:
         self._sparse = {self._names.index(name) for name in sparse if name in self._names}
         self._exchange = exchange
         self._options = options
-        self._tolerates_missing = options.find_unused or options.static_graph
+        self._expectation = Expectation(
+            self._names, find_unused=options.find_unused, static_graph=options.static_graph
+        )
         self.divisor: int | None = None
         self.hook: Hook | None = None
         self.reduced_bytes = 0
         self.reductions = 0
-        self._lock = threading.Lock()
         self._has_begun = False
         self._rebuild_due = False
         self._rebuilt = False
@@ -108,34 +108,16 @@ class Reducer:
         # From the last layer to the first, until the order of the gradients has been seen.
         self._order = list(range(len(self._parameters) - 1, -1, -1))
         self._observed_order = self._order
-
-        # Of the running iteration.
+        # From here on, of the running iteration.
+        self._lock = threading.Lock()
         self._armed = False
-        self._launched = 0
-        self._ready_order: list[int] = []
         self._excluded = NOTHING
-        self._idle: set[int] = set()
-        self._without_gradient: set[int] = set()
-        self._seen: set[int] = set()
-        self._flagged: set[int] = set()
+        self._ready_order: list[int] = []
+        self._launched = 0
         self._skipped: set[int] = set()
+        self._flagged: set[int] = set()
         self._ends_queued: set[int] = set()
-        self._expects_end_of_graph = False
         self._end_of_graph_queued = False
-
-        # In a static graph the first backward tells how often each hook fires.
-        self._recording = options.static_graph
-        self._fires: Counter[int] = Counter()
-        self._left: dict[int, int] = {}
-        self._never_used: set[int] = set()
-        self._unused_everywhere: set[int] | None = None
-
-        # Where parameters may be unused: what was used without a reduction, what was left out of
-        # the last one, and whether the graph tells at the start of a backward what will be unused.
-        self._used_locally: set[int] = set()
-        self._left_out: set[int] = set()
-        self._unreachable: set[int] = set()
-        self._graph_tells: bool | None = None
 
         me = weakref.ref(self)
         self._sink = Sink(partial(_on_backward, me), self._parameters[0].device)
@@ -201,25 +183,22 @@ class Reducer:
             self._has_begun = self._armed = True
             self._launched = 0
             self._ready_order = []
-            self._seen, self._without_gradient = set(), set()
-            self._flagged, self._left_out = set(), set()
+            self._flagged = set()
             self._ends_queued, self._end_of_graph_queued = set(), False
-            self._left = {index: times for index, times in self._fires.items() if times > 1}
-            self._idle = {*self._excluded, *self._never_used}
+            self._expectation.arm(self._excluded)
             for bucket in self._buckets:
                 bucket.waiting = set(bucket.indices)
-                if self._idle:
-                    bucket.waiting -= self._idle
+                if self._expectation.idle:
+                    bucket.waiting -= self._expectation.idle
             self._skipped = set()
-            if self._options.skip_unused and self._unused_everywhere:
-                self._skipped = self._buckets_within(self._unused_everywhere)
-            self._expects_end_of_graph = self._options.find_unused or self._recording
-        return self._sink(output) if self._expects_end_of_graph else output
+            if self._options.skip_unused:
+                self._skipped = self._buckets_within(self._expectation.unused_everywhere or set())
+        return self._sink(output) if self._expectation.awaits_end else output
 
     def disarm(self) -> None:
         """The next backward adds to the local gradients only."""
         self._armed = False
-        self._left_out = set()
+        self._expectation.disarm()
 
     def mark_ready(self, index: int, has_gradient: bool) -> None:
         """The gradient of a parameter has been accumulated, if there is one.
@@ -228,17 +207,20 @@ class Reducer:
             RuntimeError: more often in one backward than expected, as by a reentrant checkpoint;
                 or after a reduction that has counted the parameter as unused.
         """
+        expectation = self._expectation
         if not self._armed:
-            if self._tolerates_missing and has_gradient:
-                self._note_local_use(index)
+            if expectation.tolerates_missing and has_gradient:
+                expectation.note_local_use(index)
             return
         self._ready_order.append(index)
         if not has_gradient:
-            self._without_gradient.add(index)
-        if self._expects_end_of_graph and not self._end_of_graph_queued:
+            expectation.fires_without_gradient(index)
+        if expectation.awaits_end and not self._end_of_graph_queued:
             self._queue_end_of_graph()  # of an output in which the sink found no tensors
-        if (self._recording or self._left) and self._fires_again(index, has_gradient):
-            return
+        if expectation.counts:
+            with self._lock:
+                if expectation.fires_again(index, has_gradient=has_gradient):
+                    return
         waiting = self._bucket_of[index].waiting
         try:
             waiting.remove(index)
@@ -264,63 +246,34 @@ class Reducer:
         with self._lock:
             if not self._buckets:
                 self._build()
-            everyone = range(len(self._parameters))
-            self._skipped = set()
+            expectation, everyone = self._expectation, range(len(self._parameters))
+            unused = expectation.unused_everywhere or set()
             if self._options.skip_unused and self._options.find_unused:
-                self._skipped = self._buckets_within(self._report.agreed_now(everyone))
-            elif self._options.skip_unused and self._unused_everywhere:
-                self._skipped = self._buckets_within(self._unused_everywhere)
+                unused = self._report.agreed_now(everyone)
+            self._skipped = self._buckets_within(unused) if self._options.skip_unused else set()
             for number, bucket in enumerate(self._buckets):
                 bucket.clear()
-                if number == len(self._buckets) - 1 and self._tolerates_missing:
+                if number == len(self._buckets) - 1 and expectation.tolerates_missing:
                     self._report.flag(everyone)
                 self._send(number, average=False)
-            keep = self._settle_missing() if self._tolerates_missing else set()
-            if self._options.static_graph and self._unused_everywhere is None:
-                self._unused_everywhere = keep
+            keep = self._settle_missing() if expectation.tolerates_missing else set()
+            expectation.learn_unused_everywhere(keep)
             for bucket in self._buckets:
                 bucket.finish(keep)
             self._report.wait()
             self._report.reset()
             self._rebuild_due = not self._rebuilt
 
-    def _note_local_use(self, index: int) -> None:
-        """The parameter got a gradient from a backward that does not reduce."""
-        if index in self._left_out:
-            raise RuntimeError(too_late(self._names, index))
-        self._used_locally.add(index)
-
-    def _fires_again(self, index: int, has_gradient: bool) -> bool:
-        """Whether the hook will fire once more in this backward, as far as is known."""
-        with self._lock:
-            if has_gradient:
-                self._seen.add(index)
-            if self._recording:
-                self._fires[index] += 1
-                return True
-            if index not in self._left:
-                return False
-            self._left[index] -= 1
-            return self._left[index] > 0
-
     def _ask_the_graph(self) -> None:
-        """At the start of a backward: which parameters will it not reach?
-
-        They keep no bucket waiting. The answer is about the nodes of this backward, and a reentrant
-        checkpoint begins others in it; so it is believed if it was right the first time. If it is
-        wrong later, hooks fire that nobody waits for, which is an error.
-        """
+        """What the backward that begins will not reach keeps no bucket waiting."""
+        # The way in which torch.autograd.graph knows in a hook which other ones will fire.
         will_run = torch._C._will_engine_execute_node
-        self._unreachable = {i for i, node in enumerate(self._nodes) if not will_run(node)}
-        believed = self._unreachable if self._graph_tells else set()
-        self._idle |= believed
-        for index in believed:
-            self._bucket_of[index].waiting.discard(index)
+        unused = self._expectation.ask_the_graph(lambda index: will_run(self._nodes[index]))
+        for bucket in self._buckets:
+            bucket.waiting -= self._expectation.idle
         if self._options.skip_unused:
-            agreed = self._report.agreed_now(believed - self._used_locally)
-            self._skipped = self._buckets_within(agreed)
-        if believed:
-            self._launch_full_buckets()
+            self._skipped = self._buckets_within(self._report.agreed_now(unused))
+        self._launch_full_buckets()
 
     def _buckets_within(self, indices: set[int]) -> set[int]:
         """The numbers of the buckets that hold none but these parameters."""
@@ -337,11 +290,11 @@ class Reducer:
         average = self.divisor is None and self.hook is None and self._exchange.averages
         if number not in self._skipped:
             divides = not average and self.hook is None
-            missing = self._missing_in(bucket)
+            missing = self._expectation.missing(bucket.indices)
             without = bucket.collect(
                 1 / (self.divisor or self._exchange.size) if divides else 1.0, missing
             )
-            flagged = without if self._tolerates_missing else missing
+            flagged = without if self._expectation.tolerates_missing else missing
             self._report.flag(flagged)
             self._flagged.update(flagged)
             self.reductions += bucket.nbytes > 0
@@ -356,16 +309,8 @@ class Reducer:
             bucket = self._buckets[number]
             bucket.send(average=average, hook=self.hook, number=number, last=last)
 
-    def _missing_in(self, bucket: AnyBucket) -> list[int]:
-        """Parameters that got no gradient in this backward; what they have from others counts."""
-        if not self._tolerates_missing:
-            return [i for i in bucket.indices if i in self._excluded] if self._excluded else []
-        missing = (self._idle | self._without_gradient) - self._seen - self._used_locally
-        return [index for index in bucket.indices if index in missing] if missing else []
-
     def _launch_rest(self) -> None:
         """What still waits will not come."""
-        self._idle |= self._still_waiting()
         for bucket in self._buckets:
             bucket.waiting = set()
         self._launch_full_buckets()
@@ -394,12 +339,7 @@ class Reducer:
         with self._lock:
             if not self._armed:
                 return
-            waiting = self._still_waiting()
-            if self._recording:
-                self._never_used = set(range(len(self._parameters))).difference(self._fires)
-                self._recording = False
-            elif self._graph_tells is None:
-                self._graph_tells = waiting == self._unreachable - self._excluded
+            self._expectation.end(self._still_waiting())
             self._launch_rest()
             self._finish()
 
@@ -426,8 +366,7 @@ class Reducer:
         for bucket in self._buckets:
             bucket.finish(keep)
         self._report.wait()
-        self._left_out = self._flagged
-        self._used_locally.clear()
+        self._expectation.settle(self._flagged)
         if not self._rebuilt:
             # A gradient that is accumulated several times is ready at the last of them; those
             # without one come last, so that they hold up no other bucket.
@@ -442,11 +381,10 @@ class Reducer:
         Who has all gradients need not know, which on CUDA would be a wait for the device; and in a
         static graph it is known from the first iteration.
         """
-        if self._unused_everywhere is not None and not self._excluded:
-            return self._unused_everywhere
+        if self._expectation.knows_unused_everywhere:
+            return self._expectation.unused_everywhere or set()
         keep = self._settle_missing() if self._flagged else set()
-        if self._options.static_graph and not self._excluded:
-            self._unused_everywhere = keep
+        self._expectation.learn_unused_everywhere(keep)
         return keep
 
     def _settle_missing(self) -> set[int]:
@@ -463,6 +401,7 @@ class Reducer:
         """
         failure: Exception | None = None
         missing = sorted(self._still_waiting())
+        self._expectation.give_up(set(missing))
         try:
             self._report.flag(missing)
             self._report.give_up()
