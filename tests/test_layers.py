@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
-    ("errors", "units"),
+    ("errors", "units", "printable"),
     ("codec", "learning_rate", "placement"),
     ("json_schema",),
     ("traits",),

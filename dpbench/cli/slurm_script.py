@@ -51,7 +51,7 @@ def script(job: SlurmJob) -> str:
     blocks = [
         ["#!/bin/bash", *(f"#SBATCH --{line}" for line in _directives(job))],
         [f"# Written by: {job.comment}", "set -euo pipefail"],
-        _meeting_point(),
+        _meeting_point(job),
         _of_array(job.array),
         _after_a_restart(job),
         _start(job),
@@ -78,11 +78,16 @@ def _directives(job: SlurmJob) -> Iterator[str]:
         yield "output=%x-%A_%a.out"
 
 
-def _meeting_point() -> list[str]:
-    return [
+def _meeting_point(job: SlurmJob) -> list[str]:
+    """And the token of a sweep, which srun passes on in the environment of the tasks alone."""
+    lines = [
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"endpoint=$first:$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))",
     ]
+    if job.command == "sweep":
+        lines.append("DPBENCH_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')")
+        lines.append("export DPBENCH_TOKEN")
+    return lines
 
 
 def _of_array(array: Array | None) -> list[str]:
@@ -107,7 +112,7 @@ def _start(job: SlurmJob) -> list[str]:
     if job.command == "train":
         lines = [f"--nproc-per-node {job.gpus_per_node or 1}", "-m dpbench train", *lines]
     task = f'exec {program} --node-rank "$SLURM_NODEID" "$@"'
-    srun = f"srun --ntasks-per-node=1 --cpu-bind=none bash -c {shlex.quote(task)} task"
+    srun = f"srun --export=ALL --ntasks-per-node=1 --cpu-bind=none bash -c {shlex.quote(task)} task"
     return [" \\\n  ".join([srun, *MEETING, *lines])]
 
 

@@ -21,6 +21,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
 
 PAUSE_SECONDS = 0.05
+STORE_PREFIX = "DPBENCH_STORE_PREFIX"
+"""The environment variable with what keys begin with, where only some may know it."""
 
 _stores: dict[tuple[int, str, int], TCPStore] = {}
 """By process, address and port. They live as long as the process: a rank that is ahead may ask for
@@ -44,7 +46,8 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
     _stores[key].set_timeout(timeout)
     # A launcher that restarts its ranks keeps the store, with what the first ones left there.
     attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"process_group, attempt {attempt}", _stores[key])
+    prefix = environ.get(STORE_PREFIX, "process_group")
+    return PrefixStore(f"{prefix}, attempt {attempt}", _stores[key])
 
 
 def _hold(address: str, port: int, timeout: timedelta) -> TCPStore:

@@ -27,11 +27,14 @@ from dpbench.launch.nodes.team import Team
 from dpbench.launch.outcome import judge
 from dpbench.launch.sparse import sparse_reason
 from dpbench.measure.trial import RankReport
+from dpbench.printable import printable
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 STOP_SECONDS = 30.0
 """How long the other hosts may take to end their ranks and say so."""
+LONGEST_REASON = 300
+"""Characters that another node may use to say why it cannot run a trial."""
 
 
 class NodesLauncher:
@@ -83,7 +86,7 @@ class NodesLauncher:
         first, count = sum(trial.nodes[: node.number]), trial.nodes[node.number]
         devices = trial.devices[first : first + count]
         reason = node.machine.unusable_backend_reason(trial.backend, devices)
-        return reason and f"{node.name}: {reason}"
+        return reason and f"{node.name}: {printable(reason, LONGEST_REASON)}"
 
     def _nodes(self, trial: TrialSpec) -> tuple[Node, ...]:
         return self._team.nodes[: len(trial.nodes)]

@@ -18,6 +18,7 @@ from dpbench.launch.nodes.messages import Prepared, Result, Run
 from dpbench.launch.nodes.node import Node, NodeRequest
 from dpbench.launch.part import Meeting, Part
 from dpbench.measure.trial import measure
+from dpbench.rendezvous.store import STORE_PREFIX
 
 PrepareData = Callable[[str], Path | None]
 """Makes the dataset of that name ready on this host: its folder, None if it is synthetic. What
@@ -36,7 +37,7 @@ def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
             size=order.trial.process_count,
             host=node.number,
             hosts=len(nodes),
-            variables=interface_variables(request, node),
+            variables=((STORE_PREFIX, order.store_prefix), *interface_variables(request, node)),
         ),
     )
 

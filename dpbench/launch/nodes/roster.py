@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from time import monotonic
 
 from dpbench import units
-from dpbench.errors import LaunchError, UsageError
-from dpbench.launch.nodes.admission import Refusal, hello, refusal
+from dpbench.errors import DpbenchError, LaunchError, UsageError
+from dpbench.launch.nodes.admission import hello, refusal
 from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.messages import End, Hello, Leave, Message, NotAMessage, Refused, Welcome
 from dpbench.launch.nodes.node import Node, NodeRequest, Say
@@ -54,6 +54,7 @@ class Roster:
         self._complete = False
         self._over = False
         self._refused: str | None = None
+        """Why the latest one was that may not take part."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -83,23 +84,18 @@ class Roster:
     def gather(self, where: str) -> None:
         """Waits until all nodes have come to that endpoint.
 
-        Raises UsageError when one must not be among them, LaunchError when the time is over.
+        Whoever is refused meanwhile may come again, with the right options. When the time is over,
+        raises UsageError if one was refused, else LaunchError.
         """
         deadline = monotonic() + self._request.join_timeout_seconds
         with self.changed:
-            while (missing := self._missing()) and not self._refused:
+            while missing := self._missing():
                 names = " and ".join(f"node {number}" for number in missing)
                 if monotonic() >= deadline:
-                    raise LaunchError(
-                        f"{names} did not come to {where} within "
-                        f"{units.seconds(self._request.join_timeout_seconds)}; start the same "
-                        "command there with its own --node-rank, or give more --join-timeout"
-                    )
+                    raise self._incomplete(names, where)
                 self._say(f"waiting for {names} at {where}")
-                while self._missing() == missing and not self._refused and monotonic() < deadline:
+                while self._missing() == missing and monotonic() < deadline:
                     self.changed.wait(deadline - monotonic())
-            if self._refused:
-                raise UsageError(self._refused)
             self._complete = True
 
     def serve(self, comer: Hello, channel: Channel) -> None:
@@ -107,7 +103,7 @@ class Roster:
         member = _Member(comer.node, channel, threading.current_thread())
         try:
             if refused := self._admit(comer, member):
-                channel.send(Refused(reason=refused.reason))
+                channel.send(Refused(reason=refused))
                 return
             channel.start_beats()
             while True:
@@ -131,7 +127,8 @@ class Roster:
             member.thread.join(max(0.0, deadline - monotonic()))
             member.channel.close()
 
-    def _admit(self, comer: Hello, member: _Member) -> Refusal | None:
+    def _admit(self, comer: Hello, member: _Member) -> str | None:
+        """Why it is refused; None if it is let in."""
         with self.changed:
             refused = refusal(comer, self._hello, self._taken())
             if refused is None:  # it must hear that before anything else
@@ -139,12 +136,21 @@ class Roster:
                 self._members[comer.node.number] = member
                 devices = units.counted(len(comer.node.devices), "device")
                 self._say(f"{comer.node.name} with {devices} came from {comer.node.address}")
-            elif refused.ends_all and not self._complete:
-                self._refused = refused.reason
+                self.changed.notify_all()
             else:
-                self._say(f"refused: {refused.reason}")
-            self.changed.notify_all()
+                self._refused = refused
+                self._say(f"refused: {refused}")
             return refused
+
+    def _incomplete(self, names: str, where: str) -> DpbenchError:
+        waited = units.seconds(self._request.join_timeout_seconds)
+        missing = f"{names} did not come to {where} within {waited}"
+        if self._refused:
+            return UsageError(f"{missing}; refused: {self._refused}")
+        return LaunchError(
+            f"{missing}; start the same command there with its own --node-rank, or give more "
+            "--join-timeout"
+        )
 
     def _missing(self) -> list[int]:
         return [n for n in range(1, self._request.node_count) if n not in self._members]

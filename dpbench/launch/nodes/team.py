@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,8 +30,8 @@ def lead(request: NodeRequest, me: Node, *, say: Say) -> Iterator[Team]:
     """Listens at the endpoint until all nodes have joined; tells them to end when it is left.
 
     Leaving with Interrupted or KeyboardInterrupt ends them as interrupted. Raises UsageError if
-    it cannot listen there, or if a node comes that must not be among them, LaunchError naming the
-    missing nodes when the time to join is over.
+    it cannot listen there; when the time to join is over, UsageError with the reason if a node was
+    refused, else LaunchError naming the missing nodes.
     """
     team = Team(request, me, say)
     with Arrivals(request, me, team.roster.serve, say) as arrivals:
@@ -108,6 +109,7 @@ class Team:
             limit_seconds=limit_seconds,
             address=address,
             port=port,
+            store_prefix=secrets.token_hex(16),
         )
         self._attempt = attempt = Attempt(order)
         try:

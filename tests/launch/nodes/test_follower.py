@@ -15,10 +15,22 @@ from dpbench.launch.nodes.consent import not_asked_for
 from dpbench.launch.nodes.follower import follow
 from dpbench.launch.nodes.messages import Prepared, Result, Run
 from dpbench.launch.nodes.parts import Parts, part_of
+from dpbench.specs import TrialSpec
 from tests.builders import trial_spec
 from tests.launch.nodes.builders import meeting, node, request
 
 ACROSS = trial_spec(nodes=(1, 1))
+
+
+def order_of(trial: TrialSpec) -> Run:
+    return Run(
+        number=4,
+        trial=trial,
+        limit_seconds=1.0,
+        address="127.0.0.1",
+        port=4000,
+        store_prefix="a secret",
+    )
 
 
 class IdleParts:
@@ -151,7 +163,7 @@ def test_data_that_cannot_be_prepared_is_told(
     options = (("--arch", ACROSS.workload.architecture), ("--data", ACROSS.workload.dataset))
     own = Parts(request(1), node(1, options=options), missing, tmp_path, tmp_path)
     assert own.prepare("mnist") == Prepared(dataset="mnist", error="no mnist here")
-    order = Run(number=4, trial=ACROSS, limit_seconds=1.0, address="127.0.0.1", port=4000)
+    order = order_of(ACROSS)
     assert own.run(order, Event()) == Result(number=4, error="no digits here")
 
 
@@ -162,7 +174,7 @@ def test_it_runs_no_architecture_that_its_own_command_did_not_name(tmp_path: Pat
     me = node(1, options=(("--arch", "mnist_cnn"),))
     workload = replace(ACROSS.workload, architecture="os:getpid")
     trial = replace(ACROSS, workload=workload)
-    order = Run(number=4, trial=trial, limit_seconds=1.0, address="127.0.0.1", port=4000)
+    order = order_of(trial)
     error = Parts(request(1), me, never, tmp_path, tmp_path).run(order, Event()).error
     assert error == (
         "node 0 asked for --arch os:getpid, the command of this node for mnist_cnn; "
@@ -194,7 +206,7 @@ def test_it_takes_the_dataset_of_its_own_command_or_the_default_of_the_architect
 
 def test_a_node_knows_its_ranks_and_where_all_meet() -> None:
     trial = trial_spec(group_size=6, nodes=(3, 2, 1))
-    order = Run(number=1, trial=trial, limit_seconds=1.0, address="10.0.0.1", port=4000)
+    order = order_of(trial)
     part = part_of(order, node(1, interface=None), request(1))
     assert part.ranks == range(3, 5)
     assert part.variables(local_rank=1) == {
@@ -204,6 +216,7 @@ def test_a_node_knows_its_ranks_and_where_all_meet() -> None:
         "ROLE_WORLD_SIZE": "6",
         "GROUP_RANK": "1",
         "GROUP_WORLD_SIZE": "3",
-        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "4000",
+        "DPBENCH_STORE_PREFIX": "a secret",
     }
