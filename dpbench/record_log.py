@@ -19,6 +19,7 @@ from typing import IO, Any, Generic, TypeVar
 
 from dpbench.codec import decode, encode
 from dpbench.errors import NewerSchema, StoreError
+from dpbench.files import open_to_append, open_to_read
 from dpbench.records import SCHEMA_VERSION
 
 R = TypeVar("R")
@@ -90,9 +91,11 @@ class LineReader(Generic[R]):
 
     def new(self) -> list[R]:
         """What was read of the lines since the last call; raises as `read` does."""
-        if not self._path.exists() or self._path.stat().st_size == self._offset:
+        try:
+            file = open_to_read(self._path)
+        except FileNotFoundError:
             return []
-        with self._path.open("rb") as file, _no_garbage_collection():
+        with file, _no_garbage_collection():
             file.seek(self._offset)
             content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
@@ -117,7 +120,7 @@ def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
     Raises StoreError where it cannot be written, or `writer` has it open.
     """
     try:
-        lines = path.open("r+b", buffering=0)
+        lines = open_to_append(path)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}; {if_unwritable}") from None
     try:
@@ -140,7 +143,7 @@ def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, 
     records: list[R] = []
     warnings: list[str] = []
     try:
-        lines = path.open("rb")
+        lines = open_to_read(path)
     except FileNotFoundError:
         return (), (f"{path} is missing; no {form.noun} read",)
     with lines, _no_garbage_collection():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,7 +53,7 @@ def target(resume: str | None, runs_dir: Path) -> Target | None:
     if path.is_dir():
         return Target(run=RunFolder.open(path))
     around = path.parent if path.parent.name else path.absolute().parent
-    is_of_run = around.name == CHECKPOINTS and (around.parent / RUN_FILE).is_file()
+    is_of_run = around.name == CHECKPOINTS and os.path.lexists(around.parent / RUN_FILE)
     return Target(run=RunFolder.open(around.parent) if is_of_run else None, checkpoint=path)
 
 
@@ -98,7 +99,7 @@ def _new(folder: Path, *, named: bool) -> Path:
 
 
 def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) -> Place:
-    if named and (folder / RUN_FILE).is_file():
+    if named and os.path.lexists(folder / RUN_FILE):
         run = RunFolder.open(folder)
         _check_same(spec, run)
         return Place(path=folder, existing=run, resume=AUTO)
@@ -114,7 +115,7 @@ def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) ->
 
 
 def _newest_first(runs_dir: Path) -> Iterator[RunFolder]:
-    files = sorted(runs_dir.glob(f"*/{RUN_FILE}"), key=lambda file: -file.stat().st_mtime)
+    files = sorted(runs_dir.glob(f"*/{RUN_FILE}"), key=lambda file: -file.lstat().st_mtime)
     for file in files:
         try:
             yield RunFolder.open(file.parent)

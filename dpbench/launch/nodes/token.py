@@ -12,7 +12,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from dpbench.errors import UsageError
+from dpbench.errors import StoreError, UsageError
+from dpbench.files import open_to_read
 
 VARIABLE = "DPBENCH_TOKEN"
 OPTION = "--token-file"
@@ -47,22 +48,18 @@ def given_token(file: str | None, environ: Mapping[str, str]) -> str | None:
 def _read(path: Path) -> str:
     where = f"{OPTION} {path}"
     try:
-        # Not blocking: nobody may ever write into a pipe that lies there.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_to_read(path, named_by_user=True) as file:
+            found = os.fstat(file.fileno())
+            content = file.read(LONGEST + 2)
+    except StoreError as error:
+        raise UsageError(f"{OPTION}: {error}") from None
     except OSError as error:
         raise UsageError(f"{where}: {error.strerror}; expected a file with the token") from None
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise UsageError(f"{where}: no regular file; expected a file with the token")
-        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise UsageError(
-                f"{where}: other users can read it (mode {stat.S_IMODE(found.st_mode):03o}); "
-                f"expected a file of yours alone: chmod 600 {path}"
-            )
-        content = os.read(descriptor, LONGEST + 2)
-    finally:
-        os.close(descriptor)
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise UsageError(
+            f"{where}: other users can read it (mode {stat.S_IMODE(found.st_mode):03o}); "
+            f"expected a file of yours alone: chmod 600 {path}"
+        )
     token = content.decode("ascii", "replace").strip()
     _check(token, where)
     return token

@@ -50,9 +50,9 @@ def test_what_is_no_file_is_refused_and_nobody_waits_for_a_pipe(tmp_path: Path) 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe, 0o600)
     for path, words in (
-        (pipe, "no regular file"),
-        (tmp_path, "no regular file|Is a directory"),
-        (Path("/dev/zero"), "no regular file"),
+        (pipe, "pipe is a pipe; expected a regular file"),
+        (tmp_path, "is a folder; expected a regular file"),
+        (Path("/dev/zero"), "is a device; expected a regular file"),
         (tmp_path / "none", "No such file"),
     ):
         with pytest.raises(UsageError, match=words):
