@@ -61,6 +61,9 @@ ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 TRACES_FOLDER = "traces"
 LONGEST_NAME = 200
+MEASURING = ("sweep", "check", "comm")
+"""Commands that make results. A folder from elsewhere may name another one, and a reader who is
+told to repeat it runs it: `dpbench launch` starts any program."""
 
 R = TypeVar("R")
 

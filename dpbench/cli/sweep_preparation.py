@@ -213,6 +213,8 @@ def how_to_finish(request: SweepRequest, folder: Path, team: Team | None) -> str
 
 def resume_command(command: Sequence[str], folder: Path) -> str:
     """The command that finishes the sweep that `command` started in `folder`."""
+    if next(iter(command), None) not in store.MEASURING:
+        return f"the command of {folder}, which is not known, with --resume"
     words = [*command]
     if not any(word == "--name" or word.startswith("--name=") for word in words):
         words += ["--name", folder.name]
