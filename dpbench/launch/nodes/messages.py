@@ -72,6 +72,8 @@ class Beat:
 class Prepare:
     """Node 0: make this dataset ready."""
 
+    number: int
+    """Of the order, among all of the sweep."""
     dataset: str
 
 
@@ -79,8 +81,12 @@ class Prepare:
 class Prepared:
     """The answer, with the reason if it could not be."""
 
-    dataset: str
+    number: int
     error: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +94,6 @@ class Run:
     """Node 0: start this host's ranks of a trial."""
 
     number: int
-    """Of the trial, among those over several nodes."""
     trial: TrialSpec
     limit_seconds: float
     address: str

@@ -56,16 +56,16 @@ class Parts:
         self._folders: dict[str, Path | None] = {}
         """Of the datasets that are ready."""
 
-    def prepare(self, dataset: str) -> Prepared:
+    def prepare(self, number: int, dataset: str) -> Prepared:
         """And the server that ranks are forked from, so that its start is not the first trial's."""
         if is_function(dataset) and (refused := dataset_not_asked_for(dataset, self._me)):
-            return Prepared(dataset=dataset, error=refused)
+            return Prepared(number=number, error=refused)
         try:
             in_child(os.getpid)
             self._folders[dataset] = self._prepare(dataset)
         except DpbenchError as error:
-            return Prepared(dataset=dataset, error=str(error))
-        return Prepared(dataset=dataset)
+            return Prepared(number=number, error=str(error))
+        return Prepared(number=number)
 
     def run(self, order: Run, stop: threading.Event) -> Result:
         """Runs this node's ranks until they have ended, or `stop` is set."""
@@ -75,7 +75,7 @@ class Parts:
         if refused := not_asked_for(trial.workload, self._me):
             return Result(number=order.number, error=refused)
         dataset = trial.workload.dataset
-        if dataset not in self._folders and (error := self.prepare(dataset).error):
+        if dataset not in self._folders and (error := self.prepare(order.number, dataset).error):
             return Result(number=order.number, error=error)
         part = part_of(order, self._me, self._request)
         work = partial(measure, trial, self._folders[dataset], traces=self._traces)

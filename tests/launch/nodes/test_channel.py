@@ -48,10 +48,13 @@ def test_beats_keep_a_silent_node_alive() -> None:
     with two_ends() as (first, second, _):
         second.start_beats()
         later = Thread(
-            target=lambda: (time.sleep(3 * LOST_SECONDS), second.send(Prepare(dataset="digits")))
+            target=lambda: (
+                time.sleep(3 * LOST_SECONDS),
+                second.send(Prepare(number=1, dataset="digits")),
+            )
         )
         later.start()
-        assert first.receive() == Prepare(dataset="digits")
+        assert first.receive() == Prepare(number=1, dataset="digits")
         later.join()
 
 
@@ -99,7 +102,7 @@ def test_what_was_sent_before_finishing_arrives() -> None:
 
 
 def test_large_messages_pass_and_longer_ones_than_allowed_do_not() -> None:
-    large = Prepare(dataset="x" * 20_000_000)
+    large = Prepare(number=1, dataset="x" * 20_000_000)
     with two_ends(lost_seconds=60) as (first, second, other):
         sending = Thread(target=send_until_closed, args=(first, large))
         sending.start()

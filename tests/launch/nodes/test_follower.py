@@ -13,6 +13,7 @@ from dpbench.errors import DataError, DpbenchError, Interrupted, LaunchError
 from dpbench.launch.nodes import follower, parts
 from dpbench.launch.nodes.consent import not_asked_for
 from dpbench.launch.nodes.follower import follow
+from dpbench.launch.nodes.member import Lost
 from dpbench.launch.nodes.messages import Prepared, Result, Run
 from dpbench.launch.nodes.parts import Parts, part_of
 from dpbench.specs import TrialSpec
@@ -42,8 +43,8 @@ class IdleParts:
         self.running = Event()
         self.stopped = Event()
 
-    def prepare(self, dataset: str) -> Prepared:
-        return Prepared(dataset=dataset)
+    def prepare(self, number: int, dataset: str) -> Prepared:
+        return Prepared(number=number)
 
     def run(self, order: Run, stop: Event) -> Result:
         self.running.set()
@@ -132,7 +133,7 @@ def test_it_ends_its_ranks_and_itself_when_node_0_is_lost(idle: IdleParts) -> No
     following = Following()
     with meeting(following) as team, team.attempt(ACROSS, 60.0, "127.0.0.1", 4000):
         assert idle.running.wait(10)
-        team.roster._members[1].channel.close()  # as the kernel does for a process that was killed
+        team._members[1].close()  # as the kernel does for a process that was killed
         following.end()
         assert idle.stopped.is_set()
         assert isinstance(following.error, LaunchError)
@@ -146,8 +147,7 @@ def test_its_own_failure_is_told(idle: IdleParts, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(idle, "run", fail)
     following = Following()
     with meeting(following) as team, team.attempt(ACROSS, 60.0, "127.0.0.1", 4000) as attempt:
-        attempt.wait(10)
-        assert attempt.failed
+        assert isinstance(attempt.answers[1].exception(10), Lost)
         assert team.lost_reason(1) == "node 1 (host1) was lost: it failed: a bug"
     following.end()
     assert isinstance(following.error, ValueError)
@@ -162,7 +162,7 @@ def test_data_that_cannot_be_prepared_is_told(
     monkeypatch.setattr(parts, "in_child", lambda _: None)
     options = (("--arch", ACROSS.workload.architecture), ("--data", ACROSS.workload.dataset))
     own = Parts(request(1), node(1, options=options), missing, tmp_path, tmp_path)
-    assert own.prepare("mnist") == Prepared(dataset="mnist", error="no mnist here")
+    assert own.prepare(3, "mnist") == Prepared(number=3, error="no mnist here")
     order = order_of(ACROSS)
     assert own.run(order, Event()) == Result(number=4, error="no digits here")
 
@@ -187,7 +187,7 @@ def test_it_loads_no_dataset_of_somebodys_that_its_own_command_did_not_name(tmp_
         raise AssertionError(dataset)
 
     me = node(1, options=(("--arch", "mnist_cnn"), ("--data", "mine.py:dataset")))
-    error = Parts(request(1), me, never, tmp_path, tmp_path).prepare("os:getpid").error
+    error = Parts(request(1), me, never, tmp_path, tmp_path).prepare(3, "os:getpid").error
     assert error == (
         "node 0 asked for --data os:getpid, the command of this node for mine.py:dataset; "
         "expected the same command on all nodes"

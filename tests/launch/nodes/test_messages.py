@@ -55,8 +55,8 @@ EVERY_KIND: tuple[Message, ...] = (
     Welcome(hostname="host0"),
     Refused(reason="no"),
     Beat(),
-    Prepare(dataset="digits"),
-    Prepared(dataset="digits", error="no file"),
+    Prepare(number=2, dataset="digits"),
+    Prepared(number=2, error="no file"),
     Run(
         number=3,
         trial=trial_spec(nodes=(1, 1)),

@@ -15,6 +15,7 @@ import pytest
 from dpbench.errors import DataError, Interrupted, LaunchError, UsageError
 from dpbench.launch.nodes.admission import hello
 from dpbench.launch.nodes.handshake import prove_as_lead
+from dpbench.launch.nodes.member import Failed, Lost
 from dpbench.launch.nodes.messages import (
     Abort,
     End,
@@ -172,8 +173,9 @@ def test_a_dataset_is_prepared_everywhere_or_the_node_is_named() -> None:
 
     def answer(error: str | None) -> None:
         order = other.hears()
-        assert order == Prepare(dataset="digits")
-        other.channel.send(Prepared(dataset="digits", error=error))
+        assert isinstance(order, Prepare)
+        assert order.dataset == "digits"
+        other.channel.send(Prepared(number=order.number, error=error))
 
     with meeting(other) as team:
         for error in (None, "no such file"):
@@ -201,24 +203,22 @@ def test_a_trial_is_ordered_followed_and_stopped() -> None:
             assert (order.trial, order.limit_seconds, order.port) == (ACROSS, 60.0, 4000)
             other.channel.send(Result(number=order.number - 1))  # of a trial before
             other.channel.send(Result(number=order.number, error="no memory"))
-            assert attempt.stop.wait(10)
-            attempt.wait(10)
-            assert attempt.results[1].error == "no memory"
+            error = attempt.answers[1].exception(10)
+            assert isinstance(error, Failed)
+            assert error.answer.error == "no memory"
         with team.attempt(ACROSS, 60.0, "127.0.0.1", 4000):
             assert isinstance(other.hears(), Run)
         assert other.hears() == Abort(number=order.number + 1)
         with team.attempt(ACROSS, 60.0, "127.0.0.1", 4000) as attempt:
             other.channel.close()
-            attempt.wait(10)
-            assert attempt.failed
-            assert attempt.missing == {1}
-            assert attempt.awaited == set()
+            assert isinstance(attempt.answers[1].exception(10), Lost)
+            assert attempt.awaited == []
 
 
 def test_a_node_that_is_given_up_is_told() -> None:
     other = Comer()
     with meeting(other) as team:
-        team.roster.give_up(1, "it does not end")
+        team.give_up(1, "it does not end")
         assert other.hears() == End(error="it does not end")
         assert other.ended.wait(10)
         assert team.lost_reason(1) == "it does not end"
