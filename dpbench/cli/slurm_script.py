@@ -51,7 +51,7 @@ def script(job: SlurmJob) -> str:
     blocks = [
         ["#!/bin/bash", *(f"#SBATCH --{line}" for line in _directives(job))],
         [f"# Written by: {job.comment}", "set -euo pipefail"],
-        _meeting_point(job),
+        _meeting_point(),
         _of_array(job.array),
         _after_a_restart(job),
         _start(job),
@@ -78,16 +78,14 @@ def _directives(job: SlurmJob) -> Iterator[str]:
         yield "output=%x-%A_%a.out"
 
 
-def _meeting_point(job: SlurmJob) -> list[str]:
-    """And the token of a sweep, which srun passes on in the environment of the tasks alone."""
-    lines = [
+def _meeting_point() -> list[str]:
+    """And the token of the nodes, which srun passes on in the environment of the tasks alone."""
+    return [
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"endpoint=$first:$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))",
+        "DPBENCH_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')",
+        "export DPBENCH_TOKEN",
     ]
-    if job.command == "sweep":
-        lines.append("DPBENCH_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')")
-        lines.append("export DPBENCH_TOKEN")
-    return lines
 
 
 def _of_array(array: Array | None) -> list[str]:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dpbench.architecture import is_theirs
+from dpbench.architecture import is_theirs, with_input_shape
 from dpbench.cli import train_config
 from dpbench.cli.option_file import Layer, merged
 from dpbench.cli.sweep import make_importable
 from dpbench.cli.train_checks import check
 from dpbench.cli.train_options import TrainOptions, TrainSettings, parse
+from dpbench.data.consent import NamedCode
 from dpbench.errors import UsageError
 
 AUTO = "auto"
@@ -69,6 +70,21 @@ class Asked:
             resume=typed["resume"],
             command=self.command,
             embedded=self.embedded,
+        )
+
+    def named_code(self) -> NamedCode:
+        """What the command line, or else the file of --config, says for --arch and --data.
+
+        Raises UsageError.
+        """
+        config = self.typed["config"]
+        below = {} if config is None else train_config.read(config)
+        own = {name: self.typed[name] for name in ("arch", "input_shape", "data")}
+        said = own | below | {name: own[name] for name in own if name in self.given}
+        arch, shape, data = str(said["arch"]), said["input_shape"], said["data"]
+        return NamedCode(
+            architecture=arch if shape is None else with_input_shape(arch, str(shape)),
+            dataset=None if data is None else str(data),
         )
 
     def _options(self) -> TrainOptions:

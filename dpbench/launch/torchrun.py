@@ -27,6 +27,7 @@ from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch import launch_store, worker
 from dpbench.launch.agent import AGENT_LOGGERS
 from dpbench.launch.nodes.addresses import GLOO, interface_towards
+from dpbench.launch.nodes.token import VARIABLE, new_token
 from dpbench.launch.worker_ends import WorkerEnd, ends_of
 
 THREADS = "OMP_NUM_THREADS"
@@ -90,7 +91,7 @@ def run(
     """
     with (
         TemporaryDirectory(prefix="dpbench-launch-") as folder,
-        _environment(threads, interface),
+        _environment(threads, interface, alone=launch_store.is_one_node(chosen)),
         launch_store.held(chosen, say) as held,
     ):
         prepared = _prepared(held, folder)
@@ -201,8 +202,12 @@ def _prepared(chosen: Namespace, folder: str) -> Namespace:
 
 
 @contextmanager
-def _environment(threads: int, interface: str | None) -> Iterator[None]:
+def _environment(threads: int, interface: str | None, *, alone: bool) -> Iterator[None]:
+    """What workers inherit. Those of one node share a token, so that a training takes orders from
+    none of the host's other users; those of several have the one that was set on each."""
     before = dict(os.environ)
+    if alone:
+        os.environ.setdefault(VARIABLE, new_token())
     os.environ.setdefault(THREADS, str(threads))
     if interface is not None:
         os.environ.setdefault(GLOO, interface)

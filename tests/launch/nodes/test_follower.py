@@ -11,7 +11,6 @@ import pytest
 
 from dpbench.errors import DataError, DpbenchError, Interrupted, LaunchError
 from dpbench.launch.nodes import follower, parts
-from dpbench.launch.nodes.consent import not_asked_for
 from dpbench.launch.nodes.follower import follow
 from dpbench.launch.nodes.member import Lost
 from dpbench.launch.nodes.messages import Prepared, Result, Run
@@ -177,8 +176,8 @@ def test_it_runs_no_architecture_that_its_own_command_did_not_name(tmp_path: Pat
     order = order_of(trial)
     error = Parts(request(1), me, never, tmp_path, tmp_path).run(order, Event()).error
     assert error == (
-        "node 0 asked for --arch os:getpid, the command of this node for mnist_cnn; "
-        "expected the same command on all nodes"
+        "the order is for --arch os:getpid, the command here for mnist_cnn; "
+        "expected the same command everywhere"
     )
 
 
@@ -189,19 +188,9 @@ def test_it_loads_no_dataset_of_somebodys_that_its_own_command_did_not_name(tmp_
     me = node(1, options=(("--arch", "mnist_cnn"), ("--data", "mine.py:dataset")))
     error = Parts(request(1), me, never, tmp_path, tmp_path).prepare(3, "os:getpid").error
     assert error == (
-        "node 0 asked for --data os:getpid, the command of this node for mine.py:dataset; "
-        "expected the same command on all nodes"
+        "the order is for --data os:getpid, the command here for mine.py:dataset; "
+        "expected the same command everywhere"
     )
-
-
-def test_it_takes_the_dataset_of_its_own_command_or_the_default_of_the_architecture() -> None:
-    arch = ("--arch", "tests.launch.faulty:Healthy")
-    workload = replace(ACROSS.workload, architecture=arch[1], dataset="synthetic")
-    assert not_asked_for(workload, node(1, options=(arch,))) is None
-    assert not_asked_for(workload, node(1, options=(arch, ("--data", "synthetic")))) is None
-    refused = not_asked_for(workload, node(1, options=(arch, ("--data", "digits"))))
-    assert (refused or "").startswith("node 0 asked for --data synthetic, the command of this node")
-    assert "for none" in (not_asked_for(workload, node(1)) or "")
 
 
 def test_a_node_knows_its_ranks_and_where_all_meet() -> None:
