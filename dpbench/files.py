@@ -56,10 +56,9 @@ def open_to_append(path: Path) -> IO[bytes]:
 def read_header(path: Path) -> bytes:
     """The content of a small file; raises as `open_to_read`, and StoreError if it is large."""
     with open_to_read(path) as file:
-        content = file.read(LARGEST_HEADER_BYTES + 1)
-    if len(content) > LARGEST_HEADER_BYTES:
-        raise StoreError(f"{path}: more than 64 MiB; it was not written by dpbench")
-    return content
+        if os.fstat(file.fileno()).st_size > LARGEST_HEADER_BYTES:
+            raise StoreError(f"{path}: more than 64 MiB; it was not written by dpbench")
+        return file.read()
 
 
 def create_empty(path: Path) -> None:

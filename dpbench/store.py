@@ -40,6 +40,7 @@ from dpbench.plausibility import (
     impossible_in_record,
     impossible_in_spec,
 )
+from dpbench.printable import printable
 from dpbench.record_log import (
     LogFormat,
     LogReader,
@@ -61,6 +62,8 @@ ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 TRACES_FOLDER = "traces"
 LONGEST_NAME = 200
+LONGEST_SHOWN = 300
+"""Characters of what a file says."""
 MEASURING = ("sweep", "check", "comm")
 """Commands that make results. A folder from elsewhere may name another one, and a reader who is
 told to repeat it runs it: `dpbench launch` starts any program."""
@@ -309,13 +312,14 @@ def _read_header(path: Path, keys: Sequence[str]) -> dict[str, Any]:
 def _read_spec(path: Path, content: Any) -> SweepSpec:
     spec = decode_at(path, SweepSpec, content)
     if impossible := next(impossible_in_spec(spec), None):
-        raise StoreError(f"{path}: {impossible}; the file was changed by hand")
+        words = printable(impossible, LONGEST_SHOWN)
+        raise StoreError(f"{path}: {words}; the file was changed by hand")
     return spec
 
 
 def _read_environments(folder: Path) -> dict[str, Environment]:
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
-    return {path.stem: _read_environment(path) for path in paths}
+    return {printable(path.stem, LONGEST_NAME): _read_environment(path) for path in paths}
 
 
 def _read_environment(path: Path) -> Environment:

@@ -29,7 +29,7 @@ from dpbench.cli.sweep_spec import build
 from dpbench.cli.this_machine import machine_for
 from dpbench.data.identity import change_words
 from dpbench.errors import StoreError, UsageError
-from dpbench.grid import plan
+from dpbench.grid import trial_count
 from dpbench.launch.machine import Machine
 from dpbench.placement import Placement
 from dpbench.specs import SweepSpec, differing_fields
@@ -202,7 +202,7 @@ def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep) -> None:
     if spec.precision is not None:  # nothing tells how many trials there will be
         say(f"resuming with {units.counted(stored, 'stored trial')}")
     else:
-        say(f"resuming: {stored} of {units.counted(len(plan(spec)), 'trial')} are stored")
+        say(f"resuming: {stored} of {units.counted(trial_count(spec), 'trial')} are stored")
 
 
 def how_to_finish(request: SweepRequest, folder: Path, team: Team | None) -> str:

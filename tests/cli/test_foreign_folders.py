@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dpbench import record_log
 from dpbench.cli.app import run
 from tests.cli.command import dpbench
 from tests.cli.training import tiny
@@ -184,6 +187,44 @@ def test_a_training_does_not_write_into_a_folder_elsewhere(
     capsys.readouterr()
     assert tiny("--resume", training) == 2
     assert f"{training / inside} is a link" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["report --no-charts", "export", "top --once"])
+def test_a_file_without_lines_fills_no_memory(
+    foreign: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(record_log, "LONGEST_LINE_BYTES", 2**20)
+    os.truncate(foreign / "trials.jsonl", 2**40)  # which takes no room on the disk
+    tracemalloc.start()
+    assert run([*command.split(), str(foreign)]) == 2
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "longer than 256 MiB; it was not written by dpbench" in capsys.readouterr().err
+    assert peak_bytes < 2**26
+
+
+def test_a_plan_of_any_size_fills_no_memory(
+    foreign: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = foreign / "sweep.json"
+    content = json.loads(path.read_text())
+    content["sweep"] |= {"batch_sizes": [*range(1, 100_000)], "repetitions": 10_000}
+    path.write_text(json.dumps(content))
+    assert run(["report", str(foreign)]) == 2
+    assert "trials in all; expected at most 10,000,000" in capsys.readouterr().err
+
+
+def test_the_name_of_a_file_tells_no_terminal_what_to_do(
+    foreign: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in [*(foreign / "environments").iterdir()]:
+        shutil.copy(path, path.with_name("\x1b[2Jevil.json"))
+        path.unlink()
+    run(["report", str(foreign)])
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+    for path in (foreign / "report").rglob("*.*"):
+        assert "\x1b" not in path.read_text(errors="replace")
 
 
 def test_a_pipe_does_not_hold_up_a_process_for_ever(foreign: Path, tmp_path: Path) -> None:
