@@ -45,8 +45,6 @@ class Nodes:
 
     request: NodeRequest
     placement: Placement
-    token_is_new: bool
-    """Made here, so that the other nodes have to be told."""
 
 
 def parse_nodes(options: NodeOptions, notes: list[str]) -> Nodes | None:
@@ -77,6 +75,7 @@ def parse_nodes(options: NodeOptions, notes: list[str]) -> Nodes | None:
         host=host,
         port=port,
         token=token or new_token(),
+        token_is_new=token is None,
         job_id=_job_id(options.rdzv_id),
         address=_word("--local-addr", options.local_addr, "an address of this node"),
         interface=_interface(options.interface),
@@ -85,7 +84,7 @@ def parse_nodes(options: NodeOptions, notes: list[str]) -> Nodes | None:
     )
     spread = known_name("--placement", options.placement or "pack", PLACEMENTS) == "spread"
     placement: Placement = "spread" if spread else "pack"
-    return Nodes(request=request, placement=placement, token_is_new=token is None)
+    return Nodes(request=request, placement=placement)
 
 
 def parse_endpoint(option: str, text: str) -> tuple[str, int]:

@@ -39,7 +39,7 @@ SOURCES = ("config", "preset")
 OF_ONE_CALL = (
     *SOURCES,
     *("show_config", "name", "results_dir", "resume", "dry_run", "json_rows", "quiet"),
-    *("node_rank", "synthetic"),
+    *("node_rank", "token_file", "synthetic"),
 )
 """Options that no file has."""
 PATHS = ("data_dir",)

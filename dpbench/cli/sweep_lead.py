@@ -43,7 +43,7 @@ def lead_sweep(job: Job, nodes: Nodes) -> int:
     if job.dry_run:
         alike = _Alike(nodes.request, me)
         return show_planned(job, prepare(job, place, team=alike, placement=nodes.placement))
-    if nodes.token_is_new:
+    if nodes.request.token_is_new:
         _tell_how_to_join(job, nodes.request)
     with as_exceptions(), lead(nodes.request, me, say=listener) as team:
         _tell_differences(team)

@@ -207,7 +207,11 @@ def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep) -> None:
 
 def how_to_finish(request: SweepRequest, folder: Path, team: Team | None) -> str:
     """The command, and where it is to be typed."""
-    where = "" if team is None else "on every node, with its own --node-rank: "
+    where = ""
+    if team is not None:
+        where = "on every node, with its own --node-rank: "
+        if team.request.token_is_new:
+            where = "on node 0, which prints the command for the others: "
     return f"{where}{resume_command(request.command, folder)}"
 
 

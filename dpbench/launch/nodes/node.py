@@ -27,6 +27,8 @@ class NodeRequest:
     port: int
     token: str = field(repr=False)
     """The secret of the sweep: who does not prove it is told nothing."""
+    token_is_new: bool = False
+    """Made by this node, so that the others have to be told."""
     job_id: str = DEFAULT_JOB_ID
     """Tells this sweep from another one that uses the same endpoint."""
     address: str | None = None

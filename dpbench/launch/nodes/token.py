@@ -34,6 +34,7 @@ def given_token(file: str | None, environ: Mapping[str, str]) -> str | None:
     """
     in_environment = environ.get(VARIABLE)
     if in_environment is not None:
+        in_environment = in_environment.strip()  # from a file, it may end in a line break
         _check(in_environment, VARIABLE)
     if file is None:
         return in_environment

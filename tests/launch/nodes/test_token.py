@@ -33,6 +33,7 @@ def test_a_new_token_is_another_every_time_and_good_enough_to_be_given() -> None
 def test_the_file_and_the_environment_say_the_same_or_one_of_them_is_there(tmp_path: Path) -> None:
     path = token_file(tmp_path)
     assert given_token(None, {}) is None
+    assert given_token(None, {VARIABLE: f"{SECRET}\n"}) == SECRET
     assert given_token(path, {}) == SECRET
     assert given_token(path, {VARIABLE: SECRET}) == SECRET
     with pytest.raises(UsageError, match="hold different tokens"):
