@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import stat
 import threading
@@ -277,3 +278,20 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         write_named(file, fail)
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+INSIDE_FOLDERS = (
+    *("store.py", "record_log.py", "training/run_folder.py", "training/checkpoints.py"),
+    *("training/writer.py", "report/document.py", "report/page/pictures.py"),
+    *("report/charts/files.py", "cli/charts.py", "cli/train_run.py", "measure/trace.py"),
+)
+"""Modules that read or write what lies inside folders of results and of trainings."""
+DIRECT = re.compile(
+    r"\.(read_text|read_bytes|write_text|write_bytes|touch|open\(\"|is_file)\b|\bopen\("
+)
+
+
+@pytest.mark.parametrize("module", INSIDE_FOLDERS)
+def test_what_lies_inside_folders_is_opened_by_this_module_alone(module: str) -> None:
+    lines = (Path(files.__file__).parent / module).read_text().splitlines()
+    assert not [line for line in lines if DIRECT.search(line) and "def open(" not in line]

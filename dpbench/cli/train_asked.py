@@ -7,6 +7,7 @@ that before the defaults.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -127,7 +128,7 @@ def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> L
     if is_theirs(arch) and "arch" not in given:
         raise UsageError(
             f"--resume {resume}: that run is of --arch {arch}, whose code would be imported; if "
-            f"you trust it, give --arch {arch} as well"
+            f"you trust it, give --arch {shlex.quote(arch)} as well"
         )
     options = train_config.stored(named.run.header.configuration)
     if "RANK" in os.environ:  # the launcher says how many there are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,8 +86,8 @@ def choose(spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str 
 def resume_words(run: RunFolder) -> str:
     """The command that goes on with a run."""
     arch = run.header.spec.workload.architecture
-    consent = f" --arch {arch}" if is_theirs(arch) else ""
-    return f"dpbench train --resume {run.path}{consent}"
+    consent = ["--arch", arch] if is_theirs(arch) else []
+    return shlex.join(["dpbench", "train", "--resume", str(run.path), *consent])
 
 
 def _new(folder: Path, *, named: bool) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import tracemalloc
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pytest
 
 from dpbench import record_log
 from dpbench.cli.app import run
+from dpbench.cli.train_place import resume_words
+from dpbench.training.run_folder import RunFolder
 from tests.cli.command import dpbench
 from tests.cli.training import tiny
 
@@ -236,3 +239,20 @@ def test_a_pipe_does_not_hold_up_a_process_for_ever(foreign: Path, tmp_path: Pat
     assert finished.stderr == (
         f"dpbench: {foreign / 'trials.jsonl'} is a pipe; expected a regular file\n"
     )
+
+
+def test_a_command_that_is_told_is_one_command(
+    training: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever copies it runs nothing else."""
+    evil = "evil.py:f:a=$(touch ran);touch ran;"
+    path = training / "run.json"
+    content = json.loads(path.read_text())
+    content["spec"]["workload"]["architecture"] = evil
+    content["configuration"]["arch"] = evil
+    path.write_text(json.dumps(content))
+    capsys.readouterr()
+    assert run(["train", "--resume", str(training)]) == 2
+    err = capsys.readouterr().err
+    assert f"give --arch {shlex.quote(evil)} as well" in err
+    assert shlex.split(resume_words(RunFolder.open(training)))[-1] == evil
