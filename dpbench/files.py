@@ -67,6 +67,7 @@ def create_empty(path: Path) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     except FileExistsError:
         require_regular(path)
+    flush_folder(path.parent)
 
 
 def require_regular(path: Path) -> None:
@@ -153,7 +154,7 @@ def place(file: IO[bytes], path: Path) -> None:
     require_regular(path)
     flush(file)
     Path(file.name).replace(path)
-    _flush_folder(path.parent)
+    flush_folder(path.parent)
 
 
 def place_also(file: IO[bytes], path: Path) -> None:
@@ -172,13 +173,22 @@ def place_also(file: IO[bytes], path: Path) -> None:
         link.replace(path)
     finally:
         link.unlink(missing_ok=True)
-    _flush_folder(path.parent)
+    flush_folder(path.parent)
 
 
 def flush(file: IO[bytes]) -> None:
     """Returns when the content is on disk."""
     file.flush()
     os.fsync(file.fileno())
+
+
+def flush_folder(folder: Path) -> None:
+    """Returns when the names in it are on disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def remove_leftovers(folder: Path) -> list[str]:
@@ -227,11 +237,3 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

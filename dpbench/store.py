@@ -30,6 +30,7 @@ from dpbench.errors import StoreError, UsageError
 from dpbench.files import (
     as_text,
     create_empty,
+    flush_folder,
     folder_inside,
     read_header,
     write_whole,
@@ -294,6 +295,7 @@ def _make(folder: Path) -> None:
     """Raises FileExistsError if it is a results folder already."""
     try:
         (folder / ENVIRONMENTS_FOLDER).mkdir(parents=True)
+        flush_folder(folder.parent)
     except FileExistsError:
         raise
     except OSError as error:

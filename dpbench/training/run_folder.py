@@ -26,6 +26,7 @@ from dpbench.errors import StoreError
 from dpbench.files import (
     as_text,
     create_empty,
+    flush_folder,
     folder_inside,
     read_header,
     remove_leftovers,
@@ -109,6 +110,7 @@ class RunFolder:
             (path / CHECKPOINTS).mkdir()
             _write(path, header)
             create_empty(path / LOG_FILE)
+            flush_folder(path.parent)
         except FileExistsError:
             raise StoreError(
                 f"{path} exists already; choose another --name, or go on with --resume {path.name}"

@@ -159,7 +159,7 @@ def save_and_die(folder: Path, where: str) -> None:
         "linking": (os, "link", 1),
         "naming the best": (Path, "replace", 1),
         "naming the step": (Path, "replace", 2),
-        "flushing the folder": (files, "_flush_folder", 2),
+        "flushing the folder": (files, "flush_folder", 2),
         "removing the oldest": (Path, "unlink", 2),
     }
     if where in points:
