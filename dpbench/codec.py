@@ -16,12 +16,14 @@ import functools
 import hashlib
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dpbench.errors import StoreError
+from dpbench.printable import printable
 
 T = TypeVar("T")
 Decoder = Callable[[Any], Any]
@@ -29,8 +31,14 @@ Decoder = Callable[[Any], Any]
 NOT_FINITE = ("nan", "inf", "-inf")
 LARGEST_INT = 2**63 - 1
 """More than any count, and what data frames and Parquet can hold."""
+LONGEST_SHOWN = 100
+"""Characters of a value that is not what it should be."""
 PLAIN = (str, int, bool, type(None))
 
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but not tabs and line ends
+    "\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]"  # what turns the direction of writing
+)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -142,9 +150,9 @@ def _dict_of(kind: Any) -> Decoder:
         decoded = {}
         for key, entry in value.items():
             try:
-                decoded[key] = item(entry)
+                decoded[_text(key)] = item(entry)
             except _Misfit as misfit:
-                raise misfit.within(f".{key}") from None
+                raise misfit.within(f".{_shown(key)}") from None
         return decoded
 
     return decode_dict
@@ -170,7 +178,7 @@ def _dataclass(kind: Any) -> Decoder:
         _expect(type(value) is dict, "an object", value)
         if not value.keys() <= decoders.keys():
             unknown = min(value.keys() - decoders.keys())
-            raise _Misfit(f" has an unknown field {unknown!r}; known: {', '.join(decoders)}")
+            raise _Misfit(f" has an unknown field {_shown(unknown)}; known: {', '.join(decoders)}")
         if not required <= value.keys():
             missing = next(name for name in decoders if name in required - value.keys())
             raise _Misfit(f" lacks the field {missing!r}")
@@ -203,11 +211,13 @@ def _int(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """Bytes of a name that were no UTF-8 become escapes, so that they can be printed."""
+    """Bytes of a name that were no UTF-8 become escapes, and so does what a terminal would act
+    upon: a file from elsewhere must be safe to print, wherever its texts end up."""
     _expect(type(value) is str, "str", value)
-    if value.isascii():
+    if value.isprintable():
         return value  # type: ignore[no-any-return]
-    return value.encode("utf-8", "backslashreplace").decode()  # type: ignore[no-any-return]
+    plain = value.encode("utf-8", "backslashreplace").decode()
+    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], plain)
 
 
 def _exactly(kind: type) -> Decoder:
@@ -220,4 +230,9 @@ def _exactly(kind: type) -> Decoder:
 
 def _expect(condition: bool, expected: str, got: Any) -> None:
     if not condition:
-        raise _Misfit(f": expected {expected}, got {got!r}")
+        raise _Misfit(f": expected {expected}, got {_shown(got)}")
+
+
+def _shown(value: Any) -> str:
+    """What stands in the file, which may be of any size."""
+    return printable(repr(value), LONGEST_SHOWN)

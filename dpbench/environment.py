@@ -5,16 +5,20 @@ Standard library only. Accelerators are found by whoever may touch them (`launch
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import math
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 
 from dpbench.codec import content_hash
+from dpbench.errors import StoreError
+from dpbench.files import read_header
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
 ELASTIC, SYNTHETIC = "elastic", "synthetic"
@@ -29,6 +33,19 @@ RECORDED_VARIABLES = (
     "TORCH_DISTRIBUTED_DEBUG",
     "GLOO_SOCKET_IFNAME",
 )
+GIT_SECONDS = 5.0
+INDEX_AND_ROOT = ("--show-toplevel", "--git-path", "index")
+_ENTRY = re.compile(
+    r"(100644|100755|120000) ([0-9a-f]+) 0\t([^\0]+)\0"
+    r"\s+ctime: .*\s+mtime: (\d+):(\d+)\s+dev: .*\s+uid: .*\s+size: (\d+)"
+)
+"""A file in what git tells of its index; submodules, repositories of their own, are left out."""
+LINK_MODE = "120000"
+INERT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
+"""For git: writes no index, after which a hook would run, and fetches nothing that is missing, by
+whatever program."""
+CEILING = "GIT_CEILING_DIRECTORIES"
+"""Where git stops to look for a repository; the one variable of git's that counts here."""
 Read = Callable[[str], str | None]
 """Reads a small file; tests give the files of another machine."""
 RECORDED_PREFIXES = ("NCCL_", "TORCH_NCCL_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
@@ -240,12 +257,62 @@ def _git_commit() -> str | None:
     """The commit of the working directory, with "+changes" if it is not clean."""
     try:
         commit = _git("rev-parse", "--short=12", "HEAD")
-        return commit + ("+changes" if _git("status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.SubprocessError):
+        return commit + ("+changes" if _is_changed() else "")
+    except (OSError, ValueError, subprocess.SubprocessError):
         return None
 
 
+def _is_changed() -> bool:
+    """Whether a file of the commit is another one in the index or in the working directory.
+
+    git itself compares the commit with the index alone: to compare files, it would pass them
+    through the filters that the repository configures, which are programs.
+    """
+    if _git("diff-index", "--cached", "--raw", "--ignore-submodules=all", "HEAD"):
+        return True
+    root, index = (Path(line) for line in _git("rev-parse", *INDEX_AND_ROOT).splitlines())
+    written_ns = index.stat().st_mtime_ns
+    entries = _ENTRY.finditer(_git("ls-files", "--stage", "--debug", "--full-name", "-z", ":/"))
+    return any(_differs(root, entry, written_ns) for entry in entries)
+
+
+def _differs(root: Path, entry: re.Match[str], index_written_ns: int) -> bool:
+    """Whether a file of the index holds something else now.
+
+    One of the same size and time as when git last looked does not, unless that was in the moment
+    in which the index was written.
+    """
+    mode, stored, name, seconds, nanoseconds, size = entry.groups()
+    path = root / name
+    looked_ns = int(seconds) * 10**9 + int(nanoseconds)
+    try:
+        found = path.lstat()
+        seen = (found.st_mtime_ns, found.st_size % 2**32) == (looked_ns, int(size))
+        if seen and looked_ns < index_written_ns:
+            return False
+        content = os.fsencode(path.readlink()) if mode == LINK_MODE else read_header(path)
+    except (OSError, StoreError):  # gone, another kind of file, or too large to look at
+        return True
+    algorithm = "sha1" if len(stored) == 40 else "sha256"
+    return hashlib.new(algorithm, b"blob %d\0" % len(content) + content).hexdigest() != stored
+
+
 def _git(*arguments: str) -> str:
-    command = ["git", *arguments]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-    return finished.stdout.strip()
+    """What a command prints that only reads; a repository from elsewhere must not run anything."""
+    command = ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"]
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name == CEILING or not name.startswith("GIT_")
+    }
+    finished = subprocess.run(
+        [*command, *arguments],
+        env={**environ, **INERT},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        timeout=GIT_SECONDS,
+        check=True,
+    )
+    return finished.stdout.strip("\n")

@@ -40,6 +40,11 @@ def plan(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ..
     )
 
 
+def trial_count(spec: SweepSpec) -> int:
+    """How many trials `plan` has."""
+    return spec.repetitions * len([*rows(spec)])
+
+
 def next_repetitions(done: int) -> int:
     """How many repetitions to look at next: half as many again.
 

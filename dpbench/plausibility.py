@@ -27,6 +27,8 @@ from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 LONGEST_SECONDS = 1e9
 """Thirty years."""
 MOST_FLOPS = 1e30
+MOST_TRIALS = 10_000_000
+"""Of a sweep, or replicas of all its rows: a plan of them would fill the reader's memory."""
 COLLECTIVE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -47,6 +49,14 @@ def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
     for word in chain(*spec.exclude):
         if word.partition("=")[0] not in FIELDS:
             yield f"rows have no such field as in {word!r}, which is excluded"
+    axes = (spec.implementations, spec.backends, spec.group_sizes, spec.batch_sizes)
+    rows = math.prod(map(len, axes)) * max(len(spec.variants), 1) + len(spec.include)
+    for count, noun in (
+        (rows * spec.repetitions, "trials"),
+        (rows * len(spec.devices), "replicas"),
+    ):
+        if count > MOST_TRIALS:
+            yield f"{count:,} {noun} in all; expected at most {MOST_TRIALS:,}"
     if spec.repetitions > MOST_REPETITIONS:
         yield f"repetitions is {spec.repetitions}; expected at most {MOST_REPETITIONS}"
     if spec.workload.learning_rate_rule not in RULES:

@@ -19,8 +19,13 @@ from typing import IO, Any, Generic, TypeVar
 
 from dpbench.codec import decode, encode
 from dpbench.errors import NewerSchema, StoreError
+from dpbench.files import open_to_append, open_to_read
+from dpbench.printable import printable
 from dpbench.records import SCHEMA_VERSION
 
+LONGEST_LINE_BYTES = 2**28
+"""Of a record; a trial of a million steps on eight ranks takes half of it."""
+LONGEST_SHOWN = 300
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -90,14 +95,21 @@ class LineReader(Generic[R]):
 
     def new(self) -> list[R]:
         """What was read of the lines since the last call; raises as `read` does."""
-        if not self._path.exists() or self._path.stat().st_size == self._offset:
+        try:
+            file = open_to_read(self._path)
+        except FileNotFoundError:
             return []
-        with self._path.open("rb") as file, _no_garbage_collection():
-            file.seek(self._offset)
-            content = file.read()
-            whole = content[: content.rfind(b"\n") + 1]
-            self._offset += len(whole)
-            return [self._read(line) for line in whole.splitlines()]
+        with file, _no_garbage_collection():
+            read: list[R] = []
+            while True:
+                file.seek(self._offset)
+                content = file.read(LONGEST_LINE_BYTES)
+                whole = content[: content.rfind(b"\n") + 1]
+                if not whole:
+                    _check_length(f"{self._path}:{self._lines_read + 1}", content)
+                    return read
+                self._offset += len(whole)
+                read += [self._read(line) for line in whole.splitlines()]
 
     def _read(self, line: bytes) -> R:
         self._lines_read += 1
@@ -117,7 +129,7 @@ def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
     Raises StoreError where it cannot be written, or `writer` has it open.
     """
     try:
-        lines = path.open("r+b", buffering=0)
+        lines = open_to_append(path)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}; {if_unwritable}") from None
     try:
@@ -125,7 +137,11 @@ def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
     except OSError:
         lines.close()
         raise StoreError(f"{path.parent} is in use: {writer} is writing to it") from None
-    _end_at_a_line(lines)
+    try:
+        _end_at_a_line(lines, path)
+    except StoreError:
+        lines.close()
+        raise
     return lines
 
 
@@ -140,11 +156,13 @@ def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, 
     records: list[R] = []
     warnings: list[str] = []
     try:
-        lines = path.open("rb")
+        lines = open_to_read(path)
     except FileNotFoundError:
         return (), (f"{path} is missing; no {form.noun} read",)
     with lines, _no_garbage_collection():
-        for number, line in enumerate(lines, start=1):  # a file may be larger than memory twice
+        # A file may be larger than memory twice, but no line of it.
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE_BYTES), b""), 1):
+            _check_length(f"{path}:{number}", line)
             if line.endswith(b"\n") or _complete(line):
                 records.append(_read_record(f"{path}:{number}", line, form))
             else:
@@ -194,12 +212,17 @@ def _read_record(where: str, line: bytes, form: LogFormat[R]) -> R:
     identifier = form.identifier(record)
     if identifier != stored:
         raise StoreError(
-            f"{where}: {form.identifier_key} {stored!r} does not match its specification "
-            f"({identifier}); the line was changed by hand"
+            f"{where}: {form.identifier_key} {_shown(repr(stored))} does not match its "
+            f"specification ({identifier}); the line was changed by hand"
         )
     if impossible := next(form.impossible(record), None):
-        raise StoreError(f"{where}: {impossible}; the line was changed by hand")
+        raise StoreError(f"{where}: {_shown(impossible)}; the line was changed by hand")
     return record
+
+
+def _shown(text: str) -> str:
+    """What stands in the file, which may be of any size."""
+    return printable(text, LONGEST_SHOWN)
 
 
 @contextmanager
@@ -214,6 +237,11 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def _check_length(where: str, line: bytes) -> None:
+    if len(line) == LONGEST_LINE_BYTES and not line.endswith(b"\n"):
+        raise StoreError(f"{where}: longer than 256 MiB; it was not written by dpbench")
+
+
 def _complete(line: bytes) -> bool:
     """Tells whether a line without its newline is nevertheless whole."""
     try:
@@ -222,11 +250,16 @@ def _complete(line: bytes) -> bool:
         return False
 
 
-def _end_at_a_line(lines: IO[bytes]) -> None:
+def _end_at_a_line(lines: IO[bytes], path: Path) -> None:
+    """Reads the last line alone."""
+    length = lines.seek(0, os.SEEK_END)
+    start = lines.seek(max(0, length - LONGEST_LINE_BYTES))
     content = lines.read()
     rest = content[content.rfind(b"\n") + 1 :]
+    if start and len(rest) == len(content):
+        raise StoreError(f"{path}: the last line was not written by dpbench")
     if _complete(rest):
         lines.write(b"\n")
     elif rest:
-        lines.truncate(len(content) - len(rest))
+        lines.truncate(length - len(rest))
     lines.seek(0, os.SEEK_END)

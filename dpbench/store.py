@@ -27,12 +27,21 @@ from dpbench.codec import encode
 from dpbench.collectives import CollectiveRecord
 from dpbench.environment import Environment
 from dpbench.errors import StoreError, UsageError
+from dpbench.files import (
+    as_text,
+    create_empty,
+    flush_folder,
+    folder_inside,
+    read_header,
+    write_whole,
+)
 from dpbench.live import RunningSweep
 from dpbench.plausibility import (
     impossible_in_collective_record,
     impossible_in_record,
     impossible_in_spec,
 )
+from dpbench.printable import printable
 from dpbench.record_log import (
     LogFormat,
     LogReader,
@@ -50,9 +59,15 @@ TRIALS_FILE = "trials.jsonl"
 COMM_FILE = "comm.json"
 COLLECTIVES_FILE = "collectives.jsonl"
 LIVE_FILE = "live.json"
+ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 TRACES_FOLDER = "traces"
 LONGEST_NAME = 200
+LONGEST_SHOWN = 300
+"""Characters of what a file says."""
+MEASURING = ("sweep", "check", "comm")
+"""Commands that make results. A folder from elsewhere may name another one, and a reader who is
+told to repeat it runs it: `dpbench launch` starts any program."""
 
 R = TypeVar("R")
 
@@ -113,9 +128,8 @@ class OpenStore(Generic[R]):
         self._log.append(record)
 
     def add_environment(self, environment: Environment) -> None:
-        path = self.folder / "environments" / f"{environment.environment_id}.json"
-        path.parent.mkdir(exist_ok=True)
-        _write_json(path, encode(environment))
+        inside = folder_inside(self.folder, ENVIRONMENTS_FOLDER, make=True)
+        _write_json(inside / f"{environment.environment_id}.json", encode(environment))
 
     def close(self) -> None:
         self._log.close()
@@ -141,7 +155,7 @@ class SweepStore(OpenStore[TrialRecord]):
             ) from None
         header = {"schema_version": SCHEMA_VERSION, "command": command, "sweep": encode(spec)}
         _write_json(folder / SWEEP_FILE, header)
-        (folder / TRIALS_FILE).touch()
+        create_empty(folder / TRIALS_FILE)
         return cls.append_to(folder)
 
     @classmethod
@@ -174,7 +188,7 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
         if not holds_collectives(folder):
             header = {"schema_version": SCHEMA_VERSION, "command": command}
             _write_json(folder / COMM_FILE, header)
-        (folder / COLLECTIVES_FILE).touch()
+        create_empty(folder / COLLECTIVES_FILE)
         return cls(folder, RecordLog.append_to(folder / COLLECTIVES_FILE, _COLLECTIVES))
 
 
@@ -193,11 +207,12 @@ def check_place(folder: Path) -> None:
 
 
 def holds_sweep(folder: Path) -> bool:
-    return (folder / SWEEP_FILE).is_file()
+    """Whether there is something of that name, which whoever opens it will look at."""
+    return os.path.lexists(folder / SWEEP_FILE)
 
 
 def holds_collectives(folder: Path) -> bool:
-    return (folder / COMM_FILE).is_file()
+    return os.path.lexists(folder / COMM_FILE)
 
 
 def load(folder: Path) -> StoredSweep:
@@ -238,7 +253,7 @@ def load_running(folder: Path) -> RunningSweep | None:
     """
     path = folder / LIVE_FILE
     try:
-        content = parse(path, path.read_bytes())
+        content = parse(path, read_header(path))
     except FileNotFoundError:
         return None
     check_schema(content, path)
@@ -279,7 +294,8 @@ def check_name(name: str) -> None:
 def _make(folder: Path) -> None:
     """Raises FileExistsError if it is a results folder already."""
     try:
-        (folder / "environments").mkdir(parents=True)
+        (folder / ENVIRONMENTS_FOLDER).mkdir(parents=True)
+        flush_folder(folder.parent)
     except FileExistsError:
         raise
     except OSError as error:
@@ -287,7 +303,7 @@ def _make(folder: Path) -> None:
 
 
 def _read_header(path: Path, keys: Sequence[str]) -> dict[str, Any]:
-    header = parse(path, path.read_bytes())
+    header = parse(path, read_header(path))
     check_schema(header, path)
     for key in keys:
         if key not in header:
@@ -298,17 +314,18 @@ def _read_header(path: Path, keys: Sequence[str]) -> dict[str, Any]:
 def _read_spec(path: Path, content: Any) -> SweepSpec:
     spec = decode_at(path, SweepSpec, content)
     if impossible := next(impossible_in_spec(spec), None):
-        raise StoreError(f"{path}: {impossible}; the file was changed by hand")
+        words = printable(impossible, LONGEST_SHOWN)
+        raise StoreError(f"{path}: {words}; the file was changed by hand")
     return spec
 
 
 def _read_environments(folder: Path) -> dict[str, Environment]:
-    paths = sorted((folder / "environments").glob("*.json"))
-    return {path.stem: _read_environment(path) for path in paths}
+    paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
+    return {printable(path.stem, LONGEST_NAME): _read_environment(path) for path in paths}
 
 
 def _read_environment(path: Path) -> Environment:
-    environment = decode_at(path, Environment, parse(path, path.read_bytes()))
+    environment = decode_at(path, Environment, parse(path, read_header(path)))
     for entry in (*environment.versions, *environment.variables):
         if len(entry) != 2:
             raise StoreError(f"{path}: {entry} is no name with its value; it was changed by hand")
@@ -316,7 +333,5 @@ def _read_environment(path: Path) -> Environment:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    """The whole file or none of it."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    temporary.replace(path)
+    """Returns when all of it is on disk."""
+    write_whole(path, as_text(json.dumps(content, indent=1) + "\n"))

@@ -14,13 +14,16 @@ from dpbench.codec import canonical_json, content_hash, decode, encode
 from dpbench.errors import StoreError
 from dpbench.records import RankMeasurement, Status, TrialRecord, Verification, Window
 from dpbench.specs import TrialSpec, WorkloadSpec
+from tests.analysis.builders import record, trial
 from tests.builders import trial_spec
 
 T = TypeVar("T")
 
 FLOATS = st.floats(allow_nan=False)
 COUNTS = st.integers(min_value=0, max_value=2**63 - 1)
-TEXTS = st.text(max_size=10)
+TEXTS = st.text(
+    st.characters(exclude_categories=("Cc", "Cf", "Cs")) | st.sampled_from("\n\t"), max_size=10
+)
 MANY_FLOATS = st.lists(FLOATS, max_size=4).map(tuple)
 
 
@@ -223,3 +226,22 @@ def test_equal_specifications_have_equal_ids_however_their_numbers_were_written(
     )
     assert whole == real
     assert whole.trial_id == real.trial_id
+
+
+@pytest.mark.parametrize(
+    "evil", ["\x1b[2J", "\x07", "\r", "\x9b31m", "\u202ecod", "\x7f", "\udcff"]
+)
+def test_what_a_terminal_would_act_upon_is_read_as_an_escape(evil: str) -> None:
+    reason = f"no {evil}\n\tmatter"
+    text = decode(TrialRecord, {**encode(record(trial())), "reason": reason}).reason
+    assert text is not None
+    assert text.replace("\n", "").replace("\t", "").isprintable()
+    assert text.startswith("no \\")
+    assert text.endswith("\n\tmatter")
+
+
+def test_a_value_of_any_size_is_cut_where_an_error_shows_it() -> None:
+    for content in ({"reason": ["x" * 900_000]}, {"y" * 900_000: 1}):
+        with pytest.raises(StoreError) as raised:
+            decode(TrialRecord, {**encode(record(trial())), **content})
+        assert len(str(raised.value)) < 1500

@@ -244,5 +244,91 @@ def test_the_commit_says_whether_there_are_changes(
     assert capture().git_commit == commit
     (tmp_path / "untracked").write_text("two")
     assert capture().git_commit == commit
+    (tmp_path / "file").write_text("one")  # the same again, at another time
+    assert capture().git_commit == commit
     (tmp_path / "file").write_text("two")
+    assert capture().git_commit == f"{commit}+changes"
+    git(tmp_path, "add", "file")
+    assert capture().git_commit == f"{commit}+changes"
+
+
+def repository(folder: Path) -> str:
+    """One of a stranger's with a commit, in which every way to run something is configured."""
+    git(folder, "init", "-q")
+    (folder / "file").write_text("one")
+    git(folder, "add", "file")
+    git(folder, "commit", "-q", "--no-verify", "-m", "one")
+    hooks = folder / "hooks"
+    hooks.mkdir()
+    for name in ("post-index-change", "fsmonitor", "program"):
+        program = hooks / name
+        program.write_text(f"#!/bin/sh\necho {name} >> {folder}/ran\ncat\n")
+        program.chmod(0o755)
+    program_path = str(hooks / "program")
+    for key, value in (
+        ("core.fsmonitor", str(hooks / "fsmonitor")),
+        ("core.hooksPath", str(hooks)),
+        ("core.pager", program_path),
+        ("core.sshCommand", program_path),
+        ("core.alternateRefsCommand", program_path),
+        ("diff.external", program_path),
+        ("diff.any.textconv", program_path),
+        ("diff.any.command", program_path),
+        ("filter.any.clean", program_path),
+        ("filter.any.smudge", program_path),
+        ("filter.any.process", program_path),
+        ("alias.diff-index", f"!{program_path}"),
+        ("alias.status", f"!{program_path}"),
+        ("gpg.program", program_path),
+        ("log.showSignature", "true"),
+        ("credential.helper", f"!{program_path}"),
+    ):
+        git(folder, "config", key, value)
+    (folder / ".git/info/attributes").write_text("* filter=any diff=any\n")
+    (folder / ".gitattributes").write_text("* filter=any diff=any\n")
+    (folder / "ran").unlink(missing_ok=True)
+    return str((folder / ".git/refs/heads").glob("*").__next__().read_text()[:12])
+
+
+def test_a_repository_of_a_stranger_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = repository(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    os.utime(tmp_path / "file", (1, 1))  # so that git has to look at its content
+    assert capture().git_commit == commit
+    (tmp_path / "file").write_text("two")
+    assert capture().git_commit == f"{commit}+changes"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_partial_clone_lacks_is_not_fetched_by_any_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository(tmp_path)
+    program = tmp_path / "hooks/program"
+    for key, value in (
+        ("remote.far.url", f"ext::{program}"),
+        ("remote.far.promisor", "true"),
+        ("remote.far.uploadpack", str(program)),
+        ("protocol.ext.allow", "always"),
+        ("extensions.partialClone", "far"),
+        ("core.repositoryFormatVersion", "1"),
+    ):
+        git(tmp_path, "config", key, value)
+    tree = git(tmp_path, "rev-parse", "HEAD^{tree}")
+    (tmp_path / ".git/objects" / tree[:2] / tree[2:]).unlink()
+    (tmp_path / "ran").unlink(missing_ok=True)
+    monkeypatch.chdir(tmp_path)
+    assert capture().git_commit is None
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pipe_in_the_place_of_a_file_of_the_commit_is_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = repository(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").unlink()
+    os.mkfifo(tmp_path / "file")
     assert capture().git_commit == f"{commit}+changes"

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
-    ("errors", "units"),
-    ("codec", "learning_rate", "placement"),
+    ("errors", "units", "printable"),
+    ("files", "codec", "learning_rate", "placement"),
     ("json_schema",),
     ("traits",),
     ("specs",),

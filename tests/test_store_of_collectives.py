@@ -65,7 +65,7 @@ def test_a_folder_whose_making_was_cut_off_is_gone_on_with(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "touch", killed)
+        patched.setattr(store, "create_empty", killed)
         with pytest.raises(KeyboardInterrupt):
             CollectiveStore.append_to(tmp_path / "c", ["comm"])
     written(tmp_path / "c")

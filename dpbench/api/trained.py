@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpbench.errors import StoreError, UsageError
+from dpbench.files import open_to_read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +83,8 @@ class Trained:
             raise UsageError(f"which: got {which!r}; expected 'last' or 'best'")
         name = self._trusted(arch)
         path = self._checkpoint(which)
-        stored = checkpoint.from_bytes(path.read_bytes(), str(path))
+        with open_to_read(path) as file:
+            stored = checkpoint.from_bytes(file.read(), str(path))
         module = architecture.load(name).build_model()
         try:
             module.load_state_dict(stored.model)
@@ -106,7 +109,7 @@ class Trained:
     def _checkpoint(self, which: Which) -> Path:
         name = self.finished.last_checkpoint if which == "last" else self.finished.best_checkpoint
         path = None if name is None else self.folder / "checkpoints" / Path(name).name
-        if path is None or not path.is_file():
+        if path is None or not os.path.lexists(path):
             raise UsageError(f"{self.folder} has no {which} checkpoint")
         return path
 

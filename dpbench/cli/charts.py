@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dpbench.errors import StoreError
+from dpbench.files import folder_inside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,16 +50,16 @@ def chart_folder(results: Path) -> Path:
     from dpbench.cli.shown import REPORT_FOLDER
     from dpbench.report.document import CHART_FOLDER
 
-    return results / REPORT_FOLDER / CHART_FOLDER
+    return folder_inside(results, REPORT_FOLDER, CHART_FOLDER)
 
 
-def write_chart(figure: Figure, file: Path) -> None:
+def write_chart(figure: Figure, file: Path, *, named_by_user: bool) -> None:
     """In the format that its suffix names, within `house_style`; StoreError if it cannot."""
     from dpbench.report.charts.files import write_figure
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_figure(figure, file)
+        write_figure(figure, file, named_by_user=named_by_user)
     except OSError as error:
         raise StoreError(f"cannot write {file}: {error.strerror}") from None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dpbench.cli.messages import warn
-from dpbench.cli.shown import REPORT_FOLDER, write
+from dpbench.cli.shown import report_folder, write
 from dpbench.cli.subjects import read_subject
 
 if TYPE_CHECKING:
@@ -34,4 +34,4 @@ def show_collectives(stored: StoredCollectives, *, as_json: bool, charts: bool =
     """
     print_collectives(stored, as_json=as_json)
     warn(*stored.warnings)
-    write(stored.folder / REPORT_FOLDER, read_subject(stored.folder), charts=charts)
+    write(report_folder(stored.folder), read_subject(stored.folder), charts=charts)

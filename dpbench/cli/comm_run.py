@@ -20,6 +20,7 @@ from dpbench.cli.sizes import size_text
 from dpbench.cli.this_machine import here
 from dpbench.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.errors import Interrupted
+from dpbench.files import folder_inside
 from dpbench.launch.machine import Machine
 from dpbench.records import Status
 from dpbench.report.notes import bullet
@@ -107,7 +108,7 @@ def _launcher_for(job: Job, machine: Machine) -> Iterator[CollectiveLauncher]:
         return
     from dpbench.launch.collectives import ElasticCollectives
 
-    yield ElasticCollectives(machine, job.folder / LOGS_FOLDER)
+    yield ElasticCollectives(machine, folder_inside(job.folder, LOGS_FOLDER))
 
 
 def _stored_records(folder: Path) -> Sequence[CollectiveRecord]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -153,8 +154,9 @@ def _write(write: Callable[[TextIO], object], output: Path | None) -> None:
         write(sys.stdout)
         return
 
-    def to_file(path: Path) -> None:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            write(file)
+    def to_file(file: IO[bytes]) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        write(text)
+        text.detach()  # with what it has held back written; closing it would close the file
 
     write_file(output, to_file)

@@ -175,5 +175,5 @@ def _draw(path: Path, chart: Path | None, studies: Sequence[Study], source: Char
             figure = fit.fit(studies, source)
         except NothingToDraw as reason:
             raise UsageError(f"--chart {chart}: {reason}") from None
-        write_chart(figure, chart)
+        write_chart(figure, chart, named_by_user=True)
     typer.echo(f"fit in {chart}", err=True)

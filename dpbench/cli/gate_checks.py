@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def check_consent(baseline: str, workload: WorkloadSpec, theirs: Mapping[str, st
         if theirs.get(key) != needed[key]:
             raise UsageError(
                 f"--baseline {baseline}: its sweep is of --{key} {needed[key]}, whose code would "
-                f"be imported; if you trust it, give --{key} {needed[key]} as well"
+                f"be imported; if you trust it, give --{key} {shlex.quote(needed[key])} as well"
             )
     make_importable(*needed.values())
 

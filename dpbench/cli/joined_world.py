@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dpbench.errors import UsageError
+from dpbench.launch.nodes.token import OPTION, VARIABLE
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -65,6 +66,11 @@ class World:
             raise UsageError(
                 f"--gpus {typed['gpus']}: the launcher has started {self.local_size} on this node; "
                 "leave --gpus out"
+            )
+        if self.nodes > 1 and typed["token_file"] is None and VARIABLE not in os.environ:
+            raise UsageError(
+                f"{self.nodes} nodes need a token that they share, and the launcher cannot pass a "
+                f"secret on; set {VARIABLE} to the same one on all nodes, or give {OPTION}"
             )
         answers = {"gpus": str(self.local_size), **self._meeting()}
         added = [

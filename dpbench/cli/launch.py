@@ -51,7 +51,7 @@ def launch(context: typer.Context) -> int:
     for number in SIGNALS:  # torch waits for other nodes in C++, where Python's handlers do not run
         signal.signal(number, signal.SIG_DFL)
     try:
-        torchrun.run(chosen, threads, interface)
+        torchrun.run(chosen, threads, interface, say)
     except torchrun.WorkersFailed as failed:
         _say_ends(failed.ends)
         return 1

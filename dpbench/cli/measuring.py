@@ -20,6 +20,7 @@ from dpbench.data.identity import code_sha256, named_files
 from dpbench.data.registry import Prepared, prepare
 from dpbench.environment import Environment
 from dpbench.errors import DataError, Interrupted, UsageError
+from dpbench.files import folder_inside
 from dpbench.grid import FailedSeries, plan, run
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
@@ -98,8 +99,8 @@ def launcher_for(
         here = ElasticLauncher(
             machine,
             prepared.folder,
-            logs=logs or job.folder / LOGS_FOLDER,
-            traces=job.folder / TRACES_FOLDER,
+            logs=logs or folder_inside(job.folder, LOGS_FOLDER),
+            traces=folder_inside(job.folder, TRACES_FOLDER),
             page=page,
         )
         yield here if job.team is None else _over_nodes(job.team, here, job.spec)

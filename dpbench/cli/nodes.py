@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 
 from dpbench.cli.values import duration_seconds, integer, known_name, shorten
@@ -12,6 +13,7 @@ from dpbench.launch.nodes.node import (
     LOST_SECONDS,
     NodeRequest,
 )
+from dpbench.launch.nodes.token import OPTION, VARIABLE, given_token, new_token
 from dpbench.placement import PLACEMENTS, Placement
 
 MOST_NODES = 1024
@@ -29,6 +31,7 @@ class NodeOptions:
     node_rank: str | None
     rdzv_endpoint: str | None
     rdzv_id: str | None
+    token_file: str | None
     local_addr: str | None
     interface: str | None
     join_timeout: str | None
@@ -60,11 +63,19 @@ def parse_nodes(options: NodeOptions, notes: list[str]) -> Nodes | None:
             "host0:29503"
         )
     host, port = parse_endpoint("--rdzv-endpoint", options.rdzv_endpoint)
+    token = given_token(options.token_file, os.environ)
+    if token is None and rank > 0:
+        raise UsageError(
+            f"--node-rank {rank} needs the token of the sweep; expected {VARIABLE} as node 0 "
+            f"prints it, or {OPTION} with the same token as there"
+        )
     request = NodeRequest(
         node_count=count,
         node_rank=rank,
         host=host,
         port=port,
+        token=token or new_token(),
+        token_is_new=token is None,
         job_id=_job_id(options.rdzv_id),
         address=_word("--local-addr", options.local_addr, "an address of this node"),
         interface=_interface(options.interface),
@@ -72,7 +83,8 @@ def parse_nodes(options: NodeOptions, notes: list[str]) -> Nodes | None:
         lost_seconds=_seconds("--lost-after", options.lost_after, LOST_SECONDS),
     )
     spread = known_name("--placement", options.placement or "pack", PLACEMENTS) == "spread"
-    return Nodes(request=request, placement="spread" if spread else "pack")
+    placement: Placement = "spread" if spread else "pack"
+    return Nodes(request=request, placement=placement)
 
 
 def parse_endpoint(option: str, text: str) -> tuple[str, int]:

@@ -42,12 +42,21 @@ RdzvId = Annotated[
         show_default="dpbench",
     ),
 ]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=NODES,
+        help="File with the token that all nodes share, readable by you alone.",
+        show_default="DPBENCH_TOKEN; node 0 makes one and prints it",
+    ),
+]
 LocalAddr = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
         rich_help_panel=NODES,
-        help="Of this node, where others reach it.",
+        help="Address at which the other nodes reach this one.",
         show_default="the one from which the endpoint is reached",
     ),
 ]

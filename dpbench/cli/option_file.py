@@ -19,7 +19,8 @@ SWITCHES = ("channels_last", "checkpoint_activations")
 """Options that are yes or no."""
 LEFT_OUT = ("", "null", "~")
 """How YAML writes nothing, as in "max-norm:"."""
-LARGEST_BYTES = 1 << 20
+LARGEST_BYTES = 1 << 16
+"""Of text, which YAML reads at some 100 KiB a second; all options take two."""
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
 
 
@@ -117,7 +118,7 @@ def _text_of(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}") from None
     if len(data) > LARGEST_BYTES:
-        raise UsageError(f"--config {path}: more than 1 MiB; expected a file of options")
+        raise UsageError(f"--config {path}: more than 64 KiB; expected a file of options")
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -151,10 +152,11 @@ def _unique_keys(base: Any) -> Any:
 
     class Loader(base):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [key.value for key, _ in node.value]
-            for key in keys:
-                if isinstance(key, str) and keys.count(key) > 1:
-                    raise yaml.YAMLError(f"{key} is there twice; name each option once")
+            known: set[str] = set()
+            for key, _ in node.value:
+                if isinstance(key.value, str) and key.value in known:
+                    raise yaml.YAMLError(f"{key.value} is there twice; name each option once")
+                known.add(str(key.value))
             return super().construct_mapping(node, deep)
 
     return Loader

@@ -80,7 +80,7 @@ def plot(
         wanted=parse_filter(implementations, backends, group_sizes, batch_sizes),
         beside=beside,
     )
-    _draw(subject, wanted, targets, is_all=kinds.strip() == ALL)
+    _draw(subject, wanted, targets, named=output, is_all=kinds.strip() == ALL)
 
 
 def _draw(
@@ -88,6 +88,7 @@ def _draw(
     kinds: Sequence[ChartKind],
     targets: Mapping[str, Sequence[Path]],
     *,
+    named: Path | None,
     is_all: bool,
 ) -> None:
     """Writes what there is to show, and prints where; of charts that were named all have to be."""
@@ -103,7 +104,7 @@ def _draw(
                 empty.append(f"no chart {kind.name}: {reason}")
                 continue
             for file in targets[kind.name]:
-                write_chart(figure, file)
+                write_chart(figure, file, named_by_user=file == named)
                 typer.echo(file)
     if empty and (not is_all or len(empty) == len(kinds)):
         raise UsageError(f"{subject.path}: {'; '.join(empty)}")

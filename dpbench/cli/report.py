@@ -22,10 +22,10 @@ from dpbench.cli.report_options import (
     Serve,
 )
 from dpbench.cli.shown import (
-    REPORT_FOLDER,
     open_in_browser,
     print_headline,
     print_table,
+    report_folder,
     write,
 )
 from dpbench.cli.subjects import is_table, read_subject
@@ -114,7 +114,7 @@ def _show_one(
 ) -> WrittenReport | None:
     """Prints and writes; of a CSV file nothing is written unless a folder is named."""
     subject = read_subject(path)
-    target = folder or (None if is_table(path) else path / REPORT_FOLDER)
+    target = folder or (None if is_table(path) else report_folder(path))
     _print(subject, format, columns, target)
     return None if target is None else write(target, subject, charts=charts)
 
@@ -146,7 +146,7 @@ def _show_several(
     folders = [path for path in paths if not is_table(path)]
     if folder is None and not folders:
         return None
-    file = folder / PAGE if folder else folders[0] / REPORT_FOLDER / SIDE_BY_SIDE
+    file = (folder or report_folder(folders[0])) / (PAGE if folder else SIDE_BY_SIDE)
     written = write_side_by_side(file, subjects, charts=charts)
     typer.echo(f"page: {file}", err=True)
     return written

@@ -1,17 +1,22 @@
 """dpbench report --serve: a page on this machine that follows a running sweep.
 
-It listens on loopback, answers GET and HEAD of / and /version, and leaves the cores to others.
+It listens on loopback, where every user of the machine may connect, and answers who knows its
+secret address: GET and HEAD of that and of "version" behind it. It leaves the cores to others.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
+import secrets
 import sys
+import threading
 from contextlib import closing, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import typer
@@ -23,6 +28,10 @@ from dpbench.errors import DpbenchError, UsageError
 
 LOOPBACK = "127.0.0.1"
 NICENESS = 19
+READ_SECONDS = 10.0
+"""For each piece of a request."""
+MOST_CONNECTIONS = 32
+REDIRECTION = '<!doctype html><meta http-equiv="refresh" content="0; url={}">\n'
 LARGEST_PORT = 65_535
 
 
@@ -37,11 +46,14 @@ def serve_report(folder: Path, *, port: int, open_browser: bool, charts: bool = 
     ):
         os.nice(NICENESS)
         report.page()
-        address = f"http://{LOOPBACK}:{server.server_port}/"
-        typer.echo(f"{folder} is shown at {address}; Ctrl-C ends it", err=True)
-        if open_browser:
-            open_in_browser(address)
-        server.serve_forever()
+        typer.echo(f"{folder} is shown at {server.address}; Ctrl-C ends it", err=True)
+        with TemporaryDirectory(prefix="dpbench-") as private:
+            if open_browser:
+                # All users see the arguments of a browser, and so would see the address.
+                page = Path(private) / "open.html"
+                page.write_text(REDIRECTION.format(server.address), encoding="utf-8")
+                open_in_browser(page.as_uri())
+            server.serve_forever()
 
 
 def open_server(report: ServedReport, port: int) -> ReportServer:
@@ -59,19 +71,44 @@ class ReportServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
+    def __init__(self, *arguments: Any) -> None:
+        self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.path = f"/{secrets.token_urlsafe(16)}/"
+        super().__init__(*arguments)
+
+    @property
+    def address(self) -> str:
+        """Where the page is."""
+        return f"http://{LOOPBACK}:{self.server_port}{self.path}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Hangs up on who is one too many: each one takes a thread."""
+        if self._slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
     def server_bind(self) -> None:
         """Without asking for the name of this host, which may take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = LOOPBACK, self.server_address[1]
 
     def handle_error(self, *request: Any) -> None:
-        """A browser may leave before it has its answer."""
-        if not isinstance(sys.exception(), ConnectionError):
+        """A browser may leave before it has its answer, or never ask."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(*request)
 
 
 class _Answer(BaseHTTPRequestHandler):
     """One request."""
+
+    timeout = READ_SECONDS
 
     def __init__(self, report: ServedReport, *rest: object) -> None:
         self._report = report
@@ -79,11 +116,12 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            if not self._is_for_this_host():
+            name = self._name()
+            if not self._is_for_this_host() or name is None:
                 self._say(404, "not found")
-            elif (path := self.path.partition("?")[0]) == "/":
+            elif name == "":
                 self._say(200, self._report.page(), kind="text/html")
-            elif path == "/version":
+            elif name == "version":
                 self._say(200, self._report.version())
             else:
                 self._say(404, "not found")
@@ -93,6 +131,13 @@ class _Answer(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         """The same without the body, for those who look whether it is there."""
         self.do_GET()
+
+    def _name(self) -> str | None:
+        """What is asked for behind the secret address; None for anything else."""
+        secret: str = self.server.path  # type: ignore[attr-defined]
+        path = self.path.partition("?")[0]
+        known = hmac.compare_digest(path[: len(secret)].encode(), secret.encode())
+        return path[len(secret) :] if known else None
 
     def _is_for_this_host(self) -> bool:
         """A page elsewhere whose name leads here must not read this one."""

@@ -10,6 +10,7 @@ import typer
 from dpbench.cli.messages import say, warn
 from dpbench.cli.subjects import subject_of
 from dpbench.cli.width import table_width
+from dpbench.files import folder_inside
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
@@ -33,11 +34,16 @@ def show_sweep(
     Raises UnknownName or UsageError for a format or columns, StoreError if it cannot write.
     """
     subject = subject_of(sweep)
-    target = folder or sweep.folder / REPORT_FOLDER
+    target = folder or report_folder(sweep.folder)
     print_table(subject, format, columns, target)
     print_headline(subject, aside=format is not None)
     warn(*sweep.warnings)
     write(target, subject, charts=charts)
+
+
+def report_folder(results: Path) -> Path:
+    """Where the report of a results folder is; raises StoreError if that is no folder."""
+    return folder_inside(results, REPORT_FOLDER)
 
 
 def print_headline(subject: Subject, *, aside: bool) -> None:

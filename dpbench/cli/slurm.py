@@ -15,7 +15,7 @@ from dpbench.errors import UsageError
 
 COMMANDS = ("sweep", "train")
 OF_THE_SCRIPT = (
-    *("--nnodes", "--node-rank", "--rdzv-endpoint", "--rdzv-id", "--local-addr"),
+    *("--nnodes", "--node-rank", "--rdzv-endpoint", "--rdzv-id", "--token-file", "--local-addr"),
     *("--name", "--resume"),
 )
 """Options that the script gives to the command."""

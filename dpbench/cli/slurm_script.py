@@ -79,9 +79,12 @@ def _directives(job: SlurmJob) -> Iterator[str]:
 
 
 def _meeting_point() -> list[str]:
+    """And the token of the nodes, which srun passes on in the environment of the tasks alone."""
     return [
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"endpoint=$first:$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))",
+        "DPBENCH_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')",
+        "export DPBENCH_TOKEN",
     ]
 
 
@@ -107,7 +110,7 @@ def _start(job: SlurmJob) -> list[str]:
     if job.command == "train":
         lines = [f"--nproc-per-node {job.gpus_per_node or 1}", "-m dpbench train", *lines]
     task = f'exec {program} --node-rank "$SLURM_NODEID" "$@"'
-    srun = f"srun --ntasks-per-node=1 --cpu-bind=none bash -c {shlex.quote(task)} task"
+    srun = f"srun --export=ALL --ntasks-per-node=1 --cpu-bind=none bash -c {shlex.quote(task)} task"
     return [" \\\n  ".join([srun, *MEETING, *lines])]
 
 

@@ -34,13 +34,13 @@ def subject_of(sweep: StoredSweep) -> Subject:
     """A sweep with the collectives in its folder, how far it is, and whether it goes on."""
     from dpbench import store
     from dpbench.analysis.subject import of_folder
-    from dpbench.grid import plan
+    from dpbench.grid import trial_count
 
     folder = sweep.folder
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None
     return replace(
         of_folder(sweep, collectives),
-        planned=len(plan(sweep.spec)) if sweep.spec.precision is None else None,
+        planned=trial_count(sweep.spec) if sweep.spec.precision is None else None,
         running=_is_followed(folder),
     )
 

@@ -72,6 +72,7 @@ def sweep(
     node_rank: nodes_grammar.NodeRank = None,
     rdzv_endpoint: nodes_grammar.RdzvEndpoint = None,
     rdzv_id: nodes_grammar.RdzvId = None,
+    token_file: nodes_grammar.TokenFile = None,
     local_addr: nodes_grammar.LocalAddr = None,
     interface: nodes_grammar.Interface = None,
     join_timeout: nodes_grammar.JoinTimeout = None,
@@ -116,6 +117,9 @@ def _sweep(asked: Asked, typed: dict[str, Any]) -> int:
         return 0
     for note in (*asked.notes, *notes):
         say(note)
+    from dpbench.launch.nodes.token import VARIABLE
+
+    os.environ.pop(VARIABLE, None)  # it is nothing for ranks, which may run anybody's model
     if nodes is not None:
         # torch warns of addresses without a name.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

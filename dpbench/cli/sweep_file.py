@@ -39,7 +39,7 @@ SOURCES = ("config", "preset")
 OF_ONE_CALL = (
     *SOURCES,
     *("show_config", "name", "results_dir", "resume", "dry_run", "json_rows", "quiet"),
-    *("node_rank", "synthetic"),
+    *("node_rank", "token_file", "synthetic"),
 )
 """Options that no file has."""
 PATHS = ("data_dir",)
@@ -154,7 +154,7 @@ def _earlier(
         if named is not None and is_theirs(named) and not _is_given(context, option):
             raise UsageError(
                 f"--resume: the sweep in {folder} is of --{option} {named}, whose code would be "
-                f"imported; if you trust it, give --{option} {named} as well"
+                f"imported; if you trust it, give --{option} {shlex.quote(named)} as well"
             )
     with context.command.make_context("dpbench sweep", [*command[1:]]) as earlier:
         layer = _given(earlier, context.command.params)

@@ -16,6 +16,7 @@ from dpbench.cli.sweep_options import ParsedOptions
 from dpbench.cli.this_machine import machine_for
 from dpbench.data.registry import prepare
 from dpbench.errors import UsageError
+from dpbench.files import folder_inside
 from dpbench.launch.nodes.follower import follow
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, check_name
 
@@ -76,8 +77,8 @@ def follow_sweep(job: Following) -> int:
                 job.nodes.request,
                 me,
                 prepare=prepare_here,
-                logs=folder / LOGS_FOLDER,
-                traces=folder / TRACES_FOLDER,
+                logs=folder_inside(folder, LOGS_FOLDER),
+                traces=folder_inside(folder, TRACES_FOLDER),
                 say=listener,
             )
         finally:

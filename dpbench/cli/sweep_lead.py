@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from dpbench import units
@@ -14,7 +20,12 @@ from dpbench.cli.sweep_preparation import find_place, how_to_finish, prepare
 from dpbench.cli.sweep_run import Job, report, show_planned
 from dpbench.launch.nodes.node import Node, NodeRequest
 from dpbench.launch.nodes.team import Team, lead
+from dpbench.launch.nodes.token import OPTION, VARIABLE
+from dpbench.printable import printable
 from dpbench.store import StoredSweep
+
+LONGEST_DIFFERENCES = 1000
+"""Characters that another node's environment may fill."""
 
 
 def lead_sweep(job: Job, nodes: Nodes) -> int:
@@ -32,11 +43,36 @@ def lead_sweep(job: Job, nodes: Nodes) -> int:
     if job.dry_run:
         alike = _Alike(nodes.request, me)
         return show_planned(job, prepare(job, place, team=alike, placement=nodes.placement))
+    if nodes.request.token_is_new:
+        _tell_how_to_join(job, nodes.request)
     with as_exceptions(), lead(nodes.request, me, say=listener) as team:
         _tell_differences(team)
         stored = prepare(job, place, team=team, placement=nodes.placement).measure()
     _tell_left_over(job, team, stored)
     return report(job, stored)
+
+
+def _tell_how_to_join(job: Job, request: NodeRequest) -> None:
+    """The command for the other nodes, with the token where other users of a host cannot see it."""
+    where = "on node 1" if request.node_count == 2 else "on each other node, with its --node-rank"
+    say(f"{where}: {VARIABLE}={request.token} {_as_node_1(job.command)}")
+    with suppress(OSError, ValueError):  # no such stream
+        found = os.fstat(sys.stderr.fileno())
+        if stat.S_ISREG(found.st_mode) and found.st_mode & 0o044:
+            warn(
+                "that line has the token of the sweep and is in a file that other users can read; "
+                f"{OPTION} keeps it out of there"
+            )
+
+
+def _as_node_1(command: Sequence[str]) -> str:
+    words: list[str] = []
+    for word in command:
+        if words and words[-1] == "--node-rank":
+            words.append("1")
+        else:
+            words.append("--node-rank=1" if word.startswith("--node-rank=") else word)
+    return f"dpbench {shlex.join(words)}"
 
 
 class _Alike(Team):
@@ -62,7 +98,8 @@ def _tell_differences(team: Team) -> None:
     for node in team.nodes[1:]:
         differences = node.environment.differences_from(first.environment)
         if differences:
-            warn(f"{node.name} differs from {first.name}: {'; '.join(differences)}")
+            shown = printable("; ".join(differences), LONGEST_DIFFERENCES)
+            warn(f"{node.name} differs from {first.name}: {shown}")
 
 
 def _tell_left_over(job: Job, team: Team, stored: StoredSweep) -> None:

@@ -29,7 +29,7 @@ from dpbench.cli.sweep_spec import build
 from dpbench.cli.this_machine import machine_for
 from dpbench.data.identity import change_words
 from dpbench.errors import StoreError, UsageError
-from dpbench.grid import plan
+from dpbench.grid import trial_count
 from dpbench.launch.machine import Machine
 from dpbench.placement import Placement
 from dpbench.specs import SweepSpec, differing_fields
@@ -202,17 +202,23 @@ def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep) -> None:
     if spec.precision is not None:  # nothing tells how many trials there will be
         say(f"resuming with {units.counted(stored, 'stored trial')}")
     else:
-        say(f"resuming: {stored} of {units.counted(len(plan(spec)), 'trial')} are stored")
+        say(f"resuming: {stored} of {units.counted(trial_count(spec), 'trial')} are stored")
 
 
 def how_to_finish(request: SweepRequest, folder: Path, team: Team | None) -> str:
     """The command, and where it is to be typed."""
-    where = "" if team is None else "on every node, with its own --node-rank: "
+    where = ""
+    if team is not None:
+        where = "on every node, with its own --node-rank: "
+        if team.request.token_is_new:
+            where = "on node 0, which prints the command for the others: "
     return f"{where}{resume_command(request.command, folder)}"
 
 
 def resume_command(command: Sequence[str], folder: Path) -> str:
     """The command that finishes the sweep that `command` started in `folder`."""
+    if next(iter(command), None) not in store.MEASURING:
+        return f"the command of {folder}, which is not known, with --resume"
     words = [*command]
     if not any(word == "--name" or word.startswith("--name=") for word in words):
         words += ["--name", folder.name]

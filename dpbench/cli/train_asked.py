@@ -7,18 +7,20 @@ that before the defaults.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dpbench.architecture import is_theirs
+from dpbench.architecture import is_theirs, with_input_shape
 from dpbench.cli import train_config
 from dpbench.cli.option_file import Layer, merged
 from dpbench.cli.sweep import make_importable
 from dpbench.cli.train_checks import check
 from dpbench.cli.train_options import TrainOptions, TrainSettings, parse
+from dpbench.data.consent import NamedCode
 from dpbench.errors import UsageError
 
 AUTO = "auto"
@@ -71,6 +73,21 @@ class Asked:
             embedded=self.embedded,
         )
 
+    def named_code(self) -> NamedCode:
+        """What the command line, or else the file of --config, says for --arch and --data.
+
+        Raises UsageError.
+        """
+        config = self.typed["config"]
+        below = {} if config is None else train_config.read(config)
+        own = {name: self.typed[name] for name in ("arch", "input_shape", "data")}
+        said = own | below | {name: own[name] for name in own if name in self.given}
+        arch, shape, data = str(said["arch"]), said["input_shape"], said["data"]
+        return NamedCode(
+            architecture=arch if shape is None else with_input_shape(arch, str(shape)),
+            dataset=None if data is None else str(data),
+        )
+
     def _options(self) -> TrainOptions:
         names = [field.name for field in fields(TrainOptions)]
         own = {name: self.typed[name] for name in names}
@@ -111,7 +128,7 @@ def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> L
     if is_theirs(arch) and "arch" not in given:
         raise UsageError(
             f"--resume {resume}: that run is of --arch {arch}, whose code would be imported; if "
-            f"you trust it, give --arch {arch} as well"
+            f"you trust it, give --arch {shlex.quote(arch)} as well"
         )
     options = train_config.stored(named.run.header.configuration)
     if "RANK" in os.environ:  # the launcher says how many there are

@@ -78,7 +78,7 @@ def join(asked: Asked, output: TrainOutput) -> Joined:
     if launch.rank == 0:
         return _lead(launch, asked, output)
     with said_to(lambda message: None):
-        return _follow(launch, embedded=asked.embedded)
+        return _follow(launch, asked)
 
 
 def _store_seconds(asked: Asked) -> float:
@@ -122,10 +122,12 @@ def _decide(launch: Launch, asked: Asked, output: TrainOutput) -> tuple[TrainPla
     return plan, orders(plan, ranks)
 
 
-def _follow(launch: Launch, *, embedded: bool) -> Joined:
-    given = launch.orders()
-    make_importable(given.spec.workload.architecture)
+def _follow(launch: Launch, asked: Asked) -> Joined:
+    given, embedded = launch.orders(), asked.embedded
     with ExitStack() as stack:
+        with _told(launch, launch.say_prepared):
+            _require_consent(asked, given)
+        make_importable(given.spec.workload.architecture)
         if given.preparers[launch.rank] == launch.rank:
             with _told(launch, launch.say_prepared):
                 mine = samples(given.spec, given.data_dir, embedded=embedded)
@@ -148,6 +150,14 @@ def _follow(launch: Launch, *, embedded: bool) -> Joined:
                 raise Agreed(error) from None
             raise type(error)(f"rank {launch.rank}: {error}") from None
     return Joined(finished=finished, folder=job.folder, plan=None)
+
+
+def _require_consent(asked: Asked, given: Orders) -> None:
+    """Raises UsageError for orders to run code that the command of this rank does not name."""
+    workload = given.spec.workload
+    named = asked.named_code()
+    if refused := named.refusal(architecture=workload.architecture, dataset=workload.dataset):
+        raise UsageError(refused)
 
 
 def _train(job: TrainingJob, rank: int) -> Finished:

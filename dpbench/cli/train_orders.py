@@ -1,29 +1,35 @@
 """How rank 0 of a launch tells the others what to train, through the launch's store.
 
-Nobody waits in a collective: there is no process group yet, and preparing data may take long.
+Nobody waits in a collective: there is no process group yet, and preparing data may take long. A
+store takes keys from whoever reaches it: where the ranks share a token, what they say is signed.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch.distributed.distributed_c10d import PrefixStore
 
 from dpbench import errors
 from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, TrainingFailed
+from dpbench.launch.nodes.token import VARIABLE, given_token
 from dpbench.parallel.groups import name_ranks
+from dpbench.printable import printable
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.rendezvous.store import open_store
 from dpbench.training_spec import TrainingRun, TrainingSpec
 
 PAUSE_SECONDS = 0.05
 LINGER_SECONDS = 1.0
+LONGEST_SHOWN = 2000
+"""Characters of another rank's error."""
 KINDS = {
     kind.__name__: kind
     for kind in (errors.UsageError, errors.StoreError, errors.DataError, TrainingFailed)
@@ -75,14 +81,17 @@ class Launch:
     """The ranks of one launch, and their store."""
 
     def __init__(self, variables: LaunchVariables, environ: Mapping[str, str], seconds: float):
-        """Raises RuntimeError if the store is not there within `seconds`."""
+        """Raises RuntimeError if the store is not there within `seconds`, UsageError for a token
+        that is none."""
         self.rank = variables.rank
         self.size = variables.world_size
+        self._token = given_token(None, environ)
         store = open_store(variables, environ, timedelta(seconds=seconds))
         of_all = PrefixStore("dpbench train", store)
         # A program may train more than once in one launch, on every rank alike.
         number = of_all.add(f"trainings of {self.rank}", 1)
         self._store = PrefixStore(f"training {number}", of_all)
+        self._name = f"training {number} of {environ.get('TORCHELASTIC_RUN_ID')}"
 
     def report(self, standing: Standing) -> None:
         self._say(f"standing of {self.rank}", standing)
@@ -129,11 +138,11 @@ class Launch:
         try:
             while not self._is_said("end") and time.monotonic() < deadline:
                 time.sleep(PAUSE_SECONDS)
-            told = json.loads(self._store.get("end"))["error"] if self._is_said("end") else ""
+            told = self._read("end").get("error", "") if self._is_said("end") else ""
             self._store.add("heard", 1)
-        except RuntimeError:
+        except (RuntimeError, TrainingFailed):
             return False
-        return str(error) in told
+        return str(error) in str(told)
 
     def linger(self) -> None:
         """Rank 0, which may hold the store, returns when all others have heard its error, or in a
@@ -153,13 +162,41 @@ class Launch:
             content: object = {"error": str(value), "kind": name or TrainingFailed.__name__}
         else:
             content = encode(value)
-        self._store.set(key, json.dumps(content))
+        text = json.dumps(content)
+        self._store.set(key, f"{self._signature(key, text)} {text}")
 
     def _hear(self, key: str, kind: type[T]) -> T:
         while not self._is_said(key):
             time.sleep(PAUSE_SECONDS)
-        content = json.loads(self._store.get(key))
+        content = self._read(key)
         if "error" in content:
             self._store.add("heard", 1)
-            raise Agreed(KINDS[content["kind"]](content["error"]))
-        return decode(kind, content)
+            error = KINDS.get(str(content.get("kind")), TrainingFailed)
+            raise Agreed(error(printable(str(content["error"]), LONGEST_SHOWN)))
+        try:
+            return decode(kind, content)
+        except errors.StoreError as error:
+            raise TrainingFailed(f"{self._forged(key)} ({error})") from None
+
+    def _read(self, key: str) -> dict[str, Any]:
+        """What a rank has said; TrainingFailed if none of them has."""
+        signed, _, text = self._store.get(key).decode(errors="replace").partition(" ")
+        if not hmac.compare_digest(signed.encode(), self._signature(key, text).encode()):
+            raise TrainingFailed(self._forged(key))
+        try:
+            return dict(json.loads(text))
+        except (ValueError, TypeError, RecursionError):
+            raise TrainingFailed(self._forged(key)) from None
+
+    def _signature(self, key: str, text: str) -> str:
+        """Of what is said here under that key in this training; "-" where there is no token."""
+        if self._token is None:
+            return "-"
+        said = "\0".join((self._name, key, text))
+        return hmac.new(self._token.encode(), said.encode(), "sha256").hexdigest()
+
+    def _forged(self, key: str) -> str:
+        return (
+            f"the launch's store holds under {key!r} what no rank of this launch has said; "
+            f"expected the same {VARIABLE} on all nodes, and a network that only they can reach"
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,7 +54,7 @@ def target(resume: str | None, runs_dir: Path) -> Target | None:
     if path.is_dir():
         return Target(run=RunFolder.open(path))
     around = path.parent if path.parent.name else path.absolute().parent
-    is_of_run = around.name == CHECKPOINTS and (around.parent / RUN_FILE).is_file()
+    is_of_run = around.name == CHECKPOINTS and os.path.lexists(around.parent / RUN_FILE)
     return Target(run=RunFolder.open(around.parent) if is_of_run else None, checkpoint=path)
 
 
@@ -84,8 +86,8 @@ def choose(spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str 
 def resume_words(run: RunFolder) -> str:
     """The command that goes on with a run."""
     arch = run.header.spec.workload.architecture
-    consent = f" --arch {arch}" if is_theirs(arch) else ""
-    return f"dpbench train --resume {run.path}{consent}"
+    consent = ["--arch", arch] if is_theirs(arch) else []
+    return shlex.join(["dpbench", "train", "--resume", str(run.path), *consent])
 
 
 def _new(folder: Path, *, named: bool) -> Path:
@@ -98,7 +100,7 @@ def _new(folder: Path, *, named: bool) -> Path:
 
 
 def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) -> Place:
-    if named and (folder / RUN_FILE).is_file():
+    if named and os.path.lexists(folder / RUN_FILE):
         run = RunFolder.open(folder)
         _check_same(spec, run)
         return Place(path=folder, existing=run, resume=AUTO)
@@ -114,7 +116,7 @@ def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) ->
 
 
 def _newest_first(runs_dir: Path) -> Iterator[RunFolder]:
-    files = sorted(runs_dir.glob(f"*/{RUN_FILE}"), key=lambda file: -file.stat().st_mtime)
+    files = sorted(runs_dir.glob(f"*/{RUN_FILE}"), key=lambda file: -file.lstat().st_mtime)
     for file in files:
         try:
             yield RunFolder.open(file.parent)

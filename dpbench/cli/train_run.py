@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -28,12 +29,13 @@ from dpbench.errors import (
     TrainingFailed,
     UsageError,
 )
+from dpbench.files import folder_inside
 from dpbench.launch.agent import RanksFailed, remove_scratch, run_ranks
 from dpbench.training.checkpoints import latest
 from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
-from dpbench.training.run_folder import RunFolder, RunStatus
+from dpbench.training.run_folder import RANKS, RunFolder, RunStatus
 
 LONGEST_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""
@@ -181,7 +183,8 @@ def _next_step(folder: RunFolder) -> str:
 
 def _next_attempt(folder: RunFolder) -> Path:
     """A folder for what the ranks print, beside those of earlier starts."""
-    paths = (folder.ranks / str(number) for number in count(1))
-    path = next(path for path in paths if not path.exists())
-    path.mkdir(parents=True)
+    ranks = folder_inside(folder.path, RANKS, make=True)
+    paths = (ranks / str(number) for number in count(1))
+    path = next(path for path in paths if not os.path.lexists(path))
+    path.mkdir()
     return path

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from dpbench.errors import StoreError
+from dpbench.files import as_text, write_named
 
 
 def write_text(path: Path, text: str) -> None:
     """Raises StoreError if it cannot."""
-    from dpbench.report.whole_file import write_whole_text
-
-    _write(path, lambda: write_whole_text(path, text))
+    write_file(path, as_text(text))
 
 
-def write_file(path: Path, write: Callable[[Path], None]) -> None:
-    """`write` gets the path to write to. Raises StoreError if it cannot."""
-    from dpbench.report.whole_file import write_whole
-
-    _write(path, lambda: write_whole(path, write))
-
-
-def _write(path: Path, write: Callable[[], object]) -> None:
+def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """`write` gets the file to write to. Raises StoreError if it cannot."""
     try:
-        write()
+        write_named(path, write)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None

@@ -47,7 +47,7 @@ def normalise(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 def _read_file(
     published: mnist_files.PublishedFile, path: Path, dimensions: int
 ) -> tuple[NDArray[np.uint8], str | None]:
-    content = idx.read_content(path)
+    content = idx.read_content(path, dimensions)
     array = idx.decode(content, dimensions, path)
     return array, mnist_files.verify(published, path, content, len(array))
 

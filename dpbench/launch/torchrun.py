@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -24,9 +24,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
-from dpbench.launch import worker
+from dpbench.launch import launch_store, worker
 from dpbench.launch.agent import AGENT_LOGGERS
 from dpbench.launch.nodes.addresses import GLOO, interface_towards
+from dpbench.launch.nodes.token import VARIABLE, new_token
 from dpbench.launch.worker_ends import WorkerEnd, ends_of
 
 THREADS = "OMP_NUM_THREADS"
@@ -35,9 +36,10 @@ HELP = "See dpbench launch --help."
 DESCRIPTION = """Starts SCRIPT in several processes, with torch's own torchrun: its options, its
 environment variables, its exit status. Everything after SCRIPT goes to it as it is. What is added:
 each process gets its share of the cores (OMP_NUM_THREADS, unless it is set); workers die with the
-launcher, even by kill -9 (on Linux); lines on stderr begin with their rank; and of the rank that
-failed first the last of them are shown again at the end. Exit status: 0; 1 a worker failed; 2
-usage; 128 + n ended by signal n."""
+launcher, even by kill -9 (on Linux); lines on stderr begin with their rank; the last lines of the
+rank that failed first are shown again at the end; and one node meets at 127.0.0.1 alone.
+--rdzv-backend c10d executes what whoever reaches its port sends: use it in a network that you
+trust. Exit status: 0; 1 a worker failed; 2 usage; 128 + n ended by signal n."""
 
 
 class WorkersFailed(Exception):
@@ -75,15 +77,24 @@ def read(arguments: Sequence[str]) -> Namespace:
     return chosen
 
 
-def run(chosen: Namespace, threads: int, interface: str | None = None) -> None:
+def run(
+    chosen: Namespace,
+    threads: int,
+    interface: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
     """Runs it to its end, with so many threads for each worker unless OMP_NUM_THREADS is set, and
     gloo on `interface` unless GLOO_SOCKET_IFNAME is.
 
     Raises WorkersFailed; Interrupted; UsageError for what only torch's `run` refuses; LaunchError
     if the launchers of several nodes did not come together.
     """
-    with TemporaryDirectory(prefix="dpbench-launch-") as folder, _environment(threads, interface):
-        prepared = _prepared(chosen, folder)
+    with (
+        TemporaryDirectory(prefix="dpbench-launch-") as folder,
+        _environment(threads, interface, alone=launch_store.is_one_node(chosen)),
+        launch_store.held(chosen, say) as held,
+    ):
+        prepared = _prepared(held, folder)
         if not chosen.max_restarts:  # else it is torch that tells of the attempts
             for name in AGENT_LOGGERS:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -115,7 +126,7 @@ def meeting_place(chosen: Namespace) -> str | None:
     """Where the launchers of several nodes meet, in words; None if there is one node."""
     if torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1) or chosen.standalone:
         return None
-    port = chosen.master_port or 29500  # as torch's `run` has it
+    port = chosen.master_port or launch_store.USUAL_PORT
     return str(chosen.rdzv_endpoint or f"{chosen.master_addr}:{port}")
 
 
@@ -191,8 +202,12 @@ def _prepared(chosen: Namespace, folder: str) -> Namespace:
 
 
 @contextmanager
-def _environment(threads: int, interface: str | None) -> Iterator[None]:
+def _environment(threads: int, interface: str | None, *, alone: bool) -> Iterator[None]:
+    """What workers inherit. Those of one node share a token, so that a training takes orders from
+    none of the host's other users; those of several have the one that was set on each."""
     before = dict(os.environ)
+    if alone:
+        os.environ.setdefault(VARIABLE, new_token())
     os.environ.setdefault(THREADS, str(threads))
     if interface is not None:
         os.environ.setdefault(GLOO, interface)

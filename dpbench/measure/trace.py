@@ -10,6 +10,7 @@ import torch
 from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from dpbench.files import write_whole
 from dpbench.measure.batches import StepBatches
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.training import Phase, Trainer
@@ -41,7 +42,8 @@ def write_trace(
                 trainer.step(step, enter=ranges.enter)
     trainer.take_losses()
     path.parent.mkdir(parents=True, exist_ok=True)
-    profiler.export_chrome_trace(str(path))
+    # The profiler takes no file, only a path: one that nobody knows, and that is nobody's link.
+    write_whole(path, lambda file: profiler.export_chrome_trace(str(file.name)))
 
 
 class _Ranges(ExitStack):

@@ -24,6 +24,8 @@ from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
 PAUSE_SECONDS = 0.05
 STORE_FILE = "DPBENCH_STORE_FILE"
 """The environment variable that names the file in which the ranks of one host meet."""
+STORE_PREFIX = "DPBENCH_STORE_PREFIX"
+"""The environment variable with what keys begin with, where only some may know it."""
 
 _stores: dict[tuple[int, str, int], TCPStore] = {}
 """By process, address and port. They live as long as the process: a rank that is ahead may ask for
@@ -45,7 +47,8 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
     store.set_timeout(timeout)
     # A launcher that restarts its ranks keeps the store, with what the first ones left there.
     attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"process_group, attempt {attempt}", store)
+    prefix = environ.get(STORE_PREFIX, "process_group")
+    return PrefixStore(f"{prefix}, attempt {attempt}", store)
 
 
 def _over_tcp(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-
-from tabulate import tabulate
 
 from dpbench import units
 from dpbench.analysis.comparison import Comparison
@@ -18,11 +15,15 @@ from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.matching import Matched
 from dpbench.analysis.metrics import Metric
 from dpbench.report import formats
+from dpbench.report.export.data import write_csv
+from dpbench.report.export.markdown import escape
 from dpbench.report.folding import folded
-from dpbench.report.notes import WIDTH, bullet
+from dpbench.report.layouts import write_layout
+from dpbench.report.notes import WIDTH, below
 from dpbench.report.numbers import MISSING, plus_minus
 from dpbench.report.quantity import quantity, sample_sizes
 from dpbench.report.tables import RenderedTable
+from dpbench.report.text_table import TextColumn, TextTable
 
 
 def render(
@@ -44,25 +45,26 @@ def render(
     cells = [list(_cells(row, sides, within)) for row in comparisons]
     if formats.is_for_terminals(name):
         cells = folded(cells, (len(headers) - 1, 0), headers=headers)
-    table: str = tabulate(
-        cells,
-        headers=headers,
-        tablefmt=formats.ALIASES.get(name, name),
-        disable_numparse=True,
-        colalign=("left", "right", "right", "right", "right", "right", "left"),
+    words = (headers[0], headers[-1])
+    columns = (
+        TextColumn(key=header, header=header, cells=column, words=header in words)
+        for header, column in zip(headers, zip(*cells, strict=True), strict=True)
     )
-    table = "\n".join(line.rstrip() for line in table.splitlines())
+    table = write_layout(TextTable(columns=tuple(columns)), name)
     head = (
         f"A (baseline):  {matched.baseline.label}",
         f"B (candidate): {matched.candidate.label}",
         f"{metric.key}: {metric.description}",
     )
     sentence = summary(comparisons, metric, within)
-    below = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
+    said = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
     if not formats.has_room_for_notes(name):
-        return RenderedTable(text=f"{table}\n", notes_aside=(*head, sentence, *below))
-    counted = textwrap.fill(sentence, WIDTH)
-    paragraphs = ("\n".join(head), table, counted, "\n".join(map(bullet, below)))
+        return RenderedTable(text=f"{table}\n", notes_aside=(*head, sentence, *said))
+    if formats.is_markdown(name):
+        above, counted = "\n".join(below(head, name)), escape(sentence)
+    else:
+        above, counted = "\n".join(head), textwrap.fill(sentence, WIDTH)
+    paragraphs = (above, table, counted, "\n".join(below(said, name)))
     return RenderedTable(text="\n\n".join(paragraphs) + "\n")
 
 
@@ -83,9 +85,7 @@ def to_csv(comparisons: Sequence[Comparison]) -> str:
     """A line for each comparison, under the keys of the JSON rows."""
     rows = [to_row(row) for row in comparisons]
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    write_csv(text, list(rows[0]), rows)
     return text.getvalue()
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
+from dpbench.files import as_text, folder_inside, write_whole
 from dpbench.report.collectives import as_data
 from dpbench.report.collectives import render as render_collectives
 from dpbench.report.page.build import build_page
 from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, draw, without
 from dpbench.report.tables import render
-from dpbench.report.whole_file import write_whole_text
 from dpbench.store import StoredCollectives
 
 PAGE = "index.html"
@@ -49,9 +49,10 @@ def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Writ
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [write_whole_text(folder / name, text) for name, text in _texts(subject)]
-        pictures = draw(subject, folder / CHART_FOLDER) if charts else without("as was asked for")
-        page = write_whole_text(folder / PAGE, to_html(build_page([subject], [pictures])))
+        drawings = folder_inside(folder, CHART_FOLDER, make=charts)
+        paths = [write_whole(folder / name, as_text(text)) for name, text in _texts(subject)]
+        pictures = draw(subject, drawings) if charts else without("as was asked for")
+        page = write_whole(folder / PAGE, as_text(to_html(build_page([subject], [pictures]))))
     except OSError as error:
         raise StoreError(f"cannot write the report to {folder}: {error.strerror}") from None
     return WrittenReport(
@@ -69,7 +70,7 @@ def write_side_by_side(
     text = to_html(build_page(subjects, pictures))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        page = write_whole_text(file, text)
+        page = write_whole(file, as_text(text))
     except OSError as error:
         raise StoreError(f"cannot write the report to {file}: {error.strerror}") from None
     return WrittenReport(page=page, paths=(page,))

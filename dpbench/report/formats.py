@@ -9,7 +9,7 @@ from dpbench.errors import UnknownName
 DEFAULT = "simple"
 DATA_FORMATS = ("csv", "json", "jsonl")
 """Plain values for programs: all keys, no footnotes."""
-ALIASES = {"github": "markdown", "latex_booktabs": "latex"}
+ALIASES = {"github": "markdown", "pipe": "markdown", "latex_booktabs": "latex"}
 OWN = ("html", "latex", "markdown")
 """Written by dpbench.report.export."""
 MARKUP = (
@@ -45,7 +45,12 @@ def has_room_for_notes(name: str) -> bool:
     return name not in DATA_FORMATS and name not in MARKUP
 
 
+def is_markdown(name: str) -> bool:
+    """Tells whether text beside the table would be read as Markdown too."""
+    return ALIASES.get(name, name) == "markdown"
+
+
 def is_for_terminals(name: str) -> bool:
     """Tells whether the layout is read in a terminal and knows cells of two lines."""
     multiline = name in tabulate.multiline_formats and name not in MARKUP
-    return multiline and name not in ("github", "markdown", "pipe", "orgtbl")
+    return multiline and not is_markdown(name) and name != "orgtbl"

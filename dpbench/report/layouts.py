@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from tabulate import tabulate
 
+from dpbench.analysis.csv_cells import inert
 from dpbench.report import formats
 from dpbench.report.export.html import html_table
 from dpbench.report.export.latex import latex_table
 from dpbench.report.export.markdown import markdown_table
 from dpbench.report.fitting import Fitted, fit, longest_cells
-from dpbench.report.text_table import TextColumn, TextTable
+from dpbench.report.text_table import Cells, TextColumn, TextTable
 
 OWN: dict[str, Callable[[TextTable], str]] = {
     "html": html_table,
@@ -36,12 +38,20 @@ def fit_layout(columns: tuple[TextColumn, ...], layout: str, limit: int, *, aske
     return fit(columns, partial(_width, layout), limit, all_of_them=asked)
 
 
+def _inert(column: TextColumn) -> Cells:
+    """The cells of words without formulas; numbers stay as they are."""
+    return tuple(map(inert, column.cells)) if column.words else column.cells
+
+
 def _width(layout: str, columns: Sequence[TextColumn]) -> int:
     text = _tabulated(layout, columns, [longest_cells(columns)])
     return max(map(len, text.splitlines()))
 
 
 def _tabulated(layout: str, columns: Sequence[TextColumn], lines: Sequence[Sequence[str]]) -> str:
+    if layout == "tsv":  # which a spreadsheet reads
+        columns = [replace(one, cells=_inert(one)) for one in columns]
+        lines = [*zip(*(column.cells for column in columns), strict=True)]
     text: str = tabulate(
         lines,
         headers=[column.header for column in columns],

@@ -24,7 +24,7 @@ from dpbench.report.columns import (
 from dpbench.report.export.data import WRITERS
 from dpbench.report.footnotes import footnotes, intervals
 from dpbench.report.layouts import fit_layout, write_layout
-from dpbench.report.notes import WIDTH, bullet
+from dpbench.report.notes import WIDTH, below, bullet
 from dpbench.report.numbers import MISSING
 from dpbench.report.text_table import Cells, TextColumn, TextTable
 
@@ -76,7 +76,7 @@ def render(
         fitted = fit_layout(text_columns, name, width, asked=asked)
         text_columns, left_out = fitted.columns, fitted.left_out
     shown = [column.key for column in text_columns]
-    below = [
+    said = [
         *footnotes(rows, shown),
         *notes,
         *_not_measured(empty),
@@ -85,8 +85,8 @@ def render(
     about = "; ".join([caption, *intervals(rows)]) if caption else ""
     table = write_layout(TextTable(columns=text_columns, caption=about), name)
     if not formats.has_room_for_notes(name):
-        return RenderedTable(text=f"{table}\n", notes_aside=tuple(below))
-    lines = [bullet(note, min(width or WIDTH, WIDTH)) for note in below]
+        return RenderedTable(text=f"{table}\n", notes_aside=tuple(said))
+    lines = below(said, name, min(width or WIDTH, WIDTH))
     return RenderedTable(text="\n".join([table, "", *lines]).rstrip() + "\n")
 
 

@@ -14,7 +14,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from dpbench.errors import StoreError
-from dpbench.training import archive, atomic_file
+from dpbench.files import (
+    folder_inside,
+    place,
+    place_also,
+    remove_leftovers,
+    temporary_beside,
+)
+from dpbench.training import archive
 from dpbench.training.checkpoint import Checkpoint, to_plain
 from dpbench.training.host_copy import HostCopy
 
@@ -49,7 +56,8 @@ class CheckpointFolder:
             raise ValueError(f"checkpoints to keep: got {keep}, expected at least 1")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            atomic_file.remove_leftovers(folder)
+            folder_inside(folder.parent, folder.name)
+            remove_leftovers(folder)
         except OSError as error:
             raise StoreError(f"cannot keep checkpoints in {folder}: {error.strerror}") from None
         self.folder = folder
@@ -99,11 +107,11 @@ class CheckpointFolder:
     def _write(self, content: dict[str, Any], path: Path, best: bool) -> None:
         """In the thread."""
         try:
-            with atomic_file.temporary_beside(path) as file:
+            with temporary_beside(path) as file:
                 archive.dump(content, file)
                 if best:  # first: a step whose best is lost would never be the best again
-                    atomic_file.place_also(file, path.with_name(BEST))
-                atomic_file.place(file, path)
+                    place_also(file, path.with_name(BEST))
+                place(file, path)
             self._remove_oldest(path)
         except OSError as error:
             raise StoreError(

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.data.identity import change_words
-from dpbench.errors import UsageError
+from dpbench.errors import StoreError, UsageError
+from dpbench.files import open_to_read
 from dpbench.measure.rank_group import RankGroup
 from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.specs import differing_fields
@@ -152,7 +153,7 @@ def _look(job: TrainingJob) -> _Found:
         return _Found()
     remedy = "; remove it to go on from the one before" if job.resume == AUTO else ""
     try:
-        data = _read(path)
+        data = _read(path, named_by_user=job.resume != AUTO)
         checkpoint = from_bytes(data, str(path))
         remedy = ""
         _require_same_training(checkpoint, job)
@@ -162,16 +163,21 @@ def _look(job: TrainingJob) -> _Found:
     return _Found(str(path), data, checkpoint)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, *, named_by_user: bool) -> bytes:
     """Raises UsageError if it is no regular file, or cannot be read."""
     try:
-        if path.is_file():
-            return path.read_bytes()
-        if not path.exists():
-            raise UsageError(f"{path} does not exist; expected a checkpoint, or --resume {AUTO}")
-        inside = latest(path) or latest(path / CHECKPOINTS)
-        hint = f", e.g. {inside}" if inside else ""
-        raise UsageError(f"{path} is no file; expected a checkpoint{hint}")
+        if path.is_dir():
+            inside = latest(path) or latest(path / CHECKPOINTS)
+            hint = f", e.g. {inside}" if inside else ""
+            raise UsageError(f"{path} is no file; expected a checkpoint{hint}")
+        with open_to_read(path, named_by_user=named_by_user) as file:
+            return file.read()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path} does not exist; expected a checkpoint, or --resume {AUTO}"
+        ) from None
+    except StoreError as error:
+        raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
 

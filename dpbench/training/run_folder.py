@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,9 +23,17 @@ from typing import IO, Any
 from dpbench.codec import encode
 from dpbench.environment import Environment
 from dpbench.errors import StoreError
+from dpbench.files import (
+    as_text,
+    create_empty,
+    flush_folder,
+    folder_inside,
+    read_header,
+    remove_leftovers,
+    write_whole,
+)
 from dpbench.record_log import LineReader, check_schema, decode_at, open_lines, parse, write_line
 from dpbench.records import SCHEMA_VERSION
-from dpbench.training.atomic_file import place, remove_leftovers, temporary_beside
 from dpbench.training.events import Event, from_line, to_line
 from dpbench.training_spec import TrainingRun, TrainingSpec
 
@@ -100,7 +109,8 @@ class RunFolder:
             path.mkdir(parents=True)
             (path / CHECKPOINTS).mkdir()
             _write(path, header)
-            (path / LOG_FILE).touch()
+            create_empty(path / LOG_FILE)
+            flush_folder(path.parent)
         except FileExistsError:
             raise StoreError(
                 f"{path} exists already; choose another --name, or go on with --resume {path.name}"
@@ -113,11 +123,13 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Reads run.json; raises StoreError if there is none or it is damaged, NewerSchema."""
         file = path / RUN_FILE
-        if not file.is_file():
+        if not os.path.lexists(file):
             missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
             raise StoreError(f"{path} {missing}; expected a run folder of dpbench train")
-        content = parse(file, file.read_bytes())
+        content = parse(file, read_header(file))
         check_schema(content, file)
+        for name in (CHECKPOINTS, RANKS):
+            folder_inside(path, name)
         return cls(path, decode_at(file, RunHeader, content))
 
     def begin_again(
@@ -206,7 +218,4 @@ def _start(command: Sequence[str], environment: Environment) -> Start:
 
 def _write(folder: Path, header: RunHeader) -> None:
     content: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **encode(header)}
-    path = folder / RUN_FILE
-    with temporary_beside(path) as file:
-        file.write(json.dumps(content, indent=1).encode() + b"\n")
-        place(file, path)
+    write_whole(folder / RUN_FILE, as_text(json.dumps(content, indent=1) + "\n"))

@@ -5,6 +5,7 @@ While rank 0 waits for a disk the others wait for it, however long that takes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
@@ -38,7 +39,8 @@ class Writer:
             self._open.enter_context(self._checkpoints)
             newest = latest(self._folder.checkpoints)
             self.last_checkpoint = None if newest is None else newest.name
-            self.best_checkpoint = BEST if (self._folder.checkpoints / BEST).exists() else None
+            has_best = os.path.lexists(self._folder.checkpoints / BEST)
+            self.best_checkpoint = BEST if has_best else None
 
     def say(self, event: Event) -> None:
         """Adds it to the log."""

@@ -27,12 +27,13 @@ def dpbench(*arguments: str, cwd: Path, timeout: float = 90) -> subprocess.Compl
     )
 
 
-def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    """The same in the background, as the leader of a process group of its own."""
+def start(*arguments: str, cwd: Path, **variables: str) -> subprocess.Popen[str]:
+    """The same in the background, as the leader of a process group of its own, with more
+    environment variables."""
     return subprocess.Popen(
         [sys.executable, "-m", "dpbench", *arguments],
         cwd=cwd,
-        env=environment(),
+        env={**environment(), **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -113,7 +113,7 @@ def test_a_chart_that_cannot_be_written_is_an_error(
 ) -> None:
     (folder / "report").touch()
     assert run(["explain", str(folder)]) == 2
-    assert "cannot write the chart" in capsys.readouterr().err
+    assert "report is a regular file; expected a folder" in capsys.readouterr().err
 
 
 def test_a_filter_that_is_listed_twice_is_told(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.cli.joined_world import NEEDED, World, take_world
+from dpbench.cli.joined_world import NEEDED, OF_NODES, World, take_world
 from dpbench.errors import UsageError
+from dpbench.launch.nodes.token import VARIABLE
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from tests.cli.command import environment
 
@@ -75,6 +77,20 @@ def test_a_variable_that_is_no_number_is_refused(
     monkeypatch.setenv("GROUP_RANK", "first")
     assert run(["sweep"]) == 2
     assert "got GROUP_RANK='first', expected an integer" in capsys.readouterr().err
+
+
+def test_several_nodes_need_a_token_that_the_launcher_does_not_pass_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    several = replace(ALONE, nodes=2)
+    nothing = dict.fromkeys((*OF_NODES, "gpus", "token_file"))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(UsageError, match=f"2 nodes need a token.*set {VARIABLE} to the same one"):
+        several.options(nothing)
+    monkeypatch.setattr(World, "_endpoint", lambda _: "host0:4000")
+    assert several.options({**nothing, "token_file": "token"})["nnodes"] == "2"
+    monkeypatch.setenv(VARIABLE, "a-token-of-the-tests")
+    assert several.options(nothing)["rdzv_endpoint"] == "host0:4000"
 
 
 @pytest.mark.parametrize(("name", "value"), [("nnodes", "2"), ("node_rank", "0"), ("gpus", "3")])

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -16,7 +17,7 @@ import pytest
 
 from dpbench import store
 from dpbench.analysis.subject import Subject
-from dpbench.cli import served_report
+from dpbench.cli import report_server, served_report
 from dpbench.cli.report_server import ReportServer, open_server
 from dpbench.cli.served_report import ServedReport
 from dpbench.errors import StoreError, UsageError
@@ -73,10 +74,16 @@ def pencil(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pencil]:
 
 
 def ask(
-    server: ReportServer, path: str, *, method: str = "GET", host: str | None = None
+    server: ReportServer,
+    path: str,
+    *,
+    method: str = "GET",
+    host: str | None = None,
+    secret: bool = True,
 ) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-    connection.request(method, path, headers={"Host": host} if host else {})
+    inside = f"{server.path}{path.removeprefix('/')}" if secret else path
+    connection.request(method, inside, headers={"Host": host} if host else {})
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
@@ -119,6 +126,26 @@ def test_it_listens_on_loopback_and_to_this_host_only(server: ReportServer) -> N
     assert server.server_address[0] == "127.0.0.1"
     assert ask(server, "/", host=f"localhost:{server.server_port}")[0] == 200
     assert ask(server, "/", host="evil.example")[0] == 404
+
+
+def test_another_user_of_the_machine_does_not_know_where_the_page_is(server: ReportServer) -> None:
+    for path in ("/", "/version", server.path.upper(), f"/{'x' * 22}/", "", "//", server.path[:-1]):
+        assert ask(server, path, secret=False) == (404, "not found")
+    assert len(server.path) == 24
+    assert server.address == f"http://127.0.0.1:{server.server_port}{server.path}"
+
+
+def test_who_asks_for_nothing_is_hung_up_on_and_keeps_nobody_out(
+    server: ReportServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_server._Answer, "timeout", 0.5)
+    where = ("127.0.0.1", server.server_port)
+    with ExitStack() as silent:
+        crowd = [
+            silent.enter_context(socket.create_connection(where, timeout=10)) for _ in range(40)
+        ]
+        assert all(one.recv(1) == b"" for one in crowd)
+    assert ask(server, "/version")[0] == 200
 
 
 def test_the_page_is_made_again_only_when_a_trial_has_ended(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dpbench.cli.app import run
 from dpbench.cli.slurm_script import Array, SlurmJob, script
+from dpbench.launch.nodes.token import VARIABLE, given_token
 
 SLURM = {
     "SLURM_JOB_NODELIST": "node[7-8]",
@@ -44,6 +45,8 @@ for word in "$@"; do printf '%s\\0' "$word"; done
 printf '\\n'
 """
 
+DPBENCH_WITH_TOKEN = DPBENCH.replace("\n", "\nprintf '%s\\0' \"$DPBENCH_TOKEN\"\n", 1)
+
 
 def written(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert run(["slurm", *arguments]) == 0
@@ -60,9 +63,9 @@ def directives(text: str) -> dict[str, str]:
     }
 
 
-def started(text: str, folder: Path) -> list[list[str]]:
+def started(text: str, folder: Path, dpbench: str = DPBENCH) -> list[list[str]]:
     """The words that dpbench gets on each node, from the script with a Slurm of our own."""
-    for name, program in (("scontrol", SCONTROL), ("srun", SRUN), ("dpbench", DPBENCH)):
+    for name, program in (("scontrol", SCONTROL), ("srun", SRUN), ("dpbench", dpbench)):
         (folder / name).write_text(program)
         (folder / name).chmod(0o755)
     finished = subprocess.run(
@@ -124,6 +127,21 @@ def test_every_node_gets_the_same_sweep_and_its_own_number(
     assert second == [*first[:2], "1", *first[3:]]
     (tmp_path / "results" / "dpbench-sweep-40000_1").mkdir(parents=True)
     assert started(text, tmp_path)[0] == [*first, "--resume"]
+
+
+def test_all_tasks_of_a_sweep_get_a_token_in_their_environment_and_nowhere_else(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tokens = set()
+    for _ in range(2):
+        text = written(capsys, "--nodes", "2", "sweep", "--arch", "mlp")
+        (first, *words), second = started(text, tmp_path, dpbench=DPBENCH_WITH_TOKEN)
+        assert second[0] == first
+        assert given_token(None, {VARIABLE: first}) == first
+        assert first not in text
+        assert first not in words
+        tokens.add(first)
+    assert len(tokens) == 2
 
 
 def test_a_training_goes_through_the_launcher(tmp_path: Path) -> None:

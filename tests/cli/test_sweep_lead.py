@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from typing import IO
 
+import psutil
 import pytest
 
 from dpbench.cli.app import run
@@ -15,8 +19,10 @@ from dpbench.cli.measuring import lasting
 from dpbench.cli.sweep import parse_typed, sweep
 from dpbench.cli.sweep_run import exit_status
 from dpbench.cli.sweep_spec import build
+from dpbench.environment import variables
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
+from dpbench.launch.nodes.token import VARIABLE
 from dpbench.records import Status
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
@@ -26,6 +32,7 @@ from tests.builders import sweep_spec
 from tests.cli.command import start
 
 SYNTHETIC = ("--synthetic-launcher", "--arch", "mlp", "--gpus", "1", "--no-charts")
+TOKEN = "a-token-of-the-tests"
 CPUS = Machine(cores=4, gpus=(), cuda=None, missing_backends=())
 
 
@@ -50,18 +57,87 @@ def test_a_plan_waits_for_nobody(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_only_node_0_plans(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_node_0_plans(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
     assert run(["sweep", *SYNTHETIC, *meeting(1), "--dry-run"]) == 2
     assert "the plan is made by node 0; expected --node-rank 0" in capsys.readouterr().err
 
 
+def command_told(err: IO[str]) -> list[str]:
+    """What node 0 says is to be typed on node 1, as the words of a shell."""
+    for line in err:
+        if line.startswith("dpbench: on node 1: "):
+            return shlex.split(line.removeprefix("dpbench: on node 1: "))
+    raise AssertionError("node 0 did not say how to join")
+
+
+@pytest.mark.slow
+def test_a_sweep_of_two_nodes_runs_with_the_command_that_node_0_prints(here: Path) -> None:
+    """And the token in it is nowhere else: not in arguments of processes, nor in any file."""
+    options = (*SYNTHETIC, "--implementations", "ddp", "--batch-sizes", "8", "--name", "s")
+    port = free_port("127.0.0.1")
+    lead = start("sweep", *options, *meeting(0, port), cwd=here)
+    assert lead.stderr is not None
+    variable, *words = command_told(lead.stderr)
+    name, _, token = variable.partition("=")
+    assert (name, len(token)) == (VARIABLE, 32)
+    assert words == ["dpbench", "sweep", *options, *meeting(1, port)]
+    follow = start(*words[1:], cwd=here, **{VARIABLE: token})
+    listed = [process.cmdline() for process in psutil.process_iter() if is_ours(process, here)]
+    _, said_there = follow.communicate(timeout=60)
+    out, err = lead.communicate(timeout=60)
+    assert (lead.returncode, follow.returncode) == (0, 0), err + said_there
+    assert "node 0 (" in said_there
+    for text in (out, err, said_there, repr(listed), *contents(here)):
+        assert token not in text
+    assert any(VARIABLE.encode() not in path.read_bytes() for path in here.rglob("*.json"))
+
+
+def is_ours(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.cwd() == str(folder)
+    except psutil.Error:
+        return False
+
+
+def contents(folder: Path) -> list[str]:
+    return [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.usefixtures("here")
+def test_a_node_without_the_token_says_where_to_get_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["sweep", *SYNTHETIC, *meeting(1)]) == 2
+    err = capsys.readouterr().err
+    assert "--node-rank 1 needs the token of the sweep; expected DPBENCH_TOKEN as node 0" in err
+
+
+@pytest.mark.usefixtures("here")
+def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    assert run(["sweep", *SYNTHETIC, *meeting(0), "--show-config"]) == 0
+    assert run(["sweep", *SYNTHETIC, *meeting(0), "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert TOKEN not in out + err
+    assert VARIABLE not in os.environ
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    assert VARIABLE not in dict(variables())
+
+
 @pytest.mark.slow
 def test_nodes_that_were_told_different_things_are_refused(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = free_port("127.0.0.1")
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    asked = meeting(0, port := free_port("127.0.0.1"))
     other = start("sweep", *SYNTHETIC, *meeting(1, port), "--batch-sizes", "16", cwd=here)
-    status = run(["sweep", *SYNTHETIC, *meeting(0, port), "--batch-sizes", "8", "--name", "s"])
+    options = ("--batch-sizes", "8", "--name", "s", "--join-timeout", "15s")
+    status = run(["sweep", *SYNTHETIC, *asked, *options])
     _, said_there = other.communicate(timeout=60)
     assert (status, other.returncode) == (2, 2)
     for text in (capsys.readouterr().err, said_there):

@@ -127,13 +127,22 @@ def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, text: str, messa
     assert "\n" not in str(raised.value)
 
 
+def test_a_file_of_any_number_of_keys_is_refused_at_once(tmp_path: Path) -> None:
+    config = tmp_path / "options.yaml"
+    config.write_text("".join(f"k{number}: 1\n" for number in range(95_000)))
+    with pytest.raises(UsageError, match="more than 64 KiB; expected a file of options"):
+        option_file.content_of(config)
+    config.write_text("".join(f"k{number}: 1\n" for number in range(6_000)))
+    assert len(option_file.content_of(config)) == 6_000
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"epochs = ", "is not TOML"),
         (b"epochs = 5\nepochs = 6", "is not TOML"),
         (b"\xff\xfe", "expected text in UTF-8"),
-        (b"#" * (2 << 20), "more than 1 MiB"),
+        (b"#" * (2 << 20), "more than 64 KiB"),
         (b"epochs = true", "expected a number or text, got 'True'"),
         (b"epochs = " + b"9" * 5000, "TOML|too large"),
     ],

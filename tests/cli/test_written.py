@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -23,8 +24,8 @@ def test_a_full_disk_is_an_error_that_names_the_file() -> None:
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
-    def half(path: Path) -> None:
-        path.write_text("half")
+    def half(file: IO[bytes]) -> None:
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
     file = tmp_path / "out.csv"

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.faults import disk, host, parent, ranks, soak
+from tests.faults import disk, host, parent, ranks, soak, strangers
 from tests.faults.scenario import CannotTry, Scenario, Try
 
-SCENARIOS = tuple(s for m in (ranks, parent, disk, host, soak) for s in m.SCENARIOS)
+SCENARIOS = tuple(s for m in (ranks, parent, disk, host, strangers, soak) for s in m.SCENARIOS)
 PROBLEMS_SHOWN = 3
 
 

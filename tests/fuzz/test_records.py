@@ -218,7 +218,7 @@ def test_a_reason_that_is_no_text_is_shown_in_escapes(folder: Folder) -> None:
     records = folder.records()
     records[0] |= {"status": "failed", "reason": "no file \udcff\n\x1b[31m"}
     folder.assert_readable_or_refused(lines(records), *COMMANDS)
-    assert store.load(folder.path / "changed").records[0].reason == "no file \\udcff\n\x1b[31m"
+    assert store.load(folder.path / "changed").records[0].reason == "no file \\udcff\n\\x1b[31m"
 
 
 def lines(records: list[dict[str, Any]]) -> dict[str, bytes]:

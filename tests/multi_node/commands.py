@@ -44,6 +44,7 @@ def sweeping(
             *("sweep", *meeting, "--node-rank", str(host.number), *words),
             *("--results-dir", str(folder)),
             folder=folder,
+            DPBENCH_TOKEN="a-token-of-the-tests",
         )
         for host in hosts
     ) as commands:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,15 @@ def sample() -> Matched:
 def text(matched: Matched, metric: str = "images_per_second", **options: str) -> str:
     chosen = METRICS[metric]
     return render(compare(matched, chosen), matched, chosen, within=0.03, **options).text
+
+
+def test_a_markdown_comparison_is_a_table_of_github_and_nothing_beside_it_is_markup() -> None:
+    evil = replace(sample(), settled=("<img src=x>", "`a` | @b"))
+    found = text(evil, format="markdown")
+    assert "\n| Configuration " in found
+    assert "\n| -------" in found
+    assert "\\<img src=x\\>" in found
+    assert "@b" not in found
 
 
 def test_the_table_of_every_outcome() -> None:

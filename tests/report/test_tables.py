@@ -15,7 +15,9 @@ from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import ROW_KEYS, to_row
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UnknownName
+from dpbench.records import Status
 from dpbench.report.columns import COLUMNS, DEFAULT_COLUMNS
+from dpbench.report.export.data import write_csv
 from dpbench.report.formats import FORMATS
 from dpbench.report.tables import render
 from tests.analysis.builders import rank, record, run, trial, window
@@ -34,6 +36,31 @@ verified"""
 def test_published_tables(name: str) -> None:
     text = render(from_csv(PUBLISHED / f"{name}.csv")).text
     assert text == (GOLDEN / f"{name}.txt").read_text()
+
+
+EVIL = "@channel <img src=x onerror=alert(1)> [a](javascript:b) | `c` *d* =e"
+
+
+@pytest.mark.parametrize("layout", ["markdown", "github", "pipe"])
+def test_nothing_beside_a_markdown_table_is_markup(layout: str) -> None:
+    failed = record(trial("ddp"), status=Status.FAILED, reason=EVIL)
+    text = render(summarize([failed]), format=layout, notes=[EVIL]).text
+    _, below = text.split("\n\n", 1)
+    assert all(line.startswith("- ") for line in below.splitlines())
+    assert below.count("onerror=alert") == 2
+    plain = text.replace("\\<", "").replace("\\]", "").replace("\\`", "").replace("\\*", "")
+    for markup in ("<img", "](", "`c", "*d", "@channel"):
+        assert markup not in plain
+
+
+def test_no_text_in_a_csv_file_is_a_formula_and_negative_numbers_stay_numbers() -> None:
+    for reason in ("=cmd|' /C calc'!A0", "+1+2", "-2+3", "@SUM(A1)", "\t=1", "plain"):
+        failed = record(trial("ddp"), status=Status.FAILED, reason=reason)
+        (line,) = csv.DictReader(io.StringIO(render(summarize([failed]), format="csv").text))
+        assert line["reason"] == (reason if reason == "plain" else f"'{reason}")
+    text = io.StringIO()
+    write_csv(text, ["a", "b", "c"], [{"a": -1.5, "b": "-1.5e3", "c": float("-inf")}])
+    assert text.getvalue() == "a,b,c\n-1.5,-1.5e3,-inf\n"
 
 
 def test_seed_table() -> None:

@@ -13,9 +13,10 @@ from typing import IO, Any
 import pytest
 import torch
 
+from dpbench import files
 from dpbench.errors import StoreError
 from dpbench.launch.server import fork_server
-from dpbench.training import archive, atomic_file
+from dpbench.training import archive
 from dpbench.training.checkpoint import from_bytes
 from dpbench.training.checkpoints import CheckpointFolder, latest
 from tests.training.checkpoint_samples import checkpoint
@@ -158,7 +159,7 @@ def save_and_die(folder: Path, where: str) -> None:
         "linking": (os, "link", 1),
         "naming the best": (Path, "replace", 1),
         "naming the step": (Path, "replace", 2),
-        "flushing the folder": (atomic_file, "_flush_folder", 2),
+        "flushing the folder": (files, "flush_folder", 2),
         "removing the oldest": (Path, "unlink", 2),
     }
     if where in points:

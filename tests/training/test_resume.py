@@ -144,7 +144,7 @@ def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     assert refusal(job(tmp_path, str(tmp_path))) == f"{tmp_path} is no file; expected a checkpoint"
     (path,) = save(tmp_path, checkpoint(8))
     assert refusal(job(tmp_path, str(tmp_path))).endswith(f"expected a checkpoint, e.g. {path}")
-    assert refusal(job(tmp_path, "/dev/zero")) == "/dev/zero is no file; expected a checkpoint"
+    assert refusal(job(tmp_path, "/dev/zero")) == "/dev/zero is a device; expected a regular file"
     assert "cannot read" in refusal(job(tmp_path, "x" * 5000))
 
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from dpbench.launch.nodes.messages import PROTOCOL, Hello
 from dpbench.launch.nodes.node import Node, NodeRequest
+from dpbench.printable import printable
 
 EQUAL_VERSIONS = ("dpbench", "torch")
 """Ranks of different ones would not understand each other, or not measure the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a node may not take part, in words that make sense on both sides."""
-
-    reason: str
-    ends_all: bool
-    """The node belongs to this sweep, which therefore cannot be as it was meant to be; otherwise
-    it came by mistake, and the right one may still come."""
+DIFFERENCES_SHOWN = 8
+LONGEST_SHOWN = 300
+"""Characters of a value that another node has."""
 
 
 def hello(request: NodeRequest, node: Node) -> Hello:
@@ -27,37 +20,33 @@ def hello(request: NodeRequest, node: Node) -> Hello:
     return Hello(protocol=PROTOCOL, job_id=request.job_id, node_count=request.node_count, node=node)
 
 
-def refusal(comer: Hello, lead: Hello, taken: Mapping[int, str]) -> Refusal | None:
-    """Why node 0, which is `lead`, refuses the comer; None if it does not.
+def refusal(comer: Hello, lead: Hello, taken: Mapping[int, str]) -> str | None:
+    """Why node 0, which is `lead`, refuses the comer, in words that make sense on both sides; None
+    if it does not.
 
     `taken` says of each number that has been given away, that of node 0 included, by whom.
     """
     who, leader = comer.node.name, lead.node.name
     if comer.job_id != lead.job_id:
-        return Refusal(
-            f"{who} has --rdzv-id {comer.job_id}, but at this endpoint {leader} leads "
-            f"--rdzv-id {lead.job_id}; expected the same, or another port of --rdzv-endpoint",
-            ends_all=False,
+        return (
+            f"{who} has --rdzv-id {_cut(comer.job_id)}, but at this endpoint {leader} leads "
+            f"--rdzv-id {lead.job_id}; expected the same, or another port of --rdzv-endpoint"
         )
     if comer.node_count != lead.node_count:
-        return Refusal(
+        return (
             f"{who} has --nnodes {comer.node_count}, {leader} --nnodes {lead.node_count}; "
-            "expected the same on all nodes",
-            ends_all=True,
+            "expected the same on all nodes"
         )
     if comer.node.number in taken:
-        return Refusal(
-            f"{who} at {comer.node.address} cannot join: {taken[comer.node.number]}",
-            ends_all=False,
-        )
+        return f"{who} at {comer.node.address} cannot join: {taken[comer.node.number]}"
     if not 0 < comer.node.number < lead.node_count:
-        expected = f"expected 1 to {lead.node_count - 1}"
-        return Refusal(f"{who}: no such --node-rank; {expected}", ends_all=False)
+        return f"{who}: no such --node-rank; expected 1 to {lead.node_count - 1}"
     if differences := _differences(comer.node, lead.node):
-        return Refusal(
-            f"{who} differs from {leader}: {', '.join(differences)}; expected the same on all "
-            "nodes",
-            ends_all=True,
+        shown = ", ".join(differences[:DIFFERENCES_SHOWN])
+        more = len(differences) - DIFFERENCES_SHOWN
+        return (
+            f"{who} differs from {leader}: {shown}{f' and {more} more' if more > 0 else ''}; "
+            "expected the same on all nodes"
         )
     return None
 
@@ -69,7 +58,7 @@ def _differences(comer: Node, lead: Node) -> list[str]:
     options, own = _by_name(comer.options), _by_name(lead.options)
     pairs += [(name, options.get(name), own.get(name)) for name in {**own, **options}]
     return [
-        f"{name} {there or 'left out'} instead of {here or 'left out'}"
+        f"{_cut(name)} {_cut(there or 'left out')} instead of {_cut(here or 'left out')}"
         for name, there, here in pairs
         if there != here
     ]
@@ -78,3 +67,7 @@ def _differences(comer: Node, lead: Node) -> list[str]:
 def _by_name(pairs: tuple[tuple[str, ...], ...]) -> dict[str, str]:
     """The pairs come from the network: a wrong number of words must not end node 0."""
     return {pair[0]: " ".join(pair[1:]) for pair in pairs if pair}
+
+
+def _cut(text: str) -> str:
+    return printable(text, LONGEST_SHOWN)

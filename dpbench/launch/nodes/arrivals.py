@@ -1,4 +1,9 @@
-"""The door of node 0: connections to the endpoint, and the first line of each."""
+"""The door of node 0: connections to the endpoint, and the proof that each has to give.
+
+Connections that have not proved the token are few, small and short-lived: beyond a number, a new
+one takes the place of an old one, of the address that has the most. So strangers who say nothing
+cannot keep a node out, which proves itself within two round trips.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import errno
 import os
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
 from ipaddress import ip_address
@@ -13,12 +19,13 @@ from typing import Self
 
 from dpbench.errors import UsageError
 from dpbench.launch.nodes.channel import Channel, Closed
+from dpbench.launch.nodes.handshake import Stranger, prove_as_lead
 from dpbench.launch.nodes.messages import Hello, NotAMessage, Refused
 from dpbench.launch.nodes.node import Node, NodeRequest, Say
 from dpbench.launch.nodes.turned_away import TurnedAway
 
-MOST_GREETING = 64
-"""Connections that have not said hello yet; as many nodes may come at the same moment."""
+MOST_UNPROVED = 64
+"""Connections that have not proved the token yet; as many nodes may come at the same moment."""
 AGAIN_SECONDS = 0.1
 """Before the next attempt after a connection could not be accepted."""
 Serve = Callable[[Hello, Channel], None]
@@ -30,10 +37,12 @@ class Arrivals:
 
     def __init__(self, request: NodeRequest, me: Node, serve: Serve, say: Say) -> None:
         """Raises UsageError if it cannot listen there."""
-        self._lost_seconds = request.lost_seconds
+        self._request = request
         self._serve = serve
         self._turned_away = TurnedAway(say)
-        self._greeting = threading.BoundedSemaphore(MOST_GREETING)
+        self._unproved: dict[socket.socket, str] = {}
+        """Connections with their addresses, the oldest first."""
+        self._lock = threading.Lock()
         self._over = threading.Event()
         self._listener = _listen(request, me)
         self.port: int = self._listener.getsockname()[1]
@@ -62,21 +71,27 @@ class Arrivals:
                 if self._over.wait(AGAIN_SECONDS):
                     return
                 continue
-            if not self._greeting.acquire(blocking=False):
-                connection.close()
-                self._turned_away.add(address, f"{MOST_GREETING} others have yet to say hello")
-                continue
+            self._make_room()
+            with self._lock:
+                self._unproved[connection] = address
             threading.Thread(
                 target=self._attend, args=(connection, address), name="node-listener", daemon=True
             ).start()
 
+    def _make_room(self) -> None:
+        """Ends the oldest connection of the address that has the most, where there are too many."""
+        with self._lock:
+            if len(self._unproved) < MOST_UNPROVED:
+                return
+            (crowd, _), *_ = Counter(self._unproved.values()).most_common(1)
+            oldest = next(one for one, address in self._unproved.items() if address == crowd)
+            del self._unproved[oldest]
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up, and closes it
+
     def _attend(self, connection: socket.socket, address: str) -> None:
         with closing(connection):
-            try:
-                channel = Channel(connection, self._lost_seconds)
-            except OSError as error:  # reset already
-                self._greeting.release()
-                self._turned_away.add(address, error.strerror or str(error))
+            if (channel := self._prove(connection, address)) is None:
                 return
             try:
                 if greeting := self._greet(channel, address):
@@ -84,10 +99,22 @@ class Arrivals:
             finally:
                 channel.close()
 
-    def _greet(self, channel: Channel, address: str) -> Hello | None:
-        """None for who is no node, and has been told so."""
+    def _prove(self, connection: socket.socket, address: str) -> Channel | None:
+        """None for who does not know the token, and is told nothing."""
         try:
-            greeting = channel.receive_greeting()
+            keys = prove_as_lead(connection, self._request.token)
+            return Channel(connection, keys, self._request.lost_seconds)
+        except (Stranger, OSError) as error:
+            self._turned_away.add(address, str(error))
+            return None
+        finally:
+            with self._lock:
+                self._unproved.pop(connection, None)
+
+    def _greet(self, channel: Channel, address: str) -> Hello | None:
+        """None for who is no node of this version, and has been told so."""
+        try:
+            greeting = channel.receive()
             if not isinstance(greeting, Hello):
                 raise NotAMessage(f"{type(greeting).__name__} before any greeting")
         except (Closed, NotAMessage) as error:
@@ -95,8 +122,6 @@ class Arrivals:
             with suppress(Closed):
                 channel.send(Refused(reason=f"node 0 did not understand: {error}"))
             return None
-        finally:
-            self._greeting.release()
         return greeting
 
 

@@ -71,7 +71,7 @@ class _Follower:
         while True:
             order = self._orders.get()
             if isinstance(order, Prepare):
-                self._answer(self._parts.prepare(order.dataset))
+                self._answer(self._parts.prepare(order.number, order.dataset))
             elif isinstance(order, Run):
                 self._run(order)
             elif isinstance(order, End):

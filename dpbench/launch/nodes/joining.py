@@ -1,4 +1,4 @@
-"""The way of a node to node 0: connect, say hello, be let in."""
+"""The way of a node to node 0: connect, prove the token, say hello, be let in."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from dpbench import units
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch.nodes.admission import hello
 from dpbench.launch.nodes.channel import Channel, Closed
+from dpbench.launch.nodes.handshake import OtherToken, Stranger, prove_as_node
 from dpbench.launch.nodes.messages import NotAMessage, Refused, Welcome
 from dpbench.launch.nodes.node import Node, NodeRequest, Say
+from dpbench.launch.nodes.token import OPTION, VARIABLE
 
 AGAIN_SECONDS = 0.2
 """Between two attempts to reach node 0."""
 CONNECT_SECONDS = 5.0
+PROOFS_REFUSED = 3
+"""In a row. Node 0 may drop a node by mistake, where strangers crowd its door, but not so often."""
 
 
 def join(request: NodeRequest, me: Node, say: Say) -> tuple[Channel, str]:
     """The way to node 0, and how it is called.
 
-    Raises LaunchError if it cannot be reached in time, UsageError if it refuses this node.
+    Tries again for as long as the time to join lasts. Raises LaunchError if node 0 cannot be
+    reached in time, UsageError if it has another token or refuses this node.
     """
-    channel = Channel(_connect(request, say), request.lost_seconds)
+    channel = _connect(request, say)
     try:
         answer = _greet(request, me, channel)
     except BaseException:
@@ -33,17 +38,22 @@ def join(request: NodeRequest, me: Node, say: Say) -> tuple[Channel, str]:
     return channel, f"node 0 ({answer.hostname})"
 
 
-def _connect(request: NodeRequest, say: Say) -> socket.socket:
+def _connect(request: NodeRequest, say: Say) -> Channel:
     deadline = monotonic() + request.join_timeout_seconds
-    source = None if request.address is None else (request.address, 0)
-    waited = False
+    refusals, waited = 0, False
     while True:
         try:
-            return socket.create_connection(
-                (request.host, request.port), timeout=CONNECT_SECONDS, source_address=source
+            return _try(request)
+        except OtherToken as error:
+            refusals, reason = refusals + 1, str(error)
+        except (Stranger, OSError) as error:
+            refusals, reason = 0, getattr(error, "strerror", None) or str(error)
+        if refusals == PROOFS_REFUSED:
+            raise UsageError(
+                f"--rdzv-endpoint {request.endpoint}: what listens there does not know the token "
+                f"of this node; expected the one that node 0 prints, in {VARIABLE}, or the same "
+                f"{OPTION} as there"
             )
-        except OSError as error:
-            reason = error.strerror or str(error)
         if monotonic() >= deadline:
             raise LaunchError(
                 f"node 0 did not answer at {request.endpoint} for "
@@ -56,17 +66,25 @@ def _connect(request: NodeRequest, say: Say) -> socket.socket:
         sleep(AGAIN_SECONDS)
 
 
+def _try(request: NodeRequest) -> Channel:
+    """One attempt; raises Stranger, and OSError where nobody listens."""
+    source = None if request.address is None else (request.address, 0)
+    connection = socket.create_connection(
+        (request.host, request.port), timeout=CONNECT_SECONDS, source_address=source
+    )
+    try:
+        return Channel(connection, prove_as_node(connection, request.token), request.lost_seconds)
+    except BaseException:
+        connection.close()
+        raise
+
+
 def _greet(request: NodeRequest, me: Node, channel: Channel) -> Welcome:
     try:
         channel.send(hello(request, me))
         answer = channel.receive()
-    except Closed as error:
+    except (Closed, NotAMessage) as error:
         raise LaunchError(f"{request.endpoint} did not let this node in: {error}") from None
-    except NotAMessage as error:
-        raise UsageError(
-            f"--rdzv-endpoint {request.endpoint}: what listens there is not node 0 of a sweep: "
-            f"{error}"
-        ) from None
     if isinstance(answer, Refused):
         raise UsageError(answer.reason)
     if not isinstance(answer, Welcome):

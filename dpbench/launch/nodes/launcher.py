@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from dpbench import units
 from dpbench.launch.agent import (
@@ -19,19 +22,22 @@ from dpbench.launch.agent import (
 from dpbench.launch.causes import explain
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.meeting_point import serve_store
-from dpbench.launch.nodes.attempt import Attempt
-from dpbench.launch.nodes.messages import Result
+from dpbench.launch.nodes.member import Failed, Lost
+from dpbench.launch.nodes.messages import Result, Run
 from dpbench.launch.nodes.node import Node
 from dpbench.launch.nodes.parts import part_of
-from dpbench.launch.nodes.team import Team
+from dpbench.launch.nodes.team import Attempt, Team
 from dpbench.launch.outcome import judge
 from dpbench.launch.sparse import sparse_reason
 from dpbench.measure.trial import RankReport
+from dpbench.printable import printable
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 STOP_SECONDS = 30.0
 """How long the other hosts may take to end their ranks and say so."""
+LONGEST_REASON = 300
+"""Characters that another node may use to say why it cannot run a trial."""
 
 
 class NodesLauncher:
@@ -67,15 +73,26 @@ class NodesLauncher:
                 scratch_folder(self._here.logs, trial.trial_id) as scratch,
                 self._team.attempt(trial, time_limit_seconds, me.address, store.port) as attempt,
             ):
-                started = monotonic()
-                own = self._run_here(attempt, scratch)
-                if not own.failed:
-                    limit = time_limit_seconds + KILL_GRACE_SECONDS + STOP_SECONDS
-                    attempt.wait(started + limit - monotonic())
-                reports = self._settle(attempt, own)
+                return judge(trial, self._reports(attempt, scratch))
         except RanksFailed as failed:
             return failed.outcome
-        return judge(trial, reports)
+
+    def _reports(self, attempt: Attempt, scratch: Path) -> list[RankReport]:
+        """All reports, by rank; raises RanksFailed when every part has ended."""
+        stop = threading.Event()
+        for answer in attempt.answers.values():
+            answer.add_done_callback(partial(_stop_if_failed, stop))
+        started = monotonic()
+        own = self._run_here(attempt.order, scratch, stop)
+        if not own.failed:
+            limit = attempt.order.limit_seconds + KILL_GRACE_SECONDS + STOP_SECONDS
+            wait(attempt.answers.values(), started + limit - monotonic(), FIRST_EXCEPTION)
+        self._stop_the_rest(attempt)
+        others = {number: answer.exception() for number, answer in attempt.answers.items()}
+        if own.failed or any(others.values()):
+            raise RanksFailed(self._explain(attempt.order, own, others))
+        results = [own, *(answer.result() for answer in attempt.answers.values())]
+        return [report for result in results for report in result.reports]
 
     def _cannot(self, node: Node, trial: TrialSpec) -> str | None:
         if lost := self._team.lost_reason(node.number):
@@ -83,46 +100,45 @@ class NodesLauncher:
         first, count = sum(trial.nodes[: node.number]), trial.nodes[node.number]
         devices = trial.devices[first : first + count]
         reason = node.machine.unusable_backend_reason(trial.backend, devices)
-        return reason and f"{node.name}: {reason}"
+        return reason and f"{node.name}: {printable(reason, LONGEST_REASON)}"
 
     def _nodes(self, trial: TrialSpec) -> tuple[Node, ...]:
         return self._team.nodes[: len(trial.nodes)]
 
-    def _run_here(self, attempt: Attempt, scratch: Path) -> Result:
-        order = attempt.order
+    def _run_here(self, order: Run, scratch: Path, stop: threading.Event) -> Result:
         part = part_of(order, self._team.nodes[0], self._team.request)
         work = self._here.work(order.trial)
         try:
-            reports = run_part(work, part, scratch, order.limit_seconds, stop=attempt.stop)
+            reports = run_part(work, part, scratch, order.limit_seconds, stop=stop)
         except PartFailed as failed:
             return Result(number=order.number, traces=failed.traces)
         return Result(number=order.number, reports=tuple(reports))
 
-    def _settle(self, attempt: Attempt, own: Result) -> list[RankReport]:
-        """All reports, by rank; raises RanksFailed when every part has ended."""
-        if attempt.missing:
-            self._team.abort(attempt)
-            attempt.wait_for_rest(STOP_SECONDS)
-            for number in attempt.awaited:
-                self._team.roster.give_up(number, self._silence(number))
-        results = {0: own, **attempt.results}
-        if not (attempt.missing or any(result.failed for result in results.values())):
-            return [report for number in sorted(results) for report in results[number].reports]
-        trial = attempt.order.trial
-        traces = [trace for result in results.values() for trace in result.traces]
-        outside = [self._team.lost_reason(number) for number in sorted(attempt.missing)]
-        outside += [
-            f"{self._team.nodes[number].name} could not start its ranks: {result.error}"
-            for number, result in sorted(results.items())
-            if result.error
-        ]
-        raise RanksFailed(
-            explain(
-                traces,
-                attempt.order.limit_seconds,
-                name=partial(_rank_and_host, trial, self._nodes(trial)),
-                outside=next(filter(None, outside), None),
-            )
+    def _stop_the_rest(self, attempt: Attempt) -> None:
+        """Every part has ended then, or its node is lost."""
+        self._team.abort(attempt)
+        wait(attempt.answers.values(), STOP_SECONDS)
+        for number in attempt.awaited:
+            self._team.give_up(number, self._silence(number))
+
+    def _explain(
+        self, order: Run, own: Result, others: Mapping[int, BaseException | None]
+    ) -> Outcome:
+        """The first cause, from what the ranks of all nodes left."""
+        traces, outside = [*own.traces], []
+        for number, error in others.items():
+            if isinstance(error, Lost):
+                outside.append(str(error))
+            elif isinstance(error, Failed) and isinstance(error.answer, Result):
+                traces += error.answer.traces
+                if error.answer.error:
+                    name = self._team.nodes[number].name
+                    outside.append(f"{name} could not start its ranks: {error.answer.error}")
+        return explain(
+            traces,
+            order.limit_seconds,
+            name=partial(_rank_and_host, order.trial, self._nodes(order.trial)),
+            outside=next(iter(outside), None),
         )
 
     def _silence(self, number: int) -> str:
@@ -130,6 +146,11 @@ class NodesLauncher:
             f"{self._team.nodes[number].name} was lost: it did not end its ranks within "
             f"{units.seconds(STOP_SECONDS)}"
         )
+
+
+def _stop_if_failed(stop: threading.Event, answer: Future[Any]) -> None:
+    if answer.exception():
+        stop.set()
 
 
 def _rank_and_host(trial: TrialSpec, nodes: Sequence[Node], rank: int) -> str:

@@ -1,13 +1,14 @@
-"""What nodes say to each other: one JSON object a line.
+"""What nodes say to each other, as JSON.
 
-Nothing else is ever read from the network: no pickles, no code. A line that is not one of these
-messages is an error, never ignored.
+Nothing else is ever read from the network: no pickles, no code. What is not one of these messages
+is an error, never ignored. Texts for people are cut and escaped as they are read, so that no node
+can fill the screen of another, or tell its terminal what to do.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from dpbench.codec import decode, encode
@@ -15,14 +16,27 @@ from dpbench.errors import StoreError
 from dpbench.launch.causes import RankTrace
 from dpbench.launch.nodes.node import Node
 from dpbench.measure.trial import RankReport
+from dpbench.printable import printable
 from dpbench.specs import TrialSpec
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Counts up when a message changes its meaning; `Hello.protocol` and `Refused` stay for ever."""
 
 
+FOR_PEOPLE = {
+    "hostname": 64,
+    "address": 64,
+    "place": 300,
+    "reason": 1000,
+    "error": 1000,
+    "message": 1000,
+}
+"""Keys of texts that are printed, and how many characters of them."""
+LONGEST_SHOWN = 40
+
+
 class NotAMessage(Exception):
-    """A line that cannot be read."""
+    """What cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +72,8 @@ class Beat:
 class Prepare:
     """Node 0: make this dataset ready."""
 
+    number: int
+    """Of the order, among all of the sweep."""
     dataset: str
 
 
@@ -65,8 +81,12 @@ class Prepare:
 class Prepared:
     """The answer, with the reason if it could not be."""
 
-    dataset: str
+    number: int
     error: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,12 +94,13 @@ class Run:
     """Node 0: start this host's ranks of a trial."""
 
     number: int
-    """Of the trial, among those over several nodes."""
     trial: TrialSpec
     limit_seconds: float
     address: str
     port: int
     """Of the store where the ranks of all hosts meet."""
+    store_prefix: str = field(repr=False)
+    """Of their keys in it, which only the nodes of the sweep know."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,17 +146,25 @@ Message = Hello | Welcome | Refused | Beat | Prepare | Prepared | Run | Abort | 
 KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
-def to_line(message: Message) -> bytes:
-    return json.dumps([type(message).__name__, encode(message)]).encode() + b"\n"
+def to_json(message: Message) -> bytes:
+    return json.dumps([type(message).__name__, encode(message)]).encode()
 
 
-def from_line(line: bytes) -> Message:
+def from_json(text: bytes) -> Message:
     """Raises NotAMessage."""
     try:
-        name, content = json.loads(line)
+        name, content = json.loads(text, object_hook=_with_printable_texts)
         if name == Hello.__name__ and content["protocol"] != PROTOCOL:
-            raise NotAMessage(f"protocol {content['protocol']!r} instead of {PROTOCOL}")
+            other = printable(repr(content["protocol"]), LONGEST_SHOWN)
+            raise NotAMessage(f"protocol {other} instead of {PROTOCOL}")
         message: Message = decode(KINDS[name], content)
     except (ValueError, KeyError, TypeError, RecursionError, StoreError):
-        raise NotAMessage(f"not a line of dpbench: {line[:60]!r}") from None
+        raise NotAMessage(f"not a message of dpbench: {text[:LONGEST_SHOWN]!r}") from None
     return message
+
+
+def _with_printable_texts(content: dict[str, Any]) -> dict[str, Any]:
+    for key, longest in FOR_PEOPLE.items():
+        if isinstance(text := content.get(key), str):
+            content[key] = printable(text, longest)
+    return content

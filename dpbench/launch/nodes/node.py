@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpbench.environment import Environment
 from dpbench.launch.machine import Machine
@@ -25,6 +25,10 @@ class NodeRequest:
     host: str
     """Of the endpoint: a name or an address of node 0."""
     port: int
+    token: str = field(repr=False)
+    """The secret of the sweep: who does not prove it is told nothing."""
+    token_is_new: bool = False
+    """Made by this node, so that the others have to be told."""
     job_id: str = DEFAULT_JOB_ID
     """Tells this sweep from another one that uses the same endpoint."""
     address: str | None = None

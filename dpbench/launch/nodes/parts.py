@@ -8,16 +8,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from dpbench.data.registry import is_function
+from dpbench.architecture import with_input_shape
+from dpbench.data.consent import NamedCode
 from dpbench.errors import DpbenchError, LaunchError
 from dpbench.launch.agent import PartFailed, run_part, scratch_folder
 from dpbench.launch.machine import in_child
 from dpbench.launch.nodes.addresses import interface_variables
-from dpbench.launch.nodes.consent import dataset_not_asked_for, not_asked_for
 from dpbench.launch.nodes.messages import Prepared, Result, Run
 from dpbench.launch.nodes.node import Node, NodeRequest
 from dpbench.launch.part import Meeting, Part
 from dpbench.measure.trial import measure
+from dpbench.rendezvous.store import STORE_PREFIX
 
 PrepareData = Callable[[str], Path | None]
 """Makes the dataset of that name ready on this host: its folder, None if it is synthetic. What
@@ -36,9 +37,18 @@ def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
             size=order.trial.process_count,
             host=node.number,
             hosts=len(nodes),
-            variables=interface_variables(request, node),
+            variables=((STORE_PREFIX, order.store_prefix), *interface_variables(request, node)),
         ),
     )
+
+
+def _named_code(node: Node) -> NamedCode:
+    """As the command of the node has it."""
+    typed = {option: value.strip() for option, value in node.options}
+    arch = typed.get("--arch")
+    if arch is not None and "--input-shape" in typed:
+        arch = with_input_shape(arch, typed["--input-shape"])
+    return NamedCode(architecture=arch, dataset=typed.get("--data"), step=typed.get("--step"))
 
 
 class Parts:
@@ -49,32 +59,35 @@ class Parts:
     ) -> None:
         self._request = request
         self._me = me
+        self._named = _named_code(me)
         self._prepare = prepare
         self.logs = logs
         self._traces = traces
         self._folders: dict[str, Path | None] = {}
         """Of the datasets that are ready."""
 
-    def prepare(self, dataset: str) -> Prepared:
+    def prepare(self, number: int, dataset: str) -> Prepared:
         """And the server that ranks are forked from, so that its start is not the first trial's."""
-        if is_function(dataset) and (refused := dataset_not_asked_for(dataset, self._me)):
-            return Prepared(dataset=dataset, error=refused)
+        if refused := self._named.refusal(dataset=dataset):
+            return Prepared(number=number, error=refused)
         try:
             in_child(os.getpid)
             self._folders[dataset] = self._prepare(dataset)
         except DpbenchError as error:
-            return Prepared(dataset=dataset, error=str(error))
-        return Prepared(dataset=dataset)
+            return Prepared(number=number, error=str(error))
+        return Prepared(number=number)
 
     def run(self, order: Run, stop: threading.Event) -> Result:
         """Runs this node's ranks until they have ended, or `stop` is set."""
         if stop.is_set():
             return Result(number=order.number)
-        trial = order.trial
-        if refused := not_asked_for(trial.workload, self._me):
+        trial, workload = order.trial, order.trial.workload
+        dataset = workload.dataset
+        if refused := self._named.refusal(
+            architecture=workload.architecture, dataset=dataset, step=workload.step
+        ):
             return Result(number=order.number, error=refused)
-        dataset = trial.workload.dataset
-        if dataset not in self._folders and (error := self.prepare(dataset).error):
+        if dataset not in self._folders and (error := self.prepare(order.number, dataset).error):
             return Result(number=order.number, error=error)
         part = part_of(order, self._me, self._request)
         work = partial(measure, trial, self._folders[dataset], traces=self._traces)

@@ -12,9 +12,9 @@ from typing import IO, Any, Literal
 
 from matplotlib.figure import Figure
 
+from dpbench.files import write_named, write_whole
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
-from dpbench.report.whole_file import write_whole
 
 Chart = Callable[[ChartSource], Figure]
 """Draws, or raises `NothingToDraw` where its data is missing."""
@@ -50,9 +50,10 @@ def write_charts(
     return paths, remarks
 
 
-def write_figure(figure: Figure, path: Path) -> Path:
+def write_figure(figure: Figure, path: Path, *, named_by_user: bool = False) -> Path:
     """Writes it in the format that the suffix names; within `house_style`. Raises OSError."""
-    return write_whole(path, partial(_save, figure, path.suffix[1:].lower()))
+    write = write_named if named_by_user else write_whole
+    return write(path, partial(_save, figure, path.suffix[1:].lower()))
 
 
 def svg_of(figure: Figure) -> str:
@@ -76,6 +77,6 @@ def any_letters() -> Iterator[None]:
         yield
 
 
-def _save(figure: Figure, image: str, to: Path | IO[str]) -> None:
+def _save(figure: Figure, image: str, to: IO[bytes] | IO[str]) -> None:
     with any_letters():
         figure.savefig(to, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))

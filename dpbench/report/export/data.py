@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO
 
+from dpbench.analysis.csv_cells import inert
 from dpbench.analysis.fields import Plain
 from dpbench.codec import encode
 
@@ -14,10 +15,10 @@ Rows = Iterable[Mapping[str, Plain]]
 
 
 def write_csv(file: TextIO, keys: Sequence[str], rows: Rows) -> None:
-    """A header of keys, a line a row; what is missing is empty."""
+    """A header of keys, a line a row; what is missing is empty, and no text is a formula."""
     writer = csv.DictWriter(file, keys, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: inert(value) for key, value in row.items()} for row in rows)
 
 
 def write_json(file: TextIO, keys: Sequence[str], rows: Rows) -> None:

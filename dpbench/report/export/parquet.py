@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dpbench.analysis.fields import Field, Plain
 from dpbench.errors import UsageError
@@ -13,7 +12,9 @@ from dpbench.errors import UsageError
 ROWS_PER_GROUP = 100_000
 
 
-def write_parquet(path: Path, fields: Sequence[Field], rows: Iterable[Mapping[str, Plain]]) -> None:
+def write_parquet(
+    file: IO[bytes], fields: Sequence[Field], rows: Iterable[Mapping[str, Plain]]
+) -> None:
     """Typed columns, None as null; raises UsageError without pyarrow, OSError."""
     arrow, parquet = _pyarrow()
     types = {
@@ -26,7 +27,7 @@ def write_parquet(path: Path, fields: Sequence[Field], rows: Iterable[Mapping[st
         [arrow.field(f.key, types[f.kind], metadata={"description": f.meaning}) for f in fields]
     )
     left = iter(rows)
-    with parquet.ParquetWriter(path, schema) as writer:
+    with parquet.ParquetWriter(file, schema) as writer:
         while group := list(islice(left, ROWS_PER_GROUP)):
             columns = [[row[field.key] for row in group] for field in fields]
             arrays = [

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TextIO
+from typing import IO, TextIO
 
 from dpbench.analysis.fields import Plain
 from dpbench.report import seed_table
@@ -74,10 +73,10 @@ def _is_at_equal(key: str) -> bool:
     return key.startswith("loss_at_equal")
 
 
-def export_parquet(source: ExportSource, path: Path, *, columns: str | None) -> None:
+def export_parquet(source: ExportSource, file: IO[bytes], *, columns: str | None) -> None:
     """Raises UnknownName, UsageError, OSError."""
     known = {field.key: field for field in source.fields}
-    write_parquet(path, [known[key] for key in export_columns(source, columns)], source.rows)
+    write_parquet(file, [known[key] for key in export_columns(source, columns)], source.rows)
 
 
 def _text_table(source: ExportSource, keys: Sequence[str]) -> TextTable:

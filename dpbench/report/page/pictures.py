@@ -9,13 +9,13 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from dpbench.analysis.subject import Subject
+from dpbench.files import as_text, write_whole
 from dpbench.report.charts.files import IMAGES, remove_images, svg_of
 from dpbench.report.charts.kinds import CHARTS, ChartKind
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.page.content import ChartImage
 from dpbench.report.page.inline_svg import caption_of, inline_svg
-from dpbench.report.whole_file import write_whole_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ def draw(
                 continue
             svg = svg_of(figure)
             if folder is not None:
-                paths.append(write_whole_text(folder / f"{kind.name}.svg", svg))
+                paths.append(write_whole(folder / f"{kind.name}.svg", as_text(svg)))
             drawn.append((kind, _image(kind, figure, svg)))
     return Pictures(
         drawn=tuple(drawn), absent=tuple(absent), paths=tuple(paths), older=tuple(_older(paths))

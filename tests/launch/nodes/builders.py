@@ -29,6 +29,7 @@ ENVIRONMENT = Environment(
     versions=(("dpbench", "0.1"), ("torch", "2.13")),
 )
 Pairs = tuple[tuple[str, ...], ...]
+TOKEN = "a token of the tests"
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=(("nccl", "no CUDA device"),))
 
 
@@ -52,6 +53,7 @@ def request(node_rank: int, port: int = 0, **changes: Any) -> NodeRequest:
         "node_rank": node_rank,
         "host": "127.0.0.1",
         "port": port,
+        "token": TOKEN,
         "join_timeout_seconds": 10.0,
         "lost_seconds": 5.0,
     }

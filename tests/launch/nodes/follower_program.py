@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from dpbench.launch.nodes import parts
+from dpbench.data.consent import NamedCode
 from dpbench.launch.nodes.follower import follow
 from tests.launch.nodes.builders import node, request
 
@@ -27,5 +27,5 @@ def main(port: str, folder: str) -> None:
 
 if __name__ == "__main__":
     # Stands for several commands one after the other: each trial has an architecture of its own.
-    with mock.patch.object(parts, "not_asked_for", return_value=None):
+    with mock.patch.object(NamedCode, "refusal", return_value=None):
         main(*sys.argv[1:])

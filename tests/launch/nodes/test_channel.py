@@ -10,10 +10,12 @@ from threading import Thread
 
 import pytest
 
-from dpbench.launch.nodes.channel import Channel, Closed
-from dpbench.launch.nodes.messages import Leave, Message, NotAMessage, Prepare, Refused
+from dpbench.launch.nodes.channel import LONGEST_BYTES, Channel, Closed
+from dpbench.launch.nodes.handshake import Keys
+from dpbench.launch.nodes.messages import Leave, Message, NotAMessage, Prepare
 
 LOST_SECONDS = 0.3
+KEYS, OTHER_KEYS = Keys(b"one", b"other"), Keys(b"other", b"one")
 
 
 @contextmanager
@@ -22,9 +24,9 @@ def two_ends(
 ) -> Iterator[tuple[Channel, Channel, socket.socket]]:
     """Two channels to each other, and the socket of the second."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        first = Channel(socket.create_connection(listener.getsockname()), lost_seconds)
+        first = Channel(socket.create_connection(listener.getsockname()), KEYS, lost_seconds)
         connection, _ = listener.accept()
-        second = Channel(connection, lost_seconds)
+        second = Channel(connection, OTHER_KEYS, lost_seconds)
         try:
             yield first, second, connection
         finally:
@@ -46,10 +48,13 @@ def test_beats_keep_a_silent_node_alive() -> None:
     with two_ends() as (first, second, _):
         second.start_beats()
         later = Thread(
-            target=lambda: (time.sleep(3 * LOST_SECONDS), second.send(Prepare(dataset="digits")))
+            target=lambda: (
+                time.sleep(3 * LOST_SECONDS),
+                second.send(Prepare(number=1, dataset="digits")),
+            )
         )
         later.start()
-        assert first.receive() == Prepare(dataset="digits")
+        assert first.receive() == Prepare(number=1, dataset="digits")
         later.join()
 
 
@@ -61,9 +66,9 @@ def test_silence_is_a_loss_soon_after_its_time() -> None:
         assert time.monotonic() - start < LOST_SECONDS + 2.0
 
 
-def test_a_line_that_never_ends_is_silence_too() -> None:
+def test_a_message_that_never_ends_is_silence_too() -> None:
     with two_ends() as (first, _, other):
-        other.sendall(b'["Prepare"')
+        other.sendall(b"\0\0\1\0" + bytes(32) + b'["Prepare"')
         with pytest.raises(Closed, match="no sign of life"):
             first.receive()
 
@@ -97,12 +102,13 @@ def test_what_was_sent_before_finishing_arrives() -> None:
 
 
 def test_large_messages_pass_and_longer_ones_than_allowed_do_not() -> None:
-    large = Refused(reason="x" * 20_000_000)
-    with two_ends(lost_seconds=60) as (first, second, _):
+    large = Prepare(number=1, dataset="x" * 20_000_000)
+    with two_ends(lost_seconds=60) as (first, second, other):
         sending = Thread(target=send_until_closed, args=(first, large))
         sending.start()
         assert second.receive() == large
-        with pytest.raises(NotAMessage, match="no end of line within 1 MiB"):
-            second.receive(2**20)
+        other.sendall((LONGEST_BYTES + 1).to_bytes(4, "big"))
+        with pytest.raises(NotAMessage, match="a message of 256 MiB, more than 256 MiB"):
+            first.receive()
         second.close()
         sending.join()

@@ -11,14 +11,26 @@ import pytest
 
 from dpbench.errors import DataError, DpbenchError, Interrupted, LaunchError
 from dpbench.launch.nodes import follower, parts
-from dpbench.launch.nodes.consent import not_asked_for
 from dpbench.launch.nodes.follower import follow
+from dpbench.launch.nodes.member import Lost
 from dpbench.launch.nodes.messages import Prepared, Result, Run
 from dpbench.launch.nodes.parts import Parts, part_of
+from dpbench.specs import TrialSpec
 from tests.builders import trial_spec
 from tests.launch.nodes.builders import meeting, node, request
 
 ACROSS = trial_spec(nodes=(1, 1))
+
+
+def order_of(trial: TrialSpec) -> Run:
+    return Run(
+        number=4,
+        trial=trial,
+        limit_seconds=1.0,
+        address="127.0.0.1",
+        port=4000,
+        store_prefix="a secret",
+    )
 
 
 class IdleParts:
@@ -30,8 +42,8 @@ class IdleParts:
         self.running = Event()
         self.stopped = Event()
 
-    def prepare(self, dataset: str) -> Prepared:
-        return Prepared(dataset=dataset)
+    def prepare(self, number: int, dataset: str) -> Prepared:
+        return Prepared(number=number)
 
     def run(self, order: Run, stop: Event) -> Result:
         self.running.set()
@@ -120,7 +132,7 @@ def test_it_ends_its_ranks_and_itself_when_node_0_is_lost(idle: IdleParts) -> No
     following = Following()
     with meeting(following) as team, team.attempt(ACROSS, 60.0, "127.0.0.1", 4000):
         assert idle.running.wait(10)
-        team.roster._members[1].channel.close()  # as the kernel does for a process that was killed
+        team._members[1].close()  # as the kernel does for a process that was killed
         following.end()
         assert idle.stopped.is_set()
         assert isinstance(following.error, LaunchError)
@@ -134,8 +146,7 @@ def test_its_own_failure_is_told(idle: IdleParts, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(idle, "run", fail)
     following = Following()
     with meeting(following) as team, team.attempt(ACROSS, 60.0, "127.0.0.1", 4000) as attempt:
-        attempt.wait(10)
-        assert attempt.failed
+        assert isinstance(attempt.answers[1].exception(10), Lost)
         assert team.lost_reason(1) == "node 1 (host1) was lost: it failed: a bug"
     following.end()
     assert isinstance(following.error, ValueError)
@@ -150,8 +161,8 @@ def test_data_that_cannot_be_prepared_is_told(
     monkeypatch.setattr(parts, "in_child", lambda _: None)
     options = (("--arch", ACROSS.workload.architecture), ("--data", ACROSS.workload.dataset))
     own = Parts(request(1), node(1, options=options), missing, tmp_path, tmp_path)
-    assert own.prepare("mnist") == Prepared(dataset="mnist", error="no mnist here")
-    order = Run(number=4, trial=ACROSS, limit_seconds=1.0, address="127.0.0.1", port=4000)
+    assert own.prepare(3, "mnist") == Prepared(number=3, error="no mnist here")
+    order = order_of(ACROSS)
     assert own.run(order, Event()) == Result(number=4, error="no digits here")
 
 
@@ -162,11 +173,11 @@ def test_it_runs_no_architecture_that_its_own_command_did_not_name(tmp_path: Pat
     me = node(1, options=(("--arch", "mnist_cnn"),))
     workload = replace(ACROSS.workload, architecture="os:getpid")
     trial = replace(ACROSS, workload=workload)
-    order = Run(number=4, trial=trial, limit_seconds=1.0, address="127.0.0.1", port=4000)
+    order = order_of(trial)
     error = Parts(request(1), me, never, tmp_path, tmp_path).run(order, Event()).error
     assert error == (
-        "node 0 asked for --arch os:getpid, the command of this node for mnist_cnn; "
-        "expected the same command on all nodes"
+        "the order is for --arch os:getpid, the command here for mnist_cnn; "
+        "expected the same command everywhere"
     )
 
 
@@ -175,26 +186,16 @@ def test_it_loads_no_dataset_of_somebodys_that_its_own_command_did_not_name(tmp_
         raise AssertionError(dataset)
 
     me = node(1, options=(("--arch", "mnist_cnn"), ("--data", "mine.py:dataset")))
-    error = Parts(request(1), me, never, tmp_path, tmp_path).prepare("os:getpid").error
+    error = Parts(request(1), me, never, tmp_path, tmp_path).prepare(3, "os:getpid").error
     assert error == (
-        "node 0 asked for --data os:getpid, the command of this node for mine.py:dataset; "
-        "expected the same command on all nodes"
+        "the order is for --data os:getpid, the command here for mine.py:dataset; "
+        "expected the same command everywhere"
     )
-
-
-def test_it_takes_the_dataset_of_its_own_command_or_the_default_of_the_architecture() -> None:
-    arch = ("--arch", "tests.launch.faulty:Healthy")
-    workload = replace(ACROSS.workload, architecture=arch[1], dataset="synthetic")
-    assert not_asked_for(workload, node(1, options=(arch,))) is None
-    assert not_asked_for(workload, node(1, options=(arch, ("--data", "synthetic")))) is None
-    refused = not_asked_for(workload, node(1, options=(arch, ("--data", "digits"))))
-    assert (refused or "").startswith("node 0 asked for --data synthetic, the command of this node")
-    assert "for none" in (not_asked_for(workload, node(1)) or "")
 
 
 def test_a_node_knows_its_ranks_and_where_all_meet() -> None:
     trial = trial_spec(group_size=6, nodes=(3, 2, 1))
-    order = Run(number=1, trial=trial, limit_seconds=1.0, address="10.0.0.1", port=4000)
+    order = order_of(trial)
     part = part_of(order, node(1, interface=None), request(1))
     assert part.ranks == range(3, 5)
     assert part.variables(local_rank=1) == {
@@ -204,6 +205,7 @@ def test_a_node_knows_its_ranks_and_where_all_meet() -> None:
         "ROLE_WORLD_SIZE": "6",
         "GROUP_RANK": "1",
         "GROUP_WORLD_SIZE": "3",
-        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "4000",
+        "DPBENCH_STORE_PREFIX": "a secret",
     }

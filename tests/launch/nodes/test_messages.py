@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -25,8 +26,8 @@ from dpbench.launch.nodes.messages import (
     Result,
     Run,
     Welcome,
-    from_line,
-    to_line,
+    from_json,
+    to_json,
 )
 from dpbench.launch.rank import Failure
 from dpbench.measure.trial import RankReport
@@ -54,14 +55,15 @@ EVERY_KIND: tuple[Message, ...] = (
     Welcome(hostname="host0"),
     Refused(reason="no"),
     Beat(),
-    Prepare(dataset="digits"),
-    Prepared(dataset="digits", error="no file"),
+    Prepare(number=2, dataset="digits"),
+    Prepared(number=2, error="no file"),
     Run(
         number=3,
         trial=trial_spec(nodes=(1, 1)),
         limit_seconds=60.0,
         address="::1",
         port=40_000,
+        store_prefix="secret",
     ),
     Abort(number=3),
     Result(number=3, reports=(REPORT,)),
@@ -78,11 +80,8 @@ EVERY_KIND: tuple[Message, ...] = (
 
 
 @pytest.mark.parametrize("message", EVERY_KIND, ids=lambda message: type(message).__name__)
-def test_a_message_is_a_line_and_is_read_back_as_it_was(message: Message) -> None:
-    line = to_line(message)
-    assert line.endswith(b"\n")
-    assert b"\n" not in line[:-1]
-    assert from_line(line) == message
+def test_a_message_is_read_back_as_it_was(message: Message) -> None:
+    assert from_json(to_json(message)) == message
 
 
 def test_every_kind_is_tried() -> None:
@@ -107,18 +106,36 @@ def test_every_kind_is_tried() -> None:
     ],
 )
 def test_anything_else_is_refused_and_shown(line: bytes) -> None:
-    with pytest.raises(NotAMessage, match=r"^not a line of dpbench: b[^(]*$"):
-        from_line(line)
+    with pytest.raises(NotAMessage, match=r"^not a message of dpbench: b[^(]*$"):
+        from_json(line)
 
 
 def test_another_protocol_is_told_apart_before_its_fields_are_read() -> None:
-    name, content = json.loads(to_line(EVERY_KIND[0]))
-    line = json.dumps([name, {**content, "protocol": 2, "new": 1}]).encode()
-    with pytest.raises(NotAMessage, match="protocol 2 instead of 1"):
-        from_line(line)
+    name, content = json.loads(to_json(EVERY_KIND[0]))
+    line = json.dumps([name, {**content, "protocol": 3, "new": 1}]).encode()
+    with pytest.raises(NotAMessage, match="protocol 3 instead of 2"):
+        from_json(line)
 
 
 @given(st.binary(max_size=80) | st.text(max_size=80).map(str.encode))
 def test_no_bytes_end_the_reader(line: bytes) -> None:
     with pytest.raises(NotAMessage):
-        from_line(line)
+        from_json(line)
+
+
+def test_texts_for_people_are_cut_and_tell_no_terminal_what_to_do() -> None:
+    evil = "\x1b[2J\ndpbench: all is well\x07" + "x" * 900_000
+    failure = replace(FAILURE, message=evil)
+    trace = RankTrace(rank=0, failure=failure)
+    for message, read in (
+        (Leave(reason=evil), lambda message: message.reason),
+        (End(error=evil), lambda message: message.error),
+        (Welcome(hostname=evil), lambda message: message.hostname),
+        (hello(request(1), node(1, address=evil)), lambda message: message.node.address),
+        (Result(number=1, traces=(trace,)), lambda message: message.traces[0].failure.message),
+    ):
+        text = read(from_json(to_json(message)))
+        assert text.isprintable()
+        assert text.startswith("\\x1b[2J\\ndpbench: all is well\\x07xx")
+        assert text.endswith("…")
+        assert len(text) <= 1000

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 
+import pytest
+
 from dpbench.environment import capture
 from dpbench.report.page.command import command_of, quoted
 from tests.analysis.builders import run, trial
@@ -49,6 +51,23 @@ def test_variables_that_change_a_result_stand_before_it() -> None:
     assert said == "OMP_NUM_THREADS=2 NCCL_ALGO='a b' dpbench sweep"
 
 
-def test_the_name_of_a_variable_runs_nothing() -> None:
-    said = command_with(("OMP; touch x; X", "1"), ("A", "b c"), ("-S touch x", "3"))
-    assert said == "env -- 'OMP; touch x; X=1' 'A=b c' '-S touch x=3' dpbench sweep"
+def test_a_variable_that_could_run_something_is_named_and_not_set() -> None:
+    said = command_with(
+        ("LD_PRELOAD", "/tmp/evil.so"),
+        ("NCCL_NET_PLUGIN", "evil"),
+        ("NCCL_DEBUG_FILE", "/home/me/.bashrc"),
+        ("OMP_NUM_THREADS", "$(touch x)"),
+        ("OMP; touch x; X", "1"),
+        ("-S touch x\ntouch y", "3"),
+    )
+    assert said == (
+        "OMP_NUM_THREADS='$(touch x)' dpbench sweep "
+        "# without LD_PRELOAD, NCCL_NET_PLUGIN, NCCL_DEBUG_FILE, 2 more"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["launch", "--no-python", "rm"], ["dpbench", "sweep"], ["--help"]]
+)
+def test_a_command_that_measures_nothing_is_not_repeated(words: list[str]) -> None:
+    assert command_of(subject([], command=words)) == "# the command is not known"

@@ -1,0 +1,239 @@
+"""Files in folders of results and of trainings: whole or not there, and never somewhere else.
+
+Such a folder may come from somebody else, and a link in it may point at any file of the reader's; a
+pipe in it would make him wait for ever. So what lies inside is a regular file or a folder, or it is
+refused. What users name themselves (the folder, --output) may be a link, or a device.
+
+A file is written beside its place under a temporary name, which its writer holds a lock on. The
+lock ends with the process: so whoever comes later can tell what a dead one has left.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO
+
+from dpbench.errors import StoreError
+
+LARGEST_HEADER_BYTES = 2**26
+"""Of a file that is read as a whole; such files have some KiB."""
+_TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
+_KINDS = (
+    (stat.S_ISLNK, "a link, which dpbench does not follow there"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_to_read(path: Path, *, named_by_user: bool = False) -> IO[bytes]:
+    """Opens a regular file, and waits for nobody.
+
+    Raises StoreError for anything else, which a link is too unless the user has named it himself;
+    OSError as `open` does.
+    """
+    follow = 0 if named_by_user else os.O_NOFOLLOW
+    return os.fdopen(_open_regular(path, os.O_RDONLY | follow), "rb")
+
+
+def open_to_append(path: Path) -> IO[bytes]:
+    """Opens a regular file that exists for reading and writing, unbuffered; raises as
+    `open_to_read`."""
+    return os.fdopen(_open_regular(path, os.O_RDWR | os.O_NOFOLLOW), "r+b", buffering=0)
+
+
+def read_header(path: Path) -> bytes:
+    """The content of a small file; raises as `open_to_read`, and StoreError if it is large."""
+    with open_to_read(path) as file:
+        if os.fstat(file.fileno()).st_size > LARGEST_HEADER_BYTES:
+            raise StoreError(f"{path}: more than 64 MiB; it was not written by dpbench")
+        return file.read()
+
+
+def create_empty(path: Path) -> None:
+    """Makes the file unless it is there; raises StoreError if something else is."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    except FileExistsError:
+        require_regular(path)
+    flush_folder(path.parent)
+
+
+def require_regular(path: Path) -> None:
+    """Raises StoreError unless a regular file lies there, or nothing."""
+    with suppress(FileNotFoundError):
+        _require(path, path.lstat().st_mode, stat.S_ISREG, "a regular file")
+
+
+def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
+    """The path of a folder in a folder, none of whose `names` is a link; with `make` they are made.
+
+    Raises StoreError if one is there and no folder, OSError if it cannot be made.
+    """
+    inside = folder
+    for name in names:
+        inside = inside / name
+        if make:
+            with suppress(FileExistsError):
+                inside.mkdir()
+        with suppress(FileNotFoundError):
+            _require(inside, inside.lstat().st_mode, stat.S_ISDIR, "a folder")
+    return inside
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
+    """Writes a file inside a folder; nobody ever reads half of it, whatever ends the process.
+
+    Raises StoreError if something else than a regular file is there, OSError.
+    """
+    require_regular(path)
+    with temporary_beside(path) as file:
+        write(file)
+        place(file, path)
+    return path
+
+
+def write_named(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
+    """The same for a file that the user has named.
+
+    The file that a link points at, with the mode that it had. What is no regular file, as a pipe
+    or a device, is written into: there is nothing to keep whole. Raises OSError.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            write(file)
+        return path
+    target = path.resolve()
+    with temporary_beside(target) as file:
+        if target.exists():
+            shutil.copymode(target, file.name)
+        write(file)
+        place(file, target)
+    return path
+
+
+def as_text(text: str) -> Callable[[IO[bytes]], object]:
+    """Writes it as UTF-8, with the ends of lines that it has."""
+    return lambda file: file.write(text.encode())
+
+
+@contextmanager
+def temporary_beside(path: Path) -> Iterator[IO[bytes]]:
+    """A new file in the folder of `path`, open for writing, `.name` its path.
+
+    It is gone at the end, unless it was renamed by then.
+    """
+    while True:
+        temporary = _temporary(path)
+        with temporary.open("xb") as file:
+            try:
+                with suppress(OSError):  # a file system without locks: leftovers then stay there
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                if not _is_at(file, temporary):  # taken for a leftover before it was locked
+                    continue
+                yield file
+            finally:
+                if _is_at(file, temporary):
+                    temporary.unlink()
+            return
+
+
+def place(file: IO[bytes], path: Path) -> None:
+    """Gives a file of `temporary_beside` its name; returns when that is on disk, too."""
+    require_regular(path)
+    flush(file)
+    Path(file.name).replace(path)
+    flush_folder(path.parent)
+
+
+def place_also(file: IO[bytes], path: Path) -> None:
+    """Gives the file a second name, before its first; a copy where the disk has one name a file."""
+    require_regular(path)
+    flush(file)
+    link = _temporary(path)
+    try:
+        os.link(file.name, link)  # locked with the file, as locks belong to what has the names
+    except OSError:
+        with temporary_beside(path) as copy, Path(file.name).open("rb") as whole:
+            shutil.copyfileobj(whole, copy)
+            place(copy, path)
+        return
+    try:
+        link.replace(path)
+    finally:
+        link.unlink(missing_ok=True)
+    flush_folder(path.parent)
+
+
+def flush(file: IO[bytes]) -> None:
+    """Returns when the content is on disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def flush_folder(folder: Path) -> None:
+    """Returns when the names in it are on disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_leftovers(folder: Path) -> list[str]:
+    """Deletes the temporary files of processes that are no more; returns their names."""
+    removed = []
+    for path in sorted(folder.iterdir()):
+        if not _TEMPORARY.fullmatch(path.name):
+            continue
+        with suppress(FileNotFoundError, StoreError), open_to_read(path) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue  # its writer is alive, or there are no locks to tell
+            path.unlink()
+            removed.append(path.name)
+    return removed
+
+
+def _open_regular(path: Path, flags: int) -> int:
+    """Without waiting for who might write into a pipe."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR):
+            require_regular(path)
+        raise
+    try:
+        _require(path, os.fstat(descriptor).st_mode, stat.S_ISREG, "a regular file")
+    except StoreError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require(path: Path, mode: int, is_expected: Callable[[int], bool], expected: str) -> None:
+    if not is_expected(mode):
+        got = next((words for is_kind, words in _KINDS if is_kind(mode)), "a regular file")
+        raise StoreError(f"{path} is {got}; expected {expected}")
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{token_hex(4)}.tmp")
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False

@@ -1,0 +1,114 @@
+"""The store of `dpbench launch`, at one address in the place of all that the host has.
+
+Left to itself torch listens everywhere, and for one node it takes its c10d rendezvous, which
+unpickles what it finds in the store: whoever reached the port could run code.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+
+from torch.distributed import run as torchrun
+
+from dpbench.errors import UsageError
+from dpbench.launch.meeting_point import LOOPBACK, serve_store
+from dpbench.launch.nodes.node import endpoint_text
+
+NO_ID = "none"
+"""What torchrun calls a job without --rdzv-id."""
+USUAL_PORT = 29500  # torch's own
+UNPICKLES = (
+    "--rdzv-backend c10d: torch executes what whoever reaches its store puts there, and it listens "
+    "at all addresses of its host; use it in a network that you trust, or --rdzv-backend static"
+)
+Say = Callable[[str], None]
+
+
+def is_one_node(chosen: Namespace) -> bool:
+    """Whether no other launcher takes part, and nobody asked for another rendezvous."""
+    return bool(chosen.standalone) or (
+        torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1) and chosen.rdzv_backend == "static"
+    )
+
+
+@contextmanager
+def held(chosen: Namespace, say: Say) -> Iterator[Namespace]:
+    """The options with a static rendezvous in a store that this process holds at one address.
+
+    As they are where this launcher holds none, and where torch has to listen everywhere, which is
+    said. Raises UsageError for a port that cannot be had.
+    """
+    alone = is_one_node(chosen)
+    if not alone and (chosen.rdzv_backend != "static" or chosen.node_rank != 0):
+        if chosen.rdzv_backend == "c10d":
+            say(UNPICKLES)
+        yield chosen
+        return
+    host, port = _place(chosen, port_otherwise=0 if alone else USUAL_PORT)
+    address = _own_address(host)
+    if address is None and not alone:
+        say(
+            f"torch's store listens at all addresses of this host, as {host} stands for none of "
+            "them here, or for loopback alone; an IP address as endpoint narrows that"
+        )
+        yield chosen
+        return
+    if address is None:
+        say(f"one node meets at {LOOPBACK}, not at {host}")
+    with _listening(chosen, address or LOOPBACK, port) as options:
+        yield options
+
+
+@contextmanager
+def _listening(chosen: Namespace, address: str, port: int) -> Iterator[Namespace]:
+    try:
+        store = serve_store(address, port)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen at {endpoint_text(address, port)}: {os.strerror(error.errno or 0)}; "
+            "expected another --master-port"
+        ) from None
+    options = Namespace(**vars(chosen))
+    options.standalone, options.rdzv_backend = False, "static"
+    options.rdzv_endpoint = endpoint_text(address, store.port)
+    if is_one_node(chosen):
+        options.nnodes, options.node_rank = "1", 0
+        if chosen.rdzv_id == NO_ID:
+            options.rdzv_id = uuid.uuid4().hex
+    yield options
+    del store  # torch's agent, which asks for a store at this port, gets this one until here
+
+
+def _place(chosen: Namespace, *, port_otherwise: int) -> tuple[str, int]:
+    """Where the store was asked for."""
+    host, _, port = str(chosen.rdzv_endpoint or "").strip().rpartition(":")
+    if chosen.standalone or not host:
+        return chosen.master_addr, chosen.master_port or port_otherwise
+    return host.strip("[]"), int(port) if port.isdecimal() else port_otherwise
+
+
+def _own_address(host: str) -> str | None:
+    """The address of this host that others take the name for; None if that cannot be said here.
+
+    A host often knows its own name as an address of loopback, at which no other would reach it.
+    """
+    try:
+        family, *_, (address, *rest) = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.bind((address, 0, *rest[1:]))
+    except OSError:
+        return None
+    found = str(address)
+    if ip_address(found.partition("%")[0]).is_loopback and not _means_loopback(host):
+        return None
+    return found
+
+
+def _means_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"

@@ -1,0 +1,76 @@
+"""The secret that the nodes of one sweep share: who knows it takes part, all others are strangers.
+
+It is never an argument of a command, as every user of a host can list those, and goes neither into
+records nor into the environment of ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from dpbench.errors import StoreError, UsageError
+from dpbench.files import open_to_read
+
+VARIABLE = "DPBENCH_TOKEN"
+OPTION = "--token-file"
+SHORTEST, LONGEST = 16, 1024
+"""Characters; a shorter one could be guessed from what node 0 answers, one try after the other."""
+REMEDY = f"make one with: (umask 077; openssl rand -hex 16 > token), and give {OPTION} token"
+
+
+def new_token() -> str:
+    """128 random bits, as letters and digits that no shell acts upon."""
+    return secrets.token_hex(16)
+
+
+def given_token(file: str | None, environ: Mapping[str, str]) -> str | None:
+    """The token of the file, or of the environment; None where there is neither.
+
+    Raises UsageError for one that is too short, a file that others can read, and two that differ.
+    """
+    in_environment = environ.get(VARIABLE)
+    if in_environment is not None:
+        in_environment = in_environment.strip()  # from a file, it may end in a line break
+        _check(in_environment, VARIABLE)
+    if file is None:
+        return in_environment
+    token = _read(Path(file))
+    if in_environment not in (None, token):
+        raise UsageError(
+            f"{OPTION} {file} and {VARIABLE} hold different tokens; expected one of them"
+        )
+    return token
+
+
+def _read(path: Path) -> str:
+    where = f"{OPTION} {path}"
+    try:
+        with open_to_read(path, named_by_user=True) as file:
+            found = os.fstat(file.fileno())
+            content = file.read(LONGEST + 2)
+    except StoreError as error:
+        raise UsageError(f"{OPTION}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{where}: {error.strerror}; expected a file with the token") from None
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise UsageError(
+            f"{where}: other users can read it (mode {stat.S_IMODE(found.st_mode):03o}); "
+            f"expected a file of yours alone: chmod 600 {path}"
+        )
+    token = content.decode("ascii", "replace").strip()
+    _check(token, where)
+    return token
+
+
+def _check(token: str, where: str) -> None:
+    """Says nothing of what is in it."""
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise UsageError(f"{where}: expected letters and digits in one line; {REMEDY}")
+    if not SHORTEST <= len(token) <= LONGEST:
+        raise UsageError(
+            f"{where}: {len(token)} characters; expected {SHORTEST} to {LONGEST}; {REMEDY}"
+        )

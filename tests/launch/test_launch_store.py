@@ -1,0 +1,102 @@
+"""Where the launcher's store listens: at one address, and nothing in it is executed."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dpbench.errors import UsageError
+from dpbench.launch.launch_store import UNPICKLES, held
+from dpbench.launch.torchrun import read, run
+from tests.launch.tidy import after_torchrun
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
+WAIT = """
+import os, time
+open("place", "w").write(os.environ["MASTER_ADDR"] + ":" + os.environ["MASTER_PORT"])
+while not os.path.exists("go"):
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "wait.py").write_text(WAIT)
+    monkeypatch.chdir(tmp_path)
+    with after_torchrun():
+        yield tmp_path
+
+
+def listening() -> set[str]:
+    found = psutil.Process().net_connections()
+    return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--standalone"], ["--nnodes", "1:1"], ["--master-port", "0"], ["--rdzv-id", "mine"]],
+    ids=" ".join,
+)
+def test_one_node_listens_on_loopback_and_executes_nothing(
+    options: list[str], folder: Path
+) -> None:
+    """While the workers run; torch itself would take c10d, at all addresses."""
+    before, during = listening(), set[str]()
+
+    def look() -> None:
+        while not (folder / "place").exists():
+            time.sleep(0.02)
+        during.update(listening())
+        (folder / "go").touch()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    run(read([*options, "wait.py"]), threads=1)
+    thread.join()
+    assert (folder / "place").read_text().startswith("127.0.0.1:")
+    assert during - before <= {"127.0.0.1"}
+
+
+def test_the_first_of_several_nodes_listens_where_the_others_are_led() -> None:
+    chosen = read(["--nnodes=2", "--node-rank=0", "--rdzv-endpoint=127.0.0.1:0", "wait.py"])
+    before = listening()
+    with held(chosen, pytest.fail) as options:
+        assert options.rdzv_backend == "static"
+        assert options.rdzv_endpoint.startswith("127.0.0.1:")
+        assert listening() - before <= {"127.0.0.1"}
+
+
+def test_where_torch_listens_everywhere_or_unpickles_it_is_said() -> None:
+    said: list[str] = []
+    c10d = read(["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1", "wait.py"])
+    with held(c10d, said.append) as options:
+        assert options is c10d
+    assert said == [UNPICKLES]
+    elsewhere = read(["--nnodes=2", "--rdzv-endpoint=192.0.2.77:1", "wait.py"])
+    with held(elsewhere, said.append) as options:
+        assert options is elsewhere
+    assert "listens at all addresses of this host, as 192.0.2.77 stands for none" in said[1]
+    with held(read(["--nnodes=2", "--node-rank=1", "wait.py"]), pytest.fail) as options:
+        assert options.node_rank == 1
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        chosen = read(["--master-port", str(port), "wait.py"])
+        with pytest.raises(UsageError, match=f"cannot listen at 127.0.0.1:{port}: Address already"):
+            run(chosen, threads=1)
+
+
+def test_a_worker_is_told_the_place_that_the_user_chose(folder: Path) -> None:
+    (folder / "go").touch()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    run(read(["--master-port", str(port), "wait.py"]), threads=1)
+    assert (folder / "place").read_text() == f"127.0.0.1:{port}"

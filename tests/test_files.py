@@ -1,0 +1,298 @@
+"""Files inside folders are whole, on disk, and nothing but files; named ones may be anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from dpbench import files
+from dpbench.errors import StoreError
+from dpbench.files import (
+    as_text,
+    create_empty,
+    folder_inside,
+    open_to_append,
+    open_to_read,
+    place,
+    place_also,
+    read_header,
+    remove_leftovers,
+    temporary_beside,
+    write_named,
+    write_whole,
+)
+
+
+def link_to(target: Path) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+SPECIAL: dict[str, Callable[[Path], None]] = {
+    "a link": lambda path: (path.parent / "x").write_text("x") and path.symlink_to("x"),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "a pipe": os.mkfifo,
+    "a socket": make_socket,
+    "a folder": Path.mkdir,
+}
+WAYS: dict[str, Callable[[Path], object]] = {
+    "read": open_to_read,
+    "read whole": read_header,
+    "append": open_to_append,
+    "make": create_empty,
+    "write": lambda path: write_whole(path, as_text("new")),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_what_is_no_file_is_refused_in_one_line_and_stays_as_it_is(
+    tmp_path: Path, kind: str, way: str
+) -> None:
+    path = tmp_path / "file"
+    SPECIAL[kind](path)
+    before = path.lstat()
+    words = " ".join(kind.split()[:2])
+    with pytest.raises(StoreError, match=f"^{path} is {words}.*; expected a regular file$"):
+        WAYS[way](path)
+    after = path.lstat()
+    assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a device takes root")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_device_is_refused(tmp_path: Path, way: str) -> None:
+    path = tmp_path / "file"
+    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
+    with pytest.raises(StoreError, match="is a device"):
+        WAYS[way](path)
+
+
+def test_what_a_link_points_at_is_not_touched(tmp_path: Path) -> None:
+    mine, link = tmp_path / "mine", tmp_path / "link"
+    mine.write_text("mine")
+    link.symlink_to(mine)
+    for way in WAYS.values():
+        with pytest.raises(StoreError):
+            way(link)
+    assert mine.read_text() == "mine"
+
+
+def test_a_file_may_be_opened_through_a_link_that_the_user_names(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "link").symlink_to("mine")
+    with open_to_read(tmp_path / "link", named_by_user=True) as file:
+        assert file.read() == b"mine"
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    with pytest.raises(StoreError, match="zeros is a device"):
+        open_to_read(tmp_path / "zeros", named_by_user=True)
+
+
+def test_a_folder_inside_is_made_and_never_a_link(tmp_path: Path) -> None:
+    assert folder_inside(tmp_path, "a", "b") == tmp_path / "a" / "b"
+    assert not (tmp_path / "a").exists()
+    assert folder_inside(tmp_path, "a", "b", make=True).is_dir()
+    assert folder_inside(tmp_path, "a", "b", make=True).is_dir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    (tmp_path / "file").touch()
+    for make in (False, True):
+        with pytest.raises(StoreError, match=r"link is a link, .*; expected a folder"):
+            folder_inside(tmp_path, "link", "b", make=make)
+        with pytest.raises(StoreError, match="file is a regular file; expected a folder"):
+            folder_inside(tmp_path, "file", make=make)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_file_and_its_name_are_on_disk_when_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    flush, replace = os.fsync, Path.replace
+
+    def noted_flush(descriptor: int) -> None:
+        flush(descriptor)
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+
+    def noted_replace(path: Path, target: Path) -> Path:
+        steps.append("name")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted_flush)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    write_whole(tmp_path / "file", as_text("content"))
+    assert steps == ["file", "name", "folder"]
+
+
+def test_a_file_of_any_size_is_not_read_as_a_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LARGEST_HEADER_BYTES", 10)
+    (tmp_path / "file").write_bytes(bytes(11))
+    with pytest.raises(StoreError, match="it was not written by dpbench"):
+        read_header(tmp_path / "file")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_there_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    path.write_bytes(b"before")
+    with temporary_beside(path) as file:
+        file.write(b"after")
+        assert path.read_bytes() == b"before"
+        place(file, path)
+        assert path.read_bytes() == b"after"
+    assert names(tmp_path) == ["a.pt"]
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_nothing_is_left_of_one_that_failed(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    with pytest.raises(ValueError, match="half way"), temporary_beside(path) as file:
+        fail_half_way(file)
+    assert names(tmp_path) == []
+
+
+def fail_half_way(file: object) -> None:
+    raise ValueError("half way")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_it_can_have_a_second_name(
+    tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if not links:  # as file systems that have one name a file do
+        monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "best.pt").write_bytes(b"old")
+    with temporary_beside(tmp_path / "a.pt") as file:
+        file.write(b"content")
+        place_also(file, tmp_path / "best.pt")
+        place(file, tmp_path / "a.pt")
+    assert names(tmp_path) == ["a.pt", "best.pt"]
+    assert (tmp_path / "best.pt").read_bytes() == (tmp_path / "a.pt").read_bytes() == b"content"
+    assert (tmp_path / "best.pt").samefile(tmp_path / "a.pt") == links
+
+
+def test_what_a_dead_writer_left_goes_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+    (tmp_path / "a.pt.0123abcd.tmp").write_bytes(b"half")
+    (tmp_path / "a.pt").write_bytes(b"whole")
+    (tmp_path / "notes.tmp").touch()  # somebody else's
+    with temporary_beside(tmp_path / "b.pt") as file:
+        os.link(file.name, tmp_path / "best.pt.456789ab.tmp")  # a second name on its way
+        assert remove_leftovers(tmp_path) == ["a.pt.0123abcd.tmp"]
+        place(file, tmp_path / "b.pt")
+    assert names(tmp_path) == ["a.pt", "b.pt", "best.pt.456789ab.tmp", "notes.tmp"]
+    assert remove_leftovers(tmp_path) == ["best.pt.456789ab.tmp"]
+
+
+def test_a_file_that_was_taken_for_a_leftover_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody looked between its creation and its lock."""
+    flocks = []
+
+    def late(file: object, how: int) -> None:
+        if not flocks:
+            next(tmp_path.glob("*.tmp")).unlink()
+        flocks.append(how)
+
+    monkeypatch.setattr("fcntl.flock", late)
+    with temporary_beside(tmp_path / "a.pt") as file:
+        file.write(b"content")
+        place(file, tmp_path / "a.pt")
+    assert len(flocks) == 2
+    assert (tmp_path / "a.pt").read_bytes() == b"content"
+
+
+new = as_text("new")
+
+
+def test_a_named_file_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    file.chmod(0o600)
+    assert write_named(file, new) == file
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("new", 0o600)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("there_already", [True, False])
+def test_a_named_link_stays_one(tmp_path: Path, there_already: bool) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    if there_already:
+        target.write_text("old")
+    link.symlink_to(target)
+    write_named(link, new)
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_a_named_pipe_stays_one_and_gets_what_is_written(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    write_named(pipe, new)
+    reader.join(10)
+    assert read == ["new"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    def fail(file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise OSError("full")
+
+    file = tmp_path / "file"
+    file.write_text("old")
+    with pytest.raises(OSError, match="full"):
+        write_named(file, fail)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+INSIDE_FOLDERS = (
+    *("store.py", "record_log.py", "training/run_folder.py", "training/checkpoints.py"),
+    *("training/writer.py", "report/document.py", "report/page/pictures.py"),
+    *("report/charts/files.py", "cli/charts.py", "cli/train_run.py", "measure/trace.py"),
+)
+"""Modules that read or write what lies inside folders of results and of trainings."""
+DIRECT = re.compile(
+    r"\.(read_text|read_bytes|write_text|write_bytes|touch|is_file)\("
+    r"|\.open\(\"|(?<!def )(?<![.\w])open\("
+)
+
+
+@pytest.mark.parametrize("module", INSIDE_FOLDERS)
+def test_what_lies_inside_folders_is_opened_by_this_module_alone(module: str) -> None:
+    lines = (Path(files.__file__).parent / module).read_text().splitlines()
+    assert not [line for line in lines if DIRECT.search(line)]
