@@ -13,9 +13,10 @@ import os
 import threading
 import time
 
+import torch
 import torch.distributed as dist
 
-from dpbench.parallel.shm.lane import HARMLESS, Ended, Lane, block, break_group, require_hope
+from dpbench.parallel.shm.lane import Ended, Lane, block, break_group, is_local, require_hope
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.work import Work
 
@@ -135,7 +136,11 @@ class Engine:
         self._hurry.set()
 
     def _drive(self, member: Member, name: str, steps: Steps[None], timeout: float) -> None:
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):  # as in Lane
+                return self._drive(member, name, steps, timeout)
         spins, look, taken, deadline = 0, FIRST_LOOK, member.taken, 0.0
+        told_before = member.told
         try:
             for waiting in steps:
                 if member.taken != taken:
@@ -150,10 +155,9 @@ class Engine:
                     require_hope(member, name, waiting, deadline)
                 elif spins % YIELD_EVERY == 0:
                     os.sched_yield()
-        except HARMLESS:
-            raise
         except BaseException as error:
-            break_group(member, name, error)
+            if not is_local(member, error, told_before):
+                break_group(member, name, error)
             raise
 
     def _step_within(self) -> None:

@@ -6,9 +6,11 @@ import threading
 import time
 from collections import deque
 
+import torch
 import torch.distributed as dist
 
 from dpbench.parallel.shm.arena import AllocationFailed
+from dpbench.parallel.shm.cuda_copies import HostCopy
 from dpbench.parallel.shm.descriptor import Mismatch
 from dpbench.parallel.shm.member import AnyOf, Member, Waiting
 from dpbench.parallel.shm.semaphores import wait_for_token
@@ -94,6 +96,10 @@ class Lane:
             self._lock.release()
 
     def _advance(self, ended: list[Ended]) -> bool:
+        if torch.is_inference_mode_enabled():
+            # Views made here may outlive the mode, and another thread may go on without it.
+            with torch.inference_mode(False):
+                return self._advance(ended)
         moved = False
         while self.queue:
             if self._member.broken:
@@ -101,17 +107,20 @@ class Lane:
                 return True
             work = self.queue[0]
             taken = self._member.taken
+            if work.told_before < 0:
+                work.told_before = self._member.told
             try:
                 self._waiting = next(work.steps)
             except StopIteration as stop:
                 work.value = stop.value
                 ended.append((self.queue.popleft(), None))
-            except HARMLESS as error:
-                ended.append((self.queue.popleft(), error))
             except BaseException as error:
-                break_group(self._member, work.name, error)
-                self._fail(ended, error)
-                return True
+                if is_local(self._member, error, work.told_before):
+                    ended.append((self.queue.popleft(), error))
+                else:
+                    break_group(self._member, work.name, error)
+                    self._fail(ended, error)
+                    return True
             else:
                 if self._member.taken == taken:
                     return moved
@@ -123,9 +132,22 @@ class Lane:
         self.queue.clear()
 
 
+def is_local(member: Member, error: BaseException, told_before: int) -> bool:
+    """Whether the group is as good as before an operation that failed.
+
+    Args:
+        member: this rank.
+        error: of the operation.
+        told_before: what `member.told` was when the operation began.
+    """
+    return isinstance(error, HARMLESS) or member.told == told_before
+
+
 def block(waiting: Waiting, seconds: float) -> None:
     """Return when the first of the flags has a token, or after a time."""
-    if len(waiting) == 1 or (waiting and not isinstance(waiting, AnyOf)):
+    if isinstance(waiting, HostCopy):
+        waiting.wait()
+    elif len(waiting) == 1 or (waiting and not isinstance(waiting, AnyOf)):
         wait_for_token(waiting[0], seconds)
     else:
         time.sleep(_NAP)

@@ -51,7 +51,7 @@ class Mailbox:
         for rank in senders:
             if rank not in self._inboxes:
                 self._inboxes[rank] = Inbox(self._member, rank)
-        target = Operand(tensor, read=False)
+        target = Operand(tensor, read=False, write=True)
         steps = receive([self._inboxes[rank] for rank in senders], tag, target.flat)
         lane = self._lane_of(-1 if sender is None else sender, tag)
         return self._issuer.issue("recv", steps, lane, targets=[target], results=[tensor])

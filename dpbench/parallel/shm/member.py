@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.shm import descriptor, memory
+from dpbench.parallel.shm.cuda_copies import HostCopy
 from dpbench.parallel.shm.layout import (
     DESCRIPTOR_BYTES,
     SLOT_BYTES,
@@ -28,8 +29,8 @@ from dpbench.parallel.shm.peers import Peers
 from dpbench.parallel.shm.semaphores import Flag, has_token, post, try_take, wait_for_token
 
 T = TypeVar("T")
-Waiting = tuple[Flag, ...]
-"""The flags that an operation waits for: all of them, or one of an `AnyOf`."""
+Waiting = tuple[Flag, ...] | HostCopy
+"""What an operation waits for: all of some flags, one flag of an `AnyOf`, or a copy."""
 Steps = Generator[Waiting, None, T]
 
 
@@ -55,6 +56,7 @@ class Member:
         names: of the ranks, for messages.
         peers: their processes.
         taken: tokens taken since the start; it grows exactly when an operation gets ahead.
+        told: grows when other ranks learn of an operation; one that fails before has not begun.
         broken: why the group cannot be used any more; empty if it can.
     """
 
@@ -77,6 +79,7 @@ class Member:
         self.memory = mapping
         self.bytes = memory.as_tensor(mapping)
         self.taken = 0
+        self.told = 0
         self.broken = ""
         self._turn = 0
         self._pid = os.getpid()
@@ -107,6 +110,7 @@ class Member:
 
     def barrier(self) -> Steps[None]:
         """Pass when all ranks have come here; what they wrote before is then visible."""
+        self.told += 1
         for address in self._posted:
             post(address)
         for position, flag in enumerate(self._awaited):
@@ -181,6 +185,8 @@ class Member:
 
     def absence(self, waiting: Waiting) -> str:
         """Why an operation that waits for these flags waits in vain; empty if it may not."""
+        if isinstance(waiting, HostCopy):
+            return ""
         ended = self.peers.ended()
         reasons = []
         for flag in waiting:
@@ -196,6 +202,8 @@ class Member:
 
     def late(self, waiting: Waiting) -> str:
         """Who of those awaited has not come; empty if all have."""
+        if isinstance(waiting, HostCopy):
+            return "a copy from its GPU"
         late = [flag.peer for flag in waiting if not has_token(flag)]
         if isinstance(waiting, AnyOf) and len(late) < len(waiting):
             return ""

@@ -7,8 +7,10 @@ however it ends.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,4 +46,15 @@ def map_and_close(descriptor: int, nbytes: int) -> mmap.mmap:
 
 def as_tensor(memory: mmap.mmap) -> Tensor:
     """All of it as bytes; the tensor's storage keeps the mapping."""
-    return torch.frombuffer(memory, dtype=torch.uint8)
+    with torch.inference_mode(False):
+        return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def alias(tensor: Tensor) -> Tensor:
+    """The memory of a contiguous tensor as a flat one that may be written in any mode of torch."""
+    with torch.inference_mode(False):
+        if tensor.numel() == 0:
+            return torch.empty(0, dtype=tensor.dtype, device="cpu")
+        array: Any = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
+        array.owner = tensor  # as long as the alias lives
+        return torch.frombuffer(array, dtype=torch.uint8).view(tensor.dtype)

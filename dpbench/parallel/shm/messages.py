@@ -75,6 +75,7 @@ class Outbox:
             yield from self._member.take(self._ring.free)
             self._ring.write_header(header)
             self._ring.next()[: piece.numel()].copy_(piece)
+            self._member.told += 1
             post(self._ring.full.address)
 
 
@@ -110,6 +111,7 @@ class Inbox:
             return True
         while not self._reading and not try_take(self.full.address):
             self._member.taken += 1
+            self._member.told += 1
             header = self._ring.read_header()
             fits = header == Header(tag, dtype_code(tensor.dtype), tensor.nbytes)
             data = (

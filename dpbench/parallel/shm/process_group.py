@@ -23,6 +23,7 @@ from dpbench.parallel.shm.meeting import join
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import (
     Operand,
+    apart,
     only,
     operand_per_rank,
     split_evenly,
@@ -81,14 +82,14 @@ class ShmProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         opts = opts or dist.AllreduceOptions()
-        operand = Operand(only(tensors))
+        operand = Operand(only(tensors), write=True)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
         steps = reductions.all_reduce(self._member, self._arena, operand.flat, operator)
         return self._start("all_reduce", steps, opts, [operand], [operand], tensors)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         opts = opts or dist.AllreduceCoalescedOptions()
-        operands = [Operand(tensor) for tensor in tensors]
+        operands = [Operand(tensor, write=True) for tensor in tensors]
         steps = [
             reductions.all_reduce(
                 self._member, self._arena, o.flat, operator_for(opts.reduceOp, o.flat.dtype)
@@ -98,21 +99,20 @@ class ShmProcessGroup(dist.ProcessGroup):
         return self._start("all_reduce", _in_turn(steps), opts, operands, operands, tensors)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        operand = Operand(only(tensors))
+        is_root = self._is_root(opts)
+        operand = Operand(only(tensors), write=is_root)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
         steps = reductions.reduce(self._member, operand.flat, operator, opts.rootRank)
-        targets = [operand] if self._member.rank == opts.rootRank else []
+        targets = [operand] if is_root else []
         return self._start("reduce", steps, opts, [operand], targets, tensors)
 
     def reduce_scatter(
         self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None
     ) -> dist.Work:
         opts = opts or dist.ReduceScatterOptions()
-        target = Operand(only(outputs), read=False)
+        target = Operand(only(outputs), read=False, write=True)
         sources = operand_per_rank(only(inputs), target.flat, self._member.size)
-        operator = operator_for(opts.reduceOp, target.flat.dtype)
-        flats = [source.flat for source in sources]
-        steps = reductions.reduce_scatter(self._member, flats, target.flat, operator)
+        steps = self._reduce_scatter([source.flat for source in sources], target.flat, opts)
         return self._start("reduce_scatter", steps, opts, sources, [target], outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
@@ -122,22 +122,19 @@ class ShmProcessGroup(dist.ProcessGroup):
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
         opts = opts or dist.ReduceScatterOptions()
-        targets = [Operand(output, read=False) for output in outputs]
+        targets = [Operand(output, read=False, write=True) for output in outputs]
         sources = [Operand(tensor) for tensor in inputs]
         steps = [
-            reductions.reduce_scatter(
-                self._member,
-                split_evenly(source.flat, target.flat, self._member.size),
-                target.flat,
-                operator_for(opts.reduceOp, target.flat.dtype),
+            self._reduce_scatter(
+                split_evenly(source.flat, target.flat, self._member.size), target.flat, opts
             )
             for target, source in zip(targets, sources, strict=True)
         ]
         return self._start("reduce_scatter", _in_turn(steps), opts, sources, targets, outputs)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        is_root = self._member.rank == opts.rootRank
-        operand = Operand(only(tensors), read=is_root)
+        is_root = self._is_root(opts)
+        operand = Operand(only(tensors), read=is_root, write=not is_root)
         steps = exchanges.broadcast(self._member, operand.flat, opts.rootRank)
         ends = ([operand], []) if is_root else ([], [operand])
         return self._start("broadcast", steps, opts, *ends, tensors)
@@ -145,24 +142,39 @@ class ShmProcessGroup(dist.ProcessGroup):
     def allgather(
         self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        return self.allgather_coalesced([only(outputs)], [only(inputs)], opts)
+        row = only(outputs)
+        return self._all_gather([row], [only(inputs)], row, opts)
 
     def allgather_coalesced(
         self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
+        """Gather several tensors; `outputs[rank][i]` gets the i-th one of a rank."""
+        counts = [len(listed) for listed in outputs]
+        if counts != [len(inputs)] * self._member.size:
+            raise ValueError(
+                f"got lists of {counts} outputs, expected one list for each of the "
+                f"{self._member.size} ranks with a tensor for each of the {len(inputs)} inputs"
+            )
+        rows = [list(row) for row in zip(*outputs, strict=True)]
+        return self._all_gather(rows, inputs, [t for row in outputs for t in row], opts)
+
+    def _all_gather(
+        self, rows: list[list[Tensor]], inputs: list[Tensor], results: list[Tensor], opts: Any
+    ) -> dist.Work:
+        """Gather each input to a row with one tensor for each rank."""
         opts = opts or dist.AllgatherOptions()
         sources = [Operand(tensor) for tensor in inputs]
-        rows = [
-            operand_per_rank(row, source.flat, self._member.size, read=False)
-            for row, source in zip(outputs, sources, strict=True)
-        ]
-        steps = [
-            exchanges.all_gather(self._member, [target.flat for target in row], source.flat)
+        targets = [
+            operand_per_rank(row, source.flat, self._member.size, read=False, write=True)
             for row, source in zip(rows, sources, strict=True)
         ]
-        targets = [target for row in rows for target in row]
-        results = [tensor for row in outputs for tensor in row]
-        return self._start("all_gather", _in_turn(steps), opts, sources, targets, results)
+        flats = [[target.flat for target in row] for row in targets]
+        steps = [
+            exchanges.all_gather(self._member, outputs, self._own(source.flat, outputs))
+            for outputs, source in zip(flats, sources, strict=True)
+        ]
+        written = [target for row in targets for target in row]
+        return self._start("all_gather", _in_turn(steps), opts, sources, written, results)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         return self.all_gather_single_coalesced([output], [input], opts)
@@ -172,26 +184,29 @@ class ShmProcessGroup(dist.ProcessGroup):
     ) -> dist.Work:
         opts = opts or dist.AllgatherOptions()
         sources = [Operand(tensor) for tensor in inputs]
-        targets = [Operand(output, read=False) for output in outputs]
-        steps = [
-            exchanges.all_gather(
-                self._member, split_evenly(target.flat, source.flat, self._member.size), source.flat
-            )
+        targets = [Operand(output, read=False, write=True) for output in outputs]
+        flats = [
+            split_evenly(target.flat, source.flat, self._member.size)
             for target, source in zip(targets, sources, strict=True)
+        ]
+        steps = [
+            exchanges.all_gather(self._member, parts, self._own(source.flat, parts))
+            for parts, source in zip(flats, sources, strict=True)
         ]
         return self._start("all_gather", _in_turn(steps), opts, sources, targets, outputs)
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> dist.Work:
         source = Operand(only(inputs))
-        targets = self._at_root(opts.rootRank, outputs, source, read=False)
+        targets = self._at_root(opts, outputs, source, read=False)
         flats = [target.flat for target in targets]
-        steps = exchanges.gather(self._member, flats, source.flat, opts.rootRank)
+        own = self._own(source.flat, flats) if flats else source.flat
+        steps = exchanges.gather(self._member, flats, own, opts.rootRank)
         return self._start("gather", steps, opts, [source], targets, outputs[0] if outputs else [])
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> dist.Work:
-        target = Operand(only(outputs), read=False)
-        sources = self._at_root(opts.rootRank, inputs, target, read=True)
-        flats = [source.flat for source in sources]
+        target = Operand(only(outputs), read=False, write=True)
+        sources = self._at_root(opts, inputs, target, read=True)
+        flats = apart([source.flat for source in sources], [target.flat], (self._member.rank, 0))
         steps = exchanges.scatter(self._member, target.flat, flats, opts.rootRank)
         return self._start("scatter", steps, opts, sources, [target], outputs)
 
@@ -199,10 +214,8 @@ class ShmProcessGroup(dist.ProcessGroup):
         opts = opts or dist.AllToAllOptions()
         size = self._member.size
         sources = operand_per_rank(inputs, None, size)
-        targets = operand_per_rank(outputs, None, size, read=False)
-        steps = exchanges.all_to_all(
-            self._member, [target.flat for target in targets], [source.flat for source in sources]
-        )
+        targets = operand_per_rank(outputs, None, size, read=False, write=True)
+        steps = self._all_to_all([t.flat for t in targets], [s.flat for s in sources])
         return self._start("all_to_all", steps, opts, sources, targets, outputs)
 
     def all_to_all_single(
@@ -214,11 +227,11 @@ class ShmProcessGroup(dist.ProcessGroup):
         opts: Any = None,
     ) -> dist.Work:
         opts = opts or dist.AllToAllOptions()
-        source, target = Operand(input), Operand(output, read=False)
+        source, target = Operand(input), Operand(output, read=False, write=True)
         size = self._member.size
         outputs = split_rows(target.flat, output.shape, output_splits, size)
         inputs = split_rows(source.flat, input.shape, input_splits, size)
-        steps = exchanges.all_to_all(self._member, outputs, inputs)
+        steps = self._all_to_all(outputs, inputs)
         return self._start("all_to_all", steps, opts, [source], [target], [output])
 
     # The names of these methods before torch 2.10.
@@ -274,15 +287,43 @@ class ShmProcessGroup(dist.ProcessGroup):
     def _meet(self) -> Steps[None]:
         yield from self._member.meet(pack("barrier"))
 
+    def _is_root(self, opts: Any) -> bool:
+        """Whether this rank is the root of a collective that has one."""
+        if not 0 <= opts.rootRank < self._member.size:
+            raise ValueError(
+                f"got root {opts.rootRank}, expected a rank of the group, below {self._member.size}"
+            )
+        return bool(self._member.rank == opts.rootRank)
+
     def _at_root(
-        self, root: int, lists: list[list[Tensor]], like: Operand, *, read: bool
+        self, opts: Any, lists: list[list[Tensor]], like: Operand, *, read: bool
     ) -> list[Operand]:
         """The tensors that only the root of a gather or scatter gives."""
-        if self._member.rank == root:
-            return operand_per_rank(only(lists), like.flat, self._member.size, read=read)
+        if self._is_root(opts):
+            return operand_per_rank(
+                only(lists), like.flat, self._member.size, read=read, write=not read
+            )
         if lists and lists[0]:
-            raise ValueError(f"only the root, rank {root} of the group, may give a list of tensors")
+            raise ValueError(
+                f"only the root, rank {opts.rootRank} of the group, may give a list of tensors"
+            )
         return []
+
+    def _own(self, source: Tensor, targets: list[Tensor]) -> Tensor:
+        """What this rank gives to a gather into flat targets."""
+        return apart([source], targets, (0, self._member.rank))[0]
+
+    def _reduce_scatter(self, sources: list[Tensor], target: Tensor, opts: Any) -> Steps[None]:
+        operator = operator_for(opts.reduceOp, target.dtype)
+        separate = apart(sources, [target], (self._member.rank, 0))
+        return reductions.reduce_scatter(self._member, separate, target, operator)
+
+    def _all_to_all(self, outputs: list[Tensor], inputs: list[Tensor]) -> Steps[None]:
+        dtypes = {tensor.dtype for tensor in (*inputs, *outputs)}
+        if len(dtypes) > 1:
+            raise ValueError(f"got tensors of {len(dtypes)} types in all_to_all, expected one type")
+        rank = self._member.rank
+        return exchanges.all_to_all(self._member, outputs, apart(inputs, outputs, (rank, rank)))
 
 
 def arena_of(group: dist.ProcessGroup) -> ShmProcessGroup | None:

@@ -45,6 +45,7 @@ class Work(dist.Work):
         done: whether it has ended, well or not.
         value: what the steps returned; the source of a message, for example.
         urgent: whether somebody may wait for its future, out of our sight.
+        told_before: `Member.told` when its steps began, -1 before.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Work(dist.Work):
         self.deadline = time.monotonic() + timeout
         self.done = False
         self.urgent = False
+        self.told_before = -1
         self.value: Any = None
         self._results = results
         self._targets = targets
