@@ -8,6 +8,7 @@ arena_of                              such a group behind any process group, or 
 
 from __future__ import annotations
 
-from dpbench.parallel.shm.process_group import ShmProcessGroup, arena_of, create
+from dpbench.parallel.shm.creation import create
+from dpbench.parallel.shm.process_group import ShmProcessGroup, arena_of
 
 __all__ = ["ShmProcessGroup", "arena_of", "create"]

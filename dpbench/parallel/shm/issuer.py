@@ -25,6 +25,8 @@ class Issuer:
 
     Attributes:
         collectives: the queue in which they keep their order.
+        timeout_seconds: of operations that name none.
+        issued: how many collectives there have been.
     """
 
     def __init__(self, member: Member, timeout: timedelta) -> None:
@@ -34,7 +36,8 @@ class Issuer:
             timeout: of operations that name none.
         """
         self.collectives = Lane(member)
-        self._seconds = timeout.total_seconds()
+        self.timeout_seconds = timeout.total_seconds()
+        self.issued = 0
         self._member = member
         self._pid = os.getpid()
 
@@ -61,8 +64,9 @@ class Issuer:
             RuntimeError: the group belongs to another process, or works no more.
         """
         self._require_usable()
+        self.issued += 1
         steps, driver, timeout = moved(steps, sources, targets), engine(), opts.timeout
-        seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else self._seconds
+        seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else self.timeout_seconds
         # Older versions of torch do not say in the options, but wait for the work.
         at_once = not getattr(opts, "asyncOp", True)
         if at_once and driver.run(self.collectives, self._member, name, steps, seconds):
@@ -83,7 +87,7 @@ class Issuer:
         """Put an operation into a queue; arguments as of `start`."""
         self._require_usable()
         steps, driver = moved(steps, sources, targets), engine()
-        work = Work(name, steps, self._seconds, list(results), targets, lane, driver)
+        work = Work(name, steps, self.timeout_seconds, list(results), targets, lane, driver)
         driver.submit(lane, work)
         return work
 

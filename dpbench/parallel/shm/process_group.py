@@ -17,9 +17,8 @@ from dpbench.parallel.shm import exchanges, reductions
 from dpbench.parallel.shm.arena import Arena, allocate
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
-from dpbench.parallel.shm.issuer import Issuer
+from dpbench.parallel.shm.group_base import GroupBase
 from dpbench.parallel.shm.mailbox import Mailbox
-from dpbench.parallel.shm.meeting import join
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import (
     Operand,
@@ -32,19 +31,16 @@ from dpbench.parallel.shm.operand import (
 from dpbench.parallel.shm.operators import operator_for
 
 
-class ShmProcessGroup(dist.ProcessGroup):
+class ShmProcessGroup(GroupBase):
     """A process group of ranks on one Linux host, which exchange data through shared memory.
 
     The methods without a docstring are those that `torch.distributed` calls, with its arguments.
     """
 
-    def __init__(self, member: Member, timeout: timedelta) -> None:
+    def __init__(self, member: Member, store: Any, timeout: timedelta) -> None:
         """Use `torch.distributed.init_process_group("shm")` or `new_group(backend="shm")`."""
-        super().__init__(member.rank, member.size)
-        self._member = member
-        self._name = ""
+        super().__init__(member, store, timeout)
         self._arena = Arena(member.rank)
-        self._issuer = Issuer(member, timeout)
         self._start = self._issuer.start
         self._mailbox = Mailbox(member, self._issuer)
         # Also when it is dropped without destroy_process_group; at exit the kernel cleans up.
@@ -275,15 +271,6 @@ class ShmProcessGroup(dist.ProcessGroup):
         """As `shutdown`."""
         self.shutdown()
 
-    def getBackendName(self) -> str:  # noqa: N802 - torch's names, here and below
-        return "shm"
-
-    def getGroupName(self) -> str:  # noqa: N802
-        return self._name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        self._name = name
-
     def _meet(self) -> Steps[None]:
         yield from self._member.meet(pack("barrier"))
 
@@ -327,31 +314,10 @@ class ShmProcessGroup(dist.ProcessGroup):
 
 
 def arena_of(group: dist.ProcessGroup) -> ShmProcessGroup | None:
-    """The group as one that can `allocate`, or None if its backend is another."""
-    return group if isinstance(group, ShmProcessGroup) else None
-
-
-def create(options: Any, backend_options: Any) -> ShmProcessGroup:
-    """What torch.distributed calls for a new group; a collective.
-
-    Args:
-        options: torch's DistributedBackendOptions.
-        backend_options: must be None.
-
-    Raises:
-        RuntimeError: on every rank, if the ranks cannot share memory.
-        ValueError: for backend options, as there are none.
-    """
-    if backend_options is not None:
-        raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
-    size = options.group_size
-    ranks = list(options.global_ranks_in_group) or list(range(size))
-    names = [
-        f"rank {rank}" if rank == number else f"rank {number} of the group (global rank {rank})"
-        for number, rank in enumerate(ranks)
-    ]
-    member = join(options.store, options.group_rank, size, options.timeout, names)
-    return ShmProcessGroup(member, options.timeout)
+    """The group as one that can `allocate`, or None if its CPU tensors go another way."""
+    if isinstance(group, ShmProcessGroup) and "cpu" in group.device_types:
+        return group
+    return None
 
 
 def _close(member: Member) -> None:
