@@ -51,9 +51,9 @@ class Mismatch(dist.DistBackendError):
 
 
 class Place(NamedTuple):
-    """Where in an allocation of the group an operand lies."""
+    """Where in the group's arena an operand lies."""
 
-    allocation: int
+    segment: int
     offset: int
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.member import Member
 from dpbench.parallel.shm.process_group import ShmProcessGroup
 
@@ -41,6 +42,7 @@ COLLECTIVES = (
 """Methods that get tensors."""
 
 
+@not_compiled
 class DeviceGroup(ShmProcessGroup):
     """Tensors on some types of devices go through shared memory, all others to torch's group."""
 

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member
 
 Backend: Any = torch._C._distributed_c10d.Backend
 
 
+@not_compiled
 class GroupBase(dist.ProcessGroup):
     """A group that is its own backend.
 

@@ -7,7 +7,6 @@ When it ends, no other rank needs this one any more for that operation.
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections.abc import Generator, Sequence
@@ -61,7 +60,7 @@ class Member:
     """
 
     def __init__(
-        self, layout: Layout, mapping: mmap.mmap, rank: int, peers: Peers, names: Sequence[str]
+        self, layout: Layout, mapping: memoryview, rank: int, peers: Peers, names: Sequence[str]
     ) -> None:
         """
         Args:
@@ -91,9 +90,9 @@ class Member:
         self._awaited = tuple(
             Flag(start + layout.collective_flag(peer, rank), peer) for peer in self._others
         )
+        starts = [[layout.slot_of(peer, turn) for peer in range(self.size)] for turn in (0, 1)]
         self._descriptors = [
-            [_span(layout.slot_of(peer, turn), DESCRIPTOR_BYTES) for peer in range(self.size)]
-            for turn in (0, 1)
+            [mapping[start : start + DESCRIPTOR_BYTES] for start in slots] for slots in starts
         ]
         self._operands: dict[tuple[torch.dtype, int, int], list[Tensor]] = {}
         self._staging: dict[torch.dtype, list[list[Tensor]]] = {}
@@ -134,10 +133,10 @@ class Member:
             Mismatch: they do not agree; on every rank.
         """
         turn, self._turn = self._turn, 1 - self._turn
-        spans = self._descriptors[turn]
-        self.memory[spans[self.rank]] = own
+        views = self._descriptors[turn]
+        views[self.rank][:] = own
         yield from self.barrier()
-        descriptors = [self.memory[span] for span in spans]
+        descriptors = [bytes(view) for view in views]
         if descriptors.count(own) != self.size:
             descriptor.require_agreement(descriptors, self.names)
         return descriptors
@@ -227,7 +226,3 @@ class Member:
         offset = self.layout.state_of(rank)
         state, text = _STATE.unpack(self.memory[offset : offset + _STATE.size])
         return state, text.rstrip(b"\0").decode(errors="replace")
-
-
-def _span(start: int, length: int) -> slice:
-    return slice(start, start + length)

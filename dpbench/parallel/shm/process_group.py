@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm import exchanges, reductions
-from dpbench.parallel.shm.arena import Arena, allocate
+from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.group_base import GroupBase
@@ -29,8 +29,10 @@ from dpbench.parallel.shm.operand import (
     split_rows,
 )
 from dpbench.parallel.shm.operators import operator_for
+from dpbench.parallel.shm.shared_arena import SharedArena
 
 
+@not_compiled
 class ShmProcessGroup(GroupBase):
     """A process group of ranks on one Linux host, which exchange data through shared memory.
 
@@ -40,41 +42,13 @@ class ShmProcessGroup(GroupBase):
     def __init__(self, member: Member, store: Any, timeout: timedelta) -> None:
         """Use `torch.distributed.init_process_group("shm")` or `new_group(backend="shm")`."""
         super().__init__(member, store, timeout)
-        self._arena = Arena(member.rank)
+        self.shared = SharedArena(member, self._issuer)
+        self._arena = self.shared.arena
         self._start = self._issuer.start
         self._mailbox = Mailbox(member, self._issuer)
         # Also when it is dropped without destroy_process_group; at exit the kernel cleans up.
         self._close = weakref.finalize(self, _close, member)
         self._close.atexit = False
-
-    def allocate(self, nbytes: int) -> Tensor:
-        """Memory in which tensors are reduced without being copied; a collective.
-
-        `all_reduce` of tensors that lie at one offset of it on all ranks works in place.
-
-        Args:
-            nbytes: the size of this rank's part; the same on all ranks.
-
-        Returns:
-            uint8, `(nbytes,)`, zeroed, on a page boundary. The memory is freed when the storages
-            of these tensors are gone on all ranks.
-
-        Raises:
-            ValueError: for a size that is not above zero.
-            OSError: on every rank, if one of them could not get the memory.
-            torch.distributed.DistBackendError: as of every collective.
-        """
-        if nbytes <= 0:
-            raise ValueError(f"got nbytes={nbytes}, expected a number of bytes above 0")
-        steps = allocate(self._member, self._arena, nbytes)
-        work = self._issuer.issue("allocate", steps, self._issuer.collectives)
-        work.wait()
-        tensor: Tensor = work.value
-        return tensor
-
-    def poll(self) -> None:
-        """Get on with pending collectives without waiting; cheap when there are none."""
-        engine().poll(self._issuer.collectives)
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         opts = opts or dist.AllreduceOptions()
@@ -313,10 +287,10 @@ class ShmProcessGroup(GroupBase):
         return exchanges.all_to_all(self._member, outputs, apart(inputs, outputs, (rank, rank)))
 
 
-def arena_of(group: dist.ProcessGroup) -> ShmProcessGroup | None:
-    """The group as one that can `allocate`, or None if its CPU tensors go another way."""
+def arena_of(group: dist.ProcessGroup) -> SharedArena | None:
+    """The memory of a group, or None if its CPU tensors do not go through any."""
     if isinstance(group, ShmProcessGroup) and "cpu" in group.device_types:
-        return group
+        return group.shared
     return None
 
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.member import Steps
 from dpbench.parallel.shm.operand import Operand
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 NO_TIMEOUT = timedelta(0)
 
 
+@not_compiled
 class Finished(dist.Work):
     """What a synchronous call returns: torch waits for it at once."""
 
@@ -35,6 +37,7 @@ class Finished(dist.Work):
         return True
 
 
+@not_compiled
 class Work(dist.Work):
     """An operation in a queue.
 

@@ -104,11 +104,11 @@ def test_an_idle_group_costs_nothing(tmp_path: Path) -> None:
 
 
 def _polling(rank: int) -> None:
-    group = arena_of(dist.group.WORLD)
-    assert group is not None
+    arena = arena_of(dist.group.WORLD)
+    assert arena is not None
     works = [dist.all_reduce(torch.ones(300_000), async_op=True) for _ in range(4)]
     while not works[-1].is_completed():
-        group.poll()
+        arena.poll()
     for work in works:
         work.wait()
 

@@ -23,7 +23,7 @@ def _shm_on_the_cpu(rank: int) -> None:
     assert sorted(d.type for d in world._device_types) == ["cpu", "cuda"]
     assert world._get_backend(CPU) is world
     assert isinstance(world._get_backend(CUDA), dist.ProcessGroupGloo)
-    assert arena_of(world) is world
+    assert arena_of(world) is world.shared
     dist.all_reduce(tensor := torch.ones(100_000))
     assert (tensor == 2).all()
     # The other backend is alive, and is told what torch tells a group.

@@ -185,7 +185,7 @@ def test_a_mismatch_is_an_error_on_every_rank(tmp_path: Path) -> None:
 
 def _leaves_nothing(rank: int) -> list[Path]:
     before = set(Path("/dev/shm").iterdir())
-    arena = dist.group.WORLD.allocate(1_000_000)
+    arena = dist.group.WORLD.shared.allocate(1_000_000)
     dist.all_reduce(arena)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)

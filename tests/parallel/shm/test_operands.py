@@ -132,7 +132,7 @@ def _group_of_inference_mode(rank: int) -> None:
     with torch.inference_mode():
         group = dist.new_group(backend="shm")
         dist.all_reduce(torch.ones(3, dtype=torch.float64), group=group)
-        arena = group.allocate(4 * LARGE)
+        arena = group.shared.allocate(4 * LARGE)
     for tensor in (
         arena.view(torch.float32),
         torch.zeros(LARGE),
