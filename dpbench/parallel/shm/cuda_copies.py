@@ -11,11 +11,13 @@ wait neither for the computation that goes on meanwhile nor for each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.futures import Future
 
 cuda: Any = torch.cuda
 """Where tests put a stand-in that records what waits for what."""
@@ -89,6 +91,12 @@ def pinned(numel: int, dtype: torch.dtype) -> Tensor:
     """Host memory that a device copies from and to by itself."""
     # Without `device`, torch.set_default_device("cuda") would make it refuse.
     return torch.empty(numel, dtype=dtype, device="cpu", pin_memory=True)
+
+
+def future_of(tensors: Sequence[Tensor]) -> Future[Any]:
+    """A future whose callbacks run on streams that wait for what was given to the current ones."""
+    devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+    return Future(devices=list(devices))
 
 
 @cache

@@ -70,6 +70,8 @@ class Issuer:
         # Older versions of torch do not say in the options, but wait for the work.
         at_once = not getattr(opts, "asyncOp", True)
         if at_once and driver.run(self.collectives, self._member, name, steps, seconds):
+            for target in targets:
+                target.synchronize()
             return _FINISHED
         work = Work(name, steps, seconds, results, targets, self.collectives, driver)
         driver.submit(self.collectives, work)

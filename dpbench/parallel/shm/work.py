@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from dpbench.parallel.shm.compilation import not_compiled
+from dpbench.parallel.shm.cuda_copies import future_of
 from dpbench.parallel.shm.member import Steps
 from dpbench.parallel.shm.operand import Operand
 
@@ -141,8 +142,7 @@ class Work(dist.Work):
         """Of the results; it completes without anybody waiting for this work."""
         with self._lock:
             if self._future is None:
-                devices = {tensor.device for tensor in self._results if tensor.is_cuda}
-                self._ended = Future(devices=list(devices))
+                self._ended = future_of(self._results)
                 # An error set by `set_exception` is one for Python only; C++ code, such as that
                 # of torch's DDP, would take it for a result.
                 self._future = self._ended.then(self._outcome)
