@@ -12,6 +12,7 @@ from torch.distributed import distributed_c10d
 
 from dpbench.parallel.shm.device_groups import DeviceGroup, backend_type
 from dpbench.parallel.shm.meeting import join
+from dpbench.parallel.shm.monitored import accept_shm
 from dpbench.parallel.shm.process_group import ShmProcessGroup
 
 c10d: Any = distributed_c10d
@@ -28,6 +29,7 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
         RuntimeError: on every rank, if the ranks cannot share memory.
         ValueError: for backend options, as there are none of this backend.
     """
+    accept_shm()
     caller = _caller_locals()
     backends: Mapping[str, str] = caller["backend_config"].get_device_backend_map()
     own = [device for device, backend in backends.items() if backend == "shm"]

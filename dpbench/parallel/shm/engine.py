@@ -152,7 +152,7 @@ class Engine:
                     block(waiting, BUSY_LOOK if self._lanes else look)
                     look = min(2 * look, LAST_LOOK)
                     self._step_within()
-                    require_hope(member, name, waiting, deadline)
+                    require_hope(member, name, waiting, deadline, timeout)
                 elif spins % YIELD_EVERY == 0:
                     os.sched_yield()
         except BaseException as error:

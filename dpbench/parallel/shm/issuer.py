@@ -14,6 +14,7 @@ from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.lane import Lane, broken_error
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, moved
+from dpbench.parallel.shm.profiling import Event, is_profiling
 from dpbench.parallel.shm.work import Finished, Work
 
 _NO_TIMEOUT = timedelta(0)
@@ -65,15 +66,25 @@ class Issuer:
         """
         self._require_usable()
         self.issued += 1
+        event = Event(name, [o.tensor for o in sources or targets]) if is_profiling() else None
         steps, driver, timeout = moved(steps, sources, targets), engine(), opts.timeout
         seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else self.timeout_seconds
         # Older versions of torch do not say in the options, but wait for the work.
         at_once = not getattr(opts, "asyncOp", True)
-        if at_once and driver.run(self.collectives, self._member, name, steps, seconds):
-            for target in targets:
-                target.synchronize()
-            return _FINISHED
-        work = Work(name, steps, seconds, results, targets, self.collectives, driver)
+        if at_once:
+            try:
+                has_run = driver.run(self.collectives, self._member, name, steps, seconds)
+            except BaseException:
+                if event is not None:
+                    event.end()
+                raise
+            if has_run:
+                if event is not None:
+                    event.end()
+                for target in targets:
+                    target.synchronize()
+                return _FINISHED
+        work = Work(name, steps, seconds, results, targets, self.collectives, driver, event)
         driver.submit(self.collectives, work)
         return work
 
@@ -89,7 +100,9 @@ class Issuer:
         """Put an operation into a queue; arguments as of `start`."""
         self._require_usable()
         steps, driver = moved(steps, sources, targets), engine()
-        work = Work(name, steps, self.timeout_seconds, list(results), targets, lane, driver)
+        event = Event(name, [o.tensor for o in sources or targets]) if is_profiling() else None
+        seconds = self.timeout_seconds
+        work = Work(name, steps, seconds, list(results), targets, lane, driver, event)
         driver.submit(lane, work)
         return work
 

@@ -13,6 +13,7 @@ from dpbench.parallel.shm.arena import AllocationFailed
 from dpbench.parallel.shm.cuda_copies import HostCopy
 from dpbench.parallel.shm.descriptor import Mismatch
 from dpbench.parallel.shm.member import AnyOf, Member, Waiting
+from dpbench.parallel.shm.missing_ranks import RanksMissing
 from dpbench.parallel.shm.semaphores import wait_for_token
 from dpbench.parallel.shm.work import Work
 
@@ -76,7 +77,9 @@ class Lane:
             if self.queue:
                 work = self.queue[0]
                 try:
-                    require_hope(self._member, work.name, self._waiting, work.deadline)
+                    require_hope(
+                        self._member, work.name, self._waiting, work.deadline, work.timeout
+                    )
                 except dist.DistBackendError as error:
                     break_group(self._member, work.name, error)
                     self._fail(ended, error)
@@ -153,15 +156,30 @@ def block(waiting: Waiting, seconds: float) -> None:
         time.sleep(_NAP)
 
 
-def require_hope(member: Member, name: str, waiting: Waiting, deadline: float) -> None:
+def require_hope(
+    member: Member, name: str, waiting: Waiting, deadline: float, timeout: float
+) -> None:
     """
+    Args:
+        member: this rank.
+        name: of the operation.
+        waiting: what it waits for.
+        deadline: on the clock of time.monotonic.
+        timeout: in seconds, that led to the deadline.
+
     Raises:
-        torch.distributed.DistBackendError: one of those awaited is gone, or it is too late.
+        RanksMissing: it is too late.
+        torch.distributed.DistBackendError: one of those awaited is gone.
     """
+    if time.monotonic() > deadline and (late := member.late(waiting)):
+        # In the words of torch's backends, which scripts look for.
+        raise RanksMissing(
+            f"{name}: Timed out waiting {timeout * 1000:.0f}ms for {member.describe(late)}",
+            late,
+            timeout,
+        )
     if absence := member.absence(waiting):
         raise dist.DistBackendError(f"{name} cannot complete: {absence}")
-    if time.monotonic() > deadline and (late := member.late(waiting)):
-        raise dist.DistBackendError(f"{name} timed out waiting for {late}")
 
 
 def break_group(member: Member, name: str, error: BaseException) -> None:

@@ -54,7 +54,8 @@ class Mailbox:
         target = Operand(tensor, read=False, write=True)
         steps = receive([self._inboxes[rank] for rank in senders], tag, target.flat)
         lane = self._lane_of(-1 if sender is None else sender, tag)
-        return self._issuer.issue("recv", steps, lane, targets=[target], results=[tensor])
+        name = "recv" if sender is not None else "recvAnySource"
+        return self._issuer.issue(name, steps, lane, targets=[target], results=[tensor])
 
     def _lane_of(self, sender: int, tag: int) -> Lane:
         if len(self._receiving) > _LANES:

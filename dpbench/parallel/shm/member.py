@@ -10,20 +10,14 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Generator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from dpbench.parallel.shm import descriptor, memory
 from dpbench.parallel.shm.cuda_copies import HostCopy
-from dpbench.parallel.shm.layout import (
-    DESCRIPTOR_BYTES,
-    SLOT_BYTES,
-    STAGING_BYTES,
-    STATE_BYTES,
-    Layout,
-)
+from dpbench.parallel.shm.layout import DESCRIPTOR_BYTES, SLOT_BYTES, STATE_BYTES, Layout
 from dpbench.parallel.shm.peers import Peers
 from dpbench.parallel.shm.semaphores import Flag, has_token, post, try_take, wait_for_token
 
@@ -37,6 +31,20 @@ class AnyOf(tuple[Flag, ...]):
     """Flags one of which will do."""
 
     __slots__ = ()
+
+
+class Staging(NamedTuple):
+    """Buffers of one dtype that take a chunk each; always two, to be used in turn.
+
+    Attributes:
+        of_rank: by rank and turn.
+        results: by turn; each rank fills its share.
+        numel: of each.
+    """
+
+    of_rank: list[list[Tensor]]
+    results: list[Tensor]
+    numel: int
 
 
 # Beyond this many sizes of small operands their views are made anew.
@@ -95,7 +103,7 @@ class Member:
             [mapping[start : start + DESCRIPTOR_BYTES] for start in slots] for slots in starts
         ]
         self._operands: dict[tuple[torch.dtype, int, int], list[Tensor]] = {}
-        self._staging: dict[torch.dtype, list[list[Tensor]]] = {}
+        self._staging: dict[torch.dtype, Staging] = {}
 
     def flag(self, offset: int, peer: int) -> Flag:
         """The semaphore at an offset of the layout."""
@@ -156,19 +164,21 @@ class Member:
             self._operands[key] = views
         return views
 
-    def staging(self, dtype: torch.dtype) -> list[list[Tensor]]:
-        """Of each rank, two buffers of STAGING_BYTES, to be used in turn."""
-        buffers = self._staging.get(dtype)
-        if buffers is None:
+    def staging(self, dtype: torch.dtype) -> Staging:
+        """The buffers for large operations, free from `meet` on."""
+        staging = self._staging.get(dtype)
+        if staging is None:
+            nbytes = self.layout.chunk_bytes
             buffers = [
-                [self._bytes_at(self.layout.staging_of(rank, turn), dtype) for turn in (0, 1)]
-                for rank in range(self.size)
+                [
+                    self.bytes[start : start + nbytes].view(dtype)
+                    for start in (self.layout.staging_of(rank, turn) for turn in (0, 1))
+                ]
+                for rank in range(self.size + 1)
             ]
-            self._staging[dtype] = buffers
-        return buffers
-
-    def _bytes_at(self, offset: int, dtype: torch.dtype) -> Tensor:
-        return self.bytes[offset : offset + STAGING_BYTES].view(dtype)
+            staging = Staging(buffers[:-1], buffers[-1], nbytes // dtype.itemsize)
+            self._staging[dtype] = staging
+        return staging
 
     def leave(self, reason: str = "") -> None:
         """Tell the others that this rank takes part in nothing more, and why; once.
@@ -199,17 +209,25 @@ class Member:
             return ""
         return "; ".join(reasons)
 
-    def late(self, waiting: Waiting) -> str:
-        """Who of those awaited has not come; empty if all have."""
+    def late(self, waiting: Waiting) -> list[int]:
+        """The ranks of those awaited that have not come; this rank, if it waits for a copy."""
         if isinstance(waiting, HostCopy):
-            return "a copy from its GPU"
+            return [self.rank]
         late = [flag.peer for flag in waiting if not has_token(flag)]
-        if isinstance(waiting, AnyOf) and len(late) < len(waiting):
-            return ""
-        return ", ".join(
-            self._tell(peer) + (", which is stopped" if self.peers.is_stopped(peer) else "")
-            for peer in late
-        )
+        return [] if isinstance(waiting, AnyOf) and len(late) < len(waiting) else late
+
+    def describe(self, ranks: Sequence[int]) -> str:
+        """Names ranks that are late, with the reason where it can be seen."""
+        ended = self.peers.ended()
+        return ", ".join(self._tell(rank) + self._why_late(rank, ended) for rank in ranks)
+
+    def _why_late(self, rank: int, ended: set[int]) -> str:
+        if rank == self.rank:
+            return ", whose copy from its GPU has not arrived"
+        reason = self._why_absent(rank, ended)
+        if not reason and self.peers.is_stopped(rank):
+            reason = "is stopped"
+        return f", which {reason}" if reason else ""
 
     def _tell(self, peer: int) -> str:
         return f"{self.names[peer]} (pid {self.peers.pids[peer]})"

@@ -27,6 +27,10 @@ with torch.inference_mode():
     _INFERENCE = _keys(torch.empty(1, device="cpu"))
 
 
+class SparseTensor(ValueError):
+    """A tensor with layout torch.sparse_coo, which only all_reduce takes."""
+
+
 class Operand:
     """A tensor of the caller and its flat counterpart, which is the same memory if it can be.
 
@@ -53,8 +57,8 @@ class Operand:
         if keys == _ORDINARY and tensor.is_contiguous():
             self._tensor = tensor.detach() if tensor.requires_grad else tensor
             self.flat = self._tensor
-            # A tensor of one element is contiguous with any stride.
-            if tensor.dim() != 1 or tensor.numel() == 1:
+            # A tensor of one element, or of none, is contiguous with any stride.
+            if tensor.dim() != 1 or tensor.numel() < 2:
                 self.flat = self._tensor.as_strided((tensor.numel(),), (1,))
         elif keys == _INFERENCE and tensor.is_contiguous():
             self._tensor, self.flat = tensor, memory.alias(tensor)
@@ -65,6 +69,11 @@ class Operand:
             self.is_direct = False
             self._tensor = tensor.detach()
             self.flat = self._copied(read)
+
+    @property
+    def tensor(self) -> Tensor:
+        """That of the caller, detached."""
+        return self._tensor
 
     @property
     def awaited(self) -> HostCopy | None:
@@ -101,7 +110,8 @@ class Operand:
 def _require_supported(tensor: Tensor) -> None:
     if tensor.layout != torch.strided or tensor.is_nested:
         kind = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
-        raise ValueError(f"backend 'shm' takes dense tensors, got {kind}")
+        error = SparseTensor if tensor.is_sparse else ValueError
+        raise error(f"backend 'shm' takes dense tensors, got {kind}")
     if not (tensor.is_cuda or tensor.device.type == "cpu"):
         raise ValueError(f"backend 'shm' takes CPU and CUDA tensors, got {tensor.device}")
     if tensor.is_quantized:
@@ -215,6 +225,16 @@ def operand_per_rank(
                 f"{like.numel()} × {like.dtype}"
             )
     return [Operand(tensor, read=read, write=write) for tensor in tensors]
+
+
+def require_one_dtype(tensors: Sequence[Tensor], name: str) -> None:
+    """
+    Raises:
+        ValueError: the tensors of an operation of this name are of several types.
+    """
+    if len(dtypes := {tensor.dtype for tensor in tensors}) > 1:
+        names = ", ".join(sorted(map(str, dtypes)))
+        raise ValueError(f"got tensors of {names} in {name}, expected one type")
 
 
 def split_evenly(whole: Tensor, part: Tensor, size: int) -> list[Tensor]:

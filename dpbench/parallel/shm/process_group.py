@@ -10,26 +10,34 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm import exchanges, reductions
+from dpbench.parallel.shm import exchanges, monitored, reductions, sparse
+from dpbench.parallel.shm.call_forms import listed, listed_lists, options
 from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.group_base import GroupBase
 from dpbench.parallel.shm.mailbox import Mailbox
 from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.missing_ranks import RanksMissing
 from dpbench.parallel.shm.operand import (
     Operand,
+    SparseTensor,
     apart,
     only,
     operand_per_rank,
+    require_one_dtype,
     split_evenly,
     split_rows,
 )
 from dpbench.parallel.shm.operators import operator_for
 from dpbench.parallel.shm.shared_arena import SharedArena
+
+_Allreduce: Any = dist.AllreduceOptions
+_Allgather: Any = torch._C._distributed_c10d.AllgatherOptions
 
 
 @not_compiled
@@ -50,15 +58,27 @@ class ShmProcessGroup(GroupBase):
         self._close = weakref.finalize(self, _close, member)
         self._close.atexit = False
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        opts = opts or dist.AllreduceOptions()
-        operand = Operand(only(tensors), write=True)
+    def allreduce(
+        self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
+    ) -> dist.Work:
+        if type(opts) is not _Allreduce or named:
+            tensors = listed(tensors)
+            opts = options(_Allreduce, ("op", "timeout"), opts, *short, **named)
+        try:
+            operand = Operand(only(tensors), write=True)
+        except SparseTensor:
+            return self._sparse_allreduce(only(tensors), opts)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
         steps = reductions.all_reduce(self._member, self._arena, operand.flat, operator)
         return self._start("all_reduce", steps, opts, [operand], [operand], tensors)
 
+    def _sparse_allreduce(self, tensor: Tensor, opts: Any) -> dist.Work:
+        sparse.require_sum(opts.reduceOp, tensor)
+        steps = sparse.all_reduce(self._member, tensor)
+        return self._start("sparse_all_reduce", steps, opts, [], [], [tensor])
+
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        opts = opts or dist.AllreduceCoalescedOptions()
+        opts = options(dist.AllreduceCoalescedOptions, (), opts)
         operands = [Operand(tensor, write=True) for tensor in tensors]
         steps = [
             reductions.all_reduce(
@@ -68,21 +88,38 @@ class ShmProcessGroup(GroupBase):
         ]
         return self._start("all_reduce", _in_turn(steps), opts, operands, operands, tensors)
 
-    def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
+    def reduce(
+        self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
+    ) -> dist.Work:
+        opts = options(dist.ReduceOptions, ("root", "op", "timeout"), opts, *short, **named)
         is_root = self._is_root(opts)
-        operand = Operand(only(tensors), write=is_root)
+        operand = Operand(only(listed(tensors)), write=is_root)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
         steps = reductions.reduce(self._member, operand.flat, operator, opts.rootRank)
         targets = [operand] if is_root else []
-        return self._start("reduce", steps, opts, [operand], targets, tensors)
+        return self._start("reduce", steps, opts, [operand], targets, listed(tensors))
 
     def reduce_scatter(
-        self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None
+        self,
+        output_tensors: list[Tensor],
+        input_tensors: list[list[Tensor]],
+        opts: Any = None,
+        *short: Any,
+        **named: Any,
     ) -> dist.Work:
-        opts = opts or dist.ReduceScatterOptions()
+        opts = options(dist.ReduceScatterOptions, ("op", "timeout"), opts, *short, **named)
+        outputs, inputs = listed(output_tensors), only(listed_lists(input_tensors))
         target = Operand(only(outputs), read=False, write=True)
-        sources = operand_per_rank(only(inputs), target.flat, self._member.size)
-        steps = self._reduce_scatter([source.flat for source in sources], target.flat, opts)
+        sources = operand_per_rank(inputs, None, self._member.size)
+        flats = [source.flat for source in sources]
+        require_one_dtype([target.flat, *flats], "reduce_scatter")
+        own = flats[self._member.rank].numel()
+        if target.flat.numel() != own:
+            raise ValueError(
+                f"the output has {target.flat.numel()} elements, expected {own} as the input for "
+                f"this rank, {self._member.rank}"
+            )
+        steps = self._reduce_scatter(flats, target.flat, opts)
         return self._start("reduce_scatter", steps, opts, sources, [target], outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
@@ -91,7 +128,7 @@ class ShmProcessGroup(GroupBase):
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        opts = opts or dist.ReduceScatterOptions()
+        opts = options(dist.ReduceScatterOptions, (), opts)
         targets = [Operand(output, read=False, write=True) for output in outputs]
         sources = [Operand(tensor) for tensor in inputs]
         steps = [
@@ -102,37 +139,45 @@ class ShmProcessGroup(GroupBase):
         ]
         return self._start("reduce_scatter", _in_turn(steps), opts, sources, targets, outputs)
 
-    def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
+    def broadcast(
+        self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
+    ) -> dist.Work:
+        opts = options(dist.BroadcastOptions, ("root", "timeout"), opts, *short, **named)
         is_root = self._is_root(opts)
-        operand = Operand(only(tensors), read=is_root, write=not is_root)
+        operand = Operand(only(listed(tensors)), read=is_root, write=not is_root)
         steps = exchanges.broadcast(self._member, operand.flat, opts.rootRank)
         ends = ([operand], []) if is_root else ([], [operand])
-        return self._start("broadcast", steps, opts, *ends, tensors)
+        return self._start("broadcast", steps, opts, *ends, listed(tensors))
 
     def allgather(
-        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
+        self,
+        output_tensors: list[list[Tensor]],
+        input_tensors: list[Tensor],
+        opts: Any = None,
+        **named: Any,
     ) -> dist.Work:
-        row = only(outputs)
-        return self._all_gather([row], [only(inputs)], row, opts)
+        opts = options(_Allgather, ("timeout",), opts, **named)
+        row = only(listed_lists(output_tensors))
+        return self._all_gather([row], [only(listed(input_tensors))], row, opts)
 
     def allgather_coalesced(
         self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
         """Gather several tensors; `outputs[rank][i]` gets the i-th one of a rank."""
-        counts = [len(listed) for listed in outputs]
+        counts = [len(row) for row in outputs]
         if counts != [len(inputs)] * self._member.size:
             raise ValueError(
                 f"got lists of {counts} outputs, expected one list for each of the "
                 f"{self._member.size} ranks with a tensor for each of the {len(inputs)} inputs"
             )
         rows = [list(row) for row in zip(*outputs, strict=True)]
-        return self._all_gather(rows, inputs, [t for row in outputs for t in row], opts)
+        results = [tensor for row in outputs for tensor in row]
+        return self._all_gather(rows, inputs, results, options(_Allgather, (), opts))
 
     def _all_gather(
         self, rows: list[list[Tensor]], inputs: list[Tensor], results: list[Tensor], opts: Any
     ) -> dist.Work:
         """Gather each input to a row with one tensor for each rank."""
-        opts = opts or dist.AllgatherOptions()
         sources = [Operand(tensor) for tensor in inputs]
         targets = [
             operand_per_rank(row, source.flat, self._member.size, read=False, write=True)
@@ -152,7 +197,7 @@ class ShmProcessGroup(GroupBase):
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        opts = opts or dist.AllgatherOptions()
+        opts = options(_Allgather, (), opts)
         sources = [Operand(tensor) for tensor in inputs]
         targets = [Operand(output, read=False, write=True) for output in outputs]
         flats = [
@@ -165,27 +210,44 @@ class ShmProcessGroup(GroupBase):
         ]
         return self._start("all_gather", _in_turn(steps), opts, sources, targets, outputs)
 
-    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> dist.Work:
-        source = Operand(only(inputs))
-        targets = self._at_root(opts, outputs, source, read=False)
+    def gather(
+        self,
+        output_tensors: list[list[Tensor]],
+        input_tensors: list[Tensor],
+        opts: Any = None,
+        *short: Any,
+        **named: Any,
+    ) -> dist.Work:
+        opts = options(dist.GatherOptions, ("root", "timeout"), opts, *short, **named)
+        source, lists = Operand(only(listed(input_tensors))), listed_lists(output_tensors)
+        targets = self._at_root(opts, lists, source, read=False)
         flats = [target.flat for target in targets]
         own = self._own(source.flat, flats) if flats else source.flat
         steps = exchanges.gather(self._member, flats, own, opts.rootRank)
-        return self._start("gather", steps, opts, [source], targets, outputs[0] if outputs else [])
+        return self._start("gather", steps, opts, [source], targets, lists[0] if lists else [])
 
-    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> dist.Work:
+    def scatter(
+        self,
+        output_tensors: list[Tensor],
+        input_tensors: list[list[Tensor]],
+        opts: Any = None,
+        *short: Any,
+        **named: Any,
+    ) -> dist.Work:
+        opts = options(dist.ScatterOptions, ("root", "timeout"), opts, *short, **named)
+        outputs, lists = listed(output_tensors), listed_lists(input_tensors)
         target = Operand(only(outputs), read=False, write=True)
-        sources = self._at_root(opts, inputs, target, read=True)
+        sources = self._at_root(opts, lists, target, read=True)
         flats = apart([source.flat for source in sources], [target.flat], (self._member.rank, 0))
         steps = exchanges.scatter(self._member, target.flat, flats, opts.rootRank)
         return self._start("scatter", steps, opts, sources, [target], outputs)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
-        opts = opts or dist.AllToAllOptions()
         size = self._member.size
         sources = operand_per_rank(inputs, None, size)
         targets = operand_per_rank(outputs, None, size, read=False, write=True)
         steps = self._all_to_all([t.flat for t in targets], [s.flat for s in sources])
+        opts = options(dist.AllToAllOptions, (), opts)
         return self._start("all_to_all", steps, opts, sources, targets, outputs)
 
     def all_to_all_single(
@@ -195,8 +257,9 @@ class ShmProcessGroup(GroupBase):
         output_splits: list[int],
         input_splits: list[int],
         opts: Any = None,
+        **named: Any,
     ) -> dist.Work:
-        opts = opts or dist.AllToAllOptions()
+        opts = options(dist.AllToAllOptions, ("timeout",), opts, **named)
         source, target = Operand(input), Operand(output, read=False, write=True)
         size = self._member.size
         outputs = split_rows(target.flat, output.shape, output_splits, size)
@@ -211,17 +274,20 @@ class ShmProcessGroup(GroupBase):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    def barrier(self, opts: Any = None) -> dist.Work:
-        return self._start("barrier", self._meet(), opts or dist.BarrierOptions(), [], [], [])
+    def barrier(self, opts: Any = None, **named: Any) -> dist.Work:
+        opts = options(dist.BarrierOptions, ("timeout",), opts, **named)
+        return self._start("barrier", self._meet(), opts, [], [], [])
 
-    def monitored_barrier(
-        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
-    ) -> None:
-        """A barrier that names, on every rank, all ranks that did not come; as all of ours do."""
-        opts = dist.BarrierOptions()
-        if timeout is not None:
-            opts.timeout = timeout
-        self.barrier(opts).wait()
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """A barrier that says which ranks did not come, in the words of torch's for gloo."""
+        opts = options(dist.BarrierOptions, ("timeout",), timeout)
+        milliseconds = round(opts.timeout.total_seconds() * 1000)
+        if timeout is not None and not milliseconds:
+            raise monitored.too_late(self._member.rank, 0)
+        try:
+            self.barrier(opts).wait()
+        except RanksMissing as error:
+            raise monitored.described(error, self._member.rank, wait_all_ranks) from None
 
     def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
         return self._mailbox.send(only(tensors), receiver, tag)
@@ -280,9 +346,7 @@ class ShmProcessGroup(GroupBase):
         return reductions.reduce_scatter(self._member, separate, target, operator)
 
     def _all_to_all(self, outputs: list[Tensor], inputs: list[Tensor]) -> Steps[None]:
-        dtypes = {tensor.dtype for tensor in (*inputs, *outputs)}
-        if len(dtypes) > 1:
-            raise ValueError(f"got tensors of {len(dtypes)} types in all_to_all, expected one type")
+        require_one_dtype([*inputs, *outputs], "all_to_all")
         rank = self._member.rank
         return exchanges.all_to_all(self._member, outputs, apart(inputs, outputs, (rank, rank)))
 

@@ -12,10 +12,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from dpbench.parallel.shm import cuda_copies
 from dpbench.parallel.shm.compilation import not_compiled
-from dpbench.parallel.shm.cuda_copies import future_of
 from dpbench.parallel.shm.member import Steps
 from dpbench.parallel.shm.operand import Operand
+from dpbench.parallel.shm.profiling import Event
 
 if TYPE_CHECKING:
     from dpbench.parallel.shm.engine import Engine
@@ -45,6 +46,7 @@ class Work(dist.Work):
     Attributes:
         name: of the operation, for messages.
         steps: of it.
+        timeout: in seconds.
         deadline: on the clock of time.monotonic.
         done: whether it has ended, well or not.
         value: what the steps returned; the source of a message, for example.
@@ -61,6 +63,7 @@ class Work(dist.Work):
         targets: Sequence[Operand],
         lane: Lane,
         engine: Engine,
+        event: Event | None,
     ) -> None:
         """
         Args:
@@ -70,10 +73,12 @@ class Work(dist.Work):
             targets: operands that the operation writes.
             lane: in which it is queued.
             engine: gets it on.
+            event: of a profiler that looks on.
         """
         super().__init__()
         self.name = name
         self.steps = steps
+        self.timeout = timeout
         self.deadline = time.monotonic() + timeout
         self.done = False
         self.urgent = False
@@ -83,6 +88,7 @@ class Work(dist.Work):
         self._targets = targets
         self._lane = lane
         self._engine = engine
+        self._event = event
         self._error: BaseException | None = None
         self._ended: Future[None] | None = None
         self._future: Future[Any] | None = None
@@ -95,6 +101,8 @@ class Work(dist.Work):
 
     def finish(self, error: BaseException | None = None) -> None:
         """The operation has ended; callbacks of the future run here."""
+        if self._event is not None:
+            self._event.end()
         with self._lock:
             self._error = error
             self.done = True
@@ -142,7 +150,7 @@ class Work(dist.Work):
         """Of the results; it completes without anybody waiting for this work."""
         with self._lock:
             if self._future is None:
-                self._ended = future_of(self._results)
+                self._ended = cuda_copies.future_of(self._results)
                 # An error set by `set_exception` is one for Python only; C++ code, such as that
                 # of torch's DDP, would take it for a result.
                 self._future = self._ended.then(self._outcome)

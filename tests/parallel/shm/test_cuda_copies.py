@@ -119,7 +119,7 @@ def _ready(cuda: RecordedCuda, values: Tensor, device: str) -> Tensor:
 
 
 def _all_reduce(tensor: Tensor, later: bool) -> dist.Work:
-    """Not by dist.all_reduce, which hands subclasses of tensors to their torch functions."""
+    """Not by torch.distributed, which hands subclasses of tensors to their torch functions."""
     options = dist.AllreduceOptions()
     options.asyncOp = later
     return dist.group.WORLD.allreduce([tensor], options)
@@ -146,13 +146,13 @@ def _collectives(rank: int) -> None:
             assert not cuda.precedes(meanwhile, to_device)
             strided = cuda.tensor(torch.zeros(2 * numel), device)[::2]
             outputs = [strided, cuda.tensor(torch.zeros(numel), device)]
-            work = dist.all_gather(outputs, _ready(cuda, torch.full((numel,), rank), device))
+            mine = _ready(cuda, torch.full((numel,), float(rank)), device)
+            dist.group.WORLD.allgather([outputs], [mine]).wait()
             assert [tensor[-1].item() for tensor in outputs] == list(range(size))
-            broadcast = _ready(cuda, torch.full((numel,), rank), device)
-            work = dist.broadcast(broadcast, 1, async_op=later)
-            if work is not None:
-                work.get_future().wait()
-            assert (broadcast == 1).all()
+            options = dist.BroadcastOptions()
+            options.rootRank = 1
+            dist.group.WORLD.broadcast([mine], options).get_future().wait()
+            assert (mine == 1).all()
 
 
 def test_collectives_of_cuda_tensors_are_in_order(tmp_path: Path) -> None:

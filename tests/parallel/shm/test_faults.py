@@ -132,7 +132,7 @@ def _asks_for_too_short_a_time(rank: int) -> str:
 
 def test_the_timeout_of_a_call_counts(tmp_path: Path) -> None:
     [message] = run_with_casualties(_asks_for_too_short_a_time, tmp_path / "store", 2).values()
-    assert message.startswith("barrier timed out waiting for rank 1")
+    assert message.startswith("barrier: Timed out waiting 200ms for rank 1")
 
 
 def _mismatches(rank: int) -> None:

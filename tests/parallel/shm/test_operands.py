@@ -75,11 +75,11 @@ def _refused() -> dict[str, Callable[[bool], dist.Work | None]]:
         "has no reduction": lambda later: dist.all_reduce(
             torch.ones(3), op=dist._make_nccl_premul_sum(2.0), async_op=later
         ),
-        "for rank 0 has 5 × torch.float32, expected 4 ×": lambda later: dist.reduce_scatter(
+        "the output has 4 elements, expected 5 as": lambda later: dist.reduce_scatter(
             torch.ones(4), fives, async_op=later
         ),
-        "got tensors of 2 types in all_to_all": lambda _: dist.group.WORLD.alltoall(
-            [torch.ones(SMALL, dtype=torch.int32) for _ in fives], fives
+        "got tensors of torch.float32, torch.int32 in all_to_all": lambda _: (
+            dist.group.WORLD.alltoall([torch.ones(SMALL, dtype=torch.int32) for _ in fives], fives)
         ),
         "that torch.func is transforming": lambda later: torch.func.grad(
             lambda x: dist.all_reduce(x, async_op=later) or x.sum()
