@@ -13,6 +13,7 @@ NAMES = (
     "implementations",
     "architectures",
     "collectives",
+    "staged_ranks",
     "analysis_speed",
     "simulation_speed",
     "tracing_cost",

@@ -46,7 +46,7 @@ def all_reduce(member: Member, arena: Arena, tensor: Tensor, operator: Operator)
     if place != NOWHERE and all(other == place for other in met):
         yield from _in_place(member, arena.operands(place, tensor), operator)
     else:
-        yield from _staged(member, tensor, operator, keep=True)
+        yield from staged(member, tensor, operator, keep=True)
 
 
 def reduce(member: Member, tensor: Tensor, operator: Operator, root: int) -> Steps[None]:
@@ -61,7 +61,7 @@ def reduce(member: Member, tensor: Tensor, operator: Operator, root: int) -> Ste
             operator.reduce(operands, out=tensor)
         return
     yield from member.meet(own)
-    yield from _staged(member, tensor, operator, keep=keep)
+    yield from staged(member, tensor, operator, keep=keep)
 
 
 def reduce_scatter(
@@ -160,7 +160,7 @@ def _share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> _Share:
     )
 
 
-def _staged(member: Member, tensor: Tensor, operator: Operator, *, keep: bool) -> Steps[None]:
+def staged(member: Member, tensor: Tensor, operator: Operator, *, keep: bool) -> Steps[None]:
     """Each rank reduces its share of each chunk and stages the result for the others.
 
     Args:
