@@ -29,6 +29,10 @@ SMALLEST_SEGMENT, LARGEST_STEP = 16 * 1024**2, 1024**3
 _REPORTS = SLOT_BYTES // 8 - 1
 
 
+Pieces = Sequence[tuple[Tensor, ...]]
+"""Of a tensor in the arena; each as it is on all ranks."""
+
+
 class AllocationFailed(OSError):
     """A rank got no memory. All ranks know, and the group can still be used."""
 
@@ -69,7 +73,12 @@ class Segment:
 
 
 class Arena:
-    """The memory of one group, as one rank sees it."""
+    """The memory of one group, as one rank sees it.
+
+    Attributes:
+        pieces: views that reductions keep here; they are good as long as the arena, which never
+            moves.
+    """
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -78,6 +87,7 @@ class Arena:
         self._blocks: dict[int, tuple[int, int, int]] = {}
         self._drops: Counter[int] = Counter()
         self._count = 0
+        self.pieces: dict[tuple[Place, torch.dtype, int], Pieces] = {}
         # Filled by finalizers, in any thread.
         self._dropped: deque[int] = deque()
 

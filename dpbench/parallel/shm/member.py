@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Generator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -65,6 +65,7 @@ class Member:
         taken: tokens taken since the start; it grows exactly when an operation gets ahead.
         told: grows when other ranks learn of an operation; one that fails before has not begun.
         broken: why the group cannot be used any more; empty if it can.
+        shares: views of its share of chunks, which reductions keep here.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Member:
         self.taken = 0
         self.told = 0
         self.broken = ""
+        self.shares: dict[tuple[torch.dtype, int, int], Any] = {}
         self._turn = 0
         self._pid = os.getpid()
         self._others = [peer for peer in range(self.size) if peer != rank]

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dpbench.parallel.shm.arena import Arena
-from dpbench.parallel.shm.descriptor import NOWHERE, pack, places
+from dpbench.parallel.shm.arena import Arena, Pieces
+from dpbench.parallel.shm.descriptor import NOWHERE, Place, pack, places
 from dpbench.parallel.shm.exchanges import agree_on_counts
 from dpbench.parallel.shm.layout import SLOT_BYTES
 from dpbench.parallel.shm.member import Member, Steps
@@ -20,6 +20,9 @@ from dpbench.parallel.shm.operators import Operator
 from dpbench.parallel.shm.pipeline import pipelined
 
 LINE_BYTES = 64
+# Of as many sizes of chunks the views are kept; all but the last of a tensor have one size.
+_CACHED_SHARES = 64
+_CACHED_PIECES = 4096
 # What a rank reduces at a time in place: two operands of it stay in the second-level cache.
 IN_PLACE_BYTES = 256 * 1024
 
@@ -44,7 +47,7 @@ def all_reduce(member: Member, arena: Arena, tensor: Tensor, operator: Operator)
     own = pack("all_reduce", tensor.dtype, tensor.numel(), operator=operator.code, place=place)
     met = places((yield from member.meet(own)))
     if place != NOWHERE and all(other == place for other in met):
-        yield from _in_place(member, arena.operands(place, tensor), operator)
+        yield from _in_place(member, _pieces(member, arena, place, tensor), operator)
     else:
         yield from staged(member, tensor, operator, keep=True)
 
@@ -111,19 +114,34 @@ def _split(tensor: Tensor, numel: int, count: int) -> list[Tensor]:
     return pieces + [tensor[:0]] * (count - len(pieces))
 
 
-def _in_place(member: Member, operands: Sequence[Tensor], operator: Operator) -> Steps[None]:
+def _pieces(member: Member, arena: Arena, place: Place, tensor: Tensor) -> Pieces:
+    """This rank's share of a tensor in the arena, in pieces, each as it is on all ranks.
+
+    They are kept, as the same tensors are reduced in every step of a training.
+    """
+    key = (place, tensor.dtype, tensor.numel())
+    pieces = arena.pieces.get(key)
+    if pieces is None:
+        if len(arena.pieces) == _CACHED_PIECES:
+            arena.pieces.clear()
+        operands = arena.operands(place, tensor)
+        shares = [operand.tensor_split(member.size)[member.rank] for operand in operands]
+        split = [torch.split(share, IN_PLACE_BYTES // share.element_size()) for share in shares]
+        pieces = arena.pieces[key] = list(zip(*split, strict=True))
+    return pieces
+
+
+def _in_place(member: Member, pieces: Pieces, operator: Operator) -> Steps[None]:
     """Reduce one's share of the elements where they are, and write it to all ranks."""
-    shares = [operand.tensor_split(member.size)[member.rank] for operand in operands]
-    pieces = [torch.split(share, IN_PLACE_BYTES // share.element_size()) for share in shares]
-    for chunk in zip(*pieces, strict=True):
-        result = chunk[0]
-        operator.reduce(chunk, out=result)
-        for copy in chunk[1:]:
+    for piece in pieces:
+        result = piece[0]
+        operator.reduce(piece, out=result)
+        for copy in piece[1:]:
             copy.copy_(result)
     yield from member.barrier()
 
 
-class _Share(NamedTuple):
+class Share(NamedTuple):
     """What a rank has to do with a chunk that lies in staging buffers of one turn.
 
     Attributes:
@@ -142,15 +160,24 @@ class _Share(NamedTuple):
     whole: Tensor
 
 
-def _share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> _Share:
+def _share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> Share:
     """This rank's share of a chunk with so many elements; shares are of whole cache lines."""
+    share = member.shares.get((dtype, numel, turn))
+    if share is None:
+        if len(member.shares) == _CACHED_SHARES:
+            member.shares.clear()
+        share = member.shares[dtype, numel, turn] = _new_share(member, dtype, numel, turn)
+    return share
+
+
+def _new_share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> Share:
     buffers, results, _ = member.staging(dtype)
     line = max(1, LINE_BYTES // dtype.itemsize)
     share = -(-numel // (member.size * line)) * line
     low = min(member.rank * share, numel)
     high = min(low + share, numel)
     own, result = buffers[member.rank][turn], results[turn]
-    return _Share(
+    return Share(
         splits=[low, high - low, numel - high],
         before=own[:low],
         behind=own[high:numel],
@@ -170,13 +197,10 @@ def staged(member: Member, tensor: Tensor, operator: Operator, *, keep: bool) ->
         keep: whether to put the result in its place.
     """
     chunks = torch.split(tensor, member.staging(tensor.dtype).numel)
-    # All chunks but the last have one size.
-    views = {
-        (chunk.numel(), turn): _share(member, tensor.dtype, chunk.numel(), turn)
-        for chunk in chunks[-2:]
-        for turn in (0, 1)
-    }
-    shares = [views[chunk.numel(), number % 2] for number, chunk in enumerate(chunks)]
+    shares = [
+        _share(member, tensor.dtype, chunk.numel(), number % 2)
+        for number, chunk in enumerate(chunks)
+    ]
     pieces = [torch.split(chunk, share.splits) for chunk, share in zip(chunks, shares, strict=True)]
 
     def contribute(chunk: int) -> None:
