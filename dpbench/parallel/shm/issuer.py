@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm.engine import engine
-from dpbench.parallel.shm.lane import Lane, broken_error
+from dpbench.parallel.shm.failures import broken_error
+from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, moved
 from dpbench.parallel.shm.profiling import Event, is_profiling

@@ -57,6 +57,10 @@ class Mailbox:
         name = "recv" if sender is not None else "recvAnySource"
         return self._issuer.issue(name, steps, lane, targets=[target], results=[tensor])
 
+    def lanes(self) -> list[Lane]:
+        """All queues of messages."""
+        return [*self._sending.values(), *self._receiving.values()]
+
     def _lane_of(self, sender: int, tag: int) -> Lane:
         if len(self._receiving) > _LANES:
             self._receiving = {key: lane for key, lane in self._receiving.items() if lane.queue}

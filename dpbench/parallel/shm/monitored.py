@@ -10,7 +10,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from dpbench.parallel.shm.missing_ranks import RanksMissing
+from dpbench.parallel.shm.failures import RanksMissing
 
 c10d: Any = distributed_c10d
 

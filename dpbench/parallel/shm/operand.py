@@ -76,6 +76,11 @@ class Operand:
         return self._tensor
 
     @property
+    def is_on_device(self) -> bool:
+        """Whether the caller's tensor is on a CUDA device."""
+        return self._device_copy is not None
+
+    @property
     def awaited(self) -> HostCopy | None:
         """The copy that has to arrive before `flat` has its values, if any."""
         copy = self._device_copy

@@ -19,10 +19,10 @@ from dpbench.parallel.shm.call_forms import listed, listed_lists, options
 from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
+from dpbench.parallel.shm.failures import RanksMissing
 from dpbench.parallel.shm.group_base import GroupBase
 from dpbench.parallel.shm.mailbox import Mailbox
 from dpbench.parallel.shm.member import Member, Steps
-from dpbench.parallel.shm.missing_ranks import RanksMissing
 from dpbench.parallel.shm.operand import (
     Operand,
     SparseTensor,
@@ -37,6 +37,7 @@ from dpbench.parallel.shm.operators import operator_for
 from dpbench.parallel.shm.shared_arena import SharedArena
 
 _Allreduce: Any = dist.AllreduceOptions
+_Broadcast: Any = dist.BroadcastOptions
 _Allgather: Any = torch._C._distributed_c10d.AllgatherOptions
 
 
@@ -142,12 +143,14 @@ class ShmProcessGroup(GroupBase):
     def broadcast(
         self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
     ) -> dist.Work:
-        opts = options(dist.BroadcastOptions, ("root", "timeout"), opts, *short, **named)
+        if type(opts) is not _Broadcast or named:
+            tensors = listed(tensors)
+            opts = options(_Broadcast, ("root", "timeout"), opts, *short, **named)
         is_root = self._is_root(opts)
-        operand = Operand(only(listed(tensors)), read=is_root, write=not is_root)
+        operand = Operand(only(tensors), read=is_root, write=not is_root)
         steps = exchanges.broadcast(self._member, operand.flat, opts.rootRank)
-        ends = ([operand], []) if is_root else ([], [operand])
-        return self._start("broadcast", steps, opts, *ends, listed(tensors))
+        sources, targets = ([operand], []) if is_root else ([], [operand])
+        return self._start("broadcast", steps, opts, sources, targets, tensors)
 
     def allgather(
         self,
@@ -304,7 +307,8 @@ class ShmProcessGroup(GroupBase):
         What is pending fails, here and at the ranks that need this one for it.
         """
         self._member.broken = self._member.broken or "it has been destroyed"
-        engine().step()
+        for lane in (self._issuer.collectives, *self._mailbox.lanes()):
+            engine().poll(lane)
         self._close()
 
     def abort(self) -> None:
@@ -316,11 +320,12 @@ class ShmProcessGroup(GroupBase):
 
     def _is_root(self, opts: Any) -> bool:
         """Whether this rank is the root of a collective that has one."""
-        if not 0 <= opts.rootRank < self._member.size:
+        root: int = opts.rootRank
+        if not 0 <= root < self._member.size:
             raise ValueError(
-                f"got root {opts.rootRank}, expected a rank of the group, below {self._member.size}"
+                f"got root {root}, expected a rank of the group, below {self._member.size}"
             )
-        return bool(self._member.rank == opts.rootRank)
+        return root == self._member.rank
 
     def _at_root(
         self, opts: Any, lists: list[list[Tensor]], like: Operand, *, read: bool

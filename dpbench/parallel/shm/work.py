@@ -50,7 +50,7 @@ class Work(dist.Work):
         deadline: on the clock of time.monotonic.
         done: whether it has ended, well or not.
         value: what the steps returned; the source of a message, for example.
-        urgent: whether somebody may wait for its future, out of our sight.
+        urgent: whether somebody may wait for it without driving it.
         told_before: `Member.told` when its steps began, -1 before.
     """
 
@@ -81,7 +81,8 @@ class Work(dist.Work):
         self.timeout = timeout
         self.deadline = time.monotonic() + timeout
         self.done = False
-        self.urgent = False
+        # The stream of a GPU waits for the copy back, and nobody polls meanwhile.
+        self.urgent = bool(targets) and targets[0].is_on_device
         self.told_before = -1
         self.value: Any = None
         self._results = results
@@ -94,21 +95,19 @@ class Work(dist.Work):
         self._future: Future[Any] | None = None
         self._lock = threading.Lock()
 
-    @property
-    def has_future(self) -> bool:
-        """Whether finishing may run callbacks, which may take their time."""
-        return self._ended is not None
-
-    def finish(self, error: BaseException | None = None) -> None:
-        """The operation has ended; callbacks of the future run here."""
+    def end(self, error: BaseException | None) -> bool:
+        """The operation has ended; whether it has to call back."""
         if self._event is not None:
             self._event.end()
         with self._lock:
             self._error = error
             self.done = True
-            ended = self._ended
-        if ended is not None:
-            ended.set_result(None)
+            return self._ended is not None
+
+    def call_back(self) -> None:
+        """Complete the future; what is attached to it runs here."""
+        assert self._ended is not None
+        self._ended.set_result(None)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Return when it has ended.
