@@ -82,6 +82,7 @@ class Background:
                     if self._calling_back == len(self._threads) and not self._stopping:
                         self._start()
             call_back(works)
+            works.clear()  # which this thread would keep while it waits for its turn
             with self._guard:
                 self._calling_back -= 1
 

@@ -75,7 +75,8 @@ class HostCopy:
     def send_back(self) -> None:
         """Begin the copy of what the host has written to the tensor."""
         stream = _streams(self._tensor.device)[1]
-        with cuda.stream(stream):
+        # Only in that mode may a tensor that was made in it be written.
+        with cuda.stream(stream), torch.inference_mode(self._tensor.is_inference()):
             stream.wait_event(self._issued)
             self._tensor.copy_(self.host.view(self._tensor.shape), non_blocking=True)
             self._tensor.record_stream(stream)

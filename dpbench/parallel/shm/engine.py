@@ -12,7 +12,7 @@ from dpbench.parallel.shm.background import Background, call_back, forget_if_idl
 from dpbench.parallel.shm.failures import break_group, is_local, require_hope
 from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.member import Member, Steps
-from dpbench.parallel.shm.waiting import LAST_LOOK, Patience
+from dpbench.parallel.shm.waiting import FIRST_LOOK, LAST_LOOK, Patience
 from dpbench.parallel.shm.work import Work
 
 
@@ -31,9 +31,14 @@ class Engine:
         if not work.done:
             self._background.wake()
 
-    def poll(self, lane: Lane) -> None:
-        """Get on with one lane without waiting."""
-        if lane.queue and lane.driver.acquire(blocking=False):
+    def poll(self, lane: Lane, patience: float = 0.0) -> None:
+        """Get on with one lane without waiting for other ranks.
+
+        Args:
+            lane: that may have operations.
+            patience: seconds to wait for a thread that drives it.
+        """
+        if lane.queue and lane.driver.acquire(timeout=patience):
             works: list[Work] = []
             try:
                 lane.advance(works)
@@ -79,9 +84,12 @@ class Engine:
                 "only that one can wait for it"
             )
         limit = None if timeout is None else time.monotonic() + timeout
+        look = FIRST_LOOK
         while not work.done:
             # If another thread drives, it ends this one as well, or leaves it to us.
-            if lane.driver.acquire(timeout=LAST_LOOK):
+            if not lane.driver.acquire(timeout=look):
+                look = min(2 * look, LAST_LOOK)
+            else:
                 works: list[Work] = []
                 try:
                     self._drive(lane, work, works, limit)

@@ -12,7 +12,7 @@ from dpbench.parallel.shm.descriptor import Mismatch
 from dpbench.parallel.shm.member import Member, Waiting
 
 # After these errors all ranks are where they were before the operation.
-_HARMLESS = (Mismatch, AllocationFailed)
+HARMLESS = (Mismatch, AllocationFailed)
 
 
 class RanksMissing(dist.DistBackendError):
@@ -56,14 +56,14 @@ def require_hope(
 
 
 def is_local(member: Member, error: BaseException, told_before: int) -> bool:
-    """Whether the group is as good as before an operation that failed.
+    """Whether the group is as good as before an operation that failed, and nothing is behind it.
 
     Args:
         member: this rank.
         error: of the operation.
         told_before: what `member.told` was when the operation began.
     """
-    return isinstance(error, _HARMLESS) or member.told == told_before
+    return isinstance(error, HARMLESS) or member.told == told_before
 
 
 def break_group(member: Member, name: str, error: BaseException) -> None:

@@ -8,7 +8,7 @@ from collections import deque
 import torch
 import torch.distributed as dist
 
-from dpbench.parallel.shm.failures import break_group, broken_error, is_local, require_hope
+from dpbench.parallel.shm.failures import HARMLESS, break_group, broken_error, require_hope
 from dpbench.parallel.shm.member import Member, Waiting
 from dpbench.parallel.shm.waiting import FIRST_LOOK, LAST_LOOK
 from dpbench.parallel.shm.work import Work
@@ -89,20 +89,19 @@ class Lane:
                 return True
             work = self.queue[0]
             taken = self._member.taken
-            if work.told_before < 0:
-                work.told_before = self._member.told
             try:
                 self.waiting = next(work.steps)
             except StopIteration as stop:
                 work.value = stop.value
                 self._end_first(callbacks, None)
+            except HARMLESS as error:
+                self._end_first(callbacks, error)
             except BaseException as error:
-                if is_local(self._member, error, work.told_before):
-                    self._end_first(callbacks, error)
-                else:
-                    break_group(self._member, work.name, error)
-                    self._fail_all(callbacks, error)
-                    return True
+                # Whatever it is: those behind it would meet operations of the others for which
+                # they are not meant.
+                break_group(self._member, work.name, error)
+                self._fail_all(callbacks, error)
+                return True
             else:
                 if self._member.taken == taken:
                     return moved
@@ -110,6 +109,7 @@ class Lane:
         return moved
 
     def _end_first(self, callbacks: list[Work], error: BaseException | None) -> None:
+        self.waiting = ()
         work = self.queue.popleft()
         if work.end(error):
             callbacks.append(work)

@@ -188,11 +188,17 @@ class Member:
         Args:
             reason: of giving up; empty for leaving in good order.
         """
-        if os.getpid() != self._pid or self._state(self.rank)[0]:
+        if self._state(self.rank)[0]:
             return
         text = reason.encode()[: _STATE.size - 5]
         offset = self.layout.state_of(self.rank)
         self.memory[offset : offset + _STATE.size] = _STATE.pack(_GAVE_UP if text else _LEFT, text)
+
+    def close(self) -> None:
+        """Leave in good order and forget the others; a forked child does neither."""
+        if os.getpid() == self._pid:
+            self.leave()
+            self.peers.close()
 
     def absence(self, waiting: Waiting) -> str:
         """Why an operation that waits for these flags waits in vain; empty if it may not."""

@@ -36,6 +36,8 @@ from dpbench.parallel.shm.operand import (
 from dpbench.parallel.shm.operators import operator_for
 from dpbench.parallel.shm.shared_arena import SharedArena
 
+# Seconds for a thread that is within an operation to leave it when the group is destroyed.
+_LAST_STEP = 2.0
 _Allreduce: Any = dist.AllreduceOptions
 _Broadcast: Any = dist.BroadcastOptions
 _Allgather: Any = torch._C._distributed_c10d.AllgatherOptions
@@ -56,7 +58,7 @@ class ShmProcessGroup(GroupBase):
         self._start = self._issuer.start
         self._mailbox = Mailbox(member, self._issuer)
         # Also when it is dropped without destroy_process_group; at exit the kernel cleans up.
-        self._close = weakref.finalize(self, _close, member)
+        self._close = weakref.finalize(self, member.close)
         self._close.atexit = False
 
     def allreduce(
@@ -308,7 +310,7 @@ class ShmProcessGroup(GroupBase):
         """
         self._member.broken = self._member.broken or "it has been destroyed"
         for lane in (self._issuer.collectives, *self._mailbox.lanes()):
-            engine().poll(lane)
+            engine().poll(lane, _LAST_STEP)
         self._close()
 
     def abort(self) -> None:
@@ -361,11 +363,6 @@ def arena_of(group: dist.ProcessGroup) -> SharedArena | None:
     if isinstance(group, ShmProcessGroup) and "cpu" in group.device_types:
         return group.shared
     return None
-
-
-def _close(member: Member) -> None:
-    member.leave()
-    member.peers.close()
 
 
 def _in_turn(operations: Sequence[Steps[None]]) -> Steps[None]:

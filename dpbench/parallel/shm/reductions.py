@@ -147,7 +147,7 @@ class Share(NamedTuple):
     Attributes:
         splits: the numbers of elements before its share, in it, and behind it.
         before, behind: where its own operand goes, as far as others reduce it.
-        operands: of its share, one per rank; its own is replaced by what it has itself.
+        lower, higher: its share of the operands of the ranks below and above it.
         result: of its share.
         whole: the results of all ranks.
     """
@@ -155,7 +155,8 @@ class Share(NamedTuple):
     splits: list[int]
     before: Tensor
     behind: Tensor
-    operands: list[Tensor]
+    lower: list[Tensor]
+    higher: list[Tensor]
     result: Tensor
     whole: Tensor
 
@@ -181,7 +182,8 @@ def _new_share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> Sha
         splits=[low, high - low, numel - high],
         before=own[:low],
         behind=own[high:numel],
-        operands=[of_rank[turn][low:high] for of_rank in buffers],
+        lower=[of_rank[turn][low:high] for of_rank in buffers[: member.rank]],
+        higher=[of_rank[turn][low:high] for of_rank in buffers[member.rank + 1 :]],
         result=result[low:high],
         whole=result[:numel],
     )
@@ -210,8 +212,8 @@ def staged(member: Member, tensor: Tensor, operator: Operator, *, keep: bool) ->
 
     def reduce_share(chunk: int) -> None:
         share = shares[chunk]
-        share.operands[member.rank] = pieces[chunk][1]
-        operator.reduce(share.operands, out=share.result)
+        own = pieces[chunk][1]
+        operator.reduce([*share.lower, own, *share.higher], out=share.result)
 
     def collect(chunk: int) -> None:
         if keep:

@@ -51,7 +51,6 @@ class Work(dist.Work):
         done: whether it has ended, well or not.
         value: what the steps returned; the source of a message, for example.
         urgent: whether somebody may wait for it without driving it.
-        told_before: `Member.told` when its steps began, -1 before.
     """
 
     def __init__(
@@ -83,7 +82,6 @@ class Work(dist.Work):
         self.done = False
         # The stream of a GPU waits for the copy back, and nobody polls meanwhile.
         self.urgent = bool(targets) and targets[0].is_on_device
-        self.told_before = -1
         self.value: Any = None
         self._results = results
         self._targets = targets

@@ -81,6 +81,15 @@ def test_results_reach_whoever_joins_and_nobody_else(cuda: RecordedCuda) -> None
     assert tensor.tolist() == [7, 7, 7]
 
 
+def test_a_tensor_of_inference_mode_gets_its_result_outside(cuda: RecordedCuda) -> None:
+    with torch.inference_mode():
+        tensor = cuda.tensor(torch.zeros(3))
+        copy = HostCopy(tensor, read=False)
+        copy.host.fill_(7)
+    copy.send_back()
+    assert tensor.tolist() == [7, 7, 7]
+
+
 def test_both_directions_have_streams_of_their_own_on_the_tensors_device(
     cuda: RecordedCuda,
 ) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import time
 import warnings
+import weakref
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -99,6 +103,9 @@ def _errors_of_one_rank(rank: int) -> None:
         options.rootRank = 2
         with pytest.raises(ValueError, match="got root 2, expected a rank of the group, below 2"):
             dist.group.WORLD.broadcast([torch.ones(3)], options)
+        for call in (dist.group.WORLD.send, dist.group.WORLD.recv):
+            with pytest.raises(ValueError, match="got rank 2, expected a rank of the group"):
+                call([torch.ones(3)], 2, 0)
     _require_usable_group("root")
 
 
@@ -206,6 +213,26 @@ def _odd_but_good(rank: int) -> None:
 
 def test_odd_tensors_are_taken(tmp_path: Path) -> None:
     run_ranks(_odd_but_good, tmp_path / "store", 2, backend="shm")
+
+
+def _nothing_kept(rank: int) -> None:
+    for numel, later in product((SMALL, LARGE, 4 * LARGE), (False, True)):
+        memory = (ctypes.c_float * numel)()
+        alive = weakref.ref(memory)
+        tensor = torch.frombuffer(memory, dtype=torch.float32)
+        _finish(dist.all_reduce(tensor, async_op=later))
+        outputs = [torch.empty(numel) for _ in range(dist.get_world_size())]
+        _finish(dist.all_gather(outputs, tensor, async_op=later))
+        _finish(dist.reduce_scatter(outputs[0], [tensor] * len(outputs), async_op=later))
+        del memory, tensor
+        deadline = time.monotonic() + 10
+        while alive() is not None and time.monotonic() < deadline:
+            gc.collect()
+        assert alive() is None, (numel, later)
+
+
+def test_nothing_of_a_tensor_is_kept_after_its_operation(tmp_path: Path) -> None:
+    run_ranks(_nothing_kept, tmp_path / "store", 2, backend="shm")
 
 
 def _overlapping(rank: int) -> None:
