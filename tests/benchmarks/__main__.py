@@ -14,6 +14,7 @@ NAMES = (
     "wrappers",
     "architectures",
     "collectives",
+    "staged_ranks",
     "analysis_speed",
     "simulation_speed",
     "tracing_cost",

@@ -60,8 +60,8 @@ def _share(nbytes: int, where: str) -> str:
 
 def _measure(rank: int) -> Seconds:
     """On every rank: the seconds of both sides of each ratio."""
-    gloo, group = dist.new_group(backend="gloo"), arena_of(dist.group.WORLD)
-    assert group is not None
+    gloo, arena = dist.new_group(backend="gloo"), arena_of(dist.group.WORLD)
+    assert arena is not None
     small = torch.ones(SMALL // 4)
     seconds = {
         "all-reduce latency at 4 KB, gloo ÷ shm": _alternating(
@@ -71,7 +71,7 @@ def _measure(rank: int) -> Seconds:
     }
     for nbytes in LARGE:
         places = {
-            "in the arena": group.allocate(nbytes).view(torch.float32),
+            "in the arena": arena.allocate(nbytes).view(torch.float32),
             "anywhere": torch.zeros(nbytes // 4),
         }
         source, copy = torch.zeros(nbytes // 4), torch.zeros(nbytes // 4)

@@ -1,6 +1,10 @@
-"""Run torch's own tests for DistributedDataParallel, with torch's class or with ours.
+"""Run torch's own distributed tests, with torch's classes or with ours.
 
 python -m tests.conformance [--torch | --ours] [-k PART] [--world-size N] [-v] [NAME ...]
+python -m tests.conformance --gloo | --shm ...
+
+The first runs the tests for DistributedDataParallel with torch's class or ours, the second all
+other tests on a backend.
 """
 
 from __future__ import annotations
@@ -15,9 +19,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.conformance.runner import Outcome
 
 LABELS = ("torch", "ours")
+BACKENDS = ("gloo", "shm")
 
 
 def main() -> None:
@@ -41,14 +48,14 @@ def main() -> None:
     if options.serve:
         _serve(options)
         return
-    wanted = options.names or [name for name in suite.names() if options.part in name]
+    every = suite.collective_names() if options.only in BACKENDS else suite.names()
+    wanted = options.names or [name for name in every if options.part in name]
     if options.list:
         print(*wanted, sep="\n")
         return
     for label in [options.only] if options.only else LABELS:
         counts: collections.Counter[str] = collections.Counter()
-        for name in wanted:
-            outcome = _outcome(label, options.world_size, name, options)
+        for outcome in _outcomes(label, options.world_size, wanted, options, apart=True):
             counts[outcome.status] += 1
             print(label, _line(outcome, options.verbose), flush=True)
         print(f"{label}: {', '.join(f'{count} {status}' for status, count in counts.items())}")
@@ -57,7 +64,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     only = parser.add_mutually_exclusive_group()
-    for label in LABELS:
+    for label in LABELS + BACKENDS:
         only.add_argument(f"--{label}", dest="only", action="store_const", const=label)
     parser.add_argument("-k", dest="part", default="", help="only tests with this in the name")
     parser.add_argument("-v", dest="verbose", action="store_true", help="whole tracebacks")
@@ -67,7 +74,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--serve",
         action="store_true",
-        help="a JSON object with all names, and one for each line `LABEL WORLD_SIZE NAME` of stdin",
+        help="a JSON object with all names, and for each line `LABEL WORLD_SIZE NAME ...` of stdin "
+        "one for each of its tests, which share their ranks",
     )
     parser.add_argument("--list", action="store_true", help="names only")
     parser.add_argument("names", nargs="*", help="tests by name; without any, all that there are")
@@ -77,22 +85,30 @@ def _options() -> argparse.Namespace:
 def _serve(options: argparse.Namespace) -> None:
     from tests.conformance import suite
 
-    print(json.dumps({"every_name": suite.names()}), flush=True)
+    names = {"every_name": suite.names(), "every_collective": suite.collective_names()}
+    print(json.dumps(names), flush=True)
     for line in sys.stdin:
-        label, world_size, name = line.split()
-        print(json.dumps(asdict(_outcome(label, int(world_size), name, options))), flush=True)
+        label, world_size, *wanted = line.split()
+        for outcome in _outcomes(label, int(world_size), wanted, options, apart=False):
+            print(json.dumps(asdict(outcome)), flush=True)
 
 
-def _outcome(label: str, world_size: int, name: str, options: argparse.Namespace) -> Outcome:
+def _outcomes(
+    label: str, world_size: int, names: list[str], options: argparse.Namespace, *, apart: bool
+) -> Iterator[Outcome]:
+    """Run tests with what a label stands for; each on ranks of its own, if they are to be apart."""
     from torch.nn.parallel.distributed import DistributedDataParallel as TorchDDP
 
     from dpbench.parallel import DistributedDataParallel
     from tests.conformance import runner
     from tests.conformance.substitution import use
 
-    wrapper = {"torch": TorchDDP, "ours": DistributedDataParallel}[label]
+    wrapper = DistributedDataParallel if label == "ours" else TorchDDP
     use(wrapper)
-    return runner.run(name, runner.Setting(wrapper, world_size, options.device, options.limit))
+    backend = label if label in BACKENDS else "gloo"
+    setting = runner.Setting(wrapper, world_size, options.device, options.limit, backend)
+    for together in [[name] for name in names] if apart else [names]:
+        yield from runner.run_together(together, setting)
 
 
 def _line(outcome: Outcome, verbose: bool) -> str:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,22 @@ class Server:
             start_new_session=True,
         )
         self._noise: list[str] = []
-        self.every_name = frozenset(self._answer()["every_name"])
+        names = self._answer()
+        self.every_name = frozenset(names["every_name"])
         """All tests of the installed torch that build a DistributedDataParallel."""
+        self.every_collective = frozenset(names["every_collective"])
+        """All its other tests."""
 
     def outcome(self, label: str, world_size: int, name: str) -> dict[str, Any]:
-        """Of one test, with torch's class or with ours: its status, detail and seconds."""
+        """Of one test: its status, detail and seconds; for labels see `tests.conformance`."""
+        [outcome] = self.outcomes(label, world_size, [name])
+        return outcome
+
+    def outcomes(self, label: str, world_size: int, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Of several tests, which share their ranks as long as they pass."""
         assert self._process.stdin is not None
-        print(label, world_size, name, file=self._process.stdin, flush=True)
-        return self._answer()
+        print(label, world_size, *names, file=self._process.stdin, flush=True)
+        return [self._answer() for _ in names]
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None

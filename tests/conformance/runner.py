@@ -15,6 +15,8 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
@@ -51,6 +53,7 @@ class Outcome:
 class Setting:
     """How tests run: `wrapper` is the class in the place of torch's, or torch's own.
 
+    `backend` is that of the default group, and of those that tests make without naming another;
     `device` stands for every GPU; ranks of a test are killed after `limit` seconds.
     """
 
@@ -58,30 +61,50 @@ class Setting:
     world_size: int
     device: str
     limit: float
+    backend: str = "gloo"
 
 
 def run(name: str, setting: Setting) -> Outcome:
     """Run one test on new ranks."""
-    if not hasattr(suite.Suite, name):
-        return Outcome(name, "missing")
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as directory:
+    [outcome] = run_together([name], setting)
+    return outcome
+
+
+def run_together(names: Sequence[str], setting: Setting) -> Iterator[Outcome]:
+    """Run tests one after the other on one set of ranks, and on another after each that fails."""
+    known = [name for name in names if hasattr(suite.Suite, name)]
+    yield from (Outcome(name, "missing") for name in names if name not in known)
+    while known:
+        with _ranks(known, setting) as (pipes, directory):
+            status = ""
+            while known and status != "failed":
+                started = time.monotonic()
+                results = _results(pipes, started + setting.limit, directory)
+                outcome = _judged(known.pop(0), results, time.monotonic() - started)
+                status = outcome.status
+                yield outcome
+
+
+@contextmanager
+def _ranks(names: Sequence[str], setting: Setting) -> Iterator[tuple[list[Connection], Path]]:
+    """Forks that run the tests, a pipe from each with its results, and where they put files."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
         # torch's file barrier and its tests of files expect these two.
         for needed in ("barrier", "test_dir"):
-            (Path(directory) / needed).mkdir()
+            (directory / needed).mkdir()
         pipes, processes = [], []
         for rank in range(setting.world_size):
             ours, theirs = FORK.Pipe(duplex=False)
-            arguments = (name, rank, setting, Path(directory), theirs)
+            arguments = (names, rank, setting, directory, theirs)
             processes.append(FORK.Process(target=_rank_main, args=arguments, daemon=True))
             processes[-1].start()
             theirs.close()
             pipes.append(ours)
         try:
-            results = _results(pipes, started + setting.limit, Path(directory))
+            yield pipes, directory
         finally:
             _end(processes, pipes)
-    return _judged(name, results, time.monotonic() - started)
 
 
 def _results(pipes: list[Connection], deadline: float, directory: Path) -> list[tuple[str, str]]:
@@ -124,32 +147,37 @@ def _judged(name: str, results: list[tuple[str, str]], seconds: float) -> Outcom
     return Outcome(name, "passed", "", seconds)
 
 
-def _rank_main(name: str, rank: int, setting: Setting, directory: Path, pipe: Connection) -> None:
+def _rank_main(
+    names: Sequence[str], rank: int, setting: Setting, directory: Path, pipe: Connection
+) -> None:
     log = (directory / f"rank{rank}.log").open("w")
     os.dup2(log.fileno(), sys.stdout.fileno())
     os.dup2(log.fileno(), sys.stderr.fileno())
-    # The end of a rank whose parent was killed.
-    signal.alarm(int(setting.limit) + 10)
-    # What a rank that hangs was doing.
-    faulthandler.dump_traceback_later(0.9 * setting.limit, file=log)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     os.environ |= {"TEMP_DIR": str(directory), "WORLD_SIZE": str(setting.world_size)}
     store = str(directory / "store")
+    ends = dist.FileStore(str(directory / "ends"), setting.world_size)
     try:
+        suite.use_backend(setting.backend)
         dist.init_process_group(
-            "gloo",
+            setting.backend,
             init_method=f"file://{store}",
             rank=rank,
             world_size=setting.world_size,
-            timeout=timedelta(seconds=suite.GROUP_TIMEOUTS.get(name, GROUP_TIMEOUT)),
+            timeout=timedelta(seconds=suite.GROUP_TIMEOUTS.get(names[0], GROUP_TIMEOUT)),
         )
         stand_in(torch.device(setting.device), setting.wrapper, setting.world_size)
-        reason = suite.call(name, rank, store)
-        # Nobody leaves while a peer still communicates.
-        if dist.is_initialized():
-            dist.barrier()
-        pipe.send(("passed", "") if reason is None else ("skipped", reason))
+        for name in names:
+            # The end of a rank whose parent was killed.
+            signal.alarm(int(setting.limit) + 10)
+            # What a rank that hangs was doing.
+            faulthandler.dump_traceback_later(0.9 * setting.limit, file=log)
+            reason = suite.call(name, rank, store)
+            # Nobody leaves while a peer still communicates; some tests break the group.
+            ends.set(f"{name}/{rank}", "")
+            ends.wait([f"{name}/{peer}" for peer in range(setting.world_size)])
+            pipe.send(("passed", "") if reason is None else ("skipped", reason))
     except BaseException as error:
         summary = " ".join("".join(traceback.format_exception_only(error)).split())
         pipe.send(("failed", f"{summary}\n{traceback.format_exc()}"))

@@ -7,6 +7,7 @@ it is imported, and WORLD_SIZE in each test.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import types
 import unittest
@@ -83,8 +84,31 @@ class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._
 
 def names() -> list[str]:
     """The tests that build a DistributedDataParallel, in alphabetical order."""
-    tests = (name for name in dir(Suite) if name.startswith("test"))
-    return sorted(name for name in tests if _wraps_a_module(name, set()))
+    return [name for name in _all_names() if _wraps_a_module(name, set())]
+
+
+def collective_names() -> list[str]:
+    """All other tests, in alphabetical order."""
+    return [name for name in _all_names() if not _wraps_a_module(name, set())]
+
+
+def _all_names() -> list[str]:
+    return sorted(name for name in dir(Suite) if name.startswith("test"))
+
+
+def use_backend(backend: str) -> None:
+    """Let the tests of this process take a backend for gloo, and expect of it what gloo does.
+
+    Which tests there are for gloo was settled when torch's module was imported.
+    """
+    if backend == "gloo":
+        return
+    importlib.import_module("dpbench")  # which registers its own
+    distributed_test.BACKEND = backend
+    # Tests look for a profiler's events "gloo:all_reduce" of these backends.
+    distributed_test.PROFILING_SUPPORTED_BACKENDS.append(backend)
+    distributed_test.CUDA_PROFILING_SUPPORTED_BACKENDS.append(backend)
+    distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.append(backend)
 
 
 def _wraps_a_module(method: str, seen: set[str]) -> bool:

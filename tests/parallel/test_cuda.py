@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from dpbench.parallel import cuda as under_test
-from dpbench.parallel.cuda import LateFlag, moved_in
+from dpbench.parallel.cuda import LateFlag, moved_in, pinned
 from tests.parallel.recorded_streams import RecordedCuda
 
 DEVICE = torch.device("cuda:1")
@@ -94,3 +95,12 @@ def test_while_a_graph_is_captured_nothing_is_asked_of_the_device(cuda: Recorded
     cuda.capturing = True
     assert not flag.is_set()
     assert not cuda.named("to host")
+
+
+def test_pinned_memory_is_the_hosts_whatever_the_default_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(torch, "empty", lambda numel, **named: asked.update(named))
+    pinned(3, torch.float32)
+    assert asked == {"dtype": torch.float32, "device": "cpu", "pin_memory": True}

@@ -1,82 +1,175 @@
-"""Memory of the group for tensors that it reduces in place, without copying them anywhere."""
+"""Memory of the group for tensors that it reduces in place, without copying them anywhere.
+
+It consists of segments, in which each rank has a part of one size. A block that is handed out lies
+at one offset in the parts of all ranks. What is free is known to every rank alike: when they meet
+to allocate they tell which blocks they have dropped, and all of them draw the same conclusions.
+Segments never move. New ones are added as needed; they take no descriptors.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import mmap
 import os
 import weakref
+from collections import Counter, deque
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from dpbench.parallel.shm import memory
 from dpbench.parallel.shm.descriptor import NOWHERE, Place, pack
-from dpbench.parallel.shm.layout import PAGE
+from dpbench.parallel.shm.layout import PAGE, SLOT_BYTES
 from dpbench.parallel.shm.member import Member, Steps
+
+# Per rank. Pages are taken when they are touched, so a large segment costs addresses only.
+SMALLEST_SEGMENT, LARGEST_STEP = 16 * 1024**2, 1024**3
+# What a rank can tell of dropped blocks at one meeting; the rest waits for the next.
+_REPORTS = SLOT_BYTES // 8 - 1
+
+
+Pieces = Sequence[tuple[Tensor, ...]]
+"""Of a tensor in the arena; each as it is on all ranks."""
 
 
 class AllocationFailed(OSError):
     """A rank got no memory. All ranks know, and the group can still be used."""
 
 
-class Allocation:
-    """A part for each rank, one after the other.
-
+class Segment:
+    """
     Attributes:
-        number: the same on all ranks.
-        nbytes: of a part, as asked for.
+        nbytes: of each rank's part.
+        parts: of all ranks.
+        start: the address of this rank's part.
+        free: offset and size of what is in no block, sorted.
     """
 
-    def __init__(self, number: int, mapping: mmap.mmap, nbytes: int, stride: int) -> None:
-        self.number = number
+    def __init__(self, mapping: memoryview, nbytes: int, rank: int) -> None:
         self.nbytes = nbytes
-        self._mapping = mapping
-        whole = memory.as_tensor(mapping)
-        parts = len(mapping) // stride
-        self.parts = [whole[i * stride : i * stride + nbytes] for i in range(parts)]
-        self._stride = stride
+        self.parts = torch.split(memory.as_tensor(mapping), nbytes)
+        self.start = self.parts[rank].data_ptr()
+        self.free = [(0, nbytes)]
 
-    def tensor(self, rank: int) -> Tensor:
-        """A rank's part, as bytes, whose storage keeps this allocation."""
-        array: Any = (ctypes.c_ubyte * self.nbytes).from_buffer(self._mapping, rank * self._stride)
-        array.allocation = self
-        return torch.frombuffer(array, dtype=torch.uint8)
+    def take(self, nbytes: int) -> int | None:
+        """The first offset at which so much is free, which it is no more; None if there is none."""
+        for position, (offset, size) in enumerate(self.free):
+            if size >= nbytes:
+                left = [(offset + nbytes, size - nbytes)] if size > nbytes else []
+                self.free[position : position + 1] = left
+                return offset
+        return None
+
+    def put_back(self, offset: int, nbytes: int) -> None:
+        """What `take` gave is free again."""
+        merged: list[tuple[int, int]] = []
+        for start, size in sorted([*self.free, (offset, nbytes)]):
+            if merged and sum(merged[-1]) == start:
+                merged[-1] = (merged[-1][0], merged[-1][1] + size)
+            else:
+                merged.append((start, size))
+        self.free = merged
 
 
 class Arena:
-    """The allocations of a group that are still in use."""
+    """The memory of one group, as one rank sees it.
+
+    Attributes:
+        pieces: views that reductions keep here; they are good as long as the arena, which never
+            moves.
+    """
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
+        self._segments: list[Segment] = []
+        # Where the blocks are that some rank still has, and how many ranks have dropped each.
+        self._blocks: dict[int, tuple[int, int, int]] = {}
+        self._drops: Counter[int] = Counter()
         self._count = 0
-        # An allocation lives as long as its tensor's storage.
-        self._alive: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
+        self.pieces: dict[tuple[Place, torch.dtype, int], Pieces] = {}
+        # Filled by finalizers, in any thread.
+        self._dropped: deque[int] = deque()
 
-    def add(self, mapping: mmap.mmap, nbytes: int, stride: int) -> Tensor:
-        """Register the memory of an allocation; this rank's part of it."""
-        allocation = Allocation(self._count, mapping, nbytes, stride)
-        self._count += 1
-        self._alive[allocation.number] = allocation
-        return allocation.tensor(self._rank)
+    @property
+    def nbytes(self) -> int:
+        """Bytes of each rank's parts together."""
+        return sum(segment.nbytes for segment in self._segments)
 
     def place_of(self, tensor: Tensor) -> Place:
-        """Where a contiguous tensor lies, NOWHERE if not in this rank's part of an allocation."""
+        """Where a contiguous tensor lies, NOWHERE if not in this rank's part of a segment."""
         address = tensor.data_ptr()
-        for number, allocation in list(self._alive.items()):
-            offset = address - allocation.parts[self._rank].data_ptr()
-            if offset >= 0 and offset + tensor.nbytes <= allocation.nbytes:
+        for number, segment in enumerate(self._segments):
+            offset = address - segment.start
+            if 0 <= offset <= segment.nbytes - tensor.nbytes:
                 return Place(number, offset)
         return NOWHERE
 
     def operands(self, place: Place, tensor: Tensor) -> list[Tensor]:
         """What lies there in the parts of all ranks, as 1-D tensors like this rank's."""
-        allocation = self._alive[place.allocation]
         end = place.offset + tensor.nbytes
-        return [part[place.offset : end].view(tensor.dtype) for part in allocation.parts]
+        parts = self._segments[place.segment].parts
+        return [part[place.offset : end].view(tensor.dtype) for part in parts]
+
+    def reports(self) -> list[int]:
+        """The blocks that this rank has dropped and not reported, as many as fit."""
+        return [self._dropped.popleft() for _ in range(min(len(self._dropped), _REPORTS))]
+
+    def unreport(self, blocks: Sequence[int]) -> None:
+        """They did not get through."""
+        self._dropped.extendleft(reversed(blocks))
+
+    def settle(self, reports: Sequence[Sequence[int]]) -> None:
+        """Free what all ranks have dropped.
+
+        Args:
+            reports: of each rank; in the same order everywhere, as what is free must be.
+        """
+        self._drops.update(block for blocks in reports for block in blocks)
+        gone = [block for block, ranks in self._drops.items() if ranks == len(reports)]
+        for block in sorted(gone):
+            del self._drops[block]
+            segment, offset, nbytes = self._blocks.pop(block)
+            self._segments[segment].put_back(offset, nbytes)
+
+    def find(self, nbytes: int) -> int | None:
+        """The number of a new block, or None if there is no room for it."""
+        for number, segment in enumerate(self._segments):
+            if (offset := segment.take(nbytes)) is not None:
+                self._blocks[self._count] = (number, offset, nbytes)
+                self._count += 1
+                return self._count - 1
+        return None
+
+    def add(self, mapping: memoryview, nbytes: int) -> None:
+        """One more segment, with parts of a size."""
+        self._segments.append(Segment(mapping, nbytes, self._rank))
+
+    def block(self, number: int, nbytes: int) -> Tensor:
+        """This rank's bytes of a block, zeroed, whose storage keeps it."""
+        position, offset, stride = self._blocks[number]
+        segment = self._segments[position]
+        address = segment.start + offset
+        array = (ctypes.c_ubyte * nbytes).from_address(address)
+        # The segment in the arguments keeps the memory mapped.
+        drop = weakref.finalize(
+            array, _drop, self._dropped, number, address, stride, os.getpid(), segment
+        )
+        drop.atexit = False
+        return memory.as_tensor(array)
+
+
+def _drop(
+    dropped: deque[int], number: int, address: int, nbytes: int, pid: int, _: Segment
+) -> None:
+    """Free the pages of a block that this rank has dropped.
+
+    The other ranks use theirs, but no operation uses these, as it would need a tensor here.
+    """
+    # A forked child drops tensors of its parent, which goes on.
+    if os.getpid() == pid:
+        memory.give_back(address, nbytes)
+        dropped.append(number)
 
 
 def allocate(member: Member, arena: Arena, nbytes: int) -> Steps[Tensor]:
@@ -85,8 +178,30 @@ def allocate(member: Member, arena: Arena, nbytes: int) -> Steps[Tensor]:
     Raises:
         AllocationFailed: on every rank, if one of them could not get or open the memory.
     """
-    stride = max(-(-nbytes // PAGE), 1) * PAGE
-    total = stride * member.size
+    rows = member.operands(torch.int64, _REPORTS + 1)
+    reports = arena.reports()
+    rows[member.rank][: len(reports) + 1].copy_(_numbers([len(reports), *reports]))
+    try:
+        yield from member.meet(pack("allocate", numel=nbytes, root=0))
+    except BaseException:
+        arena.unreport(reports)
+        raise
+    arena.settle([row[1 : 1 + int(row[0])].tolist() for row in rows])
+    if not nbytes:
+        return memory.as_tensor(bytearray(1))[:0]
+    stride = -(-nbytes // PAGE) * PAGE
+    number = arena.find(stride)
+    if number is None:
+        largest = max(SMALLEST_SEGMENT, min(arena.nbytes, LARGEST_STEP))
+        yield from _grow(member, arena, max(stride, largest), nbytes)
+        number = arena.find(stride)
+        assert number is not None
+    return arena.block(number, nbytes)
+
+
+def _grow(member: Member, arena: Arena, part: int, asked: int) -> Steps[None]:
+    """Add a segment with parts of a size, for a block of which some bytes were asked for."""
+    total = part * member.size
     key = member.operands(torch.int64, 2)[0]
     descriptor = -1
     mapping, problem = None, 0
@@ -97,24 +212,28 @@ def allocate(member: Member, arena: Arena, nbytes: int) -> Steps[Tensor]:
             problem = errno.EFBIG
         except OSError as error:
             problem = error.errno or errno.EIO
-        key.copy_(torch.tensor([os.getpid(), descriptor]))
+        key.copy_(_numbers([os.getpid(), descriptor]))
     try:
-        yield from member.meet(pack("allocate", numel=nbytes, root=0))
+        yield from member.meet(pack("allocate", numel=asked))
         pid, number = key.tolist()
         try:
-            mapping = memory.map_and_close(memory.open_of(pid, number), total)
+            if number >= 0:
+                mapping = memory.map_and_close(memory.open_of(pid, number), total)
         except OSError as error:
             problem = problem or error.errno or errno.EIO
         problems = member.operands(torch.int64, 1)
         problems[member.rank].fill_(problem)
-        yield from member.meet(pack("allocate", numel=nbytes))
+        yield from member.meet(pack("allocate", numel=asked))
     finally:
         if descriptor >= 0:
             os.close(descriptor)
-    codes = [int(code) for code in problems]
-    _raise_first(codes, nbytes, member.names)
+    _raise_first([int(code) for code in problems], asked, member.names)
     assert mapping is not None
-    return arena.add(mapping, nbytes, stride)
+    arena.add(mapping, part)
+
+
+def _numbers(values: Sequence[int]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64, device="cpu")
 
 
 def _raise_first(codes: Sequence[int], nbytes: int, names: Sequence[str]) -> None:

@@ -23,6 +23,9 @@ KINDS = (
     "scatter",
     "all_to_all",
     "allocate",
+    "all_gather_v",
+    "reduce_scatter_v",
+    "sparse_all_reduce",
 )
 _CODES = {kind: code for code, kind in enumerate(KINDS)}
 _DTYPES = [value for value in vars(torch).values() if isinstance(value, torch.dtype)]
@@ -51,9 +54,9 @@ class Mismatch(dist.DistBackendError):
 
 
 class Place(NamedTuple):
-    """Where in an allocation of the group an operand lies."""
+    """Where in the group's arena an operand lies."""
 
-    allocation: int
+    segment: int
     offset: int
 
 

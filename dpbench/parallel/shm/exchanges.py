@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.shm.descriptor import Mismatch, pack
-from dpbench.parallel.shm.layout import SLOT_BYTES, STAGING_BYTES
+from dpbench.parallel.shm.layout import SLOT_BYTES
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.pipeline import pipelined
 
@@ -38,15 +38,22 @@ def broadcast(member: Member, tensor: Tensor, root: int) -> Steps[None]:
 
 
 def all_gather(member: Member, outputs: Sequence[Tensor], tensor: Tensor) -> Steps[None]:
-    """Every rank gets all ranks' tensors."""
-    own = pack("all_gather", tensor.dtype, tensor.numel())
-    yield from _gather(member, own, outputs, tensor)
+    """Every rank gets all ranks' tensors, which may differ in size.
+
+    Raises:
+        Mismatch: on every rank, if they disagree on the sizes.
+    """
+    counts = [output.numel() for output in outputs]
+    if counts.count(counts[0]) < len(counts):
+        yield from agree_on_counts(member, "all_gather_v", tensor.dtype, counts)
+    own = pack("all_gather", tensor.dtype, max(counts))
+    yield from _gather(member, own, outputs, tensor, max(counts) * tensor.itemsize)
 
 
 def gather(member: Member, outputs: Sequence[Tensor], tensor: Tensor, root: int) -> Steps[None]:
     """The root gets all ranks' tensors; elsewhere `outputs` is empty."""
     own = pack("gather", tensor.dtype, tensor.numel(), root=root)
-    yield from _gather(member, own, outputs, tensor)
+    yield from _gather(member, own, outputs, tensor, tensor.nbytes)
 
 
 def scatter(member: Member, output: Tensor, inputs: Sequence[Tensor], root: int) -> Steps[None]:
@@ -69,8 +76,8 @@ def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tenso
             elements than the other expects.
     """
     dtype = inputs[0].dtype
-    sent = yield from _table(member, dtype, [tensor.numel() for tensor in inputs])
-    expected = yield from _table(member, dtype, [tensor.numel() for tensor in outputs])
+    sent = yield from _table(member, "all_to_all", dtype, [t.numel() for t in inputs])
+    expected = yield from _table(member, "all_to_all", dtype, [t.numel() for t in outputs])
     _require_equal_counts(sent, expected, member.names)
     targets = [_bytes(tensor) for tensor in outputs]
     targets[member.rank].copy_(_bytes(inputs[member.rank]))
@@ -87,7 +94,26 @@ def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tenso
     yield from _exchange(member, own, published, wanted, longest)
 
 
-def _gather(member: Member, own: bytes, outputs: Sequence[Tensor], tensor: Tensor) -> Steps[None]:
+def agree_on_counts(
+    member: Member, kind: str, dtype: torch.dtype, counts: Sequence[int]
+) -> Steps[None]:
+    """Compare the sizes of what each rank gets, or gives.
+
+    Raises:
+        Mismatch: on every rank, if they disagree.
+    """
+    rows = yield from _table(member, kind, dtype, counts)
+    for name, row in zip(member.names, rows, strict=True):
+        if row != rows[0]:
+            raise Mismatch(
+                f"ranks disagree: in {kind.removesuffix('_v')} {member.names[0]} has {rows[0]} "
+                f"elements for the ranks, but {name} has {row}"
+            )
+
+
+def _gather(
+    member: Member, own: bytes, outputs: Sequence[Tensor], tensor: Tensor, longest: int
+) -> Steps[None]:
     data = _bytes(tensor)
     wanted = []
     for rank, output in enumerate(outputs):
@@ -95,7 +121,7 @@ def _gather(member: Member, own: bytes, outputs: Sequence[Tensor], tensor: Tenso
             _bytes(output).copy_(data)
         else:
             wanted.append(Wanted(rank, 0, _bytes(output)))
-    yield from _exchange(member, own, [data], wanted, data.numel())
+    yield from _exchange(member, own, [data], wanted, longest)
 
 
 def _exchange(
@@ -122,21 +148,21 @@ def _exchange(
             target.copy_(operands[publisher][start : start + target.numel()])
         return
     yield from member.meet(own)
-    staging = member.staging(torch.uint8)
+    buffers, _, nbytes = member.staging(torch.uint8)
 
     def publish(chunk: int) -> None:
-        _write(staging[member.rank][chunk % 2], chunk * STAGING_BYTES, published)
+        _write(buffers[member.rank][chunk % 2], chunk * nbytes, published)
 
     def read(chunk: int) -> None:
-        first = chunk * STAGING_BYTES
+        first = chunk * nbytes
         for publisher, start, target in wanted:
-            source = staging[publisher][chunk % 2]
+            source = buffers[publisher][chunk % 2]
             low = max(start, first)
-            high = min(start + target.numel(), first + STAGING_BYTES)
+            high = min(start + target.numel(), first + nbytes)
             if low < high:
                 target[low - start : high - start].copy_(source[low - first : high - first])
 
-    yield from pipelined(member, -(-longest // STAGING_BYTES), publish, read)
+    yield from pipelined(member, -(-longest // nbytes), publish, read)
 
 
 def _write(buffer: Tensor, first: int, pieces: Sequence[Tensor]) -> None:
@@ -148,12 +174,14 @@ def _write(buffer: Tensor, first: int, pieces: Sequence[Tensor]) -> None:
             buffer[low:high].copy_(piece[low - start : high - start])
 
 
-def _table(member: Member, dtype: torch.dtype, row: Sequence[int]) -> Steps[list[list[int]]]:
+def _table(
+    member: Member, kind: str, dtype: torch.dtype, row: Sequence[int]
+) -> Steps[list[list[int]]]:
     """A row of numbers from every rank."""
     rows = member.operands(torch.int64, member.size)
-    rows[member.rank].copy_(torch.tensor(row))
-    yield from member.meet(pack("all_to_all", dtype))
-    return [[int(number) for number in numbers] for numbers in torch.stack(rows).tolist()]
+    rows[member.rank].copy_(torch.tensor(row, dtype=torch.int64, device="cpu"))
+    yield from member.meet(pack(kind, dtype))
+    return [numbers.tolist() for numbers in rows]
 
 
 def _require_equal_counts(

@@ -11,9 +11,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm.engine import engine
-from dpbench.parallel.shm.lane import Lane, broken_error
+from dpbench.parallel.shm.failures import broken_error
+from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, moved
+from dpbench.parallel.shm.profiling import Event, is_profiling
 from dpbench.parallel.shm.work import Finished, Work
 
 _NO_TIMEOUT = timedelta(0)
@@ -25,6 +27,8 @@ class Issuer:
 
     Attributes:
         collectives: the queue in which they keep their order.
+        timeout_seconds: of operations that name none.
+        issued: how many collectives there have been.
     """
 
     def __init__(self, member: Member, timeout: timedelta) -> None:
@@ -34,7 +38,8 @@ class Issuer:
             timeout: of operations that name none.
         """
         self.collectives = Lane(member)
-        self._seconds = timeout.total_seconds()
+        self.timeout_seconds = timeout.total_seconds()
+        self.issued = 0
         self._member = member
         self._pid = os.getpid()
 
@@ -61,13 +66,26 @@ class Issuer:
             RuntimeError: the group belongs to another process, or works no more.
         """
         self._require_usable()
+        self.issued += 1
+        event = Event(name, [o.tensor for o in sources or targets]) if is_profiling() else None
         steps, driver, timeout = moved(steps, sources, targets), engine(), opts.timeout
-        seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else self._seconds
+        seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else self.timeout_seconds
         # Older versions of torch do not say in the options, but wait for the work.
         at_once = not getattr(opts, "asyncOp", True)
-        if at_once and driver.run(self.collectives, self._member, name, steps, seconds):
-            return _FINISHED
-        work = Work(name, steps, seconds, results, targets, self.collectives, driver)
+        if at_once:
+            try:
+                has_run = driver.run(self.collectives, self._member, name, steps, seconds)
+            except BaseException:
+                if event is not None:
+                    event.end()
+                raise
+            if has_run:
+                if event is not None:
+                    event.end()
+                for target in targets:
+                    target.synchronize()
+                return _FINISHED
+        work = Work(name, steps, seconds, results, targets, self.collectives, driver, event)
         driver.submit(self.collectives, work)
         return work
 
@@ -83,7 +101,9 @@ class Issuer:
         """Put an operation into a queue; arguments as of `start`."""
         self._require_usable()
         steps, driver = moved(steps, sources, targets), engine()
-        work = Work(name, steps, self._seconds, list(results), targets, lane, driver)
+        event = Event(name, [o.tensor for o in sources or targets]) if is_profiling() else None
+        seconds = self.timeout_seconds
+        work = Work(name, steps, seconds, list(results), targets, lane, driver, event)
         driver.submit(lane, work)
         return work
 

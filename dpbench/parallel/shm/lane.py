@@ -3,114 +3,104 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 
+import torch
 import torch.distributed as dist
 
-from dpbench.parallel.shm.arena import AllocationFailed
-from dpbench.parallel.shm.descriptor import Mismatch
-from dpbench.parallel.shm.member import AnyOf, Member, Waiting
-from dpbench.parallel.shm.semaphores import wait_for_token
+from dpbench.parallel.shm.failures import HARMLESS, break_group, broken_error, require_hope
+from dpbench.parallel.shm.member import Member, Waiting
+from dpbench.parallel.shm.waiting import FIRST_LOOK, LAST_LOOK
 from dpbench.parallel.shm.work import Work
-
-# After these errors all ranks are where they were before the operation.
-HARMLESS = (Mismatch, AllocationFailed)
-# A wait for what is not one flag, such as a copy on another device.
-_NAP = 100e-6
-
-Ended = tuple[Work, BaseException | None]
 
 
 class Lane:
     """Runs operations in the order in which they were issued.
 
-    Any thread may step it; one at a time does.
-
     Attributes:
         queue: what has been issued and has not ended; the first may have begun.
+        driver: held by the one thread that gets the operations on, also while it waits for
+            other ranks, but not while callbacks run.
+        waiting: what the first operation waits for.
+        longest_look: for how many seconds a driver may block.
     """
 
-    def __init__(self, member: Member, lock: threading.Lock | None = None) -> None:
+    def __init__(self, member: Member, reading: threading.Lock | None = None) -> None:
         """
         Args:
             member: this rank.
-            lock: shared by lanes of which only one may be stepped at a time.
+            reading: shared by lanes that take what comes from the same places; one may at a time.
         """
         self.queue: deque[Work] = deque()
+        self.driver = threading.Lock()
+        self.waiting: Waiting = ()
+        # What it waits for may come through another of those lanes, without a flag.
+        self.longest_look = FIRST_LOOK if reading else LAST_LOOK
         self._member = member
-        self._lock = lock or threading.Lock()
-        self._waiting: Waiting = ()
+        self._reading = reading
 
     def claim(self) -> bool:
-        """Whether the caller may drive an operation itself; if so it must `release`."""
-        return not self.queue and self._lock.acquire(blocking=False)
+        """Whether the caller may run an operation itself; if so it must release `driver`."""
+        return not self.queue and self.driver.acquire(blocking=False)
 
-    def release(self) -> None:
-        self._lock.release()
+    @property
+    def is_urgent(self) -> bool:
+        """Whether somebody may wait for its operations without driving them."""
+        return any(work.urgent for work in list(self.queue))
 
-    def step(self, ended: list[Ended]) -> bool:
-        """Get on with the first operations as far as possible without waiting.
+    def advance(self, callbacks: list[Work]) -> bool:
+        """Get on with the first operations as far as possible without waiting, as the driver.
 
         Args:
-            ended: gets the operations that have ended. Their works are to be finished without
-                any lock, as a callback may issue the next operation.
+            callbacks: gets those that have ended and want to call back, which the caller has to
+                let them when it is no longer the driver.
 
         Returns:
             Whether anything has moved.
         """
-        if not self.queue or not self._lock.acquire(blocking=False):
+        if torch.is_inference_mode_enabled():
+            # Views made here may outlive the mode, and another thread may go on without it.
+            with torch.inference_mode(False):
+                return self.advance(callbacks)
+        if self._reading is None:
+            return self._advance(callbacks)
+        if not self._reading.acquire(blocking=False):
             return False
         try:
-            return self._advance(ended)
+            return self._advance(callbacks)
         finally:
-            self._lock.release()
+            self._reading.release()
 
-    def watch(self, ended: list[Ended]) -> None:
+    def watch(self, callbacks: list[Work]) -> None:
         """Fail what waits in vain: for a rank that is gone, or beyond its deadline."""
-        if not self.queue or not self._lock.acquire(blocking=False):
-            return
-        try:
-            if self.queue:
-                work = self.queue[0]
-                try:
-                    require_hope(self._member, work.name, self._waiting, work.deadline)
-                except dist.DistBackendError as error:
-                    break_group(self._member, work.name, error)
-                    self._fail(ended, error)
-        finally:
-            self._lock.release()
+        if self.queue:
+            work = self.queue[0]
+            try:
+                require_hope(self._member, work.name, self.waiting, work.deadline, work.timeout)
+            except dist.DistBackendError as error:
+                break_group(self._member, work.name, error)
+                self._fail_all(callbacks, error)
 
-    def block(self, seconds: float) -> None:
-        """Return when the first operation may get on, or after a time.
-
-        While another thread steps it, when that one is done. The flag may have a token by then, and
-        who looks at it without end keeps the interpreter from the one that has work: woken by each
-        look, and late each time, that one never waits long enough to demand its turn.
-        """
-        if not self._lock.locked():
-            block(self._waiting, seconds)
-        elif self._lock.acquire(timeout=seconds):
-            self._lock.release()
-
-    def _advance(self, ended: list[Ended]) -> bool:
+    def _advance(self, callbacks: list[Work]) -> bool:
         moved = False
         while self.queue:
             if self._member.broken:
-                self._fail(ended, broken_error(self._member))
+                self._fail_all(callbacks, broken_error(self._member))
                 return True
             work = self.queue[0]
             taken = self._member.taken
             try:
-                self._waiting = next(work.steps)
+                self.waiting = next(work.steps)
             except StopIteration as stop:
                 work.value = stop.value
-                ended.append((self.queue.popleft(), None))
+                self._end_first(callbacks, None)
             except HARMLESS as error:
-                ended.append((self.queue.popleft(), error))
+                self._end_first(callbacks, error)
             except BaseException as error:
+                # Whatever it is: those behind it would meet operations of the others for which
+                # they are not meant.
                 break_group(self._member, work.name, error)
-                self._fail(ended, error)
+                self._fail_all(callbacks, error)
                 return True
             else:
                 if self._member.taken == taken:
@@ -118,36 +108,12 @@ class Lane:
             moved = True
         return moved
 
-    def _fail(self, ended: list[Ended], error: BaseException) -> None:
-        ended.extend((work, error) for work in self.queue)
-        self.queue.clear()
+    def _end_first(self, callbacks: list[Work], error: BaseException | None) -> None:
+        self.waiting = ()
+        work = self.queue.popleft()
+        if work.end(error):
+            callbacks.append(work)
 
-
-def block(waiting: Waiting, seconds: float) -> None:
-    """Return when the first of the flags has a token, or after a time."""
-    if len(waiting) == 1 or (waiting and not isinstance(waiting, AnyOf)):
-        wait_for_token(waiting[0], seconds)
-    else:
-        time.sleep(_NAP)
-
-
-def require_hope(member: Member, name: str, waiting: Waiting, deadline: float) -> None:
-    """
-    Raises:
-        torch.distributed.DistBackendError: one of those awaited is gone, or it is too late.
-    """
-    if absence := member.absence(waiting):
-        raise dist.DistBackendError(f"{name} cannot complete: {absence}")
-    if time.monotonic() > deadline and (late := member.late(waiting)):
-        raise dist.DistBackendError(f"{name} timed out waiting for {late}")
-
-
-def break_group(member: Member, name: str, error: BaseException) -> None:
-    """Nothing more can be done with this group; the other ranks are told."""
-    if not member.broken:
-        member.broken = str(error) or f"{name} was interrupted by {type(error).__name__}"
-        member.leave(member.broken)
-
-
-def broken_error(member: Member) -> dist.DistBackendError:
-    return dist.DistBackendError(f"this 'shm' group can no longer be used: {member.broken}")
+    def _fail_all(self, callbacks: list[Work], error: BaseException) -> None:
+        while self.queue:
+            self._end_first(callbacks, error)

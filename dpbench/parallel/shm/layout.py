@@ -3,11 +3,11 @@
     state       per rank: has it left or given up, and why
     flags       per ordered pair of ranks: collectives; messages: a full, a free buffer
     slots       per rank: two for small operations, used in turn
-    staging     per rank: two buffers for large ones, used in turn
+    staging     for large ones, used in turn: two times a buffer per rank and one for results
     rings       per ordered pair: two buffers for messages
 
-Pages are taken when they are first touched: about 2 MiB per rank once it has done a large
-collective, and 64 KiB per pair that exchanges messages.
+Pages are taken when they are first touched: two chunks per rank, and two more, once a group has
+done a large collective, and 64 KiB per pair that exchanges messages.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ STATE_BYTES = 512
 DESCRIPTOR_BYTES = 64
 SLOT_BYTES = 64 * 1024
 """Largest operand of an operation that takes one exchange of flags."""
-STAGING_BYTES = 1024 * 1024
-"""One of the two staging buffers; both and their peers' fit the second-level cache of a core."""
+SMALLEST_CHUNK = 1024 * 1024
+"""Two of them fit the second-level cache of a core."""
+SMALLEST_SHARE = 64 * 1024
+"""What a rank reduces of a chunk; with less, calls take longer than computing."""
 MESSAGE_BYTES = 32 * 1024
 PAGE = 4096
 
@@ -36,6 +38,7 @@ class Layout:
     slots: int
     slot_bytes: int
     staging: int
+    chunk_bytes: int
     rings: int
     nbytes: int
 
@@ -47,9 +50,10 @@ class Layout:
         # A slot: the descriptor, a number per rank, the operand.
         slot_bytes = _pages(DESCRIPTOR_BYTES + 8 * size) + SLOT_BYTES
         staging = slots + 2 * size * slot_bytes
-        rings = staging + 2 * size * STAGING_BYTES
+        chunk_bytes = max(SMALLEST_CHUNK, size * SMALLEST_SHARE)
+        rings = staging + 2 * (size + 1) * chunk_bytes
         nbytes = rings + 2 * size * size * (PAGE + MESSAGE_BYTES)
-        return cls(size, flags, slots, slot_bytes, staging, rings, nbytes)
+        return cls(size, flags, slots, slot_bytes, staging, chunk_bytes, rings, nbytes)
 
     def state_of(self, rank: int) -> int:
         return rank * STATE_BYTES
@@ -70,7 +74,8 @@ class Layout:
         return self.slot_of(rank, turn) + self.slot_bytes - SLOT_BYTES
 
     def staging_of(self, rank: int, turn: int) -> int:
-        return self.staging + (2 * rank + turn) * STAGING_BYTES
+        """A buffer for one chunk; `size` in the place of the rank means that for results."""
+        return self.staging + (2 * rank + turn) * self.chunk_bytes
 
     def ring_of(self, sender: int, receiver: int, turn: int) -> int:
         """A page for the header of a message, then its bytes."""

@@ -34,12 +34,15 @@ class Mailbox:
         # time may read what comes.
         self._receiving: dict[tuple[int, int], Lane] = {}
         self._reading = threading.Lock()
+        self._guard = threading.Lock()
 
     def send(self, tensor: Tensor, receiver: int, tag: int) -> dist.Work:
         """Send a tensor to a rank."""
-        if receiver not in self._outboxes:
-            self._outboxes[receiver] = Outbox(self._member, receiver)
-            self._sending[receiver] = Lane(self._member)
+        self._require_rank(receiver)
+        with self._guard:
+            if receiver not in self._outboxes:
+                self._outboxes[receiver] = Outbox(self._member, receiver)
+                self._sending[receiver] = Lane(self._member)
         source = Operand(tensor)
         steps = self._outboxes[receiver].send(source.flat, tag)
         lane = self._sending[receiver]
@@ -47,19 +50,34 @@ class Mailbox:
 
     def receive(self, tensor: Tensor, sender: int | None, tag: int) -> dist.Work:
         """Receive a tensor from a rank, or from any if `sender` is None."""
+        if sender is not None:
+            self._require_rank(sender)
         senders = self._others() if sender is None else [sender]
-        for rank in senders:
-            if rank not in self._inboxes:
-                self._inboxes[rank] = Inbox(self._member, rank)
-        target = Operand(tensor, read=False)
+        with self._guard:
+            for rank in senders:
+                if rank not in self._inboxes:
+                    self._inboxes[rank] = Inbox(self._member, rank)
+        target = Operand(tensor, read=False, write=True)
         steps = receive([self._inboxes[rank] for rank in senders], tag, target.flat)
         lane = self._lane_of(-1 if sender is None else sender, tag)
-        return self._issuer.issue("recv", steps, lane, targets=[target], results=[tensor])
+        name = "recv" if sender is not None else "recvAnySource"
+        return self._issuer.issue(name, steps, lane, targets=[target], results=[tensor])
+
+    def lanes(self) -> list[Lane]:
+        """All queues of messages."""
+        return [*self._sending.values(), *self._receiving.values()]
 
     def _lane_of(self, sender: int, tag: int) -> Lane:
-        if len(self._receiving) > _LANES:
-            self._receiving = {key: lane for key, lane in self._receiving.items() if lane.queue}
-        return self._receiving.setdefault((sender, tag), Lane(self._member, self._reading))
+        with self._guard:
+            if len(self._receiving) > _LANES:
+                self._receiving = {key: lane for key, lane in self._receiving.items() if lane.queue}
+            return self._receiving.setdefault((sender, tag), Lane(self._member, self._reading))
+
+    def _require_rank(self, rank: int) -> None:
+        if not 0 <= rank < self._member.size:
+            raise ValueError(
+                f"got rank {rank}, expected a rank of the group, below {self._member.size}"
+            )
 
     def _others(self) -> Sequence[int]:
         return [rank for rank in range(self._member.size) if rank != self._member.rank]

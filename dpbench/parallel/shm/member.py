@@ -7,29 +7,23 @@ When it ends, no other rank needs this one any more for that operation.
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections.abc import Generator, Sequence
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from dpbench.parallel.shm import descriptor, memory
-from dpbench.parallel.shm.layout import (
-    DESCRIPTOR_BYTES,
-    SLOT_BYTES,
-    STAGING_BYTES,
-    STATE_BYTES,
-    Layout,
-)
+from dpbench.parallel.shm.cuda_copies import HostCopy
+from dpbench.parallel.shm.layout import DESCRIPTOR_BYTES, SLOT_BYTES, STATE_BYTES, Layout
 from dpbench.parallel.shm.peers import Peers
 from dpbench.parallel.shm.semaphores import Flag, has_token, post, try_take, wait_for_token
 
 T = TypeVar("T")
-Waiting = tuple[Flag, ...]
-"""The flags that an operation waits for: all of them, or one of an `AnyOf`."""
+Waiting = tuple[Flag, ...] | HostCopy
+"""What an operation waits for: all of some flags, one flag of an `AnyOf`, or a copy."""
 Steps = Generator[Waiting, None, T]
 
 
@@ -37,6 +31,20 @@ class AnyOf(tuple[Flag, ...]):
     """Flags one of which will do."""
 
     __slots__ = ()
+
+
+class Staging(NamedTuple):
+    """Buffers of one dtype that take a chunk each; always two, to be used in turn.
+
+    Attributes:
+        of_rank: by rank and turn.
+        results: by turn; each rank fills its share.
+        numel: of each.
+    """
+
+    of_rank: list[list[Tensor]]
+    results: list[Tensor]
+    numel: int
 
 
 # Beyond this many sizes of small operands their views are made anew.
@@ -55,11 +63,13 @@ class Member:
         names: of the ranks, for messages.
         peers: their processes.
         taken: tokens taken since the start; it grows exactly when an operation gets ahead.
+        told: grows when other ranks learn of an operation; one that fails before has not begun.
         broken: why the group cannot be used any more; empty if it can.
+        shares: views of its share of chunks, which reductions keep here.
     """
 
     def __init__(
-        self, layout: Layout, mapping: mmap.mmap, rank: int, peers: Peers, names: Sequence[str]
+        self, layout: Layout, mapping: memoryview, rank: int, peers: Peers, names: Sequence[str]
     ) -> None:
         """
         Args:
@@ -77,7 +87,9 @@ class Member:
         self.memory = mapping
         self.bytes = memory.as_tensor(mapping)
         self.taken = 0
+        self.told = 0
         self.broken = ""
+        self.shares: dict[tuple[torch.dtype, int, int], Any] = {}
         self._turn = 0
         self._pid = os.getpid()
         self._others = [peer for peer in range(self.size) if peer != rank]
@@ -88,12 +100,12 @@ class Member:
         self._awaited = tuple(
             Flag(start + layout.collective_flag(peer, rank), peer) for peer in self._others
         )
+        starts = [[layout.slot_of(peer, turn) for peer in range(self.size)] for turn in (0, 1)]
         self._descriptors = [
-            [_span(layout.slot_of(peer, turn), DESCRIPTOR_BYTES) for peer in range(self.size)]
-            for turn in (0, 1)
+            [mapping[start : start + DESCRIPTOR_BYTES] for start in slots] for slots in starts
         ]
         self._operands: dict[tuple[torch.dtype, int, int], list[Tensor]] = {}
-        self._staging: dict[torch.dtype, list[list[Tensor]]] = {}
+        self._staging: dict[torch.dtype, Staging] = {}
 
     def flag(self, offset: int, peer: int) -> Flag:
         """The semaphore at an offset of the layout."""
@@ -107,6 +119,7 @@ class Member:
 
     def barrier(self) -> Steps[None]:
         """Pass when all ranks have come here; what they wrote before is then visible."""
+        self.told += 1
         for address in self._posted:
             post(address)
         for position, flag in enumerate(self._awaited):
@@ -130,10 +143,10 @@ class Member:
             Mismatch: they do not agree; on every rank.
         """
         turn, self._turn = self._turn, 1 - self._turn
-        spans = self._descriptors[turn]
-        self.memory[spans[self.rank]] = own
+        views = self._descriptors[turn]
+        views[self.rank][:] = own
         yield from self.barrier()
-        descriptors = [self.memory[span] for span in spans]
+        descriptors = [bytes(view) for view in views]
         if descriptors.count(own) != self.size:
             descriptor.require_agreement(descriptors, self.names)
         return descriptors
@@ -153,19 +166,21 @@ class Member:
             self._operands[key] = views
         return views
 
-    def staging(self, dtype: torch.dtype) -> list[list[Tensor]]:
-        """Of each rank, two buffers of STAGING_BYTES, to be used in turn."""
-        buffers = self._staging.get(dtype)
-        if buffers is None:
+    def staging(self, dtype: torch.dtype) -> Staging:
+        """The buffers for large operations, free from `meet` on."""
+        staging = self._staging.get(dtype)
+        if staging is None:
+            nbytes = self.layout.chunk_bytes
             buffers = [
-                [self._bytes_at(self.layout.staging_of(rank, turn), dtype) for turn in (0, 1)]
-                for rank in range(self.size)
+                [
+                    self.bytes[start : start + nbytes].view(dtype)
+                    for start in (self.layout.staging_of(rank, turn) for turn in (0, 1))
+                ]
+                for rank in range(self.size + 1)
             ]
-            self._staging[dtype] = buffers
-        return buffers
-
-    def _bytes_at(self, offset: int, dtype: torch.dtype) -> Tensor:
-        return self.bytes[offset : offset + STAGING_BYTES].view(dtype)
+            staging = Staging(buffers[:-1], buffers[-1], nbytes // dtype.itemsize)
+            self._staging[dtype] = staging
+        return staging
 
     def leave(self, reason: str = "") -> None:
         """Tell the others that this rank takes part in nothing more, and why; once.
@@ -173,14 +188,22 @@ class Member:
         Args:
             reason: of giving up; empty for leaving in good order.
         """
-        if os.getpid() != self._pid or self._state(self.rank)[0]:
+        if self._state(self.rank)[0]:
             return
         text = reason.encode()[: _STATE.size - 5]
         offset = self.layout.state_of(self.rank)
         self.memory[offset : offset + _STATE.size] = _STATE.pack(_GAVE_UP if text else _LEFT, text)
 
+    def close(self) -> None:
+        """Leave in good order and forget the others; a forked child does neither."""
+        if os.getpid() == self._pid:
+            self.leave()
+            self.peers.close()
+
     def absence(self, waiting: Waiting) -> str:
         """Why an operation that waits for these flags waits in vain; empty if it may not."""
+        if isinstance(waiting, HostCopy):
+            return ""
         ended = self.peers.ended()
         reasons = []
         for flag in waiting:
@@ -194,15 +217,25 @@ class Member:
             return ""
         return "; ".join(reasons)
 
-    def late(self, waiting: Waiting) -> str:
-        """Who of those awaited has not come; empty if all have."""
+    def late(self, waiting: Waiting) -> list[int]:
+        """The ranks of those awaited that have not come; this rank, if it waits for a copy."""
+        if isinstance(waiting, HostCopy):
+            return [self.rank]
         late = [flag.peer for flag in waiting if not has_token(flag)]
-        if isinstance(waiting, AnyOf) and len(late) < len(waiting):
-            return ""
-        return ", ".join(
-            self._tell(peer) + (", which is stopped" if self.peers.is_stopped(peer) else "")
-            for peer in late
-        )
+        return [] if isinstance(waiting, AnyOf) and len(late) < len(waiting) else late
+
+    def describe(self, ranks: Sequence[int]) -> str:
+        """Names ranks that are late, with the reason where it can be seen."""
+        ended = self.peers.ended()
+        return ", ".join(self._tell(rank) + self._why_late(rank, ended) for rank in ranks)
+
+    def _why_late(self, rank: int, ended: set[int]) -> str:
+        if rank == self.rank:
+            return ", whose copy from its GPU has not arrived"
+        reason = self._why_absent(rank, ended)
+        if not reason and self.peers.is_stopped(rank):
+            reason = "is stopped"
+        return f", which {reason}" if reason else ""
 
     def _tell(self, peer: int) -> str:
         return f"{self.names[peer]} (pid {self.peers.pids[peer]})"
@@ -219,7 +252,3 @@ class Member:
         offset = self.layout.state_of(rank)
         state, text = _STATE.unpack(self.memory[offset : offset + _STATE.size])
         return state, text.rstrip(b"\0").decode(errors="replace")
-
-
-def _span(start: int, length: int) -> slice:
-    return slice(start, start + length)

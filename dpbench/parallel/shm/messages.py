@@ -75,6 +75,7 @@ class Outbox:
             yield from self._member.take(self._ring.free)
             self._ring.write_header(header)
             self._ring.next()[: piece.numel()].copy_(piece)
+            self._member.told += 1
             post(self._ring.full.address)
 
 
@@ -110,11 +111,10 @@ class Inbox:
             return True
         while not self._reading and not try_take(self.full.address):
             self._member.taken += 1
+            self._member.told += 1
             header = self._ring.read_header()
             fits = header == Header(tag, dtype_code(tensor.dtype), tensor.nbytes)
-            data = (
-                tensor.view(torch.uint8) if fits else torch.empty(header.nbytes, dtype=torch.uint8)
-            )
+            data = tensor.view(torch.uint8) if fits else _new_bytes(header.nbytes)
             yield from self._read(data)
             if header.tag == tag:
                 self._require_match(header, tensor)
@@ -140,6 +140,10 @@ class Inbox:
                 f"{dtype_name(header.dtype)}, but {names[self._member.rank]} expected "
                 f"{tensor.nbytes} bytes of {tensor.dtype}"
             )
+
+
+def _new_bytes(count: int) -> Tensor:
+    return torch.empty(count, dtype=torch.uint8, device="cpu")
 
 
 def receive(inboxes: Sequence[Inbox], tag: int, tensor: Tensor) -> Steps[int]:

@@ -1,4 +1,8 @@
-"""Tensors as the algorithms take them: 1-D, contiguous, in the memory of the process."""
+"""Tensors as the algorithms take them: 1-D, contiguous, in the memory of the process.
+
+All that can be wrong with a tensor is found when its Operand is made, which is before the other
+ranks hear of the operation: an error then concerns this rank only.
+"""
 
 from __future__ import annotations
 
@@ -8,78 +12,139 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from dpbench.parallel.shm import memory
+from dpbench.parallel.shm.cuda_copies import HostCopy
 from dpbench.parallel.shm.member import Steps
 
 T = TypeVar("T")
+
+# One call instead of a dozen: dense, on the CPU, neither conjugated nor negated, quantized or
+# nested, no subclass with a dispatch of its own, no tensor of inference mode.
+_keys = torch._C._dispatch_keys
+with torch.inference_mode(False):
+    _ORDINARY = _keys(torch.empty(1, device="cpu"))
+with torch.inference_mode():
+    _INFERENCE = _keys(torch.empty(1, device="cpu"))
+
+
+class SparseTensor(ValueError):
+    """A tensor with layout torch.sparse_coo, which only all_reduce takes."""
 
 
 class Operand:
     """A tensor of the caller and its flat counterpart, which is the same memory if it can be.
 
-    A CUDA tensor is staged through pinned memory: the copy to the host follows what its current
-    stream has been given so far, and the copy back is on that stream too.
-
     Attributes:
-        flat: 1-D, contiguous, on the CPU.
+        flat: 1-D, contiguous, on the CPU, and writable in any mode of torch.
         is_direct: whether it is the tensor's own memory, so that nothing is to be moved.
     """
 
-    def __init__(self, tensor: Tensor, *, read: bool = True) -> None:
+    __slots__ = ("_device_copy", "_tensor", "flat", "is_direct")
+
+    def __init__(self, tensor: Tensor, *, read: bool = True, write: bool = False) -> None:
         """
         Args:
             tensor: strided, on the CPU or a CUDA device.
-            read: whether its values are needed; if not, they are to be written only.
+            read: whether its values are needed.
+            write: whether it gets new values; `store` then has to follow.
 
         Raises:
-            ValueError: for a sparse tensor, or one on another device.
+            ValueError: for a tensor that cannot be read or written as asked.
         """
-        if tensor.layout != torch.strided:
-            raise ValueError(f"backend 'shm' takes dense tensors, got layout {tensor.layout}")
-        self._tensor = tensor.detach() if tensor.requires_grad else tensor
-        self._stream: torch.cuda.Stream | None = None
-        self._event: torch.cuda.Event | None = None
-        self.is_direct = False
-        if tensor.is_cuda:
-            self.flat = self._to_host(read)
-        elif tensor.device.type != "cpu":
-            raise ValueError(f"backend 'shm' takes CPU and CUDA tensors, got {tensor.device}")
-        elif tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-            self.is_direct = True
+        self._device_copy: HostCopy | None = None
+        self.is_direct = True
+        keys = _keys(tensor)
+        if keys == _ORDINARY and tensor.is_contiguous():
+            self._tensor = tensor.detach() if tensor.requires_grad else tensor
             self.flat = self._tensor
-            # A tensor of one element is contiguous with any stride.
-            if tensor.dim() != 1 or tensor.stride(0) != 1:
+            # A tensor of one element, or of none, is contiguous with any stride.
+            if tensor.dim() != 1 or tensor.numel() < 2:
                 self.flat = self._tensor.as_strided((tensor.numel(),), (1,))
+        elif keys == _INFERENCE and tensor.is_contiguous():
+            self._tensor, self.flat = tensor, memory.alias(tensor)
         else:
-            self.flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="cpu")
-            if read:
-                self.flat.view(tensor.shape).copy_(self._tensor)
+            _require_supported(tensor)
+            if write:
+                _require_writable(tensor)
+            self.is_direct = False
+            self._tensor = tensor.detach()
+            self.flat = self._copied(read)
 
-    def load(self) -> Steps[None]:
-        """Wait for the values."""
-        while self._event is not None and not self._event.query():  # type: ignore[no-untyped-call]
-            yield ()
+    @property
+    def tensor(self) -> Tensor:
+        """That of the caller, detached."""
+        return self._tensor
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether the caller's tensor is on a CUDA device."""
+        return self._device_copy is not None
+
+    @property
+    def awaited(self) -> HostCopy | None:
+        """The copy that has to arrive before `flat` has its values, if any."""
+        copy = self._device_copy
+        return None if copy is None or copy.has_arrived else copy
 
     def store(self) -> None:
         """Put the values of `flat` into the tensor."""
-        if self._stream is not None:
-            with torch.cuda.stream(self._stream):
-                self._tensor.copy_(self.flat.view(self._tensor.shape), non_blocking=True)
-                self._event = self._stream.record_event()
+        if self._device_copy is not None:
+            self._device_copy.send_back()
         elif not self.is_direct:
-            self._tensor.copy_(self.flat.view(self._tensor.shape))
+            # Only there may a tensor that was made in inference mode be written.
+            with torch.inference_mode(self._tensor.is_inference()):
+                self._tensor.copy_(self.flat.view(self._tensor.shape))
 
     def synchronize(self) -> None:
-        """Let the current stream wait for `store`."""
-        if self._stream is not None and self._event is not None:
-            torch.cuda.current_stream(self._stream.device).wait_event(self._event)
+        """Let the current stream of the tensor's device wait for `store`."""
+        if self._device_copy is not None:
+            self._device_copy.join()
 
-    def _to_host(self, read: bool) -> Tensor:
-        host = torch.empty(self._tensor.numel(), dtype=self._tensor.dtype, pin_memory=True)
-        self._stream = torch.cuda.current_stream(self._tensor.device)
-        if read:
-            host.view(self._tensor.shape).copy_(self._tensor, non_blocking=True)
-            self._event = self._stream.record_event()
-        return host
+    def _copied(self, read: bool) -> Tensor:
+        tensor = self._tensor
+        if tensor.is_cuda:
+            self._device_copy = HostCopy(tensor, read=read)
+            flat = self._device_copy.host
+        else:
+            flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="cpu")
+            if read:
+                flat.view(tensor.shape).copy_(tensor)
+        return memory.alias(flat) if flat.is_inference() else flat
+
+
+def _require_supported(tensor: Tensor) -> None:
+    if tensor.layout != torch.strided or tensor.is_nested:
+        kind = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
+        error = SparseTensor if tensor.is_sparse else ValueError
+        raise error(f"backend 'shm' takes dense tensors, got {kind}")
+    if not (tensor.is_cuda or tensor.device.type == "cpu"):
+        raise ValueError(f"backend 'shm' takes CPU and CUDA tensors, got {tensor.device}")
+    if tensor.is_quantized:
+        raise ValueError(
+            f"backend 'shm' takes no quantized tensors, got {tensor.dtype}; send int_repr()"
+        )
+    if _keys(tensor).has(torch._C.DispatchKey.Python):
+        raise ValueError(
+            f"backend 'shm' takes plain tensors, got {type(tensor).__name__}, a subclass with a "
+            "dispatch of its own; pass the tensor that it holds"
+        )
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise ValueError(
+            "backend 'shm' takes plain tensors, got one that torch.func is transforming; "
+            "communicate outside the transformed function"
+        )
+
+
+def _require_writable(tensor: Tensor) -> None:
+    if any(
+        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    ):
+        raise ValueError(
+            f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} cannot take "
+            "results: several of its elements share memory; pass a contiguous copy"
+        )
+    if tensor._is_zerotensor():
+        raise ValueError("a tensor of zeros without memory cannot take results; pass a copy")
 
 
 def moved(steps: Steps[T], sources: Sequence[Operand], targets: Sequence[Operand]) -> Steps[T]:
@@ -92,11 +157,42 @@ def moved(steps: Steps[T], sources: Sequence[Operand], targets: Sequence[Operand
 
 def _moved(steps: Steps[T], sources: Sequence[Operand], targets: Sequence[Operand]) -> Steps[T]:
     for operand in sources:
-        yield from operand.load()
+        while copy := operand.awaited:
+            yield copy
     value = yield from steps
     for operand in targets:
         operand.store()
     return value
+
+
+def apart(
+    sources: Sequence[Tensor], targets: Sequence[Tensor], own: tuple[int, int] | None = None
+) -> list[Tensor]:
+    """The sources, copied where a target would overwrite them before they are read.
+
+    Args:
+        sources: flat tensors that an operation reads.
+        targets: flat tensors that it writes.
+        own: the positions of the source and the target that are this rank's own; these two may
+            be the same memory.
+    """
+    written = [_span(target) for target in targets]
+    first, last = min(start for start, _ in written), max(end for _, end in written)
+    result = list(sources)
+    for number, source in enumerate(sources):
+        start, end = read = _span(source)
+        if start < last and first < end:
+            others = written
+            if own is not None and number == own[0] and read == written[own[1]]:
+                others = [span for position, span in enumerate(written) if position != own[1]]
+            if any(start < to and since < end for since, to in others):
+                result[number] = source.clone()
+    return result
+
+
+def _span(flat: Tensor) -> tuple[int, int]:
+    start = flat.data_ptr()
+    return start, start + flat.nbytes
 
 
 def only(things: Sequence[Any]) -> Any:
@@ -107,7 +203,12 @@ def only(things: Sequence[Any]) -> Any:
 
 
 def operand_per_rank(
-    tensors: Sequence[Tensor], like: Tensor | None, size: int, *, read: bool = True
+    tensors: Sequence[Tensor],
+    like: Tensor | None,
+    size: int,
+    *,
+    read: bool = True,
+    write: bool = False,
 ) -> list[Operand]:
     """Operands of a list with one tensor for each rank.
 
@@ -115,7 +216,7 @@ def operand_per_rank(
         tensors: the list.
         like: has the number and type of the elements of each; None if they may differ.
         size: ranks in the group.
-        read: as of an operand.
+        read, write: as of an operand.
 
     Raises:
         ValueError: the list is not as described.
@@ -128,7 +229,17 @@ def operand_per_rank(
                 f"the tensor for rank {rank} has {tensor.numel()} × {tensor.dtype}, expected "
                 f"{like.numel()} × {like.dtype}"
             )
-    return [Operand(tensor, read=read) for tensor in tensors]
+    return [Operand(tensor, read=read, write=write) for tensor in tensors]
+
+
+def require_one_dtype(tensors: Sequence[Tensor], name: str) -> None:
+    """
+    Raises:
+        ValueError: the tensors of an operation of this name are of several types.
+    """
+    if len(dtypes := {tensor.dtype for tensor in tensors}) > 1:
+        names = ", ".join(sorted(map(str, dtypes)))
+        raise ValueError(f"got tensors of {names} in {name}, expected one type")
 
 
 def split_evenly(whole: Tensor, part: Tensor, size: int) -> list[Tensor]:

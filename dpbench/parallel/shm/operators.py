@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+Combine = Callable[..., Tensor]
+"""(a, b, out=…), elementwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What a reduction does with two elements.
+    """What a reduction does with the elements of one dtype.
 
     Attributes:
         name: as torch spells it.
         code: in descriptors.
-        combine: (a, b, out=…), elementwise.
+        combine: of two operands.
         average: whether the sum is divided by the number of ranks.
+        wide: the dtype to compute in and to round from once, or None to compute in the operands'.
     """
 
     name: str
     code: int
-    combine: Callable[..., Tensor]
+    combine: Combine
     average: bool = False
+    wide: torch.dtype | None = None
 
     def reduce(self, operands: Sequence[Tensor], out: Tensor) -> None:
         """((operands[0] ∘ operands[1]) ∘ operands[2]) …: the order of the ranks, always.
@@ -34,6 +40,14 @@ class Operator:
             operands: of one shape and dtype, one per rank.
             out: the result; it may be the first operand, and if there are two, the second.
         """
+        if self.wide is not None:
+            total = torch.empty(out.shape, dtype=self.wide, device="cpu")
+            self._reduce([operand.to(self.wide) for operand in operands], total)
+            out.copy_(total)
+        else:
+            self._reduce(operands, out)
+
+    def _reduce(self, operands: Sequence[Tensor], out: Tensor) -> None:
         if len(operands) == 1:
             out.copy_(operands[0])
         else:
@@ -45,22 +59,23 @@ class Operator:
 
 
 _KIND: Any = dist.ReduceOp.RedOpType
-_OPERATORS = {
-    int(kind): Operator(str(kind.name), int(kind) + 1, combine, average=kind is _KIND.AVG)
-    for kind, combine in (
-        (_KIND.SUM, torch.add),
-        (_KIND.AVG, torch.add),
-        (_KIND.PRODUCT, torch.mul),
-        (_KIND.MIN, torch.minimum),
-        (_KIND.MAX, torch.maximum),
-        (_KIND.BAND, torch.bitwise_and),
-        (_KIND.BOR, torch.bitwise_or),
-        (_KIND.BXOR, torch.bitwise_xor),
-    )
+_COMBINE: dict[str, Combine] = {
+    "SUM": torch.add,
+    "AVG": torch.add,
+    "PRODUCT": torch.mul,
+    "MIN": torch.minimum,
+    "MAX": torch.maximum,
+    "BAND": torch.bitwise_and,
+    "BOR": torch.bitwise_or,
+    "BXOR": torch.bitwise_xor,
 }
-NAMES = {operator.code: operator.name for operator in _OPERATORS.values()}
-_BITWISE = {"BAND", "BOR", "BXOR"}
-_ORDERED = {"MIN", "MAX"}
+_NAMES = {int(getattr(_KIND, name)): name for name in _COMBINE}
+NAMES = {number + 1: name for number, name in _NAMES.items()}
+"""By code."""
+# torch has hardly any arithmetic for the unsigned integers beyond uint8. Their sums and products
+# are those of the signed ones, bit for bit.
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+_operators: dict[tuple[int, torch.dtype], Operator] = {}
 
 
 def operator_for(op: Any, dtype: torch.dtype) -> Operator:
@@ -73,21 +88,60 @@ def operator_for(op: Any, dtype: torch.dtype) -> Operator:
         ValueError: for an operator or a combination that the backend does not have.
     """
     # By number: hashing torch's enumeration takes longer than all the rest here.
-    operator = _OPERATORS.get(int(getattr(op, "op", op)))
+    key = (int(getattr(op, "op", op)), dtype)
+    operator = _operators.get(key)
     if operator is None:
-        known = ", ".join(NAMES.values())
+        operator = _operators[key] = _new_operator(op, *key)
+    return operator
+
+
+def _new_operator(op: Any, number: int, dtype: torch.dtype) -> Operator:
+    name = _NAMES.get(number)
+    if name is None:
+        known = ", ".join(_NAMES.values())
         raise ValueError(f"backend 'shm' has no reduction {op}; it has {known}")
-    if operator.combine is torch.add and not operator.average:
-        return operator  # takes all
+    average, combine, wide = name == "AVG", _COMBINE[name], None
+    if dtype in _SIGNED:
+        combine = partial(
+            _combine_flipped if name in ("MIN", "MAX") else _combine_as_signed,
+            combine,
+            _SIGNED[dtype],
+        )
+    elif dtype.is_floating_point and dtype.itemsize == 1:
+        wide = torch.float32
+    operator = Operator(name, number + 1, combine, average, wide)
     fractional = dtype.is_floating_point or dtype.is_complex
-    if (
-        (operator.average and not fractional)
-        or (operator.name in _BITWISE and fractional)
-        or (operator.name in _ORDERED and dtype.is_complex)
-    ):
-        remedy = "divide a SUM yourself" if operator.average else "convert the tensor first"
+    if (average and not fractional) or not _works(operator, dtype):
+        remedy = "divide a SUM yourself" if average else "convert the tensor first"
         raise ValueError(
-            f"backend 'shm' cannot reduce {dtype} with {operator.name}, which is not defined for "
-            f"it; {remedy}"
+            f"backend 'shm' cannot reduce {dtype} with {name}, which is not defined for it; "
+            f"{remedy}"
         )
     return operator
+
+
+def _works(operator: Operator, dtype: torch.dtype) -> bool:
+    """Whether torch can do it: found out here, before other ranks wait for this one."""
+    try:
+        # 16 bytes are an element of the widest dtype.
+        operands = [torch.zeros(16, dtype=torch.uint8, device="cpu").view(dtype) for _ in range(3)]
+        operator.reduce(operands, out=operands[0])
+    except RuntimeError:
+        return False
+    return True
+
+
+def _combine_as_signed(
+    combine: Combine, signed: torch.dtype, a: Tensor, b: Tensor, *, out: Tensor
+) -> Tensor:
+    return combine(a.view(signed), b.view(signed), out=out.view(signed))
+
+
+def _combine_flipped(
+    combine: Combine, signed: torch.dtype, a: Tensor, b: Tensor, *, out: Tensor
+) -> Tensor:
+    """With the highest bit flipped, unsigned integers have the order of signed ones."""
+    lowest = torch.iinfo(signed).min
+    result = out.view(signed)
+    combine(a.view(signed) ^ lowest, b.view(signed) ^ lowest, out=result)
+    return result.bitwise_xor_(lowest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,8 @@ class Peers:
         """
         self.pids = list(pids)
         self._rank_of: dict[int, int] = {}
+        # The garbage collector may close them at any point of a thread that has the lock.
+        self._lock = threading.RLock()
         try:
             for peer, pid in enumerate(pids):
                 if peer != rank:
@@ -61,12 +64,14 @@ class Peers:
 
     def ended(self) -> set[int]:
         """The ranks whose processes have ended."""
-        # Made anew each time, as several threads may ask at once.
-        poll, rank_of = select.poll(), self._rank_of
-        for descriptor in rank_of:
-            # Readable from the end of the process on, even before its parent has noticed.
-            poll.register(descriptor, select.POLLIN)
-        return {rank_of[descriptor] for descriptor, _ in poll.poll(0)}
+        # Made anew each time, as several threads may ask at once; but none while one closes them,
+        # since a number that is free belongs to somebody else soon.
+        with self._lock:
+            poll, rank_of = select.poll(), self._rank_of
+            for descriptor in rank_of:
+                # Readable from the end of the process on, even before its parent has noticed.
+                poll.register(descriptor, select.POLLIN)
+            return {rank_of[number] for number, what in poll.poll(0) if what & select.POLLIN}
 
     def is_stopped(self, rank: int) -> bool:
         """Whether the process is stopped, by SIGSTOP or a debugger."""
@@ -78,6 +83,7 @@ class Peers:
 
     def close(self) -> None:
         """Forget them."""
-        descriptors, self._rank_of = self._rank_of, {}
-        for descriptor in descriptors:
-            os.close(descriptor)
+        with self._lock:
+            descriptors, self._rank_of = self._rank_of, {}
+            for descriptor in descriptors:
+                os.close(descriptor)

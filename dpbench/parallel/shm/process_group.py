@@ -10,85 +10,79 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm import exchanges, reductions
-from dpbench.parallel.shm.arena import Arena, allocate
+from dpbench.parallel.shm import exchanges, monitored, reductions, sparse
+from dpbench.parallel.shm.call_forms import listed, listed_lists, options
+from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
-from dpbench.parallel.shm.issuer import Issuer
+from dpbench.parallel.shm.failures import RanksMissing
+from dpbench.parallel.shm.group_base import GroupBase
 from dpbench.parallel.shm.mailbox import Mailbox
-from dpbench.parallel.shm.meeting import join
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import (
     Operand,
+    SparseTensor,
+    apart,
     only,
     operand_per_rank,
+    require_one_dtype,
     split_evenly,
     split_rows,
 )
 from dpbench.parallel.shm.operators import operator_for
+from dpbench.parallel.shm.shared_arena import SharedArena
+
+# Seconds for a thread that is within an operation to leave it when the group is destroyed.
+_LAST_STEP = 2.0
+_Allreduce: Any = dist.AllreduceOptions
+_Broadcast: Any = dist.BroadcastOptions
+_Allgather: Any = torch._C._distributed_c10d.AllgatherOptions
 
 
-class ShmProcessGroup(dist.ProcessGroup):
+@not_compiled
+class ShmProcessGroup(GroupBase):
     """A process group of ranks on one Linux host, which exchange data through shared memory.
 
     The methods without a docstring are those that `torch.distributed` calls, with its arguments.
     """
 
-    def __init__(self, member: Member, timeout: timedelta) -> None:
+    def __init__(self, member: Member, store: Any, timeout: timedelta) -> None:
         """Use `torch.distributed.init_process_group("shm")` or `new_group(backend="shm")`."""
-        super().__init__(member.rank, member.size)
-        self._member = member
-        self._name = ""
-        self._arena = Arena(member.rank)
-        self._issuer = Issuer(member, timeout)
+        super().__init__(member, store, timeout)
+        self.shared = SharedArena(member, self._issuer)
+        self._arena = self.shared.arena
         self._start = self._issuer.start
         self._mailbox = Mailbox(member, self._issuer)
         # Also when it is dropped without destroy_process_group; at exit the kernel cleans up.
-        self._close = weakref.finalize(self, _close, member)
+        self._close = weakref.finalize(self, member.close)
         self._close.atexit = False
 
-    def allocate(self, nbytes: int) -> Tensor:
-        """Memory in which tensors are reduced without being copied; a collective.
-
-        `all_reduce` of tensors that lie at one offset of it on all ranks works in place.
-
-        Args:
-            nbytes: the size of this rank's part; the same on all ranks.
-
-        Returns:
-            uint8, `(nbytes,)`, zeroed, on a page boundary. The memory is freed when the storages
-            of these tensors are gone on all ranks.
-
-        Raises:
-            ValueError: for a size that is not above zero.
-            OSError: on every rank, if one of them could not get the memory.
-            torch.distributed.DistBackendError: as of every collective.
-        """
-        if nbytes <= 0:
-            raise ValueError(f"got nbytes={nbytes}, expected a number of bytes above 0")
-        steps = allocate(self._member, self._arena, nbytes)
-        work = self._issuer.issue("allocate", steps, self._issuer.collectives)
-        work.wait()
-        tensor: Tensor = work.value
-        return tensor
-
-    def poll(self) -> None:
-        """Get on with pending collectives without waiting; cheap when there are none."""
-        engine().poll(self._issuer.collectives)
-
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        opts = opts or dist.AllreduceOptions()
-        operand = Operand(only(tensors))
+    def allreduce(
+        self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
+    ) -> dist.Work:
+        if type(opts) is not _Allreduce or named:
+            tensors = listed(tensors)
+            opts = options(_Allreduce, ("op", "timeout"), opts, *short, **named)
+        try:
+            operand = Operand(only(tensors), write=True)
+        except SparseTensor:
+            return self._sparse_allreduce(only(tensors), opts)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
         steps = reductions.all_reduce(self._member, self._arena, operand.flat, operator)
         return self._start("all_reduce", steps, opts, [operand], [operand], tensors)
 
+    def _sparse_allreduce(self, tensor: Tensor, opts: Any) -> dist.Work:
+        sparse.require_sum(opts.reduceOp, tensor)
+        steps = sparse.all_reduce(self._member, tensor)
+        return self._start("sparse_all_reduce", steps, opts, [], [], [tensor])
+
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        opts = opts or dist.AllreduceCoalescedOptions()
-        operands = [Operand(tensor) for tensor in tensors]
+        opts = options(dist.AllreduceCoalescedOptions, (), opts)
+        operands = [Operand(tensor, write=True) for tensor in tensors]
         steps = [
             reductions.all_reduce(
                 self._member, self._arena, o.flat, operator_for(opts.reduceOp, o.flat.dtype)
@@ -97,22 +91,38 @@ class ShmProcessGroup(dist.ProcessGroup):
         ]
         return self._start("all_reduce", _in_turn(steps), opts, operands, operands, tensors)
 
-    def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        operand = Operand(only(tensors))
+    def reduce(
+        self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
+    ) -> dist.Work:
+        opts = options(dist.ReduceOptions, ("root", "op", "timeout"), opts, *short, **named)
+        is_root = self._is_root(opts)
+        operand = Operand(only(listed(tensors)), write=is_root)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
         steps = reductions.reduce(self._member, operand.flat, operator, opts.rootRank)
-        targets = [operand] if self._member.rank == opts.rootRank else []
-        return self._start("reduce", steps, opts, [operand], targets, tensors)
+        targets = [operand] if is_root else []
+        return self._start("reduce", steps, opts, [operand], targets, listed(tensors))
 
     def reduce_scatter(
-        self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None
+        self,
+        output_tensors: list[Tensor],
+        input_tensors: list[list[Tensor]],
+        opts: Any = None,
+        *short: Any,
+        **named: Any,
     ) -> dist.Work:
-        opts = opts or dist.ReduceScatterOptions()
-        target = Operand(only(outputs), read=False)
-        sources = operand_per_rank(only(inputs), target.flat, self._member.size)
-        operator = operator_for(opts.reduceOp, target.flat.dtype)
+        opts = options(dist.ReduceScatterOptions, ("op", "timeout"), opts, *short, **named)
+        outputs, inputs = listed(output_tensors), only(listed_lists(input_tensors))
+        target = Operand(only(outputs), read=False, write=True)
+        sources = operand_per_rank(inputs, None, self._member.size)
         flats = [source.flat for source in sources]
-        steps = reductions.reduce_scatter(self._member, flats, target.flat, operator)
+        require_one_dtype([target.flat, *flats], "reduce_scatter")
+        own = flats[self._member.rank].numel()
+        if target.flat.numel() != own:
+            raise ValueError(
+                f"the output has {target.flat.numel()} elements, expected {own} as the input for "
+                f"this rank, {self._member.rank}"
+            )
+        steps = self._reduce_scatter(flats, target.flat, opts)
         return self._start("reduce_scatter", steps, opts, sources, [target], outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
@@ -121,48 +131,70 @@ class ShmProcessGroup(dist.ProcessGroup):
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        opts = opts or dist.ReduceScatterOptions()
-        targets = [Operand(output, read=False) for output in outputs]
+        opts = options(dist.ReduceScatterOptions, (), opts)
+        targets = [Operand(output, read=False, write=True) for output in outputs]
         sources = [Operand(tensor) for tensor in inputs]
         steps = [
-            reductions.reduce_scatter(
-                self._member,
-                split_evenly(source.flat, target.flat, self._member.size),
-                target.flat,
-                operator_for(opts.reduceOp, target.flat.dtype),
+            self._reduce_scatter(
+                split_evenly(source.flat, target.flat, self._member.size), target.flat, opts
             )
             for target, source in zip(targets, sources, strict=True)
         ]
         return self._start("reduce_scatter", _in_turn(steps), opts, sources, targets, outputs)
 
-    def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        is_root = self._member.rank == opts.rootRank
-        operand = Operand(only(tensors), read=is_root)
+    def broadcast(
+        self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
+    ) -> dist.Work:
+        if type(opts) is not _Broadcast or named:
+            tensors = listed(tensors)
+            opts = options(_Broadcast, ("root", "timeout"), opts, *short, **named)
+        is_root = self._is_root(opts)
+        operand = Operand(only(tensors), read=is_root, write=not is_root)
         steps = exchanges.broadcast(self._member, operand.flat, opts.rootRank)
-        ends = ([operand], []) if is_root else ([], [operand])
-        return self._start("broadcast", steps, opts, *ends, tensors)
+        sources, targets = ([operand], []) if is_root else ([], [operand])
+        return self._start("broadcast", steps, opts, sources, targets, tensors)
 
     def allgather(
-        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
+        self,
+        output_tensors: list[list[Tensor]],
+        input_tensors: list[Tensor],
+        opts: Any = None,
+        **named: Any,
     ) -> dist.Work:
-        return self.allgather_coalesced([only(outputs)], [only(inputs)], opts)
+        opts = options(_Allgather, ("timeout",), opts, **named)
+        row = only(listed_lists(output_tensors))
+        return self._all_gather([row], [only(listed(input_tensors))], row, opts)
 
     def allgather_coalesced(
         self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        opts = opts or dist.AllgatherOptions()
+        """Gather several tensors; `outputs[rank][i]` gets the i-th one of a rank."""
+        counts = [len(row) for row in outputs]
+        if counts != [len(inputs)] * self._member.size:
+            raise ValueError(
+                f"got lists of {counts} outputs, expected one list for each of the "
+                f"{self._member.size} ranks with a tensor for each of the {len(inputs)} inputs"
+            )
+        rows = [list(row) for row in zip(*outputs, strict=True)]
+        results = [tensor for row in outputs for tensor in row]
+        return self._all_gather(rows, inputs, results, options(_Allgather, (), opts))
+
+    def _all_gather(
+        self, rows: list[list[Tensor]], inputs: list[Tensor], results: list[Tensor], opts: Any
+    ) -> dist.Work:
+        """Gather each input to a row with one tensor for each rank."""
         sources = [Operand(tensor) for tensor in inputs]
-        rows = [
-            operand_per_rank(row, source.flat, self._member.size, read=False)
-            for row, source in zip(outputs, sources, strict=True)
-        ]
-        steps = [
-            exchanges.all_gather(self._member, [target.flat for target in row], source.flat)
+        targets = [
+            operand_per_rank(row, source.flat, self._member.size, read=False, write=True)
             for row, source in zip(rows, sources, strict=True)
         ]
-        targets = [target for row in rows for target in row]
-        results = [tensor for row in outputs for tensor in row]
-        return self._start("all_gather", _in_turn(steps), opts, sources, targets, results)
+        flats = [[target.flat for target in row] for row in targets]
+        steps = [
+            exchanges.all_gather(self._member, outputs, self._own(source.flat, outputs))
+            for outputs, source in zip(flats, sources, strict=True)
+        ]
+        written = [target for row in targets for target in row]
+        return self._start("all_gather", _in_turn(steps), opts, sources, written, results)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         return self.all_gather_single_coalesced([output], [input], opts)
@@ -170,39 +202,57 @@ class ShmProcessGroup(dist.ProcessGroup):
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        opts = opts or dist.AllgatherOptions()
+        opts = options(_Allgather, (), opts)
         sources = [Operand(tensor) for tensor in inputs]
-        targets = [Operand(output, read=False) for output in outputs]
-        steps = [
-            exchanges.all_gather(
-                self._member, split_evenly(target.flat, source.flat, self._member.size), source.flat
-            )
+        targets = [Operand(output, read=False, write=True) for output in outputs]
+        flats = [
+            split_evenly(target.flat, source.flat, self._member.size)
             for target, source in zip(targets, sources, strict=True)
+        ]
+        steps = [
+            exchanges.all_gather(self._member, parts, self._own(source.flat, parts))
+            for parts, source in zip(flats, sources, strict=True)
         ]
         return self._start("all_gather", _in_turn(steps), opts, sources, targets, outputs)
 
-    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> dist.Work:
-        source = Operand(only(inputs))
-        targets = self._at_root(opts.rootRank, outputs, source, read=False)
+    def gather(
+        self,
+        output_tensors: list[list[Tensor]],
+        input_tensors: list[Tensor],
+        opts: Any = None,
+        *short: Any,
+        **named: Any,
+    ) -> dist.Work:
+        opts = options(dist.GatherOptions, ("root", "timeout"), opts, *short, **named)
+        source, lists = Operand(only(listed(input_tensors))), listed_lists(output_tensors)
+        targets = self._at_root(opts, lists, source, read=False)
         flats = [target.flat for target in targets]
-        steps = exchanges.gather(self._member, flats, source.flat, opts.rootRank)
-        return self._start("gather", steps, opts, [source], targets, outputs[0] if outputs else [])
+        own = self._own(source.flat, flats) if flats else source.flat
+        steps = exchanges.gather(self._member, flats, own, opts.rootRank)
+        return self._start("gather", steps, opts, [source], targets, lists[0] if lists else [])
 
-    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> dist.Work:
-        target = Operand(only(outputs), read=False)
-        sources = self._at_root(opts.rootRank, inputs, target, read=True)
-        flats = [source.flat for source in sources]
+    def scatter(
+        self,
+        output_tensors: list[Tensor],
+        input_tensors: list[list[Tensor]],
+        opts: Any = None,
+        *short: Any,
+        **named: Any,
+    ) -> dist.Work:
+        opts = options(dist.ScatterOptions, ("root", "timeout"), opts, *short, **named)
+        outputs, lists = listed(output_tensors), listed_lists(input_tensors)
+        target = Operand(only(outputs), read=False, write=True)
+        sources = self._at_root(opts, lists, target, read=True)
+        flats = apart([source.flat for source in sources], [target.flat], (self._member.rank, 0))
         steps = exchanges.scatter(self._member, target.flat, flats, opts.rootRank)
         return self._start("scatter", steps, opts, sources, [target], outputs)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
-        opts = opts or dist.AllToAllOptions()
         size = self._member.size
         sources = operand_per_rank(inputs, None, size)
-        targets = operand_per_rank(outputs, None, size, read=False)
-        steps = exchanges.all_to_all(
-            self._member, [target.flat for target in targets], [source.flat for source in sources]
-        )
+        targets = operand_per_rank(outputs, None, size, read=False, write=True)
+        steps = self._all_to_all([t.flat for t in targets], [s.flat for s in sources])
+        opts = options(dist.AllToAllOptions, (), opts)
         return self._start("all_to_all", steps, opts, sources, targets, outputs)
 
     def all_to_all_single(
@@ -212,13 +262,14 @@ class ShmProcessGroup(dist.ProcessGroup):
         output_splits: list[int],
         input_splits: list[int],
         opts: Any = None,
+        **named: Any,
     ) -> dist.Work:
-        opts = opts or dist.AllToAllOptions()
-        source, target = Operand(input), Operand(output, read=False)
+        opts = options(dist.AllToAllOptions, ("timeout",), opts, **named)
+        source, target = Operand(input), Operand(output, read=False, write=True)
         size = self._member.size
         outputs = split_rows(target.flat, output.shape, output_splits, size)
         inputs = split_rows(source.flat, input.shape, input_splits, size)
-        steps = exchanges.all_to_all(self._member, outputs, inputs)
+        steps = self._all_to_all(outputs, inputs)
         return self._start("all_to_all", steps, opts, [source], [target], [output])
 
     # The names of these methods before torch 2.10.
@@ -228,17 +279,20 @@ class ShmProcessGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    def barrier(self, opts: Any = None) -> dist.Work:
-        return self._start("barrier", self._meet(), opts or dist.BarrierOptions(), [], [], [])
+    def barrier(self, opts: Any = None, **named: Any) -> dist.Work:
+        opts = options(dist.BarrierOptions, ("timeout",), opts, **named)
+        return self._start("barrier", self._meet(), opts, [], [], [])
 
-    def monitored_barrier(
-        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
-    ) -> None:
-        """A barrier that names, on every rank, all ranks that did not come; as all of ours do."""
-        opts = dist.BarrierOptions()
-        if timeout is not None:
-            opts.timeout = timeout
-        self.barrier(opts).wait()
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """A barrier that says which ranks did not come, in the words of torch's for gloo."""
+        opts = options(dist.BarrierOptions, ("timeout",), timeout)
+        milliseconds = round(opts.timeout.total_seconds() * 1000)
+        if timeout is not None and not milliseconds:
+            raise monitored.too_late(self._member.rank, 0)
+        try:
+            self.barrier(opts).wait()
+        except RanksMissing as error:
+            raise monitored.described(error, self._member.rank, wait_all_ranks) from None
 
     def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
         return self._mailbox.send(only(tensors), receiver, tag)
@@ -255,67 +309,60 @@ class ShmProcessGroup(dist.ProcessGroup):
         What is pending fails, here and at the ranks that need this one for it.
         """
         self._member.broken = self._member.broken or "it has been destroyed"
-        engine().step()
+        for lane in (self._issuer.collectives, *self._mailbox.lanes()):
+            engine().poll(lane, _LAST_STEP)
         self._close()
 
     def abort(self) -> None:
         """As `shutdown`."""
         self.shutdown()
 
-    def getBackendName(self) -> str:  # noqa: N802 - torch's names, here and below
-        return "shm"
-
-    def getGroupName(self) -> str:  # noqa: N802
-        return self._name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        self._name = name
-
     def _meet(self) -> Steps[None]:
         yield from self._member.meet(pack("barrier"))
 
+    def _is_root(self, opts: Any) -> bool:
+        """Whether this rank is the root of a collective that has one."""
+        root: int = opts.rootRank
+        if not 0 <= root < self._member.size:
+            raise ValueError(
+                f"got root {root}, expected a rank of the group, below {self._member.size}"
+            )
+        return root == self._member.rank
+
     def _at_root(
-        self, root: int, lists: list[list[Tensor]], like: Operand, *, read: bool
+        self, opts: Any, lists: list[list[Tensor]], like: Operand, *, read: bool
     ) -> list[Operand]:
         """The tensors that only the root of a gather or scatter gives."""
-        if self._member.rank == root:
-            return operand_per_rank(only(lists), like.flat, self._member.size, read=read)
+        if self._is_root(opts):
+            return operand_per_rank(
+                only(lists), like.flat, self._member.size, read=read, write=not read
+            )
         if lists and lists[0]:
-            raise ValueError(f"only the root, rank {root} of the group, may give a list of tensors")
+            raise ValueError(
+                f"only the root, rank {opts.rootRank} of the group, may give a list of tensors"
+            )
         return []
 
+    def _own(self, source: Tensor, targets: list[Tensor]) -> Tensor:
+        """What this rank gives to a gather into flat targets."""
+        return apart([source], targets, (0, self._member.rank))[0]
 
-def arena_of(group: dist.ProcessGroup) -> ShmProcessGroup | None:
-    """The group as one that can `allocate`, or None if its backend is another."""
-    return group if isinstance(group, ShmProcessGroup) else None
+    def _reduce_scatter(self, sources: list[Tensor], target: Tensor, opts: Any) -> Steps[None]:
+        operator = operator_for(opts.reduceOp, target.dtype)
+        separate = apart(sources, [target], (self._member.rank, 0))
+        return reductions.reduce_scatter(self._member, separate, target, operator)
 
-
-def create(options: Any, backend_options: Any) -> ShmProcessGroup:
-    """What torch.distributed calls for a new group; a collective.
-
-    Args:
-        options: torch's DistributedBackendOptions.
-        backend_options: must be None.
-
-    Raises:
-        RuntimeError: on every rank, if the ranks cannot share memory.
-        ValueError: for backend options, as there are none.
-    """
-    if backend_options is not None:
-        raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
-    size = options.group_size
-    ranks = list(options.global_ranks_in_group) or list(range(size))
-    names = [
-        f"rank {rank}" if rank == number else f"rank {number} of the group (global rank {rank})"
-        for number, rank in enumerate(ranks)
-    ]
-    member = join(options.store, options.group_rank, size, options.timeout, names)
-    return ShmProcessGroup(member, options.timeout)
+    def _all_to_all(self, outputs: list[Tensor], inputs: list[Tensor]) -> Steps[None]:
+        require_one_dtype([*inputs, *outputs], "all_to_all")
+        rank = self._member.rank
+        return exchanges.all_to_all(self._member, outputs, apart(inputs, outputs, (rank, rank)))
 
 
-def _close(member: Member) -> None:
-    member.leave()
-    member.peers.close()
+def arena_of(group: dist.ProcessGroup) -> SharedArena | None:
+    """The memory of a group, or None if its CPU tensors do not go through any."""
+    if isinstance(group, ShmProcessGroup) and "cpu" in group.device_types:
+        return group.shared
+    return None
 
 
 def _in_turn(operations: Sequence[Steps[None]]) -> Steps[None]:

@@ -5,18 +5,24 @@ Every element is reduced by one rank, in the order of the ranks, so all get the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from dpbench.parallel.shm.arena import Arena
-from dpbench.parallel.shm.descriptor import NOWHERE, pack, places
-from dpbench.parallel.shm.layout import SLOT_BYTES, STAGING_BYTES
+from dpbench.parallel.shm.arena import Arena, Pieces
+from dpbench.parallel.shm.descriptor import NOWHERE, Place, pack, places
+from dpbench.parallel.shm.exchanges import agree_on_counts
+from dpbench.parallel.shm.layout import SLOT_BYTES
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operators import Operator
 from dpbench.parallel.shm.pipeline import pipelined
 
+LINE_BYTES = 64
+# Of as many sizes of chunks the views are kept; all but the last of a tensor have one size.
+_CACHED_SHARES = 64
+_CACHED_PIECES = 4096
 # What a rank reduces at a time in place: two operands of it stay in the second-level cache.
 IN_PLACE_BYTES = 256 * 1024
 
@@ -41,9 +47,9 @@ def all_reduce(member: Member, arena: Arena, tensor: Tensor, operator: Operator)
     own = pack("all_reduce", tensor.dtype, tensor.numel(), operator=operator.code, place=place)
     met = places((yield from member.meet(own)))
     if place != NOWHERE and all(other == place for other in met):
-        yield from _in_place(member, arena.operands(place, tensor), operator)
+        yield from _in_place(member, _pieces(member, arena, place, tensor), operator)
     else:
-        yield from _staged(member, tensor, operator, keep=True)
+        yield from staged(member, tensor, operator, keep=True)
 
 
 def reduce(member: Member, tensor: Tensor, operator: Operator, root: int) -> Steps[None]:
@@ -58,7 +64,7 @@ def reduce(member: Member, tensor: Tensor, operator: Operator, root: int) -> Ste
             operator.reduce(operands, out=tensor)
         return
     yield from member.meet(own)
-    yield from _staged(member, tensor, operator, keep=keep)
+    yield from staged(member, tensor, operator, keep=keep)
 
 
 def reduce_scatter(
@@ -68,33 +74,122 @@ def reduce_scatter(
 
     Args:
         member: this rank.
-        inputs: one for each rank; 1-D, contiguous.
-        output: as the inputs; it may be one of them.
+        inputs: one for each rank; 1-D, contiguous, perhaps of different sizes.
+        output: as this rank's input; it may be that.
         operator: what to do.
+
+    Raises:
+        Mismatch: on every rank, if they disagree on the sizes.
     """
-    own = pack("reduce_scatter", output.dtype, output.numel(), operator=operator.code)
+    counts = [tensor.numel() for tensor in inputs]
+    if counts.count(counts[0]) < len(counts):
+        yield from agree_on_counts(member, "reduce_scatter_v", output.dtype, counts)
+    own = pack("reduce_scatter", output.dtype, max(counts), operator=operator.code)
     yield from member.meet(own)
-    share = STAGING_BYTES // (member.size * output.element_size())
-    splits = [torch.split(tensor, share) for tensor in inputs]
-    chunks = list(zip(*splits, strict=True)) if output.numel() else []
-    targets = torch.split(output, share)
-    contribute, reduced = _stages(member, chunks, operator, lambda chunk: targets[chunk])
-    yield from pipelined(member, len(chunks), contribute, reduced)
+    me, (buffers, _, numel) = member.rank, member.staging(output.dtype)
+    share = numel // member.size
+    chunks = -(-max(counts) // share)
+    pieces = [_split(tensor, share, chunks) for tensor in inputs]
+    places = [[torch.split(buffer, share) for buffer in of_rank] for of_rank in buffers]
+    targets = _split(output, share, chunks)
+
+    def contribute(chunk: int) -> None:
+        for reducer, place in enumerate(places[me][chunk % 2][: member.size]):
+            if reducer != me:
+                piece = pieces[reducer][chunk]
+                place[: piece.numel()].copy_(piece)
+
+    def reduce_share(chunk: int) -> None:
+        target = targets[chunk]
+        operands = [place[chunk % 2][me][: target.numel()] for place in places]
+        operands[me] = pieces[me][chunk]
+        operator.reduce(operands, out=target)
+
+    yield from pipelined(member, chunks, contribute, reduce_share)
 
 
-def _in_place(member: Member, operands: Sequence[Tensor], operator: Operator) -> Steps[None]:
+def _split(tensor: Tensor, numel: int, count: int) -> list[Tensor]:
+    """So many pieces of a size, of which the last ones may be shorter or empty."""
+    pieces = list(torch.split(tensor, numel))
+    return pieces + [tensor[:0]] * (count - len(pieces))
+
+
+def _pieces(member: Member, arena: Arena, place: Place, tensor: Tensor) -> Pieces:
+    """This rank's share of a tensor in the arena, in pieces, each as it is on all ranks.
+
+    They are kept, as the same tensors are reduced in every step of a training.
+    """
+    key = (place, tensor.dtype, tensor.numel())
+    pieces = arena.pieces.get(key)
+    if pieces is None:
+        if len(arena.pieces) == _CACHED_PIECES:
+            arena.pieces.clear()
+        operands = arena.operands(place, tensor)
+        shares = [operand.tensor_split(member.size)[member.rank] for operand in operands]
+        split = [torch.split(share, IN_PLACE_BYTES // share.element_size()) for share in shares]
+        pieces = arena.pieces[key] = list(zip(*split, strict=True))
+    return pieces
+
+
+def _in_place(member: Member, pieces: Pieces, operator: Operator) -> Steps[None]:
     """Reduce one's share of the elements where they are, and write it to all ranks."""
-    shares = [operand.tensor_split(member.size)[member.rank] for operand in operands]
-    pieces = [torch.split(share, IN_PLACE_BYTES // share.element_size()) for share in shares]
-    for chunk in zip(*pieces, strict=True):
-        result = chunk[0]
-        operator.reduce(chunk, out=result)
-        for copy in chunk[1:]:
+    for piece in pieces:
+        result = piece[0]
+        operator.reduce(piece, out=result)
+        for copy in piece[1:]:
             copy.copy_(result)
     yield from member.barrier()
 
 
-def _staged(member: Member, tensor: Tensor, operator: Operator, *, keep: bool) -> Steps[None]:
+class Share(NamedTuple):
+    """What a rank has to do with a chunk that lies in staging buffers of one turn.
+
+    Attributes:
+        splits: the numbers of elements before its share, in it, and behind it.
+        before, behind: where its own operand goes, as far as others reduce it.
+        lower, higher: its share of the operands of the ranks below and above it.
+        result: of its share.
+        whole: the results of all ranks.
+    """
+
+    splits: list[int]
+    before: Tensor
+    behind: Tensor
+    lower: list[Tensor]
+    higher: list[Tensor]
+    result: Tensor
+    whole: Tensor
+
+
+def _share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> Share:
+    """This rank's share of a chunk with so many elements; shares are of whole cache lines."""
+    share = member.shares.get((dtype, numel, turn))
+    if share is None:
+        if len(member.shares) == _CACHED_SHARES:
+            member.shares.clear()
+        share = member.shares[dtype, numel, turn] = _new_share(member, dtype, numel, turn)
+    return share
+
+
+def _new_share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> Share:
+    buffers, results, _ = member.staging(dtype)
+    line = max(1, LINE_BYTES // dtype.itemsize)
+    share = -(-numel // (member.size * line)) * line
+    low = min(member.rank * share, numel)
+    high = min(low + share, numel)
+    own, result = buffers[member.rank][turn], results[turn]
+    return Share(
+        splits=[low, high - low, numel - high],
+        before=own[:low],
+        behind=own[high:numel],
+        lower=[of_rank[turn][low:high] for of_rank in buffers[: member.rank]],
+        higher=[of_rank[turn][low:high] for of_rank in buffers[member.rank + 1 :]],
+        result=result[low:high],
+        whole=result[:numel],
+    )
+
+
+def staged(member: Member, tensor: Tensor, operator: Operator, *, keep: bool) -> Steps[None]:
     """Each rank reduces its share of each chunk and stages the result for the others.
 
     Args:
@@ -103,63 +198,25 @@ def _staged(member: Member, tensor: Tensor, operator: Operator, *, keep: bool) -
         operator: what to do.
         keep: whether to put the result in its place.
     """
-    me, staging = member.rank, member.staging(tensor.dtype)
-    share = STAGING_BYTES // (member.size * tensor.element_size())
-    chunks = [chunk.tensor_split(member.size) for chunk in torch.split(tensor, share * member.size)]
+    chunks = torch.split(tensor, member.staging(tensor.dtype).numel)
+    shares = [
+        _share(member, tensor.dtype, chunk.numel(), number % 2)
+        for number, chunk in enumerate(chunks)
+    ]
+    pieces = [torch.split(chunk, share.splits) for chunk, share in zip(chunks, shares, strict=True)]
 
-    def result(chunk: int, rank: int) -> Tensor:
-        start = rank * share
-        return staging[rank][chunk % 2][start : start + chunks[chunk][rank].numel()]
-
-    contribute, reduced = _stages(member, chunks, operator, lambda chunk: result(chunk, me))
+    def contribute(chunk: int) -> None:
+        before, _, behind = pieces[chunk]
+        shares[chunk].before.copy_(before)
+        shares[chunk].behind.copy_(behind)
 
     def reduce_share(chunk: int) -> None:
-        reduced(chunk)
-        if keep:
-            chunks[chunk][me].copy_(result(chunk, me))
+        share = shares[chunk]
+        own = pieces[chunk][1]
+        operator.reduce([*share.lower, own, *share.higher], out=share.result)
 
     def collect(chunk: int) -> None:
         if keep:
-            for rank in range(member.size):
-                if rank != me:
-                    chunks[chunk][rank].copy_(result(chunk, rank))
+            chunks[chunk].copy_(shares[chunk].whole)
 
     yield from pipelined(member, len(chunks), contribute, reduce_share, collect)
-
-
-def _stages(
-    member: Member,
-    chunks: Sequence[Sequence[Tensor]],
-    operator: Operator,
-    target: Callable[[int], Tensor],
-) -> tuple[Callable[[int], None], Callable[[int], None]]:
-    """To stage what the other ranks reduce of a chunk, and to reduce one's own share of it.
-
-    Args:
-        member: this rank.
-        chunks: of each, what each rank is to reduce.
-        operator: what to do.
-        target: where the reduction of a chunk goes.
-    """
-    me = member.rank
-    dtype = chunks[0][0].dtype if chunks else torch.uint8
-    staging = member.staging(dtype)
-    share = staging[0][0].numel() // member.size
-
-    def staged(rank: int, chunk: int, reducer: int) -> Tensor:
-        start = reducer * share
-        return staging[rank][chunk % 2][start : start + chunks[chunk][reducer].numel()]
-
-    def contribute(chunk: int) -> None:
-        for reducer in range(member.size):
-            if reducer != me:
-                staged(me, chunk, reducer).copy_(chunks[chunk][reducer])
-
-    def reduce_share(chunk: int) -> None:
-        operands = [
-            chunks[chunk][me] if rank == me else staged(rank, chunk, me)
-            for rank in range(member.size)
-        ]
-        operator.reduce(operands, out=target(chunk))
-
-    return contribute, reduce_share

@@ -12,8 +12,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from dpbench.parallel.shm import cuda_copies
+from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.member import Steps
 from dpbench.parallel.shm.operand import Operand
+from dpbench.parallel.shm.profiling import Event
 
 if TYPE_CHECKING:
     from dpbench.parallel.shm.engine import Engine
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 NO_TIMEOUT = timedelta(0)
 
 
+@not_compiled
 class Finished(dist.Work):
     """What a synchronous call returns: torch waits for it at once."""
 
@@ -35,16 +39,18 @@ class Finished(dist.Work):
         return True
 
 
+@not_compiled
 class Work(dist.Work):
     """An operation in a queue.
 
     Attributes:
         name: of the operation, for messages.
         steps: of it.
+        timeout: in seconds.
         deadline: on the clock of time.monotonic.
         done: whether it has ended, well or not.
         value: what the steps returned; the source of a message, for example.
-        urgent: whether somebody may wait for its future, out of our sight.
+        urgent: whether somebody may wait for it without driving it.
     """
 
     def __init__(
@@ -56,6 +62,7 @@ class Work(dist.Work):
         targets: Sequence[Operand],
         lane: Lane,
         engine: Engine,
+        event: Event | None,
     ) -> None:
         """
         Args:
@@ -65,36 +72,40 @@ class Work(dist.Work):
             targets: operands that the operation writes.
             lane: in which it is queued.
             engine: gets it on.
+            event: of a profiler that looks on.
         """
         super().__init__()
         self.name = name
         self.steps = steps
+        self.timeout = timeout
         self.deadline = time.monotonic() + timeout
         self.done = False
-        self.urgent = False
+        # The stream of a GPU waits for the copy back, and nobody polls meanwhile.
+        self.urgent = bool(targets) and targets[0].is_on_device
         self.value: Any = None
         self._results = results
         self._targets = targets
         self._lane = lane
         self._engine = engine
+        self._event = event
         self._error: BaseException | None = None
         self._ended: Future[None] | None = None
         self._future: Future[Any] | None = None
         self._lock = threading.Lock()
 
-    @property
-    def has_future(self) -> bool:
-        """Whether finishing may run callbacks, which may take their time."""
-        return self._ended is not None
-
-    def finish(self, error: BaseException | None = None) -> None:
-        """The operation has ended; callbacks of the future run here."""
+    def end(self, error: BaseException | None) -> bool:
+        """The operation has ended; whether it has to call back."""
+        if self._event is not None:
+            self._event.end()
         with self._lock:
             self._error = error
             self.done = True
-            ended = self._ended
-        if ended is not None:
-            ended.set_result(None)
+            return self._ended is not None
+
+    def call_back(self) -> None:
+        """Complete the future; what is attached to it runs here."""
+        assert self._ended is not None
+        self._ended.set_result(None)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Return when it has ended.
@@ -136,8 +147,7 @@ class Work(dist.Work):
         """Of the results; it completes without anybody waiting for this work."""
         with self._lock:
             if self._future is None:
-                devices = {tensor.device for tensor in self._results if tensor.is_cuda}
-                self._ended = Future(devices=list(devices))
+                self._ended = cuda_copies.future_of(self._results)
                 # An error set by `set_exception` is one for Python only; C++ code, such as that
                 # of torch's DDP, would take it for a result.
                 self._future = self._ended.then(self._outcome)

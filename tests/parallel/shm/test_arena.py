@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import gc
+import os
+import random
+import resource
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
-from dpbench.parallel.shm import ShmProcessGroup, arena_of
+import dpbench
+from dpbench.parallel.shm import arena_of
+from dpbench.parallel.shm.shared_arena import SharedArena
 from tests.parallel.ranks import run_ranks
 from tests.parallel.shm.cases import same_bits
 
 SIZES = (0, 3, 16_385, 300_001)
 
 
-def _group() -> ShmProcessGroup:
-    group = arena_of(dist.group.WORLD)
-    assert group is not None
-    return group
+def _arena(group: dist.ProcessGroup | None = None) -> SharedArena:
+    arena = arena_of(group or dist.group.WORLD)
+    assert arena is not None
+    return arena
 
 
 def _in_place_and_not(rank: int) -> None:
-    group, size = _group(), dist.get_world_size()
-    spaces = [group.allocate(4 * max(SIZES) + 400) for _ in range(2)]
+    arena, size = _arena(), dist.get_world_size()
+    spaces = [arena.allocate(4 * max(SIZES) + 400) for _ in range(2)]
     assert all((space == 0).all() for space in spaces)
     operators = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX)
     for numel, op, asynchronous in product(SIZES, operators, (True, False)):
@@ -53,8 +59,15 @@ def test_all_reduce_is_the_same_wherever_the_tensors_lie(tmp_path: Path, size: i
     run_ranks(_in_place_and_not, tmp_path / "store", size, backend="shm")
 
 
-def _mappings() -> int:
-    return Path("/proc/self/maps").read_text().count("memfd")
+def _resident_bytes() -> int:
+    """Of all groups' memory, what takes any."""
+    total, counted = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            counted = "memfd:dpbench-shm" in line
+        elif counted and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total
 
 
 def _descriptors() -> int:
@@ -62,38 +75,150 @@ def _descriptors() -> int:
 
 
 def _memory_comes_and_goes(rank: int) -> None:
-    group = _group()
-    mappings, descriptors = _mappings(), _descriptors()
-    for _ in range(20):
-        view = group.allocate(100_000)[40:].view(torch.float32)
-        assert _mappings() > mappings
-        dist.all_reduce(view)
-        del view
-    gc.collect()
-    assert _mappings() == mappings
-    assert _descriptors() == descriptors
-    # One rank drops its part earlier than the other.
-    first, second = group.allocate(100_000), group.allocate(100_000)
+    arena = _arena()
+    dist.all_reduce(arena.allocate(100_000))
+    addresses = set()
+    for _ in range(4):
+        before = _resident_bytes()
+        space = arena.allocate(3_000_000)
+        assert (space == 0).all()
+        view = space[40:].view(torch.float32)
+        dist.all_reduce(view.fill_(1))
+        assert _resident_bytes() >= before + 3_000_000
+        addresses.add(space.data_ptr())
+        del view, space
+        gc.collect()
+        dist.barrier()
+        assert _resident_bytes() <= before + 100_000
+    assert len(addresses) == 1
+    # One rank drops its part earlier than the other, which keeps its own and all that is in it.
+    first, second = arena.allocate(100_000), arena.allocate(100_000)
+    first.fill_(7)
+    kept = first.data_ptr()
     if rank == 0:
         del first
-        first = torch.zeros(100_000, dtype=torch.uint8)
+        first = torch.full((100_000,), 7, dtype=torch.uint8)
+    third = arena.allocate(100_000)
+    assert third.data_ptr() != kept
+    third.fill_(3)
     second += 1
     for tensor in (first, second):
         dist.all_reduce(tensor)
+    assert (first == 14).all()
     assert (second == 2).all()
+    assert (third == 3).all()
 
 
 def test_memory_is_freed_with_its_tensors(tmp_path: Path) -> None:
     run_ranks(_memory_comes_and_goes, tmp_path / "store", 2, backend="shm")
 
 
+def _fifteen_hundred(rank: int) -> None:
+    """Tensors with more memory than the first segment has, under a low limit of descriptors."""
+    descriptors = _descriptors()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors + 20, descriptors + 20))
+    arena = _arena()
+    spaces = [arena.allocate(50_000 + 8 * number).view(torch.int64) for number in range(1500)]
+    assert _descriptors() == descriptors
+    for number, space in enumerate(spaces):
+        assert space.data_ptr() % 64 == 0
+        space.fill_(number)
+    for space in spaces[::100]:
+        dist.all_reduce(space)
+    for number, space in enumerate(spaces):
+        assert (space == (number if number % 100 else 2 * number)).all()
+
+
+def test_fifteen_hundred_tensors_take_no_descriptors(tmp_path: Path) -> None:
+    run_ranks(_fifteen_hundred, tmp_path / "store", 2, backend="shm")
+
+
+class _Holder(nn.Module):
+    """Parameters that are added up."""
+
+    def __init__(self, *parameters: torch.Tensor) -> None:
+        super().__init__()
+        self.held = nn.ParameterList(parameters)
+
+    def forward(self) -> torch.Tensor:
+        return torch.stack([parameter.double().sum() for parameter in self.held]).sum()
+
+
+def _empty_parameters(rank: int) -> None:
+    model = _Holder(torch.ones(3), torch.empty(0, dtype=torch.float64))
+    wrapped = dpbench.DistributedDataParallel(model)
+    (wrapped() * (rank + 1)).backward()
+    first, second = (parameter.grad for parameter in model.parameters())
+    assert first.tolist() == [1.5] * 3
+    assert second.shape == (0,)
+
+
+def test_a_dtype_may_have_empty_parameters_only(tmp_path: Path) -> None:
+    run_ranks(_empty_parameters, tmp_path / "store", 2, backend="shm")
+
+
+def _many_buckets(rank: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    model = _Holder(*(torch.ones(1) for _ in range(1500)))
+    wrapped = dpbench.DistributedDataParallel(model, bucket_cap_mb=4 / 2**20)
+    for _ in range(2):
+        model.zero_grad()
+        (wrapped() * (rank + 1)).backward()
+    assert all(parameter.grad.item() == 1.5 for parameter in model.parameters())
+
+
+def test_fifteen_hundred_buckets_are_trained_with_1024_descriptors(tmp_path: Path) -> None:
+    run_ranks(_many_buckets, tmp_path / "store", 2, backend="shm", timeout=100)
+
+
+def _random_allocations(rank: int) -> None:
+    """Ranks drop their tensors in different orders; no two that live may share memory."""
+    arena, size = _arena(), dist.get_world_size()
+    shared, own = random.Random(1), random.Random(rank)
+    alive: list[tuple[int, torch.Tensor]] = []
+    for number in range(400):
+        space = arena.allocate(shared.choice((0, 1, 4096, 5000, 70_000, 2_000_000)))
+        assert not space.any()
+        space.fill_(number % 100)
+        alive.append((number, space))
+        while len(alive) > 20 or (alive and own.random() < 0.3):
+            dropped, tensor = alive.pop(own.randrange(len(alive)))
+            assert (tensor == dropped % 100).all()
+    last = [arena.allocate(100_000) for _ in range(3)]
+    for space in last:
+        dist.all_reduce(space.fill_(1))
+        assert (space == size).all()
+    for number, space in alive:
+        assert (space == number % 100).all()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_blocks_never_overlap_whoever_drops_them_first(tmp_path: Path, size: int) -> None:
+    run_ranks(_random_allocations, tmp_path / "store", size, backend="shm")
+
+
+def _a_child_drops_its_copies(rank: int) -> None:
+    arena = _arena()
+    spaces = [arena.allocate(100_000).fill_(5) for _ in range(3)]
+    child = os.fork()
+    if child == 0:
+        spaces.clear()
+        gc.collect()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert all((space == 5).all() for space in spaces)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_frees_nothing_of_its_parent(tmp_path: Path) -> None:
+    run_ranks(_a_child_drops_its_copies, tmp_path / "store", 2, backend="shm")
+
+
 def _outlives_the_group(rank: int) -> None:
     pair = dist.new_group(backend="shm")
-    group = arena_of(pair)
-    assert group is not None
-    tensor = group.allocate(5000)
+    tensor = _arena(pair).allocate(5000)
     dist.destroy_process_group(pair)
-    del group, pair
+    del pair
     gc.collect()
     tensor += 1
     assert int(tensor.sum()) == 5000
@@ -104,12 +229,16 @@ def test_memory_outlives_its_group(tmp_path: Path) -> None:
 
 
 def _bad_sizes(rank: int) -> None:
-    with pytest.raises(ValueError, match="got nbytes=0, expected a number of bytes above 0"):
-        _group().allocate(0)
+    with pytest.raises(ValueError, match="got nbytes=-1, expected a number of bytes, 0 or more"):
+        _arena().allocate(-1)
     with pytest.raises(dist.DistBackendError, match=r"allocate\(100 × .*allocate\(101 ×"):
-        _group().allocate(100 + rank)
+        _arena().allocate(100 + rank)
     with pytest.raises(OSError, match="rank 0 could not allocate"):
-        _group().allocate(2**62)
+        _arena().allocate(2**62)
+    assert _arena().allocate(0).shape == (0,)
+    assert _arena().allocate(0).view(torch.float32).shape == (0,)
+    dist.all_reduce(tensor := _arena().allocate(70_000).fill_(1))
+    assert (tensor == 2).all()
     assert arena_of(dist.new_group(backend="gloo")) is None
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.futures import Future
@@ -87,6 +93,126 @@ def test_futures_can_be_chained(tmp_path: Path) -> None:
     run_ranks(_futures, tmp_path / "store", 2, backend="shm")
 
 
+def _nested_callbacks(rank: int) -> None:
+    """Callbacks that wait for operations whose callbacks wait for operations."""
+
+    def reduce_again(depth: int) -> Callable[[Future[list[torch.Tensor]]], torch.Tensor]:
+        def called_back(future: Future[list[torch.Tensor]]) -> torch.Tensor:
+            tensor = future.value()[0] + 1
+            if depth == 0:
+                work = dist.all_reduce(tensor, async_op=True)
+                assert work is not None
+                work.wait()
+                return tensor
+            dist.all_reduce(tensor)
+            work = dist.all_reduce(tensor.clone(), async_op=True)
+            assert work is not None
+            result: torch.Tensor = work.get_future().then(reduce_again(depth - 1)).wait()
+            return result
+
+        return called_back
+
+    for numel in (5, 100_000):
+        work = dist.all_reduce(torch.ones(numel), async_op=True)
+        assert work is not None
+        assert (work.get_future().then(reduce_again(4)).wait() == _nested(2.0, 4)).all()
+
+
+def _nested(value: float, depth: int) -> float:
+    value = 2 * (value + 1)
+    return value if depth == 0 else _nested(2 * value, depth - 1)
+
+
+def test_callbacks_may_wait_for_operations_at_any_depth(tmp_path: Path) -> None:
+    run_ranks(_nested_callbacks, tmp_path / "store", 2, backend="shm")
+
+
+def _threads(rank: int) -> None:
+    """Each with a group of its own and one that takes turns in the world; all at once."""
+    # So that threads change within operations, and not only between them.
+    sys.setswitchinterval(1e-5)
+    size = dist.get_world_size()
+    groups = [dist.new_group(backend="shm") for _ in range(3)]
+    errors: list[BaseException] = []
+
+    def work_on(number: int) -> None:
+        try:
+            generator = random.Random(number)
+            for step in range(150):
+                numel = generator.choice((1, 1000, 40_000))
+                tensor = torch.full((numel,), rank + number + step, dtype=torch.int64)
+                kind = generator.randrange(4)
+                work = dist.all_reduce(tensor, group=groups[number], async_op=kind != 0)
+                if work is not None and kind == 1:
+                    work.get_future().wait()
+                elif work is not None and kind == 2:
+                    arena_of(groups[number]).poll()
+                    work.wait()
+                elif work is not None:
+                    work.wait()
+                assert (tensor == sum(range(size)) + size * (number + step)).all()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work_on, args=(n,)) for n in range(len(groups))]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        dist.all_reduce(tensor := torch.ones(1000))
+        assert (tensor == size).all()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+
+
+def test_threads_may_use_groups_at_once(tmp_path: Path) -> None:
+    run_ranks(_threads, tmp_path / "store", 2, backend="shm")
+
+
+def _two_waiters(rank: int) -> None:
+    """Two threads wait for operations of one group, of which either may drive."""
+    store = dist.distributed_c10d._get_default_store()
+    tensors = [torch.ones(50_000) for _ in range(6)]
+    if rank == 1:
+        store.wait(["issued"])
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    store.set("issued", "") if rank == 0 else None
+    threads = [threading.Thread(target=work.wait) for work in reversed(works)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((tensor == 2).all() for tensor in tensors)
+
+
+def test_several_threads_may_wait_for_one_group(tmp_path: Path) -> None:
+    run_ranks(_two_waiters, tmp_path / "store", 2, backend="shm")
+
+
+def _interrupted(rank: int) -> None:
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["interrupted"])
+    work = dist.all_reduce(tensor := torch.ones(50_000), async_op=True)
+    assert work is not None
+    if rank == 0:
+        # The server that forked this process has blocked it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            work.wait()
+        store.set("interrupted", "")
+    work.wait()
+    assert (tensor == 2).all()
+    dist.all_reduce(tensor)
+    assert (tensor == 4).all()
+
+
+def test_an_interrupted_wait_can_be_waited_for_again(tmp_path: Path) -> None:
+    run_ranks(_interrupted, tmp_path / "store", 2, backend="shm")
+
+
 def _no_thread_until_needed(rank: int) -> None:
     before = threading.active_count()
     for _ in range(10):
@@ -104,11 +230,11 @@ def test_an_idle_group_costs_nothing(tmp_path: Path) -> None:
 
 
 def _polling(rank: int) -> None:
-    group = arena_of(dist.group.WORLD)
-    assert group is not None
+    arena = arena_of(dist.group.WORLD)
+    assert arena is not None
     works = [dist.all_reduce(torch.ones(300_000), async_op=True) for _ in range(4)]
     while not works[-1].is_completed():
-        group.poll()
+        arena.poll()
     for work in works:
         work.wait()
 

@@ -62,6 +62,28 @@ def test_a_stopped_rank_is_named_within_the_timeout(tmp_path: Path) -> None:
     assert any("rank 1" in m and "which is stopped" in m for m, _ in results.values())
 
 
+def _interrupted_within_all_reduce(rank: int) -> tuple[str, str]:
+    if rank == 1:
+        # The server that forked this process has blocked it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal_soon(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            _reduce_until_failure()
+        return "", error_of(dist.barrier)
+    return error_of(_reduce_until_failure), error_of(dist.barrier)
+
+
+def test_an_interrupted_rank_gives_up_and_the_others_are_told(tmp_path: Path) -> None:
+    results = run_with_casualties(
+        _interrupted_within_all_reduce, tmp_path / "store", 2, lost=-1
+    ).values()
+    for first, then in results:
+        assert "was interrupted by KeyboardInterrupt" in then
+        assert first in then
+    assert any("rank 1 (pid" in first and "gave up" in first for first, _ in results)
+
+
 def _killed_before_barrier(rank: int) -> tuple[str, float]:
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -132,7 +154,7 @@ def _asks_for_too_short_a_time(rank: int) -> str:
 
 def test_the_timeout_of_a_call_counts(tmp_path: Path) -> None:
     [message] = run_with_casualties(_asks_for_too_short_a_time, tmp_path / "store", 2).values()
-    assert message.startswith("barrier timed out waiting for rank 1")
+    assert message.startswith("barrier: Timed out waiting 200ms for rank 1")
 
 
 def _mismatches(rank: int) -> None:
@@ -185,7 +207,7 @@ def test_a_mismatch_is_an_error_on_every_rank(tmp_path: Path) -> None:
 
 def _leaves_nothing(rank: int) -> list[Path]:
     before = set(Path("/dev/shm").iterdir())
-    arena = dist.group.WORLD.allocate(1_000_000)
+    arena = dist.group.WORLD.shared.allocate(1_000_000)
     dist.all_reduce(arena)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -80,12 +80,16 @@ def _forks(rank: int) -> None:
     pending = dist.all_reduce(torch.ones(100_000), async_op=True)
     child = os.fork()
     if child == 0:
-        try:
-            dist.all_reduce(torch.ones(3))
-        except RuntimeError as error:
-            gc.collect()
-            os._exit(0 if "belongs to process" in str(error) else 1)
-        os._exit(2)
+        messages = []
+        # None of these may take part in what the parent is at.
+        dist.group.WORLD.shared.poll()
+        for call in (pending.wait, lambda: dist.all_reduce(torch.ones(3))):
+            try:
+                call()
+            except RuntimeError as error:
+                messages.append(str(error))
+        gc.collect()
+        os._exit(0 if ["forked" in message for message in messages] == [True, True] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     pending.wait()
     dist.all_reduce(tensor := torch.ones(100_000))
@@ -95,6 +99,31 @@ def _forks(rank: int) -> None:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_does_no_harm(tmp_path: Path) -> None:
     run_ranks(_forks, tmp_path / "store", 2, backend="shm")
+
+
+def _destroyed(rank: int) -> None:
+    """With operations pending that cannot end any more."""
+    group = dist.new_group(backend="shm")
+    if rank == 0:
+        works = [dist.all_reduce(torch.ones(5), group=group, async_op=True) for _ in range(3)]
+        works.append(dist.irecv(torch.ones(3), 1, group=group))
+        futures = [work.get_future() for work in works]
+        dist.destroy_process_group(group)
+        for work, future in zip(works, futures, strict=True):
+            with pytest.raises(RuntimeError, match="it has been destroyed"):
+                work.wait()
+            with pytest.raises(RuntimeError, match="it has been destroyed"):
+                future.wait()
+    dist.barrier()
+    if rank == 1:
+        # Rank 0 had begun the first one, which takes no more of it.
+        dist.all_reduce(torch.ones(5), group=group)
+        with pytest.raises(RuntimeError, match=r"rank 0 .* has left the group"):
+            dist.barrier(group)
+
+
+def test_what_is_pending_in_a_destroyed_group_fails(tmp_path: Path) -> None:
+    run_ranks(_destroyed, tmp_path / "store", 2, backend="shm")
 
 
 def _on_another_host(rank: int) -> None:

@@ -1,0 +1,111 @@
+"""New groups: what torch.distributed calls for them, alone or beside other backends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.distributed import distributed_c10d
+
+from dpbench.parallel.shm.device_groups import DeviceGroup, backend_type
+from dpbench.parallel.shm.meeting import join
+from dpbench.parallel.shm.monitored import accept_shm
+from dpbench.parallel.shm.process_group import ShmProcessGroup
+
+c10d: Any = distributed_c10d
+
+
+def create(options: Any, backend_options: Any) -> ShmProcessGroup:
+    """What torch.distributed calls for a new group; a collective.
+
+    Args:
+        options: torch's DistributedBackendOptions.
+        backend_options: of another backend beside this one, or None.
+
+    Raises:
+        RuntimeError: on every rank, if the ranks cannot share memory.
+        ValueError: for backend options, as there are none of this backend.
+    """
+    accept_shm()
+    caller = _caller_locals()
+    backends: Mapping[str, str] = caller["backend_config"].get_device_backend_map()
+    own = [device for device, backend in backends.items() if backend == "shm"]
+    if backend_options is not None and len(own) == len(backends):
+        raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
+    size = options.group_size
+    ranks = list(options.global_ranks_in_group) or list(range(size))
+    names = [
+        f"rank {rank}" if rank == number else f"rank {number} of the group (global rank {rank})"
+        for number, rank in enumerate(ranks)
+    ]
+    member = join(options.store, options.group_rank, size, options.timeout, names)
+    if sorted(own) == sorted(ShmProcessGroup.DEVICE_TYPES):
+        return ShmProcessGroup(member, options.store, options.timeout)
+    others = {device: backend for device, backend in backends.items() if backend != "shm"}
+    beside = caller["pg"]
+    _add_backends(beside, others, caller)
+    return DeviceGroup(member, beside, own, others, options.timeout)
+
+
+def _caller_locals() -> Mapping[str, Any]:
+    """The variables of the function of torch that makes a process group.
+
+    It goes through the devices and ends with the first backend that is in Python, whose group it
+    takes for the whole and which it does not tell of the other devices; it would drop their
+    backends. So they are looked up where it keeps them.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
+        frame = frame.f_back
+    if frame is None or not {"backend_config", "pg"} <= frame.f_locals.keys():
+        raise RuntimeError(
+            f"backend 'shm' does not know how torch {torch.__version__} makes process groups; "
+            "expected torch.distributed's init_process_group or new_group of torch 2.6 to 2.13"
+        )
+    return frame.f_locals
+
+
+def _add_backends(beside: Any, others: Mapping[str, str], caller: Mapping[str, Any]) -> None:
+    """Give torch's own group the backends of all devices but ours.
+
+    Args:
+        beside: torch's group, which has the backends of the devices before ours.
+        others: backends by device.
+        caller: the variables of torch's function.
+    """
+    missing = {d: b for d, b in others.items() if torch.device(d) not in beside._device_types}
+    if not missing:
+        return
+    options = caller.get("backend_options", caller.get("pg_options"))
+    made, _ = c10d._new_process_group_helper(
+        caller["group_size"],
+        caller["group_rank"],
+        caller["global_ranks_in_group"],
+        ",".join(f"{device}:{backend}" for device, backend in missing.items()),
+        caller["store"],
+        # Devices of their own, so that it takes no name and no key of another group.
+        f"{caller['group_name']}/{','.join(missing)}",
+        options,
+        timeout=caller["timeout"],
+        group_desc=caller["group_desc"],
+    )
+    _forget(made)
+    for device, backend in missing.items():
+        found = made._get_backend(torch.device(device))
+        beside._register_backend(torch.device(device), backend_type(backend), found)
+
+
+def _forget(group: Any) -> None:
+    """Undo the registration of a group that torch has just made; its backends live on."""
+    world = c10d._world
+    name = world.pg_names.pop(group)
+    for table in (world.pg_map, world.pg_backend_config):
+        del table[group]
+    world.pg_to_tag.pop(group)
+    for groups in world.tags_to_pg.values():
+        if group in groups:
+            groups.remove(group)
+    c10d._unregister_process_group(name)

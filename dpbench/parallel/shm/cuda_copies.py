@@ -1,0 +1,102 @@
+"""Copies between a CUDA tensor and host memory; the backend's only module that needs CUDA.
+
+Every order that a stream does not give by itself is made here by an event:
+
+    what the caller's stream was given before  →  copy to the host  →  the host reads it
+    what the host wrote  →  copy to the device  →  what the caller's stream is given after `join`
+
+Copies run on two streams of the device that nothing else uses, one per direction, so that they
+wait neither for the computation that goes on meanwhile nor for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+
+from dpbench.parallel.cuda import pinned
+
+cuda: Any = torch.cuda
+"""Where tests put a stand-in that records what waits for what."""
+
+
+class HostCopy:
+    """A CUDA tensor's counterpart in pinned host memory.
+
+    Which device is current does not matter; the caller's stream is the current one of the
+    tensor's device.
+
+    Attributes:
+        host: 1-D, contiguous.
+    """
+
+    def __init__(self, tensor: Tensor, *, read: bool) -> None:
+        """Begin the copy to the host.
+
+        Args:
+            tensor: on a CUDA device.
+            read: whether its values are needed; if not, nothing is copied yet.
+
+        Raises:
+            RuntimeError: a CUDA graph is being captured, of which the host cannot be a part.
+        """
+        if cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                "backend 'shm' takes CUDA tensors through the host, which a CUDA graph cannot "
+                "capture; use nccl"
+            )
+        self._tensor = tensor
+        self._issued = cuda.current_stream(tensor.device).record_event()
+        self._arrived: Any = None
+        self._returned: Any = None
+        stream = _streams(tensor.device)[0]
+        with cuda.stream(stream):
+            self.host = pinned(tensor.numel(), tensor.dtype)
+            if read:
+                stream.wait_event(self._issued)
+                self.host.view(tensor.shape).copy_(tensor, non_blocking=True)
+                # Its memory may be given to another stream once the caller has dropped it.
+                tensor.record_stream(stream)
+                self._arrived = cuda.Event(blocking=True)
+                self._arrived.record(stream)
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the host may read the values."""
+        return self._arrived is None or bool(self._arrived.query())
+
+    def wait(self) -> None:
+        """Block until the host may read the values, without keeping the interpreter."""
+        self._arrived.synchronize()
+
+    def send_back(self) -> None:
+        """Begin the copy of what the host has written to the tensor."""
+        stream = _streams(self._tensor.device)[1]
+        # Only in that mode may a tensor that was made in it be written.
+        with cuda.stream(stream), torch.inference_mode(self._tensor.is_inference()):
+            stream.wait_event(self._issued)
+            self._tensor.copy_(self.host.view(self._tensor.shape), non_blocking=True)
+            self._tensor.record_stream(stream)
+            self._returned = stream.record_event()
+
+    def join(self) -> None:
+        """Let the caller's stream, as it is now, wait for the copy that was sent back."""
+        if self._returned is not None:
+            cuda.current_stream(self._tensor.device).wait_event(self._returned)
+
+
+def future_of(tensors: Sequence[Tensor]) -> Future[Any]:
+    """A future whose callbacks run on streams that wait for what was given to the current ones."""
+    devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+    return Future(devices=list(devices))
+
+
+@cache
+def _streams(device: torch.device) -> tuple[Any, Any]:
+    """To the host and to the device; the same for all operations of the process."""
+    return cuda.Stream(device=device), cuda.Stream(device=device)

@@ -1,0 +1,77 @@
+"""When an operation fails: for this rank alone, or for the whole group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch.distributed as dist
+
+from dpbench.parallel.shm.arena import AllocationFailed
+from dpbench.parallel.shm.descriptor import Mismatch
+from dpbench.parallel.shm.member import Member, Waiting
+
+# After these errors all ranks are where they were before the operation.
+HARMLESS = (Mismatch, AllocationFailed)
+
+
+class RanksMissing(dist.DistBackendError):
+    """Some ranks did not come in time.
+
+    Attributes:
+        ranks: of the group.
+        milliseconds: that this rank waited for them.
+    """
+
+    def __init__(self, message: str, ranks: Sequence[int], seconds: float) -> None:
+        super().__init__(message)
+        self.ranks = list(ranks)
+        self.milliseconds = round(seconds * 1000)
+
+
+def require_hope(
+    member: Member, name: str, waiting: Waiting, deadline: float, timeout: float
+) -> None:
+    """
+    Args:
+        member: this rank.
+        name: of the operation.
+        waiting: what it waits for.
+        deadline: on the clock of time.monotonic.
+        timeout: in seconds, that led to the deadline.
+
+    Raises:
+        RanksMissing: it is too late.
+        torch.distributed.DistBackendError: one of those awaited is gone.
+    """
+    if time.monotonic() > deadline and (late := member.late(waiting)):
+        # In the words of torch's backends, which scripts look for.
+        raise RanksMissing(
+            f"{name}: Timed out waiting {timeout * 1000:.0f}ms for {member.describe(late)}",
+            late,
+            timeout,
+        )
+    if absence := member.absence(waiting):
+        raise dist.DistBackendError(f"{name} cannot complete: {absence}")
+
+
+def is_local(member: Member, error: BaseException, told_before: int) -> bool:
+    """Whether the group is as good as before an operation that failed, and nothing is behind it.
+
+    Args:
+        member: this rank.
+        error: of the operation.
+        told_before: what `member.told` was when the operation began.
+    """
+    return isinstance(error, HARMLESS) or member.told == told_before
+
+
+def break_group(member: Member, name: str, error: BaseException) -> None:
+    """Nothing more can be done with this group; the other ranks are told."""
+    if not member.broken:
+        member.broken = str(error) or f"{name} was interrupted by {type(error).__name__}"
+        member.leave(member.broken)
+
+
+def broken_error(member: Member) -> dist.DistBackendError:
+    return dist.DistBackendError(f"this 'shm' group can no longer be used: {member.broken}")

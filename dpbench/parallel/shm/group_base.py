@@ -1,0 +1,101 @@
+"""What torch asks of a process group and of its backends, beside moving data."""
+# Some of torch's names exist in some versions only, and its stub types them loosely.
+# mypy: disable-error-code="override, attr-defined, call-arg"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dpbench.parallel.shm.compilation import not_compiled
+from dpbench.parallel.shm.issuer import Issuer
+from dpbench.parallel.shm.member import Member
+
+Backend: Any = torch._C._distributed_c10d.Backend
+
+
+@not_compiled
+class GroupBase(dist.ProcessGroup):
+    """A group that is its own backend.
+
+    torch's C++ class keeps one backend object per type of device. A backend in Python has to be a
+    whole ProcessGroup, so what torch asks of `_get_backend(device)` is answered by the group too.
+    """
+
+    supports_coalescing = False
+    supports_splitting = False
+    supports_time_estimate = False
+    DEVICE_TYPES: Sequence[str] = ("cpu", "cuda")
+    """Of tensors that a group takes unless torch was told otherwise."""
+
+    def __init__(self, member: Member, store: Any, timeout: timedelta) -> None:
+        """
+        Args:
+            member: this rank.
+            store: of this group alone.
+            timeout: of operations that name none.
+        """
+        super().__init__(member.rank, member.size)
+        self._member = member
+        self._issuer = Issuer(member, timeout)
+        self._store = store
+        self._name = ""
+        self._description = ""
+
+    @property
+    def device_types(self) -> Sequence[str]:
+        """Types of the devices whose tensors go through shared memory."""
+        return self.DEVICE_TYPES
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(name) for name in self.device_types]
+
+    def _get_backend(self, device: torch.device) -> Any:
+        if device.type in self.device_types:
+            return self
+        return super()._get_backend(device)  # torch's own error
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's names, here and below
+        return "shm"
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description
+
+    @property
+    def options(self) -> Any:
+        """As those of torch's backends; only the timeout means something here."""
+        return Backend.Options("shm", timedelta(seconds=self._issuer.timeout_seconds))
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Change the timeout of operations that name none and are issued from now on."""
+        self._issuer.timeout_seconds = timeout.total_seconds()
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        self.set_timeout(timeout)
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Nothing: the ranks count from 0."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        """Collectives that this rank has issued; by it, torch tells who is behind."""
+        return self._issuer.issued
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False

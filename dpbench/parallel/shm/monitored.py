@@ -1,0 +1,93 @@
+"""The monitored barrier: its errors, and torch's functions that allow it to gloo only."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from dpbench.parallel.shm.failures import RanksMissing
+
+c10d: Any = distributed_c10d
+
+
+def too_late(rank: int, milliseconds: int) -> dist.DistBackendError:
+    """The error of a rank that had no time to wait."""
+    return dist.DistBackendError(
+        f"Rank {rank} timed out in monitoredBarrier after {milliseconds} ms"
+    )
+
+
+def described(error: RanksMissing, rank: int, wait_all_ranks: bool) -> dist.DistBackendError:
+    """The error of a barrier in torch's words for it, which scripts look for.
+
+    Args:
+        error: of the barrier.
+        rank: of this process in the group.
+        wait_all_ranks: whether rank 0 names all ranks that are missing, or the first.
+    """
+    missing = sorted(error.ranks)
+    if rank == 0:
+        names = ", ".join(map(str, missing)) if wait_all_ranks else str(missing[0])
+        noun = "Ranks" if wait_all_ranks and len(missing) > 1 else "Rank"
+        words = f"{noun} {names} failed to pass monitoredBarrier in {error.milliseconds} ms"
+    else:
+        words = (
+            f"Rank {rank} successfully reached monitoredBarrier, but received errors while waiting "
+            "for send/recv from rank 0. Please check rank 0 logs for faulty rank"
+        )
+    return dist.DistBackendError(f"{words}. {error}")
+
+
+def accept_shm() -> None:
+    """Let the functions of torch that know its own backends only take groups of this one too.
+
+    `torch.distributed.monitored_barrier` refuses a group that is not of gloo, and
+    `_set_pg_timeout` passes it over, although both groups have the method that is needed. Other
+    groups get torch's functions. It is done when the first group of this backend is made.
+    """
+    for name, instead in (("monitored_barrier", _barrier), ("_set_pg_timeout", _set_timeout)):
+        theirs = getattr(c10d, name)
+        if not hasattr(theirs, "takes_shm"):
+            ours = _for_shm(theirs, instead)
+            setattr(c10d, name, ours)
+            if getattr(dist, name, None) is theirs:
+                setattr(dist, name, ours)
+
+
+def _for_shm(theirs: Callable[..., None], instead: Callable[..., bool]) -> Callable[..., None]:
+    @functools.wraps(theirs)
+    def function(*arguments: Any, **named: Any) -> None:
+        if not instead(*arguments, **named):
+            theirs(*arguments, **named)
+
+    function.takes_shm = True  # type: ignore[attr-defined]
+    return function
+
+
+def _barrier(
+    group: Any = None, timeout: Any = None, wait_all_ranks: bool = False, *_: Any, **__: Any
+) -> bool:
+    """Whether it has been done, as the group is of this backend."""
+    group = dist.group.WORLD if group is None else group
+    if not _is_shm(group) or "cpu" not in group.device_types:
+        return False
+    group.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+    return True
+
+
+def _set_timeout(timeout: timedelta, group: Any = None, *_: Any, **__: Any) -> bool:
+    group = dist.group.WORLD if group is None else group
+    if not _is_shm(group):
+        return False
+    group.set_timeout(timeout)
+    return True
+
+
+def _is_shm(group: Any) -> bool:
+    # By name, as this module is below that of the group.
+    return isinstance(group, dist.ProcessGroup) and group._get_backend_name() == "shm"

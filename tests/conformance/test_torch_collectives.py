@@ -1,0 +1,113 @@
+"""torch's own tests of collectives pass on the backend shm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.conformance.background import Server
+from tests.conformance.collectives import (
+    BEYOND_GLOO_SETS,
+    BREAKING,
+    SETS,
+    UNFIT,
+)
+from tests.conformance.test_torch_ddp import IS_PINNED, ON_PINNED
+
+FEW = 4
+"""Ranks of the sets that take little time on two cores."""
+SLOW = pytest.mark.slow
+
+
+class Results:
+    """Outcomes of all tests of a set, which run when the first is asked for."""
+
+    def __init__(self, server: Server, backend: str) -> None:
+        self._server = server
+        self._backend = backend
+        self._of_set = cache(self._run)
+
+    def require(self, world_size: int, names: tuple[str, ...], name: str) -> None:
+        """A test has passed, together with the others or on ranks of its own."""
+        result = self._of_set(world_size, names)[name]
+        if result["status"] == "missing" and not IS_PINNED:
+            pytest.skip("this version of torch has no such test")
+        assert result["status"] == "passed", result["detail"]
+
+    def _run(self, world_size: int, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+        outcomes = self._server.outcomes(self._backend, world_size, names)
+        return {outcome["name"]: outcome for outcome in outcomes}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def shm(server: Server) -> Results:
+    return Results(server, "shm")
+
+
+@pytest.fixture(scope="module")
+def gloo(server: Server) -> Results:
+    return Results(server, "gloo")
+
+
+def _cases(sets: dict[int, tuple[str, ...]]) -> list[Any]:
+    return [
+        pytest.param(size, names, name, id=name, marks=() if size <= FEW else SLOW)
+        for size, names in sets.items()
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize(("world_size", "names", "name"), _cases(SETS))
+@pytest.mark.timeout(300)
+def test_shm_passes_what_gloo_passes(
+    world_size: int, names: tuple[str, ...], name: str, shm: Results
+) -> None:
+    shm.require(world_size, names, name)
+
+
+@pytest.mark.parametrize(("world_size", "names", "name"), _cases(BEYOND_GLOO_SETS))
+def test_shm_passes_what_gloo_does_not(
+    world_size: int, names: tuple[str, ...], name: str, shm: Results
+) -> None:
+    shm.require(world_size, names, name)
+
+
+@pytest.mark.parametrize("name", BREAKING)
+def test_shm_passes_what_breaks_a_group(name: str, shm: Results) -> None:
+    shm.require(BREAKING[name], (name,), name)
+
+
+@ON_PINNED
+def test_the_tables_name_every_other_test(server: Server) -> None:
+    listed = [name for names in SETS.values() for name in names]
+    listed += [name for names in BEYOND_GLOO_SETS.values() for name in names]
+    listed += [*BREAKING, *UNFIT]
+    assert len(set(listed)) == len(listed)
+    assert set(listed) == server.every_collective
+
+
+@ON_PINNED
+@SLOW
+@pytest.mark.parametrize(("world_size", "names", "name"), _cases(SETS))
+@pytest.mark.timeout(300)
+def test_gloo_passes_what_is_asked_of_shm(
+    world_size: int, names: tuple[str, ...], name: str, gloo: Results
+) -> None:
+    gloo.require(world_size, names, name)
+
+
+@ON_PINNED
+@SLOW
+@pytest.mark.parametrize("name", BREAKING)
+def test_gloo_passes_what_breaks_a_group(name: str, gloo: Results) -> None:
+    gloo.require(BREAKING[name], (name,), name)

@@ -1,0 +1,83 @@
+"""torch.compile goes around the backend: what it compiles gives the same with and without it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import dpbench
+from tests.parallel.ranks import run_ranks
+
+
+def _compiled(function: Any) -> Any:
+    """What is settled before C++ is written, which takes long."""
+    return torch.compile(function, backend="aot_eager")
+
+
+def _gradients(wrap: Callable[[nn.Module], nn.Module], compile_: Callable[[Any], Any]) -> Any:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(20)
+    model = wrap(nn.Sequential(nn.Linear(10, 20), norm, nn.ReLU(), nn.Linear(20, 3)))
+    step = compile_(model)
+    torch.manual_seed(dist.get_rank())
+    for _ in range(3):
+        model.zero_grad()
+        step(torch.randn(4, 10)).square().sum().backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def _compiled_wrappers(rank: int) -> None:
+    for wrap in (dpbench.DistributedDataParallel, nn.parallel.DistributedDataParallel):
+        for one, other in zip(
+            _gradients(wrap, _compiled), _gradients(wrap, lambda m: m), strict=True
+        ):
+            torch.testing.assert_close(one, other)
+
+
+def _communicate(x: Tensor) -> Tensor:
+    y = x * 2
+    dist.all_reduce(y)
+    z = y + 1
+    work = dist.all_reduce(z, async_op=True)
+    assert work is not None
+    work.wait()
+    gathered = [torch.empty_like(z) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, z + dist.get_rank())
+    dist.broadcast(z, 0)
+    dist.barrier()
+    return gathered[0] + gathered[1] * z
+
+
+def _functional(x: Tensor) -> Tensor:
+    from torch.distributed import _functional_collectives as collectives
+
+    group = dist.group.WORLD
+    y = collectives.all_reduce(x, "sum", group)
+    z = collectives.all_gather_single(y + dist.get_rank(), 0, group)
+    z = collectives.all_to_all_single(z, None, None, group)
+    z = collectives.reduce_scatter_single(z, "sum", 0, group)
+    return collectives.broadcast(z, 1, group) * 2
+
+
+def _compiled_functions(rank: int) -> None:
+    for function in (_communicate, _functional):
+        inputs = torch.arange(4.0) + rank
+        result = _compiled(function)(inputs)
+        torch.testing.assert_close(result, function(inputs))
+
+
+@pytest.mark.parametrize("function", [_compiled_wrappers, _compiled_functions])
+def test_compiled_code_communicates(tmp_path: Path, function: Callable[[int], None]) -> None:
+    run_ranks([_quietly, function], tmp_path / "store", 2, backend="shm", timeout=100)
+
+
+def _quietly(rank: int) -> None:
+    """The compiler warns of much that is torch's own."""
+    warnings.simplefilter("ignore")

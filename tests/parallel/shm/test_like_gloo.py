@@ -1,0 +1,192 @@
+"""What gloo has beside the usual collectives; torch's own tests of it run in tests/conformance."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import distributed_c10d as c10d
+
+from dpbench.parallel.shm import profiling
+from tests.parallel.ranks import run_ranks
+from tests.parallel.shm.cases import same_bits
+
+
+def _short_forms(rank: int) -> None:
+    """A tensor, and a root or an operator in the place of options; on gloo too, as a control."""
+    soon = timedelta(seconds=5)
+    for group in (dist.group.WORLD, dist.new_group(backend="gloo")):
+        size = group.size()
+        ones = [torch.ones(3) for _ in range(size)]
+        group.allreduce(one := torch.ones(3)).wait()
+        group.allreduce([two := torch.ones(3)], dist.ReduceOp.MAX).wait()
+        group.allreduce(three := torch.full((3,), rank + 2.0), op=dist.ReduceOp.PRODUCT).wait()
+        group.allreduce([four := torch.ones(3)]).wait()
+        assert [t[0].item() for t in (one, two, three, four)] == [2, 1, 6, 2]
+        group.broadcast(one := torch.full((3,), float(rank)), 1).wait()
+        group.broadcast(two := torch.full((3,), float(rank)), root=1, timeout=soon).wait()
+        group.broadcast([three := torch.full((3,), float(rank))]).wait()
+        assert [t[0].item() for t in (one, two, three)] == [1, 1, 0]
+        group.reduce(one := torch.ones(3), 1, dist.ReduceOp.SUM).wait()
+        assert one[0] == 2 or rank == 0
+        group.allgather(ones, torch.full((3,), float(rank))).wait()
+        assert [tensor[0].item() for tensor in ones] == list(range(size))
+        group.allgather([ones], [torch.full((3,), rank + 5.0)]).wait()
+        assert [tensor[0].item() for tensor in ones] == [rank + 5 for rank in range(size)]
+        group.gather(ones if rank == 1 else [], torch.full((3,), float(rank)), 1).wait()
+        group.scatter(one, ones if rank == 1 else [], 1, soon).wait()
+        assert one[0] == rank
+        group.reduce_scatter(one, [torch.full((3,), float(peer)) for peer in range(size)]).wait()
+        assert one[0] == size * rank
+        group.all_to_all_single(torch.empty(2), torch.ones(2), [1, 1], [1, 1]).wait()
+        group.barrier().wait()
+        group.barrier(timeout=soon).wait()
+        with pytest.raises(TypeError):
+            group.broadcast(torch.ones(3), 0, soon, 1)
+
+
+def test_collectives_of_a_group_take_both_forms(tmp_path: Path) -> None:
+    run_ranks(_short_forms, tmp_path / "store", 2, backend="shm")
+
+
+def _sparse(rank: int, step: int) -> Tensor:
+    """With other places on each rank, some of them twice, none on rank 1 in the first step."""
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    count = 0 if step == 0 and rank == 1 else 20_000 + rank
+    places = torch.randint(0, 30_000, (1, count), generator=generator)
+    values = torch.randn(count, 3, generator=generator, dtype=torch.float64)
+    return torch.sparse_coo_tensor(places, values, (30_000, 3), check_invariants=False)
+
+
+def _sparse_sums(rank: int) -> None:
+    size = dist.get_world_size()
+    for step in range(3):
+        tensor = _sparse(rank, step)
+        work = dist.all_reduce(tensor, async_op=step == 1)
+        if work is not None:
+            work.wait()
+        total = sum(_sparse(peer, step).to_dense() for peer in range(size))
+        torch.testing.assert_close(tensor.to_dense(), total)
+    with pytest.raises(ValueError, match="reduces sparse tensors with SUM, got"):
+        dist.all_reduce(_sparse(rank, 1), op=dist.ReduceOp.MAX)
+    with pytest.raises(dist.DistBackendError, match=r"shape \(5,\).* shape \(6,\)"):
+        dist.all_reduce(torch.ones(5 + min(rank, 1)).to_sparse())
+    dist.all_reduce(tensor := torch.ones(3).to_sparse())
+    assert (tensor.to_dense() == size).all()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_sparse_tensors_are_added_up(tmp_path: Path, size: int) -> None:
+    run_ranks(_sparse_sums, tmp_path / "store", size, backend="shm")
+
+
+def _uneven_lists(rank: int) -> None:
+    size = dist.get_world_size()
+    for unit in (1, 150_000):
+        counts = [unit * (peer + 1) for peer in range(size - 1)] + [0]
+        parts = [torch.full((count,), float(peer)) for peer, count in enumerate(counts)]
+        output = torch.empty(counts[rank])
+        dist.reduce_scatter(output, [part + rank for part in parts])
+        expected = torch.full((counts[rank],), float(size * rank + sum(range(size))))
+        assert same_bits(output, expected)
+    inputs = [torch.ones(3), torch.ones(4), torch.ones(5 if rank == 0 else 6)]
+    with pytest.raises(dist.DistBackendError, match=r"rank 0 has \[3, 4, 5\] elements for the"):
+        dist.reduce_scatter(torch.empty_like(inputs[rank]), inputs)
+    dist.barrier()
+
+
+def test_a_list_to_be_reduced_may_have_several_sizes(tmp_path: Path) -> None:
+    run_ranks(_uneven_lists, tmp_path / "store", 3, backend="shm")
+
+
+def _monitored(rank: int) -> None:
+    groups = [dist.new_group(backend="shm") for _ in range(3)]
+    for wait_all_ranks in (False, True):
+        dist.monitored_barrier(timeout=timedelta(seconds=10), wait_all_ranks=wait_all_ranks)
+    # Ranks 1 and 2 do not come.
+    for group, wait_all_ranks in zip(groups, (False, True), strict=False):
+        if rank == 0:
+            who = "Ranks 1, 2" if wait_all_ranks else "Rank 1"
+            with pytest.raises(RuntimeError, match=f"{who} failed to pass monitoredBarrier in 100"):
+                dist.monitored_barrier(group, 0.1, wait_all_ranks)
+    dist.barrier()
+    # Only rank 1 does not come, so that rank 2 waits in vain too.
+    if rank == 2:
+        reached = "Rank 2 successfully reached monitoredBarrier, but received errors"
+        with pytest.raises(RuntimeError, match=f"{reached}.*waiting 200ms for rank 1"):
+            dist.monitored_barrier(groups[2], timedelta(seconds=0.2))
+    elif rank == 0:
+        with pytest.raises(RuntimeError, match="Rank 1 failed to pass monitoredBarrier"):
+            dist.monitored_barrier(groups[2], timedelta(seconds=0.2))
+    gloo = dist.new_group(backend="gloo")
+    dist.monitored_barrier(gloo)
+
+
+def test_a_monitored_barrier_tells_who_is_missing(tmp_path: Path) -> None:
+    run_ranks(_monitored, tmp_path / "store", 3, backend="shm")
+
+
+def _changed_timeouts(rank: int) -> None:
+    group = dist.new_group(backend="shm", timeout=timedelta(seconds=50))
+    assert group.options._timeout == timedelta(seconds=50)
+    c10d._set_pg_timeout(timedelta(seconds=0.3), group)
+    assert group.options._timeout == timedelta(seconds=0.3)
+    if rank == 0:
+        start = time.monotonic()
+        with pytest.raises(RuntimeError, match="barrier: Timed out waiting 300ms for rank 1"):
+            dist.barrier(group)
+        assert time.monotonic() - start < 10
+
+
+def test_the_timeout_of_a_group_can_be_changed(tmp_path: Path) -> None:
+    run_ranks(_changed_timeouts, tmp_path / "store", 2, backend="shm")
+
+
+def _profiled(rank: int) -> None:
+    peer = 1 - rank
+    large = torch.ones(100_000)
+    with torch.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(3, 4))
+        pending = dist.all_reduce(large, async_op=True)
+        assert pending is not None
+        pending.wait()
+        dist.broadcast(torch.ones(5), 0)
+        works = [dist.isend(torch.ones(6), peer), dist.irecv(torch.ones(6), peer)]
+        for work in works:
+            work.wait()
+        dist.barrier()
+        with pytest.raises(ValueError, match="cannot reduce"):
+            dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND)
+    events = [event for event in profile.events() if event.name.startswith("shm:")]
+    found = sorted((event.name, str(event.input_shapes)) for event in events)
+    assert found == [
+        ("shm:all_reduce", "[[100000]]"),
+        ("shm:all_reduce", "[[3, 4]]"),
+        ("shm:barrier", "[]"),
+        ("shm:broadcast", "[[5]]"),
+        ("shm:recv", "[[6]]"),
+        ("shm:send", "[[6]]"),
+    ]
+    assert all(event.is_async for event in events)
+
+
+def test_a_profile_shows_the_operations_with_their_shapes(tmp_path: Path) -> None:
+    run_ranks(_profiled, tmp_path / "store", 2, backend="shm")
+
+
+def _unprofiled(rank: int) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("an event without a profiler")
+
+    profiling.Event.__init__ = fail  # type: ignore[assignment]
+    dist.all_reduce(torch.ones(3))
+    dist.all_reduce(torch.ones(3), async_op=True).wait()
+
+
+def test_without_a_profiler_no_events_are_made(tmp_path: Path) -> None:
+    run_ranks(_unprofiled, tmp_path / "store", 2, backend="shm")
