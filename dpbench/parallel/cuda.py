@@ -23,14 +23,18 @@ def is_capturing() -> bool:
 
 
 class LateFlag:
-    """A number on a device that the host reads without waiting: one step late, or later."""
+    """A number on a device that the host reads without waiting: one step late, or later.
+
+    Attributes:
+        value: of one element; where the number will be.
+    """
 
     def __init__(self, value: Tensor) -> None:
         """
         Args:
             value: of one element; where the number will be.
         """
-        self._value = value
+        self.value = value
         self._on_host = pinned(1, value.dtype).zero_()
         self._copied = cuda.Event()
 
@@ -39,12 +43,12 @@ class LateFlag:
 
         Called after the work that writes the number has been given to the current stream.
         """
-        stream = cuda.current_stream(self._value.device)
+        stream = cuda.current_stream(self.value.device)
         with cuda.stream(stream):  # makes its device the current one
             if is_capturing() or not self._copied.query():
                 return False
             was_set = bool(self._on_host.item())
-            self._on_host.copy_(self._value, non_blocking=True)
+            self._on_host.copy_(self.value, non_blocking=True)
             self._copied.record(stream)
         return was_set
 

@@ -41,13 +41,26 @@ class MissingReport:
         self._exchange = exchange
         self._alone = rider is None
         size = self.length(count)
-        self._flags = exchange.zeros(size, torch.float32, device) if rider is None else rider
-        self._missing, self._gave_up = self._flags[:count], self._flags[count:]
+        self._count = count
+        self._late: LateFlag | None = None
+        self._lay_out(exchange.zeros(size, torch.float32, device) if rider is None else rider)
         self._work: dist.Work | None = None
         self._averaged = False
         self._placed: set[int] = set()
         self._places: Tensor | None = None
-        self._late = LateFlag(self._gave_up) if device.type == "cuda" else None
+        if device.type == "cuda":
+            self._late = LateFlag(self._gave_up)
+
+    def _lay_out(self, flags: Tensor) -> None:
+        self._flags = flags
+        self._missing, self._gave_up = flags[: self._count], flags[self._count :]
+        if self._late is not None:
+            self._late.value = self._gave_up
+
+    def ride_on(self, rider: Tensor) -> None:
+        """The last bucket has other memory now, and the flags with it."""
+        if not self._alone and not rider.is_set_to(self._flags):
+            self._lay_out(rider)
 
     @staticmethod
     def length(count: int) -> int:
