@@ -42,25 +42,26 @@ class MissingReport:
         self._alone = rider is None
         size = self.length(count)
         self._count = count
-        self._late: LateFlag | None = None
-        self._lay_out(exchange.zeros(size, torch.float32, device) if rider is None else rider)
+        self._flags = exchange.zeros(size, torch.float32, device) if rider is None else rider
         self._work: dist.Work | None = None
         self._averaged = False
         self._placed: set[int] = set()
         self._places: Tensor | None = None
-        if device.type == "cuda":
-            self._late = LateFlag(self._gave_up)
+        self._late = LateFlag(self._flags) if device.type == "cuda" else None
 
-    def _lay_out(self, flags: Tensor) -> None:
-        self._flags = flags
-        self._missing, self._gave_up = flags[: self._count], flags[self._count :]
-        if self._late is not None:
-            self._late.value = self._gave_up
+    @property
+    def _missing(self) -> Tensor:
+        """One element per parameter; not kept, as the bucket counts who looks at its memory."""
+        return self._flags[: self._count]
+
+    @property
+    def _gave_up(self) -> Tensor:
+        return self._flags[self._count :]
 
     def ride_on(self, rider: Tensor) -> None:
         """The last bucket has other memory now, and the flags with it."""
-        if not self._alone and not rider.is_set_to(self._flags):
-            self._lay_out(rider)
+        if not self._alone:
+            self._flags = rider
 
     @staticmethod
     def length(count: int) -> int:
@@ -115,7 +116,7 @@ class MissingReport:
         """On CUDA only as far as is known without waiting for the device: of a backward before."""
         if self._late is None:
             return bool(self._gave_up.item())
-        return self._late.is_set()
+        return self._late.is_set(self._gave_up)
 
     def on_some_rank(self) -> list[int]:
         """The parameters that are missing on at least one rank."""

@@ -234,7 +234,10 @@ class Reducer:
             waiting.remove(index)
         except KeyError:
             static = self._options.static_graph
-            raise RuntimeError(fired_too_often(self._names, index, static=static)) from None
+            missing = sorted(self._still_waiting())
+            raise RuntimeError(
+                fired_too_often(self._names, index, missing, static=static)
+            ) from None
         if not waiting:
             with self._lock:
                 self._launch_full_buckets()

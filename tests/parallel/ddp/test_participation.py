@@ -169,6 +169,72 @@ def a_function_of_the_parameters_can_be_differentiated(rank: int) -> None:
     check_steps(perceptron, lambda m, r: step(m, 0, r), rank)
 
 
+def what_is_computed_from_the_parameters_can_be_lent(rank: int) -> None:
+    def scaled(module: nn.Module) -> dict[str, Tensor]:
+        return {name: 1.5 * p for name, p in module.named_parameters()}
+
+    def alone(module: nn.Module, rank: int) -> None:
+        x = batches(0)[rank]
+        (functional_call(module, scaled(module), (x,)) + module(x)).pow(2).mean().backward()
+
+    ddp = Ddp(perceptron())
+    for _ in range(3):
+        ddp.zero_grad()
+        x = batches(0)[rank]
+        output = ddp(x)  # its reduction is that of both
+        (functional_call(ddp, scaled(ddp), (x,)) + output).pow(2).mean().backward()
+        assert_same(gradients(ddp), mean_gradients(perceptron, alone))
+
+
+def a_forward_without_sync_takes_nothing_from_one_with_it(rank: int) -> None:
+    def both(module: nn.Module, rank: int) -> None:
+        (module(batches(0)[rank]) + module(batches(1)[rank])).pow(2).mean().backward()
+
+    ddp = Ddp(perceptron())
+    for _ in range(3):
+        ddp.zero_grad()
+        output = ddp(batches(0)[rank])
+        with ddp.no_sync():
+            more = ddp(batches(1)[rank])
+        (output + more).pow(2).mean().backward()
+        assert_same(gradients(ddp), mean_gradients(perceptron, both))
+
+
+def an_unfinished_reduction_is_not_forgotten_without_sync(rank: int) -> None:
+    ddp = Ddp(Branches())
+    ddp(batches(0)[rank], "ab").sum().backward()
+    with ddp.no_sync():
+        output = ddp(batches(1)[rank], "a")
+    with pytest.raises(RuntimeError, match=r"These have got no gradient: c\.weight, c\.bias\."):
+        output.sum().backward()
+    with pytest.raises(RuntimeError, match=r"did not receive grad .*\n.* c\.weight, c\.bias"):
+        ddp(batches(0)[rank])
+
+
+def a_tied_weight_is_averaged_unless_all_its_names_are_ignored(rank: int) -> None:
+    def make() -> nn.Module:
+        module = Branches()
+        module.b.weight = module.a.weight
+        return module
+
+    for ignored in (["a.weight"], ["b.weight"]):
+        module = make()
+        Ddp._set_params_and_buffers_to_ignore_for_model(module, ignored)
+        ddp = Ddp(module)
+        step(ddp, 0, rank)
+        assert_same(gradients(ddp), mean_gradients(make, lambda m, r: step(m, 0, r)))
+
+
+def a_compiled_script_can_be_wrapped(rank: int) -> None:
+    for compiled in (torch.jit.script, lambda m: torch.jit.trace(m, batches(0)[0])):
+        ddp = Ddp(compiled(perceptron()))
+        for number in range(3):
+            ddp.zero_grad()
+            step(ddp, number, rank)
+            want = mean_gradients(perceptron, lambda m, r, n=number: step(m, n, r))  # type: ignore
+            assert_same(gradients(ddp), want)
+
+
 def a_part_of_the_parameters_can_be_lent(rank: int) -> None:
     ddp = Ddp(perceptron())
     lent = {name: p for name, p in values(ddp).items() if name.startswith("module.0")}
@@ -224,6 +290,11 @@ SCENARIOS = [
     other_parameters_can_be_lent_to_a_call,
     a_function_of_the_parameters_can_be_differentiated,
     a_part_of_the_parameters_can_be_lent,
+    what_is_computed_from_the_parameters_can_be_lent,
+    a_forward_without_sync_takes_nothing_from_one_with_it,
+    an_unfinished_reduction_is_not_forgotten_without_sync,
+    a_tied_weight_is_averaged_unless_all_its_names_are_ignored,
+    a_compiled_script_can_be_wrapped,
     a_parameter_that_was_only_moved_in_the_module_is_averaged,
     one_rank_alone_may_copy_the_wrapper,
 ]
