@@ -237,7 +237,8 @@ class Bucket:
         self.wait()
         if self._to_write:
             with torch.no_grad():
-                copy_all(*zip(*self._to_write, strict=True))
+                for gradient, view in self._to_write:
+                    gradient.copy_(view)
             self._to_write = []
         for place in self._absent:
             if self.indices[place] not in keep:

@@ -158,8 +158,9 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         # Decided once, as looking for buffers at each step costs more than it can find.
         self._has_buffers = bool(self._sent_buffers.named())
         self.dim = dim
-        self._make_equal(with_values=init_sync, with_buffers=broadcasts)
-        self._build_reducer()
+        with torch.inference_mode(False):  # parameters have no graph to be hooked in there
+            self._make_equal(with_values=init_sync, with_buffers=broadcasts)
+            self._build_reducer()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call `module`; with gradients enabled, prepare the reduction of the next backward.
@@ -182,8 +183,10 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             self._announce(reduces)
         if reduces:
             self._reducer.build(rebuild=self.training)
-        if self.training and trains and self.require_forward_param_sync:
-            self._send_buffers()
+        # Without gradients too, so that ranks which re-estimate statistics do not drift apart.
+        if self.training and self.require_forward_param_sync:
+            if trains or not self._join_config.enable:
+                self._send_buffers()
         if self.device is not None:
             args, kwargs = move((args, kwargs), self.device)
         output = self._call_module(args, kwargs)

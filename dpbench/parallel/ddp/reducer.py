@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._functorch import pyfunctorch
 from torch.autograd.graph import get_gradient_edge
 
 from dpbench.parallel.ddp.buckets import Bucket, BucketCaps, LocalBucket, assign_buckets
@@ -176,10 +178,10 @@ class Reducer:
                 rank 0's gradients got ready.
         """
         if not self._buckets:
-            with self._lock:
+            with self._lock, _outside_of_transforms():
                 self._build()
         if rebuild and self._rebuild_due:
-            with self._lock:
+            with self._lock, _outside_of_transforms():
                 order = torch.tensor(self._observed_order, device=self._parameters[0].device)
                 group = self._exchange.group
                 dist.broadcast(order, src=dist.get_global_rank(group, 0), group=group)
@@ -493,6 +495,12 @@ class Reducer:
                 self._handles[index].remove()
             self._nodes[index] = node
             self._handles[index] = node.register_hook(partial(_on_ready, weakref.ref(self), index))
+
+
+def _outside_of_transforms() -> AbstractContextManager[object]:
+    """Tensors made here are plain ones, also where torch.func is transforming a function."""
+    # Underscored; the way in which torch's own custom functions do it.
+    return pyfunctorch.temporarily_clear_interpreter_stack()
 
 
 def _backward() -> int:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.func import functional_call, grad
+from torch.func import functional_call, grad, jacrev, jvp
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
@@ -235,6 +235,55 @@ def a_compiled_script_can_be_wrapped(rank: int) -> None:
             assert_same(gradients(ddp), want)
 
 
+def the_first_forward_may_be_inside_a_transformation(rank: int) -> None:
+    """The buckets that it makes are plain tensors."""
+
+    def run(module: nn.Module, rank: int) -> None:
+        x = batches(0)[rank]
+        jvp(module, (x,), (torch.ones_like(x),))[1].pow(2).mean().backward()
+
+    check_steps(perceptron, run, rank)
+
+    def jacobian(module: nn.Module, rank: int) -> None:
+        jacrev(module)(batches(0)[rank]).pow(2).mean().backward()
+
+    check_steps(perceptron, jacobian, rank)
+
+
+def it_may_be_wrapped_in_inference_mode(rank: int) -> None:
+    module = perceptron()
+    with torch.inference_mode():
+        ddp = Ddp(module)
+    step(ddp, 0, rank)
+    assert_same(gradients(ddp), mean_gradients(perceptron, lambda m, r: step(m, 0, r)))
+
+
+class Conjugated(nn.Module):
+    """Parameters whose memory holds something else than their values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        complex_values = torch.randn(6, 4, dtype=torch.complex128)
+        self.c = nn.Parameter(complex_values.conj())
+        self.negative = nn.Parameter(torch.randn(4, 4, dtype=torch.complex128).conj().imag)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.to(torch.complex128) @ self.c).abs() @ self.negative
+
+
+def parameters_may_be_conjugated_or_negated_views(rank: int) -> None:
+    ddp = check_steps(Conjugated, lambda m, r: step(m, 0, r), rank)
+    torch.manual_seed(rank + 5)  # other values on each rank, until they are wrapped
+    other = Conjugated()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(rank)
+    ddp = Ddp(other)
+    values = everywhere([torch.view_as_real(ddp.module.c.resolve_conj()).tolist()])
+    assert values[0] == values[1]
+
+
 def a_part_of_the_parameters_can_be_lent(rank: int) -> None:
     ddp = Ddp(perceptron())
     lent = {name: p for name, p in values(ddp).items() if name.startswith("module.0")}
@@ -289,6 +338,9 @@ SCENARIOS = [
     all_may_be_frozen_from_the_second_step_on,
     other_parameters_can_be_lent_to_a_call,
     a_function_of_the_parameters_can_be_differentiated,
+    the_first_forward_may_be_inside_a_transformation,
+    it_may_be_wrapped_in_inference_mode,
+    parameters_may_be_conjugated_or_negated_views,
     a_part_of_the_parameters_can_be_lent,
     what_is_computed_from_the_parameters_can_be_lent,
     a_forward_without_sync_takes_nothing_from_one_with_it,
