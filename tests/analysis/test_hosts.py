@@ -10,7 +10,7 @@ from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.explanation import slowest_rank
 from dpbench.analysis.flops import utilisation
 from dpbench.analysis.hints import hints
-from dpbench.analysis.laws.series_sweep import series_of
+from dpbench.analysis.laws.series import series_of
 from dpbench.analysis.matching import match
 from dpbench.analysis.rows import to_row
 from dpbench.analysis.subject import of_folder
