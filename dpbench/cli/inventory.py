@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.width import table_width
+from dpbench.cli.terminal import table_width
 
 
 def inventory(
