@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dpbench.cli.standing import Row
 from dpbench.cli.trial_words import speed
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 
 STYLES = {
     "queued": "dim",

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from dpbench.analysis.baselines import Speed
 from dpbench.analysis.laws.series import LoneStep, Point, Series
-from dpbench.analysis.repetitions import by_configuration
-from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.environment import Environment
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec, differing_fields, series_name
