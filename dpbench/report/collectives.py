@@ -10,7 +10,7 @@ from typing import Any
 from tabulate import tabulate
 
 from dpbench import units
-from dpbench.analysis.communication.bandwidth import BUS_FACTORS
+from dpbench.analysis.communication.cost_models import BUS_FACTORS
 from dpbench.analysis.communication.timings import (
     ExchangeCost,
     MeasuredCollective,

@@ -11,7 +11,7 @@ from dpbench.analysis.explanation import slowest_rank
 from dpbench.analysis.fields.levels import COLUMNS, configuration_row
 from dpbench.analysis.flops import utilisation
 from dpbench.analysis.hints import hints
-from dpbench.analysis.laws.series_sweep import series_of
+from dpbench.analysis.laws.series import series_of
 from dpbench.analysis.matching import match
 from dpbench.analysis.subject import of_folder
 from dpbench.analysis.summary import summarize

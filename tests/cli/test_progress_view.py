@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from dpbench.cli.live_rows import bar, fitted
-from dpbench.cli.live_view import _around, frame, whole_height
-from dpbench.cli.standing import Standing
+from dpbench.cli.progress_state import ProgressState
+from dpbench.cli.progress_view import _around, bar, fitted, frame, whole_height
 from dpbench.live import Moment, Stage
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
@@ -33,26 +32,28 @@ def grid(batches: int) -> list[TrialSpec]:
     return [trial("ddp", "gloo", group_size=2, batch_size=8 * (n + 1)) for n in range(batches)]
 
 
-def standing_of(specs: list[TrialSpec], *, done: int = 0) -> Standing:
-    standing = Standing()
-    standing.planned([replace(spec, repetition=r) for r in range(2) for spec in specs])
+def state_of(specs: list[TrialSpec], *, done: int = 0) -> ProgressState:
+    state = ProgressState()
+    state.planned([replace(spec, repetition=r) for r in range(2) for spec in specs])
     for number, spec in enumerate(specs[:done]):
-        standing.finished(run(spec, 1000.0 * (number + 1), duration_seconds=10.0))
+        state.finished(run(spec, 1000.0 * (number + 1), duration_seconds=10.0))
     if done < len(specs):
-        standing.started(specs[done])
-    return standing
+        state.started(specs[done])
+    return state
 
 
-def lines(standing: Standing, width: int, height: int, moment: Moment | None = MOMENT) -> list[str]:
-    return frame(standing, moment, width, height).plain.split("\n")
+def lines(
+    state: ProgressState, width: int, height: int, moment: Moment | None = MOMENT
+) -> list[str]:
+    return frame(state, moment, width, height).plain.split("\n")
 
 
 def test_a_frame_in_a_hundred_columns() -> None:
-    standing = standing_of(grid(5), done=2)
+    state = state_of(grid(5), done=2)
     failed = record(grid(5)[3], status=Status.FAILED, reason="rank 1 raised [oops]\x1b[31m")
-    standing.finished(failed)
-    standing.started(grid(5)[2])
-    assert lines(standing, 100, 20) == [
+    state.finished(failed)
+    state.started(grid(5)[2])
+    assert lines(state, 100, 20) == [
         "state    configuration          runs  images/s",
         "queued   ddp/gloo ×2, batch 8    1/2     1,000  " + "━" * 24,
         "queued   ddp/gloo ×2, batch 16   1/2     2,000  " + "━" * 48,
@@ -68,7 +69,7 @@ def test_a_frame_in_a_hundred_columns() -> None:
 
 def test_sixty_columns_have_no_room_for_bars_of_long_names_and_none_wraps() -> None:
     specs = [trial("torch-ddp-static", "gloo", group_size=2, batch_size=128)]
-    assert lines(standing_of(specs, done=1), 60, 12) == [
+    assert lines(state_of(specs, done=1), 60, 12) == [
         "state    configuration                        runs  images/s",
         "queued   torch-ddp-static/gloo ×2, batch 128   1/2     1,000",
         "",
@@ -78,7 +79,7 @@ def test_sixty_columns_have_no_room_for_bars_of_long_names_and_none_wraps() -> N
 
 def test_forty_columns_have_no_runs_and_a_shorter_name() -> None:
     specs = [trial("torch-ddp-static", "gloo", group_size=2, batch_size=128)]
-    assert lines(standing_of(specs, done=1), 43, 12)[:2] == [
+    assert lines(state_of(specs, done=1), 43, 12)[:2] == [
         "state    configuration             images/s",
         "queued   torch-ddp-static/gloo ×…     1,000",
     ]
@@ -97,9 +98,9 @@ def test_of_a_large_grid_the_part_around_the_running_row_is_shown(
     running: int, rows: list[int | str]
 ) -> None:
     specs = grid(256)
-    standing = standing_of(specs)
-    standing.started(specs[running])
-    shown = lines(standing, 100, 14)
+    state = state_of(specs)
+    state.started(specs[running])
+    shown = lines(state, 100, 14)
     table = shown[1 : shown.index("")]
     assert len(shown) == 14
     for line, row in zip(table, rows, strict=True):
@@ -108,43 +109,43 @@ def test_of_a_large_grid_the_part_around_the_running_row_is_shown(
 
 
 def test_what_is_not_shown_is_counted_by_state() -> None:
-    standing = standing_of(grid(20), done=10)
-    standing.finished(record(grid(20)[0], status=Status.FAILED, reason="no"))
-    shown = lines(standing, 100, 13)
+    state = state_of(grid(20), done=10)
+    state.finished(record(grid(20)[0], status=Status.FAILED, reason="no"))
+    shown = lines(state, 100, 13)
     assert shown[1] == "↑ 6 rows above: 5 queued, 1 failed"
 
 
 def test_a_low_terminal_shows_the_trial_alone() -> None:
-    standing = standing_of(grid(20), done=3)
-    shown = lines(standing, 100, 8)
+    state = state_of(grid(20), done=3)
+    shown = lines(state, 100, 8)
     assert [line.split("  ")[0] for line in shown] == [
         "ddp/gloo ×2, batch 32, repetition 1 of 2",
         "timed window",
         "in all",
     ]
-    assert len(lines(standing, 100, 2)) == 2
+    assert len(lines(state, 100, 2)) == 2
 
 
 def test_invisible_steps_are_said_to_be() -> None:
-    shown = lines(standing_of(grid(2)), 100, 20, replace(MOMENT, steps_visible=False))
+    shown = lines(state_of(grid(2)), 100, 20, replace(MOMENT, steps_visible=False))
     assert shown[-2].split() == ["running", "─" * 48, "steps", "are", "not", "visible"]
 
 
 def test_without_a_page_there_is_only_what_runs() -> None:
-    shown = lines(standing_of(grid(2)), 100, 20, None)
+    shown = lines(state_of(grid(2)), 100, 20, None)
     assert shown[-2] == "ddp/gloo ×2, batch 8, repetition 1 of 2"
 
 
 def test_a_plan_that_may_grow_says_so() -> None:
-    standing = Standing(grows=True)
-    standing.planned(grid(1))
-    assert lines(standing, 100, 20)[-1].endswith("0/1 trial, more may follow")
+    state = ProgressState(grows=True)
+    state.planned(grid(1))
+    assert lines(state, 100, 20)[-1].endswith("0/1 trial, more may follow")
 
 
 def test_without_colours_the_words_are_there() -> None:
     console = Console(width=100, height=30, force_terminal=True, no_color=True)
     with console.capture() as captured:
-        console.print(frame(standing_of(grid(2), done=1), MOMENT, 100, 20))
+        console.print(frame(state_of(grid(2), done=1), MOMENT, 100, 20))
     written = captured.get()
     assert "running" in written
     assert not any(f"\x1b[{code}m" in written for code in (31, 32, 33, 34, 36))
@@ -159,8 +160,8 @@ def test_without_colours_the_words_are_there() -> None:
 def test_no_frame_is_wider_or_higher_than_the_terminal(
     width: int, height: int, rows: int, data: st.DataObject
 ) -> None:
-    standing = standing_of(grid(rows), done=data.draw(st.integers(0, min(rows, 3))))
-    shown = lines(standing, width, height)
+    state = state_of(grid(rows), done=data.draw(st.integers(0, min(rows, 3))))
+    shown = lines(state, width, height)
     assert len(shown) <= height
     assert max(map(cell_len, shown)) <= width
 
@@ -177,8 +178,8 @@ def test_the_running_row_is_always_among_those_shown(
 
 def test_the_whole_height_leaves_no_row_out() -> None:
     for rows in (1, 2, 5, 40):
-        standing = standing_of(grid(rows))
-        assert len(lines(standing, 100, whole_height(standing))) == rows + 1 + 1 + 3
+        state = state_of(grid(rows))
+        assert len(lines(state, 100, whole_height(state))) == rows + 1 + 1 + 3
 
 
 def test_bars_and_texts_have_the_width_that_they_are_given() -> None:

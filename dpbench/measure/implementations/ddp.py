@@ -1,4 +1,4 @@
-"""`ddp` and `dp`: dpbench's DistributedDataParallel and DataParallel."""
+"""`ddp`: dpbench's DistributedDataParallel, one replica in each process."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ from dpbench.measure.implementations.model import (
     averaging_weight,
     device_ids,
 )
+
+TRAITS = {
+    "order": 20,
+    "description": "dpbench.DistributedDataParallel: flat buckets, overlapped all-reduce",
+    "ours": True,
+    "can_leave_out_sync": True,
+    "settings": ("bucket_cap_mb", "comm_hook"),
+}
 
 
 class OurDistributedDataParallel(Plain):
@@ -36,34 +44,11 @@ class OurDdpWithHook(OurDistributedDataParallel):
         return None
 
 
-class OurDataParallel(Plain):
-    """dpbench.DataParallel: each backward sums over the replicas, accumulated or not."""
-
-    module: parallel.DataParallel
-
-    def without_sync(self) -> AbstractContextManager[None]:
-        return self.module.without_reduction()
-
-    def communication(self) -> Communication | None:
-        return Communication(self.module.reduced_bytes, self.module.reductions)
-
-
-def ddp(module: torch.nn.Module, settings: Settings, rank: int) -> OurDistributedDataParallel:
-    """One replica in each process."""
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDistributedDataParallel:
+    """Wraps `module`, and registers the communication hook of `settings`."""
     wrapped = parallel.DistributedDataParallel(
         module, device_ids(settings, rank), bucket_cap_mb=settings.bucket_cap_mb
     )
     register_hook(wrapped, settings)
     kind = OurDistributedDataParallel if settings.comm_hook == "none" else OurDdpWithHook
     return kind(wrapped, averaging_weight(settings, rank))
-
-
-def dp(module: torch.nn.Module, settings: Settings, rank: int) -> OurDataParallel:
-    """All replicas in this process."""
-    threads = settings.threads_per_replica
-    return OurDataParallel(
-        parallel.DataParallel(module, settings.devices, threads_per_replica=threads)
-    )
-
-
-WRAPPERS = {"ddp": ddp, "dp": dp}

@@ -1,17 +1,21 @@
-"""How a sweep stands: a row for each configuration, the trial that runs, what is left."""
+"""The progress of a sweep: a row for each configuration, the trial that runs, the time left.
+
+It is fed by the reporters of the process that measures (`progress.py`), and by what another
+process reads from the results folder (`watching.py`).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Literal
 
-from dpbench.cli.time_left import TimeLeft
 from dpbench.cli.trial_words import Record, Spec, result, spec_of
 from dpbench.records import Status, TrialRecord
 
-State = Literal["queued", "running", "done", "failed", "skipped"]
+RowState = Literal["queued", "running", "done", "failed", "skipped"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -19,13 +23,14 @@ class Row:
     """One configuration and what became of its repetitions so far."""
 
     label: str
-    asked: int = 0
+    planned: int = 0
+    """Repetitions in all."""
     done: int = 0
     skipped: int = 0
     failed: bool = False
     running: bool = False
-    said: str = ""
-    """Of the last repetition that has no speed: why, or what a collective took."""
+    remark: str = ""
+    """Why the last repetition without a speed has none, or what a collective took."""
     item: str = ""
     speeds: list[float] = field(default_factory=list)
     """Items per second of each repetition that completed."""
@@ -33,14 +38,14 @@ class Row:
     """Their geometric mean, as the table at the end has it."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> RowState:
         if self.running:
             return "running"
         if self.failed:
             return "failed"
         if self.skipped and self.skipped == self.done:
             return "skipped"
-        return "queued" if self.done < self.asked else "done"
+        return "queued" if self.done < self.planned else "done"
 
     def add(self, record: Record) -> None:
         self.done += 1
@@ -54,7 +59,7 @@ class Row:
             self.speeds.append(throughput(record))
             self.speed = LogMean.of_runs(self.speeds).value
         else:
-            self.said = result(record)
+            self.remark = result(record)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,21 +68,77 @@ class Current:
 
     spec: Spec
     place: int
-    """Of its row."""
+    """Index of its row."""
     started_seconds: float
     """On the monotonic clock."""
     expected_seconds: float
 
 
-class Standing:
-    """Hears of every trial, as reporters do."""
+class TimeLeft:
+    """Estimates what remains from what the same configurations took so far.
+
+    Sums are kept up to date, since a plan of thousands would take long to add up at every trial.
+    """
+
+    def __init__(self, specs: Sequence[Spec] = ()) -> None:
+        self._waiting: Counter[Spec] = Counter()
+        self._lasted: dict[Spec, float] = {}
+        self._known_seconds = 0.0
+        """Sum over the waiting trials whose configuration has run."""
+        self._unknown = 0
+        """Number of the other waiting trials."""
+        self._measured = 0
+        self._measured_seconds = 0.0
+        self.planned(specs)
+
+    def planned(self, specs: Sequence[Spec]) -> None:
+        """These are to run next, and no others."""
+        self._waiting = Counter(spec.configuration for spec in specs)
+        self._known_seconds, self._unknown = 0.0, 0
+        for configuration, count in self._waiting.items():
+            self._count(configuration, count)
+
+    def finished(self, record: Record) -> None:
+        configuration = spec_of(record).configuration
+        waiting = self._waiting[configuration]
+        # All that wait are taken out at the old duration and put back at the new one.
+        self._count(configuration, -waiting)
+        self._lasted[configuration] = record.duration_seconds
+        self._waiting[configuration] = max(waiting - 1, 0)
+        self._count(configuration, self._waiting[configuration])
+        if record.status is not Status.SKIPPED:
+            self._measured += 1
+            self._measured_seconds += record.duration_seconds
+
+    def _count(self, configuration: Spec, trials: int) -> None:
+        if configuration in self._lasted:
+            self._known_seconds += trials * self._lasted[configuration]
+        else:
+            self._unknown += trials
+
+    def seconds(self) -> float | None:
+        """None until a trial has been measured."""
+        if not self._measured:
+            return None
+        return self._known_seconds + self._unknown * self._typical_seconds()
+
+    def expected_seconds(self, spec: Spec) -> float:
+        """Seconds of one trial: those of the last of its configuration, or of a typical one."""
+        return self._lasted.get(spec.configuration, self._typical_seconds())
+
+    def _typical_seconds(self) -> float:
+        return self._measured_seconds / self._measured if self._measured else 0.0
+
+
+class ProgressState:
+    """The rows of a sweep and the trial that runs; hears of every trial, as reporters do."""
 
     def __init__(self, *, grows: bool = False, noun: str = "trial") -> None:
         """`grows` if more repetitions may follow those that are planned; each is a `noun`."""
         self.rows: list[Row] = []
         self.current: Current | None = None
         self.latest = 0
-        """Place of the row that ran last."""
+        """Index of the row that ran last."""
         self.done = 0
         self.planned_in_all = 0
         self.grows = grows
@@ -90,13 +151,13 @@ class Standing:
         """These run next; adds the rows that are new."""
         for spec in specs:
             row = self.rows[self._place(spec)]
-            row.asked = max(row.asked, spec.repetition + 1)
+            row.planned = max(row.planned, spec.repetition + 1)
         self.planned_in_all = self.done + len(specs)
         self._time_left.planned(specs)
         self._seconds_left = self._time_left.seconds()
 
     def started(self, spec: Spec, at_seconds: float | None = None) -> None:
-        """Now, or at a time of the monotonic clock."""
+        """A trial has started now, or at a time of the monotonic clock."""
         self.stopped()
         place = self.latest = self._place(spec)
         self.rows[place].running = True
@@ -118,7 +179,7 @@ class Standing:
         self.stopped()
         spec = spec_of(record)
         row = self.rows[self._place(spec)]
-        row.asked = max(row.asked, spec.repetition + 1)
+        row.planned = max(row.planned, spec.repetition + 1)
         row.add(record)
         self.done += 1
         self.planned_in_all = max(self.planned_in_all, self.done)
@@ -132,11 +193,11 @@ class Standing:
         self._seconds_left = None
 
     def elapsed_seconds(self) -> float:
-        """Of the trial that runs."""
+        """Seconds that the current trial has run; 0 if none runs."""
         return monotonic() - self.current.started_seconds if self.current else 0.0
 
     def seconds_left(self) -> float | None:
-        """Of all that is planned; None until a trial has been measured."""
+        """Seconds until all that is planned is done; None until a trial has been measured."""
         if self._seconds_left is None or self.current is None:
             return self._seconds_left
         return self._seconds_left - min(self.elapsed_seconds(), self.current.expected_seconds)

@@ -21,6 +21,15 @@ from dpbench.measure.implementations.threads import threads_kept
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
 
+TRAITS = {
+    "order": 100,
+    "description": "DeepSpeed's engine at ZeRO stage 0: one all-reduce after backward",
+    "can_leave_out_sync": True,
+    "requires": "deepspeed",
+    "reduces_double": False,
+}
+
+
 CONFIG: dict[str, Any] = {
     "train_micro_batch_size_per_gpu": 1,  # must be there; it counts samples
     "gradient_accumulation_steps": 1,  # the training loop divides the loss itself
@@ -52,7 +61,7 @@ class DeepSpeedModel(Plain):
         return None
 
 
-def deepspeed_0(module: torch.nn.Module, settings: Settings, rank: int) -> DeepSpeedModel:
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> DeepSpeedModel:
     """Stage 0 at DeepSpeed's defaults, in the process group that there is already."""
     device = torch.device(settings.devices[rank])
     local = {"DS_ACCELERATOR": device.type, "LOCAL_RANK": str(device.index or 0)}
@@ -83,6 +92,3 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-WRAPPERS = {"deepspeed-0": deepspeed_0}
