@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.laws.series_sweep import series_of
+from dpbench.analysis.laws.series import series_of
 from dpbench.environment import Accelerator, capture
 from tests.analysis.builders import WRONG, run, trial
 
