@@ -17,7 +17,7 @@ from dpbench import units
 from dpbench.cli.progress_state import Current, ProgressState, Row
 from dpbench.cli.trial_words import left, speed
 from dpbench.live import Moment
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 
 STYLES = {
     "queued": "dim",

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 from dpbench.analysis.baselines import Speed
 from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.repetitions import by_configuration
-from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord

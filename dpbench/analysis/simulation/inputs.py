@@ -15,10 +15,9 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.factors import References, mean_seconds
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.analysis.simulation.stragglers import StragglerNoise, calibrated_noise
 from dpbench.analysis.simulation.trace import Floats, StepTrace, step_trace, tracing_overhead
-from dpbench.analysis.summary import usable_repetitions
 from dpbench.analysis.throughput import throughput_mean
 from dpbench.analysis.traffic import reduced_bytes_per_step
 from dpbench.errors import UsageError
