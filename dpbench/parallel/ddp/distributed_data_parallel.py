@@ -184,9 +184,9 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         if reduces:
             self._reducer.build(rebuild=self.training)
         # Without gradients too, so that ranks which re-estimate statistics do not drift apart.
-        if self.training and self.require_forward_param_sync:
-            if trains or not self._join_config.enable:
-                self._send_buffers()
+        shares = trains or not self._join_config.enable
+        if self.training and self.require_forward_param_sync and shares:
+            self._send_buffers()
         if self.device is not None:
             args, kwargs = move((args, kwargs), self.device)
         output = self._call_module(args, kwargs)

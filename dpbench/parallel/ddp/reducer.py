@@ -164,7 +164,8 @@ class Reducer:
         """
         with self._lock:
             if self._armed and self._ready_order:
-                self._give_up()
+                with _outside_of_transforms():
+                    self._give_up()
             self._excluded, renewed = self._participation.begin()
             for index in renewed:
                 self._hook(index)

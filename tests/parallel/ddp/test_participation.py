@@ -240,12 +240,13 @@ def the_first_forward_may_be_inside_a_transformation(rank: int) -> None:
 
     def run(module: nn.Module, rank: int) -> None:
         x = batches(0)[rank]
-        jvp(module, (x,), (torch.ones_like(x),))[1].pow(2).mean().backward()
+        sum(jvp(module, (x,), (torch.ones_like(x),))).pow(2).mean().backward()
 
     check_steps(perceptron, run, rank)
 
     def jacobian(module: nn.Module, rank: int) -> None:
-        jacrev(module)(batches(0)[rank]).pow(2).mean().backward()
+        x = batches(0)[rank]
+        (jacrev(module)(x).pow(2).mean() + module(x).sum()).backward()
 
     check_steps(perceptron, jacobian, rank)
 
