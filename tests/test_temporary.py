@@ -1,0 +1,102 @@
+"""Temporary folders end with their process, and are never taken for another's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import environment
+
+OWNER = """
+import sys, time
+from dpbench.temporary import keep_sockets_in_own_folder, temporary_folder
+keep_sockets_in_own_folder()
+with temporary_folder() as folder:
+    (folder / "large").touch()
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+LEAVES_AT_ONCE = """
+import os, signal
+from dpbench.cli.interrupts import end_at_once
+from dpbench.temporary import temporary_folder
+end_at_once()
+with temporary_folder() as folder:
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+STARTS_A_SERVER = """
+from multiprocessing import util
+from dpbench.launch.machine import in_child
+if __name__ == "__main__":
+    print(in_child(util.get_temp_dir) == util.get_temp_dir())
+"""
+
+
+def owner(tmp: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        env={**environment(), "TMPDIR": str(tmp)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_what_a_killed_process_left_is_removed_at_the_next_start_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    others = tmp_path / "dpbench-results"  # what a user called his folder
+    others.mkdir()
+    link = tmp_path / "dpbench-link"
+    link.symlink_to(others)
+    killed = owner(tmp_path)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    left = {path for path in tmp_path.iterdir() if path not in (others, link)}
+    assert len(left) == 2
+    alive = owner(tmp_path)
+    own = {path for path in tmp_path.iterdir() if path not in (others, link)}
+    assert not own & left
+    other = owner(tmp_path)
+    assert own < {*tmp_path.iterdir()}
+    for process in (alive, other):
+        process.communicate()
+    assert {*tmp_path.iterdir()} == {others, link}
+
+
+def test_a_signal_that_ends_the_process_at_once_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_AT_ONCE],
+        env={**environment(), "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("length", [80, 88, 200], ids=lambda length: f"{length} bytes")
+def test_processes_start_whatever_the_length_of_tmpdir(length: int, tmp_path: Path) -> None:
+    """A socket's path has 107 bytes at most."""
+    tmp = tmp_path / ("x" * (length - len(os.fsencode(tmp_path)) - 1))
+    tmp.mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(STARTS_A_SERVER)
+    done = subprocess.run(
+        [sys.executable, script],
+        env={**environment(), "TMPDIR": str(tmp)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.stdout == "True\n", done.stderr
+    left = [path.name for path in tmp.iterdir()]  # torch has a folder of its own there
+    assert not [name for name in left if name.startswith(("dpbench-", "pymp-"))]
