@@ -227,7 +227,7 @@ def _with_backends(
             trace_steps=spec.trace_steps,
             gradient_steps=spec.gradient_steps,
             bucket_cap_mb=spec.bucket_cap_mb if traits.has_buckets else None,
-            comm_hook=spec.comm_hook if traits.has_comm_hook else "none",
+            comm_hook=spec.comm_hook if traits.has_setting("comm_hook") else "none",
             prefetch=spec.prefetch,
             data_workers=spec.data_workers,
         )

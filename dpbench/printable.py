@@ -9,3 +9,8 @@ def printable(text: str, longest: int) -> str:
     if not shown.isprintable():
         shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def one_line(text: str) -> str:
+    """Text that cannot break a table or a terminal: no control characters, single spaces."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

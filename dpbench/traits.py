@@ -1,11 +1,14 @@
 """The backends and implementations that there are, and what must be known of each to plan with it.
 
-None is imported for that.
+None is imported for that: the traits of an implementation are a literal in its file.
 """
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +25,12 @@ class ImplementationTraits:
     """What the planner must know of an implementation without importing it."""
 
     name: str
+    """The name of its file, with dashes."""
+    order: int
+    """Its place in lists and in charts; smaller numbers come first."""
     description: str
+    ours: bool = False
+    """True for a part of dpbench.parallel, False for another library's."""
     communicates: bool = True
     """False where replicas never exchange gradients."""
     can_leave_out_sync: bool = False
@@ -34,25 +42,29 @@ class ImplementationTraits:
     largest_group: int | None = None
     averages_parameters: bool = False
     """True where ranks train alone and average parameters every `sync_every` steps."""
-    has_buckets: bool = False
-    """True where gradients travel in buckets of at most `bucket_cap_mb`."""
-    has_comm_hook: bool = False
-    """True where a communication hook of torch's can be given each bucket."""
+    settings: tuple[str, ...] = ()
+    """Settings that it has and some others do not, by their field of a TrialSpec."""
     shards_parameters: bool = False
     """True where each rank holds a part of every parameter, and whole ones must be gathered."""
+    sparse_backends: tuple[str, ...] | None = None
+    """The backends on which it averages sparse gradients; None for all of them."""
     reduces_double: bool = True
     """False where gradients of float64 are refused, so that its proof is one in float32."""
     requires: str | None = None
     """The package it needs beside torch, as its import is spelled; None where torch is enough."""
+    needs_cuda: str | None = None
+    """Why it runs on CUDA devices only; None where it runs on any device."""
+    alternative: str | None = None
+    """An implementation that replaces it and may cost less per step."""
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether gradients travel in buckets of at most `bucket_cap_mb`."""
+        return "bucket_cap_mb" in self.settings
 
     def has_setting(self, name: str) -> bool:
-        """Whether its rows differ by this field of a Variant; most settings are of all."""
-        of_some = {
-            "sync_every": self.averages_parameters,
-            "bucket_cap_mb": self.has_buckets,
-            "comm_hook": self.has_comm_hook,
-        }
-        return of_some.get(name, True)
+        """Whether its rows differ by this field of a Variant; most settings belong to all."""
+        return name in self.settings or name not in OPTIONAL_SETTINGS
 
 
 BACKENDS = {
@@ -73,95 +85,51 @@ BACKENDS = {
 }
 PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
 
-IMPLEMENTATIONS = {
-    traits.name: traits
-    for traits in (
-        ImplementationTraits(
-            name="dp",
-            description="dpbench.DataParallel: one process, a thread a replica",
-            can_leave_out_sync=True,
-            one_process=True,
-            backend="threads",
-        ),
-        ImplementationTraits(
-            name="ddp",
-            description="dpbench.DistributedDataParallel: flat buckets, overlapped all-reduce",
-            can_leave_out_sync=True,
-            has_buckets=True,
-            has_comm_hook=True,
-        ),
-        ImplementationTraits(
-            name="torch-dp",
-            description="torch.nn.DataParallel (CUDA only)",
-            one_process=True,
-            backend="threads",
-        ),
-        ImplementationTraits(
-            name="torch-ddp",
-            description="torch.nn.parallel.DistributedDataParallel",
-            can_leave_out_sync=True,
-            has_buckets=True,
-            has_comm_hook=True,
-        ),
-        ImplementationTraits(
-            name="torch-ddp-static",
-            description="torch-ddp with gradient_as_bucket_view and static_graph, its best",
-            can_leave_out_sync=True,
-            has_buckets=True,
-            has_comm_hook=True,
-        ),
-        ImplementationTraits(
-            name="torch-replicate",
-            description="torch's composable DDP: hooks on the module itself, no wrapper",
-            can_leave_out_sync=True,
-            has_buckets=True,
-            has_comm_hook=True,
-        ),
-        ImplementationTraits(
-            name="fsdp2",
-            description="torch's fully_shard: parameters, gradients, optimizer state in shards",
-            shards_parameters=True,
-        ),
-        ImplementationTraits(
-            name="accelerate",
-            description="Hugging Face Accelerate, which wraps a module in torch-ddp",
-            can_leave_out_sync=True,
-            requires="accelerate",
-        ),
-        ImplementationTraits(
-            name="fabric",
-            description="Lightning Fabric's DDP strategy, which wraps a module in torch-ddp",
-            can_leave_out_sync=True,
-            requires="lightning_fabric",
-        ),
-        ImplementationTraits(
-            name="deepspeed-0",
-            description="DeepSpeed's engine at ZeRO stage 0: one all-reduce after backward",
-            can_leave_out_sync=True,
-            requires="deepspeed",
-            reduces_double=False,
-        ),
-        ImplementationTraits(
-            name="local-sgd",
-            description="dpbench's LocalSGD: parameters averaged every --sync-every steps",
-            can_leave_out_sync=True,
-            averages_parameters=True,
-        ),
-        ImplementationTraits(
-            name="single",
-            description="the plain module on one device",
-            communicates=False,
-            backend="none",
-            largest_group=1,
-        ),
-        ImplementationTraits(
-            name="independent",
-            description="n plain copies started together, without communication",
-            communicates=False,
-            backend="none",
-        ),
-    )
-}
 
+FOLDER = Path(__file__).parent / "measure" / "implementations"
+_START, _END = "\nTRAITS = {\n", "\n}\n"
+"""What stands around a literal in the source, as the formatter leaves it."""
+
+
+def module_name(implementation: str) -> str:
+    """The file of an implementation, without its suffix."""
+    return implementation.replace("-", "_")
+
+
+def read_traits(path: Path) -> ImplementationTraits | None:
+    """Reads the literal `TRAITS` of a file without importing it; None if the file has none.
+
+    Only the literal is parsed: parsing whole files takes six times as long, in every process.
+    """
+    _, found, rest = path.read_text().partition(_START)
+    if not found:
+        return None
+    literal, _, _ = rest.partition(_END)
+    traits = ast.literal_eval(f"{{{literal}}}")
+    return ImplementationTraits(name=path.stem.replace("_", "-"), **traits)
+
+
+def _implementations() -> dict[str, ImplementationTraits]:
+    found = [traits for path in FOLDER.glob("*.py") if (traits := read_traits(path))]
+    return {traits.name: traits for traits in sorted(found, key=lambda one: (one.order, one.name))}
+
+
+IMPLEMENTATIONS = _implementations()
+OPTIONAL_SETTINGS = frozenset(
+    name for traits in IMPLEMENTATIONS.values() for name in traits.settings
+)
+"""Settings that some implementations have and others do not."""
 BUCKETED = tuple(name for name, traits in IMPLEMENTATIONS.items() if traits.has_buckets)
 """Implementations that reduce gradients in buckets while the backward pass goes on."""
+TRAINABLE = tuple(
+    name
+    for name, traits in IMPLEMENTATIONS.items()
+    if not traits.shards_parameters and (traits.communicates or traits.largest_group == 1)
+)
+"""Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""
+
+
+def names_for_help(names: Collection[str]) -> str:
+    """The names in one line, with ours marked: "dp (ours), torch-dp"."""
+    marks = {name: " (ours)" if IMPLEMENTATIONS[name].ours else "" for name in names}
+    return ", ".join(f"{name}{mark}" for name, mark in marks.items())

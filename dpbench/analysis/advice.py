@@ -181,8 +181,7 @@ def _wrapper(trial: TrialSpec) -> Words:
     traits = IMPLEMENTATIONS[trial.implementation]
     if traits.one_process and trial.group_size > 1:
         return "driving all replicas from one process, where they wait for each other", "try ddp"
-    other = {"torch-ddp": "torch-ddp-static", "torch-dp": "dp"}.get(trial.implementation)
-    alternative = f"{other}, or " if other else ""
+    alternative = f"{traits.alternative}, or " if traits.alternative else ""
     return (
         "the wrapper (hooks, buckets), a cost per step",
         f"try {alternative}a larger --batch-sizes, or --accumulate "

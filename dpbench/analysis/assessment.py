@@ -11,8 +11,8 @@ from dpbench import units
 from dpbench.analysis.comparability import check_environments
 from dpbench.analysis.comparison import Comparison, compare
 from dpbench.analysis.detectable import detectable_difference
+from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Matched, NotComparable, Side, match
-from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.outcome import outcome
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.verdict import ALPHA, RowVerdict, Verdict, judge

@@ -15,10 +15,9 @@ from scipy.special import chdtri
 from dpbench.analysis.comparison import compare
 from dpbench.analysis.detectable import minimum_detectable_effect, repetitions_for
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
+from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Side, match
-from dpbench.analysis.metrics import METRICS
-from dpbench.analysis.repetitions import by_configuration
-from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.analysis.throughput import throughput
 from dpbench.analysis.verdict import ALPHA_OF_A_LOOK, judge
 from dpbench.environment import Environment

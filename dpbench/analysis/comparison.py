@@ -19,8 +19,8 @@ from dpbench.analysis.comparison_values import ComparedValues, compared_values
 from dpbench.analysis.detectable import ALPHA, detectable_difference
 from dpbench.analysis.differences import Array, Differences, choose, holm, paired, welch
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
+from dpbench.analysis.fields.metric import Metric
 from dpbench.analysis.matching import Matched
-from dpbench.analysis.metrics import Metric
 
 WITHIN = 0.03
 LARGEST_REACH = 300.0

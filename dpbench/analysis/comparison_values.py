@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from dpbench.analysis import convergence, throughput
 from dpbench.analysis.estimate import FEWEST_PAIRS
+from dpbench.analysis.fields.metric import Metric, Reading
 from dpbench.analysis.loss_agreement import are_one_sample
 from dpbench.analysis.matching import Matched, Pair
-from dpbench.analysis.metrics import Metric, Reading
 from dpbench.records import TrialRecord
 
 Values = Mapping[int, float]

@@ -20,8 +20,7 @@ from dpbench.analysis.factors import (
     factor,
 )
 from dpbench.analysis.phases import StepPhases, step_phases
-from dpbench.analysis.repetitions import by_configuration
-from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.analysis.throughput import steps_without_sync
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
@@ -38,6 +37,10 @@ class SlowestRank:
     slowest_in: int
     """Repetitions in which it was the slowest."""
     repetitions: int
+
+    @property
+    def plain(self) -> int:
+        return self.rank
 
     @property
     def always(self) -> bool:

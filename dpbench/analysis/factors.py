@@ -220,7 +220,7 @@ def _work(trial: TrialSpec) -> TrialSpec:
         scaling="weak" if trial.group_size == 1 else trial.scaling,
         sync_every=trial.sync_every if traits.averages_parameters else 1,
         bucket_cap_mb=trial.bucket_cap_mb if traits.has_buckets else None,
-        comm_hook=trial.comm_hook if traits.has_comm_hook else "none",
+        comm_hook=trial.comm_hook if traits.has_setting("comm_hook") else "none",
         phase_steps=0,
         noise_steps=0,
         trace_steps=0,

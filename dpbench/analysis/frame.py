@@ -12,19 +12,17 @@ from itertools import chain, repeat
 import numpy as np
 import pandas as pd
 
-from dpbench.analysis.collective_rows import COLLECTIVE_FIELDS, collective_rows
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields import Field, FieldKind, Plain, read_row
-from dpbench.analysis.rows import ROW_KINDS, to_row
+from dpbench.analysis.fields.field import FieldKind, Plain, read_row
+from dpbench.analysis.fields.levels import LEVELS, TRIAL_IDENTITY, configuration_row
 from dpbench.analysis.tidy import (
-    RANK_LEVEL_FIELDS,
     RankWindow,
+    collective_rows,
     rank_rows,
     samples_per_step,
     trial_rows,
     windows,
 )
-from dpbench.analysis.trial_fields import IDENTITY, TRIAL_FIELDS
 from dpbench.collectives import CollectiveRecord
 from dpbench.records import TrialRecord
 
@@ -38,26 +36,26 @@ DTYPES: dict[FieldKind, str] = {
 
 def to_frame(summaries: Iterable[ConfigurationSummary]) -> pd.DataFrame:
     """One row per configuration; columns are the keys of the JSON rows; None is missing."""
-    return _frame(ROW_KINDS, map(to_row, summaries))
+    return _frame("configuration", map(configuration_row, summaries))
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
-    """One row per trial; columns are those of TRIAL_FIELDS."""
-    return _frame(_kinds(TRIAL_FIELDS), trial_rows(records))
+    """One row per trial; columns are the keys of the exported rows."""
+    return _frame("trial", trial_rows(records))
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
-    """One row per rank of a trial; columns are those of RANK_LEVEL_FIELDS."""
-    return _frame(_kinds(RANK_LEVEL_FIELDS), rank_rows(records))
+    """One row per rank of a trial; columns are the keys of the exported rows."""
+    return _frame("rank", rank_rows(records))
 
 
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
-    """One row per collective, backend, group size and message size; of COLLECTIVE_FIELDS."""
-    return _frame(_kinds(COLLECTIVE_FIELDS), collective_rows(records))
+    """One row per collective, backend, group size and message size."""
+    return _frame("collective", collective_rows(records))
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
-    """One row per step, window and rank; columns are those of tidy.STEP_FIELDS.
+    """One row per step, window and rank; columns are the keys of the exported rows.
 
     Column by column, without a row of its own in between: about 60 bytes a step. Text is
     categorical, whole numbers have 32 bits where that is enough.
@@ -68,7 +66,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     identities = _identities(found)
     columns: dict[str, object] = {
         field.key: _repeated([row[field.key] for row in identities], lengths, field.kind)
-        for field in IDENTITY
+        for field in TRIAL_IDENTITY
     }
     columns["rank"] = _repeated([one.rank.rank for one in found], lengths, "integer")
     columns["window"] = _repeated([one.name for one in found], lengths, "text")
@@ -87,7 +85,7 @@ def _identities(found: Sequence[RankWindow]) -> list[dict[str, Plain]]:
     rows: list[dict[str, Plain]] = []
     for place, one in enumerate(found):
         same = place > 0 and one.record is found[place - 1].record
-        rows.append(rows[-1] if same else read_row(IDENTITY, one.record))
+        rows.append(rows[-1] if same else read_row(TRIAL_IDENTITY, one.record))
     return rows
 
 
@@ -105,15 +103,14 @@ def _losses(one: RankWindow) -> Iterable[float]:
     return one.window.losses or repeat(np.nan, len(one.window.step_seconds))
 
 
-def _kinds(fields: Iterable[Field]) -> dict[str, FieldKind]:
-    return {field.key: field.kind for field in fields}
-
-
-def _frame(kinds: Mapping[str, FieldKind], rows: Iterable[Mapping[str, Plain]]) -> pd.DataFrame:
-    columns: dict[str, list[Plain]] = {key: [] for key in kinds}
+def _frame(level: str, rows: Iterable[Mapping[str, Plain]]) -> pd.DataFrame:
+    columns: dict[str, list[Plain]] = {field.key: [] for field in LEVELS[level]}
     for row in rows:
         for key, values in columns.items():
             values.append(row[key])
     return pd.DataFrame(
-        {key: pd.array(columns[key], dtype=DTYPES[kind]) for key, kind in kinds.items()}
+        {
+            field.key: pd.array(columns[field.key], dtype=DTYPES[field.kind])
+            for field in LEVELS[level]
+        }
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.repetitions import usable_repetitions
 from dpbench.data.identity import DIGITS
 from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError

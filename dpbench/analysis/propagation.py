@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import hypot
 
 from dpbench.analysis.estimate import WEAKEST_FIRST, Estimate
@@ -29,4 +30,16 @@ def product(first: Estimate, second: Estimate, *, unit: str) -> Estimate:
         unit=unit,
         sample_size=min(first.sample_size, second.sample_size),
         basis=min(first.basis, second.basis, key=WEAKEST_FIRST.index),
+    )
+
+
+def inverse(rate: Estimate) -> Estimate:
+    """1 ÷ a positive rate, with the ends of its interval exchanged."""
+    low, high = rate.interval or (None, None)
+    return replace(
+        rate,
+        value=1 / rate.value,
+        low=None if high is None else 1 / high,
+        high=None if low is None else 1 / low,
+        unit=f"1/({rate.unit})",
     )

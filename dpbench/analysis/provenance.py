@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["measured", "interpolated", "extrapolated", "projected", "refused"]
@@ -23,3 +24,13 @@ MEANINGS: dict[Kind, str] = {
 def weaker(first: Kind, second: Kind) -> Kind:
     """The one that promises less: a number is of the kind of its weakest part."""
     return max(first, second, key=KINDS.index)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedRow:
+    """What every answer for a group size has besides its numbers; a refused one has none."""
+
+    group_size: int
+    kind: Kind
+    reason: str | None = None
+    """Why there are no numbers."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from dpbench.records import TrialRecord
+from dpbench.analysis import throughput
+from dpbench.analysis.outcome import effective_status
+from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec
 
 
@@ -17,3 +19,15 @@ def by_configuration(records: Iterable[TrialRecord]) -> dict[TrialSpec, list[Tri
     for record in records:
         groups.setdefault(record.trial.configuration, {})[record.trial.repetition] = record
     return {spec: list(group.values()) for spec, group in groups.items()}
+
+
+def usable_repetitions(repetitions: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The repetitions whose speed may be believed: none at all if any had wrong gradients."""
+    statuses = [effective_status(record) for record in repetitions]
+    if Status.WRONG_GRADIENTS in statuses:
+        return []
+    return [
+        record
+        for record, status in zip(repetitions, statuses, strict=True)
+        if status is Status.COMPLETED and throughput.is_measured(record)
+    ]

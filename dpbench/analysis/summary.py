@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
+from typing import Any
 
 from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.baselines import Speed, with_scaling
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
-from dpbench.analysis.energy import joules_per_item
-from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.fields.levels import SWEEP_FIELDS
 from dpbench.analysis.flops import counted_flops, utilisation
 from dpbench.analysis.learning import learning
-from dpbench.analysis.memory import (
-    UNBALANCED,
-    memory_imbalance,
-    peak_memory,
-    peak_reserved_memory,
-)
+from dpbench.analysis.memory import UNBALANCED, memory_imbalance, peak_memory
 from dpbench.analysis.outcome import effective_status, outcome
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.analysis.step_notes import step_notes
 from dpbench.analysis.steps import StepSummary, step_statistics, summarize_steps
-from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
 from dpbench.environment import Environment, comparable
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec, differing_fields
@@ -69,18 +63,6 @@ def summarize(
         row = with_note(row, *_group_notes(row.label, run_again, group, usable[spec]))
         rows.append(with_scaling(row, spec, speeds))
     return in_order(_mark_look_alikes(rows))
-
-
-def usable_repetitions(repetitions: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The repetitions whose speed may be believed: none at all if any had wrong gradients."""
-    statuses = [effective_status(record) for record in repetitions]
-    if Status.WRONG_GRADIENTS in statuses:
-        return []
-    return [
-        record
-        for record, status in zip(repetitions, statuses, strict=True)
-        if status is Status.COMPLETED and throughput.is_measured(record)
-    ]
 
 
 def _diverged(final: Mapping[TrialSpec, Sequence[TrialRecord]]) -> dict[TrialSpec, int]:
@@ -129,20 +111,15 @@ def _plain_row(spec: TrialSpec, group: Sequence[TrialRecord]) -> ConfigurationSu
 
 def _with_metrics(row: ConfigurationSummary, usable: Sequence[TrialRecord]) -> ConfigurationSummary:
     memory = peak_memory(usable)
+    estimated: dict[str, Any] = {
+        field.key: field.over(usable) for field in SWEEP_FIELDS if field.over
+    }
     return replace(
         row,
         timed_steps=row.timed_steps or _fewest_steps(usable),
-        exposed_communication_seconds=_over_repetitions(
-            usable, throughput.exposed_communication_seconds, "s"
-        ),
         peak_memory_bytes=memory.bytes if memory else None,
         peak_memory_kind=memory.kind if memory else None,
-        peak_reserved_memory_bytes=peak_reserved_memory(usable),
-        joules_per_item=joules_per_item(usable),
-        rank_skew=_over_repetitions(usable, throughput.rank_skew, "of the median rank"),
-        slowest_rank=_most_common(usable, throughput.slowest_rank),
-        reduced_bytes_per_step=reduced_bytes_per_step(usable),
-        collectives_per_step=collectives_per_step(usable),
+        **estimated,
     )
 
 
@@ -165,20 +142,6 @@ def _with_utilisation(
 def _fewest_steps(usable: Sequence[TrialRecord]) -> int:
     """Of windows that ended when they were precise enough."""
     return min(len(rank.timed.step_seconds) for record in usable for rank in record.ranks)
-
-
-def _most_common(
-    usable: Sequence[TrialRecord], metric: Callable[[TrialRecord], int | None]
-) -> int | None:
-    values = Counter(value for value in map(metric, usable) if value is not None)
-    return values.most_common(1)[0][0] if values else None
-
-
-def _over_repetitions(
-    usable: Sequence[TrialRecord], metric: Callable[[TrialRecord], float | None], unit: str
-) -> Estimate | None:
-    values = [value for value in map(metric, usable) if value is not None]
-    return mean(values, unit=unit) if values else None
 
 
 def _group_notes(

@@ -1,4 +1,4 @@
-"""Records as tidy rows, one observation each: of trials, of ranks, of steps.
+"""Records as tidy rows, one observation each: of trials, ranks, steps and collectives.
 
 Plain values under stable keys. Of a trial that was run again the last record counts, as in the
 tables. Rows are made one after the other: the steps of a large sweep need not fit in memory.
@@ -9,46 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from dpbench.analysis.fields import Field, Plain, read_row
+from dpbench.analysis.communication.timings import measured
+from dpbench.analysis.fields.collectives import SIZE_FIELDS, SPEC_FIELDS
+from dpbench.analysis.fields.field import Plain, read_row
+from dpbench.analysis.fields.levels import TRIAL_FIELDS, TRIAL_IDENTITY
+from dpbench.analysis.fields.ranks import RANK_FIELDS, TIMED, WITHOUT_SYNC
 from dpbench.analysis.repetitions import by_configuration
-from dpbench.analysis.trial_fields import IDENTITY, RANK_FIELDS, TRIAL_FIELDS
+from dpbench.collectives import CollectiveRecord
 from dpbench.records import RankMeasurement, TrialRecord, Window
 
 Rows = Iterator[dict[str, Plain]]
-
-WINDOWS = TIMED, WITHOUT_SYNC = ("timed", "without_sync")
-
-RANK_LEVEL_FIELDS: tuple[Field, ...] = (*IDENTITY, *RANK_FIELDS)
-
-STEP_FIELDS: tuple[Field, ...] = (
-    *IDENTITY,
-    Field(key="rank", kind="integer", meaning="Number of the rank, from 0.", required=True),
-    Field(
-        key="window",
-        kind="text",
-        meaning="timed, or without_sync: the same number of steps without synchronization.",
-        required=True,
-        choices=WINDOWS,
-    ),
-    Field(
-        key="step",
-        kind="integer",
-        meaning="Number of the step in its window, from 0.",
-        required=True,
-    ),
-    Field(key="seconds", kind="number", meaning="Length of the step on this rank.", required=True),
-    Field(
-        key="loss",
-        kind="number",
-        meaning="Mean loss of the rank's samples of the step.",
-        finite=False,
-    ),
-    Field(
-        key="samples",
-        kind="integer",
-        meaning="Samples that the rank consumed in the step.",
-    ),
-)
 
 
 class RankWindow(NamedTuple):
@@ -67,31 +37,44 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
 
 
 def trial_rows(records: Iterable[TrialRecord]) -> Rows:
-    """One row a trial, with the keys of TRIAL_FIELDS."""
+    """One row a trial, with the keys of its level."""
     for record in final_records(records):
         yield read_row(TRIAL_FIELDS, record)
 
 
 def rank_rows(records: Iterable[TrialRecord]) -> Rows:
-    """One row a rank, with the keys of RANK_LEVEL_FIELDS; none of trials without ranks."""
+    """One row a rank, with the keys of its level; none of trials without ranks."""
     for record in final_records(records):
-        identity = read_row(IDENTITY, record)
+        identity = read_row(TRIAL_IDENTITY, record)
         for rank in record.ranks:
             yield {**identity, **read_row(RANK_FIELDS, rank)}
 
 
 def step_rows(records: Iterable[TrialRecord]) -> Rows:
-    """One row a step, rank and window, with the keys of STEP_FIELDS."""
+    """One row a step, rank and window, with the keys of its level."""
     identity: dict[str, Plain] = {}
     last: TrialRecord | None = None
     for record, rank, name, window in windows(records):
         if record is not last:
-            identity, last = read_row(IDENTITY, record), record
+            identity, last = read_row(TRIAL_IDENTITY, record), record
         shared = {**identity, "rank": rank.rank, "window": name}
         samples = samples_per_step(window)
         losses = window.losses or (None,) * len(window.step_seconds)
         for step, (seconds, loss) in enumerate(zip(window.step_seconds, losses, strict=True)):
             yield {**shared, "step": step, "seconds": seconds, "loss": loss, "samples": samples}
+
+
+def collective_rows(records: Iterable[CollectiveRecord]) -> Rows:
+    """One row a message size, with the keys of its level.
+
+    A collective without any measurement has one row, without a size.
+    """
+    for one in measured(records):
+        shared = read_row(SPEC_FIELDS, one)
+        for size in one.sizes:
+            yield {**shared, **read_row(SIZE_FIELDS, size)}
+        if not one.sizes:
+            yield {**shared, **dict.fromkeys(field.key for field in SIZE_FIELDS)}
 
 
 def windows(records: Iterable[TrialRecord]) -> Iterator[RankWindow]:

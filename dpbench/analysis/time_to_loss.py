@@ -34,6 +34,10 @@ class TimeToLoss:
     seconds: Estimate | None
     samples: Estimate | None
 
+    @property
+    def plain(self) -> Estimate | None:
+        return self.seconds
+
 
 def time_to_loss(
     records: Sequence[TrialRecord], target_loss: float, *, diverged: int = 0

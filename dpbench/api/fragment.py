@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dpbench import units
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 from dpbench.report.tables import render
 
 if TYPE_CHECKING:

@@ -164,7 +164,7 @@ class Results:
 
     def _figure(self, chart: ChartKind) -> Figure:
         """Of what was read; projections, as `dpbench plot` has them, of the folder."""
-        from dpbench.analysis.laws.series_sweep import series_of
+        from dpbench.analysis.laws.series import series_of
         from dpbench.cli.plotted import Plotted, studied
         from dpbench.cli.row_filter import RowFilter
 

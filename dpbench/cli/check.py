@@ -92,7 +92,7 @@ def _theirs(typed: dict[str, Any]) -> dict[str, str]:
 
 
 def _execute(typed: dict[str, Any], theirs: dict[str, str]) -> int:
-    from dpbench.analysis.metrics import METRICS
+    from dpbench.analysis.fields.levels import METRICS
     from dpbench.cli.thresholds import resolve
 
     thresholds = resolve(typed, METRICS)

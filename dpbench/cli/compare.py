@@ -79,7 +79,7 @@ def compare(
     if json and format not in (None, "json"):
         raise UsageError(f"--json and --format {format} contradict each other; give one of them")
     limit = percentage("--within", within)
-    from dpbench.analysis.metrics import METRICS
+    from dpbench.analysis.fields.levels import METRICS
 
     notes: list[str] = []
     names = comma_list(
@@ -171,8 +171,8 @@ def _compared(
     """The text of all metrics, and what has no room in it."""
     from dpbench.analysis.comparability import check_environments
     from dpbench.analysis.comparison import compare as compare_metric
+    from dpbench.analysis.fields.levels import METRICS
     from dpbench.analysis.matching import NotComparable, match
-    from dpbench.analysis.metrics import METRICS
     from dpbench.report.comparison import render, to_csv, to_json
     from dpbench.report.formats import check_format
 

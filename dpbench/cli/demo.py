@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli.messages import say
-from dpbench.cli.width import table_width
+from dpbench.cli.terminal import table_width
 from dpbench.errors import UnknownName
 
 if TYPE_CHECKING:

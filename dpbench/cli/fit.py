@@ -100,8 +100,8 @@ def fit(
         raise UsageError(f"--chart {chart}: expected a file that ends in .png, .svg or .pdf")
     for note in notes:
         say(note)
+    from dpbench.analysis.laws.band import misspecification_from
     from dpbench.analysis.laws.basis import parse_basis
-    from dpbench.analysis.laws.residuals import misspecification_from
     from dpbench.analysis.laws.study import Wanted
 
     wanted = Wanted(
@@ -129,7 +129,7 @@ def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
         return read_series(path), ChartSource(rows=(), environments={}, name=name)
     if path.is_file():
         raise UsageError(f"{path}: expected a results folder or a .csv file")
-    from dpbench.analysis.laws.series_sweep import series_of
+    from dpbench.analysis.laws.series import series_of
     from dpbench.store import load
 
     stored = load(path)

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from dpbench import units
+from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import NotComparable, Side, match
-from dpbench.analysis.metrics import METRICS
-from dpbench.analysis.repetitions import by_configuration
-from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.architecture import is_theirs
 from dpbench.cli.sweep import make_importable
 from dpbench.cli.this_machine import here

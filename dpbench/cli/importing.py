@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli.messages import say
-from dpbench.cli.width import table_width
+from dpbench.cli.terminal import table_width
 from dpbench.cli.written import write_text
 from dpbench.errors import UnknownName, UsageError
 

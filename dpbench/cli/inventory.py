@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.width import table_width
+from dpbench.cli.terminal import table_width
 
 
 def inventory(
@@ -60,8 +60,8 @@ def _rows(data_dir: Path | None) -> Iterator[Row]:
         yield "library", library, reason, f"--arch {library}:NAME, random weights"
     for implementation in IMPLEMENTATIONS.values():
         reason = missing_package_reason(implementation.name)
-        if implementation.name == "torch-dp" and not machine.has_cuda:
-            reason = "needs CUDA: torch.nn.DataParallel has no CPU replicas"
+        if implementation.needs_cuda and not machine.has_cuda:
+            reason = f"needs CUDA: {implementation.needs_cuda}"
         yield "implementation", implementation.name, reason, implementation.description
     for backend in BACKENDS.values():
         yield "backend", backend.name, machine.missing_reason(backend.name), backend.description

@@ -62,7 +62,7 @@ def iso(
         )
         for family in families(loaded.series)
     ]
-    refuse_all([row.reason if row.kind == "refused" else None for a in answers for row in a.rows])
+    refuse_all([row for one in answers for row in one.rows])
     write = to_json if json else render
     text = write(answers, wanted, premise=loaded.premise, notes=loaded.notes)
     typer.echo(text, nl=False)

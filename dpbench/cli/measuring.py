@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.analysis.outcome import effective_status
-from dpbench.cli.broadcast import Broadcast
 from dpbench.cli.interrupts import as_exceptions, end_at_once
 from dpbench.cli.messages import say
 from dpbench.cli.progress import Reporter, reporter
 from dpbench.cli.this_machine import here
+from dpbench.cli.watching import Broadcast
 from dpbench.data.identity import code_sha256, named_files
 from dpbench.data.registry import Prepared, prepare
 from dpbench.environment import Environment

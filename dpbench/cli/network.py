@@ -78,7 +78,7 @@ class Network:
         """
         from dpbench.analysis.communication.collective_cost import measured_cost, network_cost
         from dpbench.analysis.communication.curve import curves
-        from dpbench.analysis.communication.nccl_log import nccl_cost
+        from dpbench.analysis.communication.nccl import nccl_cost
 
         if self.log is not None:
             return nccl_cost(self.log)
@@ -101,7 +101,7 @@ def read_network(
 ) -> Network:
     """Raises UsageError if nothing is given and nothing was measured; `backends` and the largest
     group size of the sweep are for its remedy."""
-    from dpbench.analysis.communication.topology_files import load_topology
+    from dpbench.analysis.communication.topology import load_topology
     from dpbench.store import holds_collectives, load_collectives
 
     if topology is not None and nccl_log is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from dpbench import units
 from dpbench.cli.estimate import FEWEST_STEPS, estimate_seconds
-from dpbench.cli.width import table_width
+from dpbench.cli.terminal import table_width
 from dpbench.launch.launcher import Launcher
 from dpbench.placement import on_hosts
 from dpbench.specs import SweepSpec, TrialSpec

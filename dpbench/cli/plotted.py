@@ -132,7 +132,7 @@ class Plotted:
         return kind.draw(studies, source)
 
     def _series(self) -> Sequence[Series]:
-        from dpbench.analysis.laws.series_sweep import series_of
+        from dpbench.analysis.laws.series import series_of
 
         chosen = {row.configuration for row in self.source.rows}
         records = [r for r in self.source.records if r.trial.configuration in chosen]

@@ -15,10 +15,9 @@ from rich import live
 from rich.console import Console
 from rich.text import Text
 
-from dpbench.cli.live_view import frame
-from dpbench.cli.standing import Standing
+from dpbench.cli.progress_state import ProgressState, TimeLeft
+from dpbench.cli.progress_view import frame
 from dpbench.cli.terminal import REDRAWS_PER_SECOND, can_draw
-from dpbench.cli.time_left import TimeLeft
 from dpbench.cli.trial_words import Record, Spec, describe, left
 from dpbench.live import LivePage
 from dpbench.records import Status
@@ -62,10 +61,10 @@ def reporter(
         return Silent()
     if not can_draw(console):
         return Lines(console)
-    standing = Standing(grows=grows, noun=noun)
+    state = ProgressState(grows=grows, noun=noun)
     for record in earlier:
-        standing.finished(record)
-    return Live(console, standing, page)
+        state.finished(record)
+    return Live(console, state, page)
 
 
 class Silent:
@@ -112,9 +111,9 @@ class Lines(Silent):
 class Live(Silent):
     """A view that changes below what stays: failures, and what else is said."""
 
-    def __init__(self, console: Console, standing: Standing, page: LivePage | None) -> None:
+    def __init__(self, console: Console, state: ProgressState, page: LivePage | None) -> None:
         self._console = console
-        self._standing = standing
+        self._state = state
         self._page = page
         self._lock = Lock()  # the view is drawn by a thread of its own
         self._view = live.Live(
@@ -135,15 +134,15 @@ class Live(Silent):
 
     def planned(self, specs: Sequence[Spec]) -> None:
         with self._lock:
-            self._standing.planned(specs)
+            self._state.planned(specs)
 
     def started(self, spec: Spec) -> None:
         with self._lock:
-            self._standing.started(spec)
+            self._state.started(spec)
 
     def finished(self, record: Record) -> None:
         with self._lock:
-            self._standing.finished(record)
+            self._state.finished(record)
         if record.status not in (Status.COMPLETED, Status.SKIPPED):
             self._console.print(describe(record), markup=False, soft_wrap=True)
 
@@ -151,4 +150,4 @@ class Live(Silent):
         with self._lock:
             moment = self._page.read() if self._page else None
             size = self._console.size
-            return frame(self._standing, moment, size.width, size.height - MARGIN)
+            return frame(self._state, moment, size.width, size.height - MARGIN)

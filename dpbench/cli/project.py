@@ -99,7 +99,7 @@ def projections_of(
         target_loss=target_loss,
     )
     found = [_projection(loaded, one, costs(one)) for one in loaded.series]
-    refuse_all([row.reason for one in found for row in one.rows])
+    refuse_all([row for one in found for row in one.rows])
     return found
 
 

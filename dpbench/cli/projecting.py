@@ -17,6 +17,7 @@ from dpbench.traits import BUCKETED, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.projection.series import Series
+    from dpbench.analysis.provenance import PredictedRow
     from dpbench.store import StoredSweep
 
 SMALLEST_CAP_MB = 0.001
@@ -77,10 +78,10 @@ class Loaded:
         return measured or (max(curve.group_size for curve in curves),)
 
 
-def refuse_all(reasons: Sequence[str | None]) -> None:
-    """Raises UsageError with the first reason if there is one for every group size."""
-    if all(reason is not None for reason in reasons):
-        raise UsageError(f"nothing to show: {reasons[0]}")
+def refuse_all(rows: Sequence[PredictedRow]) -> None:
+    """Raises UsageError with the first reason if every row is refused."""
+    if all(row.kind == "refused" for row in rows):
+        raise UsageError(f"nothing to show: {rows[0].reason}")
 
 
 def load_series(request: Request) -> Loaded:

@@ -52,7 +52,7 @@ def published(
     cases = hold_outs(series)
     typer.echo(to_json(cases, notes) if json else render(cases, notes=notes), nl=False)
     if residuals is not None:
-        from dpbench.analysis.laws.residuals import as_csv
+        from dpbench.analysis.laws.holdout import as_csv
 
         write_text(residuals, as_csv(cases))
         say(f"hold-outs in {residuals}")

@@ -128,7 +128,7 @@ def _show_several(
     folder: Path | None,
 ) -> WrittenReport | None:
     """Prints one table below the other; the page goes into the report of the first folder."""
-    from dpbench.report.cells import one_line
+    from dpbench.printable import one_line
     from dpbench.report.document import PAGE, write_side_by_side
     from dpbench.report.formats import DATA_FORMATS
 

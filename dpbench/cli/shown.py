@@ -9,7 +9,7 @@ import typer
 
 from dpbench.cli.messages import say, warn
 from dpbench.cli.subjects import subject_of
-from dpbench.cli.width import table_width
+from dpbench.cli.terminal import table_width
 from dpbench.files import folder_inside
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dpbench.cli import completion
+from dpbench.traits import IMPLEMENTATIONS, names_for_help
 
 SETTINGS = "Settings of every trial"
 MACHINE = "Machine"
@@ -37,8 +38,7 @@ Implementations = Annotated[
         "--implementation",
         metavar="A,B",
         autocompletion=completion.implementations,
-        help="Any of dp, ddp, local-sgd (ours), torch-dp, torch-ddp, torch-ddp-static, "
-        "torch-replicate, fsdp2, accelerate, fabric, deepspeed-0, single, independent.",
+        help=f"Any of {names_for_help(IMPLEMENTATIONS)}.",
     ),
 ]
 Backends = Annotated[

@@ -1,12 +1,22 @@
-"""What a view that changes asks of where it is shown."""
+"""What can be drawn on a terminal: how wide, how often, and whether at all."""
 
 from __future__ import annotations
 
-from rich.console import Console
+import shutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 REDRAWS_PER_SECOND = 2
+WIDTH_WITHOUT_TERMINAL = 100
 
 
 def can_draw(console: Console) -> bool:
-    """Whether it moves a cursor; FORCE_COLOR makes no terminal of a file."""
+    """Tells whether its cursor can be moved; FORCE_COLOR makes no terminal of a file."""
     return console.file.isatty() and not console.is_dumb_terminal
+
+
+def table_width() -> int:
+    """Width of the terminal on stdout, or what COLUMNS says; 100 where there is neither."""
+    return shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns

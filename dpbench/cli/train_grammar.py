@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dpbench.cli import completion
+from dpbench.traits import TRAINABLE, names_for_help
 
 LEARNING = "How it learns"
 COMPUTED = "How a step is computed"
@@ -173,8 +174,7 @@ Implementation = Annotated[
         metavar="NAME",
         autocompletion=completion.implementations,
         rich_help_panel=REPLICAS,
-        help="dp, ddp, local-sgd (ours), torch-dp, torch-ddp, torch-ddp-static, torch-replicate, "
-        "accelerate, fabric, deepspeed-0 or single.",
+        help=f"One of {names_for_help(TRAINABLE)}.",
     ),
 ]
 Backend = Annotated[

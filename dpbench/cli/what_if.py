@@ -29,7 +29,7 @@ def what_if(
 
     dpbench what-if results/real --topology tcp-25gbe --change bandwidth=2 --change gradients=bf16
     """
-    from dpbench.analysis.projection.changes import DEFAULTS, Change, parse_change
+    from dpbench.analysis.projection.what_if import DEFAULTS, Change, parse_change
 
     changes: dict[str, Change] = {}
     for text in change or DEFAULTS:
@@ -64,6 +64,6 @@ def what_if(
         )
         for one in loaded.series
     ]
-    refuse_all([at.reason for one in answers for at in one.found])
+    refuse_all([row for one in answers for row in one.found])
     write = to_json if json else render
     typer.echo(write(answers, premise=loaded.premise, notes=loaded.notes), nl=False)

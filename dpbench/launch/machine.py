@@ -16,7 +16,7 @@ from dpbench.launch.server import fork_server
 from dpbench.launch.sparse import sparse_reason
 from dpbench.specs import TrialSpec
 from dpbench.training_spec import TrainingSpec
-from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 T = TypeVar("T")
 PROBE_SECONDS = 60.0
@@ -58,9 +58,10 @@ class Machine:
         if reason:
             return reason
         on_cpu = trial.devices[0] == "cpu"
-        if trial.implementation == "torch-dp" and on_cpu:
-            return "torch.nn.DataParallel has no CPU replicas: it would time the plain module"
-        if _shared(trial.devices) and not on_cpu and trial.implementation in ("dp", "torch-dp"):
+        traits = IMPLEMENTATIONS[trial.implementation]
+        if traits.needs_cuda and on_cpu:
+            return f"{traits.needs_cuda}: it would time the plain module"
+        if _shared(trial.devices) and not on_cpu and traits.one_process:
             return "DataParallel needs a GPU of its own for every replica"
         return None
 

@@ -21,8 +21,8 @@ def missing_package_reason(implementation: str) -> str | None:
 
 def hook_reason(trial: TrialSpec, *, cuda: str | None) -> str | None:
     """Why the trial cannot have its communication hook; `cuda` is the version of torch's build."""
-    theirs = trial.implementation != "ddp"
-    if trial.comm_hook == "bf16" and theirs and cuda is None:
+    ours = IMPLEMENTATIONS[trial.implementation].ours
+    if trial.comm_hook == "bf16" and not ours and cuda is None:
         return (
             "torch's DistributedDataParallel takes the bf16 hook in builds with CUDA and NCCL "
             "only; ddp takes it everywhere"

@@ -12,13 +12,10 @@ from dpbench import architecture
 from dpbench.errors import UsageError
 from dpbench.specs import TrialSpec
 from dpbench.training_spec import TrainingSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 OPTIMIZERS = ("sgd", "sgd-foreach")
 """torch's SparseAdam takes them too, but no dense ones."""
-DENSE_ONLY = ("torch-replicate", "fsdp2")
-DDP_OF_TORCH = ("torch-ddp", "torch-ddp-static", "accelerate", "fabric")
-DENSE_BACKENDS = ("nccl", "shm")
-"""Their all-reduce, in which torch's DDP has sparse gradients; ours gathers rows instead."""
 _NOT_THESE = "dense gradients only, and the architecture has sparse ones"
 
 
@@ -44,10 +41,14 @@ def sparse_reason(spec: TrialSpec | TrainingSpec) -> str | None:
     name, backend, workload = spec.implementation, spec.backend, spec.workload
     if not has_sparse_gradients(workload.architecture):
         return None
-    if name in DENSE_ONLY:
+    backends = IMPLEMENTATIONS[name].sparse_backends
+    if backends == ():
         return f"{name} takes {_NOT_THESE}; ddp takes both"
-    if name in DDP_OF_TORCH and backend in DENSE_BACKENDS:
-        return f"{name} on {backend} takes {_NOT_THESE}; it takes both on gloo, and ddp everywhere"
+    if backends is not None and backend not in backends:
+        return (
+            f"{name} on {backend} takes {_NOT_THESE}; it takes both on {' and '.join(backends)}, "
+            "and ddp everywhere"
+        )
     if spec.comm_hook == "powersgd":
         return f"the powersgd hook takes {_NOT_THESE}"
     return optimizer_reason(workload.architecture, workload.optimizer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.errors import UsageError
 from dpbench.report.numbers import decimals

@@ -15,9 +15,8 @@ from dpbench.analysis.projection.bucket_advice import WORTH, BucketAdvice, CapSu
 from dpbench.analysis.simulation.buckets import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, MEBI
 from dpbench.analysis.simulation.trace import StepTrace
 from dpbench.report.assumed import assumed
-from dpbench.report.cells import percentage
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import compact_time
+from dpbench.report.numbers import compact_time, percentage
 from dpbench.report.plain_estimate import plain_estimate
 from dpbench.report.plain_table import plain_table
 from dpbench.report.projection import signed_percent

@@ -10,7 +10,7 @@ from typing import Any
 from tabulate import tabulate
 
 from dpbench import units
-from dpbench.analysis.communication.bandwidth import BUS_FACTORS
+from dpbench.analysis.communication.cost_models import BUS_FACTORS
 from dpbench.analysis.communication.timings import (
     ExchangeCost,
     MeasuredCollective,
@@ -20,9 +20,9 @@ from dpbench.analysis.communication.timings import (
 )
 from dpbench.analysis.estimate import Estimate
 from dpbench.collectives import CollectiveRecord
-from dpbench.report.cells import one_line, or_missing, percentage
+from dpbench.printable import one_line
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import compact, compact_time, plus_minus
+from dpbench.report.numbers import compact, compact_time, or_missing, percentage, plus_minus
 from dpbench.report.plain_estimate import plain_estimate
 
 HEADERS = (

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparison import Comparison
-from dpbench.analysis.comparison_rows import to_row
 from dpbench.analysis.estimate import FEWEST_PAIRS
+from dpbench.analysis.fields.field import Plain
+from dpbench.analysis.fields.metric import Metric
 from dpbench.analysis.matching import Matched
-from dpbench.analysis.metrics import Metric
 from dpbench.report import formats
 from dpbench.report.export.data import write_csv
 from dpbench.report.export.markdown import escape
@@ -21,6 +21,7 @@ from dpbench.report.folding import folded
 from dpbench.report.layouts import write_layout
 from dpbench.report.notes import WIDTH, below
 from dpbench.report.numbers import MISSING, plus_minus
+from dpbench.report.plain_estimate import with_ends
 from dpbench.report.quantity import quantity, sample_sizes
 from dpbench.report.tables import RenderedTable
 from dpbench.report.text_table import TextColumn, TextTable
@@ -54,7 +55,7 @@ def render(
     head = (
         f"A (baseline):  {matched.baseline.label}",
         f"B (candidate): {matched.candidate.label}",
-        f"{metric.key}: {metric.description}",
+        f"{metric.key}: {metric.meaning}",
     )
     sentence = summary(comparisons, metric, within)
     said = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
@@ -63,7 +64,8 @@ def render(
     if formats.is_markdown(name):
         above, counted = "\n".join(below(head, name)), escape(sentence)
     else:
-        above, counted = "\n".join(head), textwrap.fill(sentence, WIDTH)
+        above = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in head)
+        counted = textwrap.fill(sentence, WIDTH)
     paragraphs = (above, table, counted, "\n".join(below(said, name)))
     return RenderedTable(text="\n\n".join(paragraphs) + "\n")
 
@@ -73,7 +75,7 @@ def to_json(comparisons: Sequence[Comparison], matched: Matched, notes: Sequence
     content = {
         "baseline": matched.baseline.label,
         "candidate": matched.candidate.label,
-        "rows": [to_row(row) for row in comparisons],
+        "rows": [_plain(row) for row in comparisons],
         "only_in_baseline": list(matched.only_in_baseline),
         "only_in_candidate": list(matched.only_in_candidate),
         "notes": list(notes),
@@ -83,10 +85,31 @@ def to_json(comparisons: Sequence[Comparison], matched: Matched, notes: Sequence
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:
     """A line for each comparison, under the keys of the JSON rows."""
-    rows = [to_row(row) for row in comparisons]
+    rows = [_plain(row) for row in comparisons]
     text = io.StringIO()
     write_csv(text, list(rows[0]), rows)
     return text.getvalue()
+
+
+def _plain(row: Comparison) -> dict[str, Plain]:
+    """One comparison; the keys never change meaning, None is what there were too few runs for."""
+    return {
+        "configuration": row.label,
+        "metric": row.metric,
+        "unit": row.unit,
+        **with_ends("baseline", row.baseline),
+        **with_ends("candidate", row.candidate),
+        **with_ends("slowdown", row.slowdown),
+        "p_value": row.p_value,
+        "p_value_corrected": row.p_value_corrected,
+        "repetitions": row.slowdown.sample_size if row.slowdown else None,
+        "baseline_repetitions": row.repetitions[0],
+        "candidate_repetitions": row.repetitions[1],
+        "paired": row.paired,
+        "minimum_detectable_effect": row.minimum_detectable_effect,
+        "outcome": row.outcome,
+        "reason": row.reason,
+    }
 
 
 def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) -> str:

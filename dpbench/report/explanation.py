@@ -12,13 +12,14 @@ from dpbench.analysis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.explanation import Explanation
 from dpbench.analysis.factors import Factor
-from dpbench.report.cells import percentage
-from dpbench.report.explanation_columns import EFFICIENCY, PHASE_TIMES, STEP, ExplanationColumn
+from dpbench.analysis.fields.explanations import EFFICIENCY, PHASE_TIMES, STEP
+from dpbench.analysis.fields.field import ReadField
 from dpbench.report.folding import folded
 from dpbench.report.footnotes import reasons
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING
+from dpbench.report.numbers import MISSING, percentage
 from dpbench.report.plain_estimate import plain_estimate
+from dpbench.report.values import cell
 
 MOST_LISTED = 8
 """Configurations that a line of advice names; the rest are counted and stand in the table."""
@@ -62,22 +63,22 @@ def to_json(
 
 
 def telling(
-    explanations: Sequence[Explanation], columns: Sequence[ExplanationColumn]
-) -> tuple[ExplanationColumn, ...]:
+    explanations: Sequence[Explanation], columns: Sequence[ReadField[Explanation]]
+) -> tuple[ReadField[Explanation], ...]:
     """Without columns that say nothing: nowhere measured, or 1 by definition everywhere."""
     first, *rest = columns
     return (
         first,
-        *(c for c in rest if any(c.cell(e) not in (MISSING, "1") for e in explanations)),
+        *(c for c in rest if any(cell(c, e) not in (MISSING, "1") for e in explanations)),
     )
 
 
-def _table(explanations: Sequence[Explanation], columns: Sequence[ExplanationColumn]) -> str:
+def _table(explanations: Sequence[Explanation], columns: Sequence[ReadField[Explanation]]) -> str:
     if not explanations:
         return ""
     shown = telling(explanations, columns)
-    headers = [column.header for column in shown]
-    cells = [[column.cell(explanation) for column in shown] for explanation in explanations]
+    headers = [column.wrapped or column.header for column in shown]
+    cells = [[cell(c, e) for c in shown] for e in explanations]
     text: str = tabulate(
         folded(cells, range(len(headers)), headers=headers),
         headers=headers,

@@ -14,10 +14,17 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS
 from dpbench.analysis.laws.study import Row, Study
-from dpbench.report.cells import or_missing, percentage
 from dpbench.report.folding import folded
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING, compact, compact_time, plus_minus, time_unit
+from dpbench.report.numbers import (
+    MISSING,
+    compact,
+    compact_time,
+    or_missing,
+    percentage,
+    plus_minus,
+    time_unit,
+)
 from dpbench.report.plain_table import plain_table
 from dpbench.report.ranged import ranged
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
+from dpbench.printable import one_line
 from dpbench.records import Status
-from dpbench.report.cells import one_line
 from dpbench.report.steadiness import steadiness
 
 Rows = Sequence[ConfigurationSummary]

@@ -8,7 +8,8 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.headline import Absent, Best, Headline, Limit
-from dpbench.report.cells import one_line, percentage
+from dpbench.printable import one_line
+from dpbench.report.numbers import percentage
 from dpbench.report.page.content import Finding
 from dpbench.report.quantity import quantity
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import Plain
+from dpbench.analysis.fields.field import Plain
 from dpbench.analysis.imported.nccl_tests import ImportedCollective, ImportedSize
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 from dpbench.report.export.data import WRITERS
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING

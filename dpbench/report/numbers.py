@@ -7,6 +7,7 @@ The half-width has one significant digit, or, where there is room, two if it sta
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.units import CLOCK_SECONDS, KIBI
@@ -41,6 +42,15 @@ def plus_minus(
         return f"{value:,.{plain_decimals}f} ± 0"
     places = decimals(half_width, value, two_after_one=two_after_one)
     return f"{_fixed(value, places)} ± {half_width:,.{places}f}"
+
+
+def percentage(estimate: Estimate | None) -> str:
+    """Writes a share as "86.1 ± 1.4 %"."""
+    return or_missing(estimate, lambda e: f"{plus_minus(e, scale=100, plain_decimals=1)} %")
+
+
+def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> str:
+    return MISSING if estimate is None else write(estimate)
 
 
 def compact(estimate: Estimate) -> str:

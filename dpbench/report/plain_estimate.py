@@ -22,3 +22,10 @@ def plain_estimate(estimate: Estimate | None, kind: Kind | None = None) -> dict[
         "basis": estimate.basis,
         **({} if kind is None else {"kind": kind}),
     }
+
+
+def with_ends(key: str, estimate: Estimate | None) -> dict[str, float | None]:
+    """The value under `key`, its interval under `key`_low and `key`_high."""
+    if estimate is None:
+        return {key: None, f"{key}_low": None, f"{key}_high": None}
+    return {key: estimate.value, f"{key}_low": estimate.low, f"{key}_high": estimate.high}

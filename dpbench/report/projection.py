@@ -13,9 +13,8 @@ from dpbench.analysis.projection.assumptions import band_meaning
 from dpbench.analysis.projection.project import ProjectedRow, Simulated
 from dpbench.analysis.provenance import MEANINGS, Kind
 from dpbench.report.assumed import assumed
-from dpbench.report.cells import or_missing
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING, ROUNDING, compact_time, plus_minus
+from dpbench.report.numbers import MISSING, ROUNDING, compact_time, or_missing, plus_minus
 from dpbench.report.plain_estimate import plain_estimate
 from dpbench.report.plain_table import plain_table
 from dpbench.report.ranged import ranged

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.cells import percentage
-from dpbench.report.numbers import MISSING, compact, compact_time, memory, plus_minus
+from dpbench.report.numbers import MISSING, compact, compact_time, memory, percentage, plus_minus
 
 
 def quantity(estimate: Estimate | None, *, header: str = "") -> str:

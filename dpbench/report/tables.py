@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.rows import ROW_KEYS, to_row
+from dpbench.analysis.fields.identity import Ending
+from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
+from dpbench.printable import one_line
 from dpbench.report import formats, seed_table
-from dpbench.report.cells import one_line, status_cell
 from dpbench.report.columns import (
-    COLUMNS,
     DEFAULT_COLUMNS,
     SEED,
     Column,
@@ -27,6 +27,7 @@ from dpbench.report.layouts import fit_layout, write_layout
 from dpbench.report.notes import WIDTH, below, bullet
 from dpbench.report.numbers import MISSING
 from dpbench.report.text_table import Cells, TextColumn, TextTable
+from dpbench.report.values import cell, write_ending
 
 Rows = Sequence[ConfigurationSummary]
 NO_ROWS = "No rows: nothing has been measured."
@@ -63,7 +64,8 @@ def render(
     if columns == SEED:
         return _render_seed(rows, format, notes)
     if name in formats.DATA_FORMATS:
-        keys = ROW_KEYS if columns is None else parse_keys(columns, ROW_KEYS)
+        known = keys_of("configuration")
+        keys = known if columns is None else parse_keys(columns, known)
         return RenderedTable(text=_data(rows, name, keys), notes_aside=tuple(notes))
     chosen, empty = _choose(rows, columns)
     terminal = formats.is_for_terminals(name)
@@ -97,9 +99,9 @@ def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[s
         return parse_columns(columns), []
     full, empty = [], []
     for column in (*DEFAULT_COLUMNS[:-1], *claim_columns(rows), DEFAULT_COLUMNS[-1]):
-        if not rows or any(column.cell(row) != MISSING for row in rows):
+        if not rows or any(cell(column, row) != MISSING for row in rows):
             full.append(column)
-        elif not column.only_if_any:
+        elif column.shown != "if measured":
             empty.append(header_of(column.header, rows))
     return tuple(full), empty
 
@@ -107,19 +109,21 @@ def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[s
 def _text_column(column: Column, rows: Rows, *, cut: bool) -> TextColumn:
     """With reasons as far as there is room in a terminal, or whole."""
     is_status = column is COLUMNS["status"]
-    cells = _statuses(rows)(sys.maxsize) if is_status and not cut else map(column.cell, rows)
+    whole = is_status and not cut
+    texts = _statuses(rows)(sys.maxsize) if whole else (cell(column, row) for row in rows)
     return TextColumn(
         key=column.key,
         header=header_of(column.header, rows),
-        wrapped=header_of(column.wrapped or "", rows),
-        cells=tuple(map(one_line, cells)),
-        words=column.text,
+        wrapped=header_of(column.wrapped, rows),
+        cells=tuple(map(one_line, texts)),
+        words=column.is_words,
         narrowed=_statuses(rows) if is_status else None,
     )
 
 
 def _statuses(rows: Rows) -> Callable[[int], Cells]:
-    return lambda width: tuple(status_cell(row, width) for row in rows)
+    endings = [Ending(row.status, row.reason) for row in rows]
+    return lambda width: tuple(write_ending(ending, width) for ending in endings)
 
 
 def _not_measured(headers: Sequence[str]) -> list[str]:
@@ -135,7 +139,7 @@ def _not_shown(headers: Sequence[str], width: int | None, whole: str | None) -> 
 
 def _data(rows: Rows, name: str, keys: Sequence[str]) -> str:
     text = io.StringIO()
-    WRITERS[name](text, keys, map(to_row, rows))
+    WRITERS[name](text, keys, map(configuration_row, rows))
     return text.getvalue()
 
 

@@ -10,12 +10,12 @@ from tabulate import tabulate
 
 from dpbench import units
 from dpbench.analysis.assessment import Assessment
-from dpbench.analysis.rows import with_ends
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.report.folding import folded
 from dpbench.report.formats import is_for_terminals
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import MISSING, decimals
+from dpbench.report.plain_estimate import with_ends
 from dpbench.report.quantity import quantity, sample_sizes
 
 Write = Callable[[str], str]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.fields.levels import METRICS
 from dpbench.records import Status, TrialRecord
 from tests.analysis.builders import WRONG, rank, record, run, trial, window
 
@@ -46,7 +46,7 @@ def measured() -> TrialRecord:
     ],
 )
 def test_one_record(key: str, value: float | None) -> None:
-    got = METRICS[key].of(measured())
+    got = METRICS[key].run(measured())
     assert got is None if value is None else got == pytest.approx(value)
 
 
@@ -54,14 +54,14 @@ def test_percentiles_are_those_of_numpy() -> None:
     steps = np.random.default_rng(3).uniform(0.1, 0.2, size=37)
     single = record(trial(), [rank(0, window(steps.tolist(), 10))])
     for percent in (50, 95, 99):
-        got = METRICS[f"step_seconds_p{percent}"].of(single)
+        got = METRICS[f"step_seconds_p{percent}"].run(single)
         assert got == pytest.approx(np.percentile(steps, percent))
 
 
 def test_losses_that_are_not_finite_are_not_measured() -> None:
     diverged = run(trial(), 100.0, losses=(2.0, 1.0, float("nan"), float("inf")))
     for key in ("final_loss", "loss_delta_per_step", "loss_delta_per_second"):
-        assert METRICS[key].of(diverged) is None
+        assert METRICS[key].run(diverged) is None
 
 
 def test_efficiency_is_against_one_replica_of_the_same_repetition() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpbench.analysis.comparison import Comparison, compare
+from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Matched, match
-from dpbench.analysis.metrics import METRICS
 from dpbench.records import Status
 from tests.analysis.builders import record, run, trial
 from tests.analysis.sides import runs, side, throughputs

@@ -8,17 +8,17 @@ from pathlib import Path
 from dpbench import store
 from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.explanation import slowest_rank
+from dpbench.analysis.fields.levels import COLUMNS, configuration_row
 from dpbench.analysis.flops import utilisation
 from dpbench.analysis.hints import hints
-from dpbench.analysis.laws.series_sweep import series_of
+from dpbench.analysis.laws.series import series_of
 from dpbench.analysis.matching import match
-from dpbench.analysis.rows import to_row
 from dpbench.analysis.subject import of_folder
 from dpbench.analysis.summary import summarize
 from dpbench.records import TrialRecord
-from dpbench.report.cells import group_size
 from dpbench.report.charts.source import environment_line
 from dpbench.report.page.environment import facts_of
+from dpbench.report.values import cell
 from dpbench.store import SweepStore
 from tests.analysis.builders import run, trial
 from tests.analysis.sides import runs, side
@@ -50,7 +50,7 @@ def test_a_group_across_hosts_scales_from_one_replica_on_the_first() -> None:
     assert row.label == "ddp/gloo ×2 (1+1 hosts), batch 32"
     assert row.speedup is not None
     assert (row.speedup.value, row.notes) == (1.5, ())
-    assert (group_size(row), to_row(row)["nodes"]) == ("2 (1+1)", "1+1")
+    assert (cell(COLUMNS["group_size"], row), configuration_row(row)["nodes"]) == ("2 (1+1)", "1+1")
 
 
 def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other() -> None:

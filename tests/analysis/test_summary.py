@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.analysis.environments import environment_notes
+from dpbench.analysis.fields.levels import configuration_row, keys_of
 from dpbench.analysis.frame import to_frame
-from dpbench.analysis.rows import ROW_KEYS, to_row
 from dpbench.analysis.summary import summarize
 from dpbench.environment import capture
 from dpbench.records import Status, TrialRecord
@@ -178,7 +178,7 @@ def test_wrong_gradients_never_have_a_speed(status: Status) -> None:
     assert row.verified is False
     assert row.reason is not None
     assert "conv1.weight" in row.reason
-    measured = {key for key, value in to_row(row).items() if value is not None}
+    measured = {key for key, value in configuration_row(row).items() if value is not None}
     assert not measured & {"images_per_second", "speedup", "step_seconds_p50", "final_loss"}
 
 
@@ -288,7 +288,7 @@ DOWN = [2.0] * 25 + EVEN[:475]
 
 def test_what_is_not_steady_is_kept() -> None:
     (row,) = summarize(windows_of(EVEN, DOWN, EVEN))
-    values = to_row(row)
+    values = configuration_row(row)
     assert (values["steady"], values["outliers"]) == ("warming up", 25)
     assert values["slowest_outlier"] == pytest.approx(2 / 0.99, rel=0.02)
     assert row.throughput is not None
@@ -319,9 +319,9 @@ def test_correlated_batches_are_noted_where_their_interval_is_shown() -> None:
 
 def test_frame_has_the_keys_of_the_rows() -> None:
     frame = to_frame(summarize([run(trial(), 100.0), run(trial(group_size=2), 180.0)]))
-    assert tuple(frame.columns) == ROW_KEYS
+    assert tuple(frame.columns) == keys_of("configuration")
     assert frame["speedup"].tolist() == pytest.approx([1.0, 1.8])
-    assert tuple(to_frame(()).columns) == ROW_KEYS
+    assert tuple(to_frame(()).columns) == keys_of("configuration")
 
 
 seconds = st.floats(min_value=0, max_value=1e6, allow_nan=False)
@@ -360,7 +360,7 @@ def records(draw: st.DrawFn):
 @given(st.lists(records(), max_size=8))
 def test_summaries_hold_no_nan(some_records: list) -> None:
     for row in summarize(some_records):
-        for value in to_row(row).values():
+        for value in configuration_row(row).values():
             assert not isinstance(value, float) or math.isfinite(value)
 
 

@@ -7,15 +7,13 @@ import math
 import pandas as pd
 import pytest
 
+from dpbench.analysis.fields.levels import keys_of
 from dpbench.analysis.frame import collective_frame, rank_frame, step_frame, trial_frame
 from dpbench.analysis.tidy import (
-    RANK_LEVEL_FIELDS,
-    STEP_FIELDS,
     rank_rows,
     step_rows,
     trial_rows,
 )
-from dpbench.analysis.trial_fields import TRIAL_FIELDS
 from dpbench.records import Phases, Status, TrialRecord
 from tests.analysis.builders import PASSED, WRONG, rank, record, trial, window
 
@@ -52,7 +50,7 @@ FAILED = record(trial(backend="nccl"), status=Status.FAILED, reason="rank 1 exit
 
 def test_a_trial_row_has_what_its_ranks_say_together() -> None:
     (row,) = trial_rows([two_ranks()])
-    assert list(row) == [field.key for field in TRIAL_FIELDS]
+    assert list(row) == [*keys_of("trial")]
     assert (row["implementation"], row["backend"], row["group_size"]) == ("ddp", "gloo", 2)
     assert row["samples"] == 128
     assert row["elapsed_seconds"] == pytest.approx(0.8)
@@ -88,7 +86,7 @@ def test_a_loss_that_is_not_finite_is_missing_in_a_trial_and_kept_in_its_steps()
 
 def test_a_rank_row_has_the_means_of_its_own_steps() -> None:
     first, second = rank_rows([two_ranks(), FAILED])
-    assert list(first) == [field.key for field in RANK_LEVEL_FIELDS]
+    assert list(first) == [*keys_of("rank")]
     assert (first["rank"], second["rank"]) == (0, 1)
     assert first["step_seconds"] == pytest.approx(0.1)
     assert second["step_without_sync_seconds"] == pytest.approx(0.1)
@@ -99,7 +97,7 @@ def test_a_rank_row_has_the_means_of_its_own_steps() -> None:
 
 def test_a_step_row_for_every_step_of_every_window_of_every_rank() -> None:
     rows = list(step_rows([two_ranks(), FAILED]))
-    assert list(rows[0]) == [field.key for field in STEP_FIELDS]
+    assert list(rows[0]) == [*keys_of("step")]
     assert [(row["rank"], row["window"], row["step"]) for row in rows] == [
         (number, name, step)
         for number in (0, 1)
@@ -131,7 +129,7 @@ def test_the_frame_of_steps_is_the_rows() -> None:
     ]
     frame = step_frame(records)
     rows = list(step_rows(records))
-    assert list(frame.columns) == [field.key for field in STEP_FIELDS]
+    assert list(frame.columns) == [*keys_of("step")]
     assert len(frame) == len(rows) == 18
     for key in frame.columns:
         values = [None if pd.isna(value) else value for value in frame[key].astype(object)]
@@ -145,6 +143,6 @@ def test_columns_keep_their_types_whatever_is_missing() -> None:
         assert str(frame["images_per_second"].dtype) == "float64"
         assert str(frame["verified"].dtype) == "boolean"
         assert str(frame["reason"].dtype) == "string"
-    assert list(rank_frame([FAILED]).columns) == [field.key for field in RANK_LEVEL_FIELDS]
+    assert list(rank_frame([FAILED]).columns) == [*keys_of("rank")]
     assert len(step_frame([FAILED])) == 0
     assert len(collective_frame([])) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.analysis.comparison import compare
 from dpbench.analysis.differences import paired, welch
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.verdict import ALPHA_OF_A_LOOK, decide, judge
 from tests.analysis.sides import throughputs
 

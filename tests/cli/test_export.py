@@ -13,13 +13,12 @@ import pandas as pd
 import pytest
 
 from dpbench import load, store
+from dpbench.analysis.fields.levels import LEVELS, keys_of
 from dpbench.analysis.frame import step_frame, to_frame
-from dpbench.analysis.rows import ROW_KEYS
 from dpbench.analysis.summary import summarize
 from dpbench.analysis.tidy import step_rows
 from dpbench.cli.app import run
 from dpbench.environment import capture
-from dpbench.report.export.levels import LEVELS
 from dpbench.report.export.write import SUFFIXES
 from dpbench.store import CollectiveStore, SweepStore
 from tests.analysis.communication.collective_records import affine, collective_record
@@ -68,7 +67,7 @@ def test_configurations_are_csv_with_all_keys_unless_asked_otherwise(
 ) -> None:
     assert export(folder) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert list(rows[0]) == list(ROW_KEYS)
+    assert list(rows[0]) == list(keys_of("configuration"))
     failed = next(row for row in rows if row["status"] == "failed")
     assert failed["reason"].startswith("1 of 3 repetitions failed: rank 1")
     assert failed["images_per_second_sample_size"] == "2"

@@ -10,7 +10,7 @@ from rich.console import Console
 from dpbench.cli import progress
 from dpbench.cli.messages import say
 from dpbench.cli.progress import Lines, Live, Silent, reporter
-from dpbench.cli.standing import Standing
+from dpbench.cli.progress_state import ProgressState
 from dpbench.cli.terminal import REDRAWS_PER_SECOND, can_draw
 from dpbench.live import LivePage
 from dpbench.records import Status
@@ -52,7 +52,7 @@ def test_a_reason_is_printed_as_it_is_and_not_as_markup() -> None:
 
 def test_on_a_terminal_the_view_changes_and_failures_stay() -> None:
     out, written = console(terminal=True)
-    with LivePage() as page, Live(out, Standing(), page) as view:
+    with LivePage() as page, Live(out, ProgressState(), page) as view:
         view.planned(PALINDROME)
         view.started(A)
         view.finished(took(A, 10.0))
@@ -68,7 +68,7 @@ def test_on_a_terminal_the_view_changes_and_failures_stay() -> None:
 
 def test_what_is_said_meanwhile_is_written_above_the_view() -> None:
     out, written = console(terminal=True)
-    with Live(out, Standing(), None) as view:
+    with Live(out, ProgressState(), None) as view:
         view.planned(PALINDROME)
         say("3 rows of 4 not settled yet")
     assert "dpbench: 3 rows of 4 not settled yet\n" in written.getvalue()
@@ -114,5 +114,5 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_terminal_is_redrawn_seldom_enough_not_to_disturb() -> None:
     out, _ = console(terminal=True)
-    view = Live(out, Standing(), None)
+    view = Live(out, ProgressState(), None)
     assert view._view.refresh_per_second == REDRAWS_PER_SECOND <= 2

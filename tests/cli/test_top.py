@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,9 +14,9 @@ from typing import Any
 import pytest
 
 from dpbench import live, store
-from dpbench.cli import terminal, watching
+from dpbench.cli import terminal
 from dpbench.cli.app import run
-from dpbench.cli.attached import AttachedSweep
+from dpbench.cli.watching import WatchedSweep, is_running
 from dpbench.codec import encode
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
@@ -114,21 +115,21 @@ def test_without_a_terminal_it_is_printed_once(
 
 
 def test_only_what_is_new_is_read(folder: Path, during: Install) -> None:
-    attached: list[AttachedSweep] = []
+    watched: list[WatchedSweep] = []
     done: list[int] = []
 
     def look(started: int) -> None:
-        if not attached:
-            attached.append(AttachedSweep(folder))
-        attached[0].look()
-        done.append(attached[0].standing.done)
+        if not watched:
+            watched.append(WatchedSweep(folder))
+        watched[0].look()
+        done.append(watched[0].state.done)
 
     during(look)
     sweep(folder)
     assert done == [0, 1, 2, 3, 4, 5]
-    [seen] = attached
+    [seen] = watched
     seen.look()
-    assert (seen.ending, seen.standing.done) == ("finished", 6)
+    assert (seen.ending, seen.state.done) == ("finished", 6)
     assert seen._reader._lines_read == 6
 
 
@@ -180,7 +181,7 @@ def test_a_killed_sweep_is_told_from_one_that_runs(
     assert run(["top", str(folder), "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert (data["state"], data["done"], data["planned"], data["current"]) == ("killed", 3, 6, None)
-    assert not watching.is_running(folder)
+    assert not is_running(folder)
 
 
 def test_a_sweep_that_is_resumed_shows_all_that_is_stored(
@@ -196,11 +197,11 @@ def test_a_sweep_that_is_resumed_shows_all_that_is_stored(
     seen: list[tuple[int, int, str]] = []
 
     def look(started: int) -> None:
-        attached = AttachedSweep(folder)
-        attached.look()
-        standing = attached.standing
-        assert standing.current is not None
-        seen.append((standing.done, standing.planned_in_all, standing.current.spec.label))
+        watched = WatchedSweep(folder)
+        watched.look()
+        state = watched.state
+        assert state.current is not None
+        seen.append((state.done, state.planned_in_all, state.current.spec.label))
 
     during(look)
     assert sweep(folder, "--resume") == 0
@@ -209,15 +210,15 @@ def test_a_sweep_that_is_resumed_shows_all_that_is_stored(
 
 def test_a_plan_that_grows_is_followed_pass_by_pass(folder: Path, during: Install) -> None:
     seen: set[tuple[int, int]] = set()
-    attached: list[AttachedSweep] = []
+    watched: list[WatchedSweep] = []
 
     def look(started: int) -> None:
-        if not attached:
-            attached.append(AttachedSweep(folder))
-        attached[0].look()
-        current = attached[0].standing.current
+        if not watched:
+            watched.append(WatchedSweep(folder))
+        watched[0].look()
+        current = watched[0].state.current
         assert current is not None
-        seen.add((current.spec.repetition, attached[0].standing.rows[current.place].asked))
+        seen.add((current.spec.repetition, watched[0].state.rows[current.place].planned))
 
     during(look)
     grow = ("--repetitions", 2, "--precision", "0.01%", "--steps", 3, "--budget", "0.4")
@@ -255,7 +256,7 @@ def test_a_sweep_that_cannot_be_seen_into_still_runs(
             patched.setattr(live, "read", refuse)
             assert run(["top", str(folder)]) == 0
         with monkeypatch.context() as patched:
-            patched.setattr(watching.platform, "node", lambda: "elsewhere")
+            patched.setattr(platform, "node", lambda: "elsewhere")
             assert run(["top", str(folder)]) == 0
 
     during(look)

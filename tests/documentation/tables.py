@@ -9,9 +9,9 @@ import torch
 import typer
 
 from dpbench import architecture
+from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.cli.app import app
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.columns import COLUMNS
 
 NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
 """Columns of a table that say what was measured, not how it went."""
@@ -30,7 +30,7 @@ def _columns(which: str) -> str:
         (
             (column.header.replace("{Item}", "Images"), f"`{column.key}`", column.meaning)
             for column in COLUMNS.values()
-            if column.default is shown and not (shown and column.key in NAMES)
+            if (column.shown != "on request") is shown and not (shown and column.key in NAMES)
         ),
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparison import compare
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.simulation.stragglers import StragglerNoise, measured_noise, slowdowns
 from dpbench.analysis.verdict import judge
 from tests.analysis.sides import throughputs

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 import typer
 from hypothesis import strategies as st
 
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.fields.levels import COLUMNS, METRICS
 from dpbench.cli.app import app
-from dpbench.report.columns import COLUMNS
 from dpbench.report.formats import FORMATS
 from dpbench.traits import IMPLEMENTATIONS
 

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench import store
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.fields.levels import COLUMNS, METRICS
 from dpbench.errors import StoreError
-from dpbench.report.columns import COLUMNS
 from tests.fuzz import folders
 from tests.fuzz.commands import assert_ends_well
 from tests.fuzz.mutations import FLOATS, Change, changes, damaged, sealed

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.fields.levels import METRICS
 from dpbench.cli.thresholds import DEFAULTS, PROJECT_FILE
 from tests.fuzz import folders
 from tests.fuzz.arguments import METRIC_LISTS, NUMBERS, SHARES, TIMES, WORDS

@@ -16,7 +16,7 @@ from dpbench.launch.agent import run_ranks
 from dpbench.launch.outcome import judge
 from dpbench.measure import verification
 from dpbench.measure.implementations import ParallelModel, wrap
-from dpbench.measure.implementations.ours import OurDistributedDataParallel
+from dpbench.measure.implementations.ddp import OurDistributedDataParallel
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.trial import RankReport
 from dpbench.measure.verification import verify

@@ -20,7 +20,7 @@ from dpbench.data import datasets
 from dpbench.data.datasets import Dataset
 from dpbench.measure import verification
 from dpbench.measure.implementations import ParallelModel, Plain, wrap
-from dpbench.measure.implementations.ours import OurDataParallel
+from dpbench.measure.implementations.dp import OurDataParallel
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.verification import verify
 from dpbench.records import Verification

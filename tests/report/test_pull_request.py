@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 from dpbench.report.export.markdown import MARKUP, escape
 from dpbench.report.pull_request import pull_request
 from tests.analysis.assessments import REGRESSED

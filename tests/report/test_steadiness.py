@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.analysis.rows import to_row
+from dpbench.analysis.fields.levels import configuration_row
 from dpbench.analysis.summary import summarize
 from dpbench.records import TrialRecord
 from dpbench.report.steadiness import steadiness
@@ -53,7 +53,7 @@ def test_a_drift_and_its_direction_are_told() -> None:
 
 def test_no_steady_state_is_a_verdict() -> None:
     (row,) = summarize(windows_of([1 + math.exp(-place / 200) for place in range(500)]))
-    assert to_row(row)["steady"] == "no steady state"
+    assert configuration_row(row)["steady"] == "no steady state"
     (line,) = steadiness([row], "; ".join)
     assert "the first half of a window changes the mean step by up to +" in line
     assert "raise --warmup above 260" in line

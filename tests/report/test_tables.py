@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
 from dpbench.analysis.published import from_csv
-from dpbench.analysis.rows import ROW_KEYS, to_row
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UnknownName
 from dpbench.records import Status
-from dpbench.report.columns import COLUMNS, DEFAULT_COLUMNS
+from dpbench.report.columns import DEFAULT_COLUMNS
 from dpbench.report.export.data import write_csv
 from dpbench.report.formats import FORMATS
 from dpbench.report.tables import render
@@ -90,7 +90,7 @@ def test_without_a_terminal_every_header_is_on_one_line() -> None:
 
 
 def test_default_columns_are_in_the_agreed_order() -> None:
-    assert [column.header for column in DEFAULT_COLUMNS if not column.only_if_any] == [
+    assert [column.header for column in DEFAULT_COLUMNS if column.shown == "always"] == [
         "Implementation",
         "Backend",
         "Group",
@@ -156,8 +156,8 @@ def test_a_table_without_rows_is_a_sentence() -> None:
 
 def test_json_rows_have_exactly_the_keys() -> None:
     rows = json.loads(render(summarize(sample_records()), format="json").text)
-    assert not set(REQUIRED.split()) - set(ROW_KEYS)
-    assert all(list(row) == list(ROW_KEYS) for row in rows)
+    assert not set(REQUIRED.split()) - set(keys_of("configuration"))
+    assert all(list(row) == list(keys_of("configuration")) for row in rows)
     assert {row["unit"] for row in rows} == {"images/s"}
     failed = next(row for row in rows if row["status"] == "failed")
     assert failed["reason"].startswith("1 of 3 repetitions failed: rank 1")
@@ -166,7 +166,7 @@ def test_json_rows_have_exactly_the_keys() -> None:
 
 def test_csv_has_the_same_keys() -> None:
     rows = list(csv.DictReader(io.StringIO(render(summarize(sample_records()), format="csv").text)))
-    assert list(rows[0]) == list(ROW_KEYS)
+    assert list(rows[0]) == list(keys_of("configuration"))
     assert float(rows[0]["images_per_second"]) > 0
 
 
@@ -246,7 +246,7 @@ def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:
         text = render(rows, columns="learning_rate").text
         assert words in text
         assert f"learning rates of 0.01 to {words.split()[0]} follow the samples" in text
-        assert [to_row(row)["learning_rate_rule"] for row in rows] == [rule, rule]
+        assert [configuration_row(row)["learning_rate_rule"] for row in rows] == [rule, rule]
 
 
 def test_seed_columns_say_what_they_cannot_show() -> None:

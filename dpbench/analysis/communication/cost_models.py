@@ -1,8 +1,13 @@
-"""Seconds that an all-reduce takes by the algorithm that carries it out.
+"""What an all-reduce takes by the algorithm that carries it out, and which bandwidth a time means.
 
 Every model has a latency per message, α in seconds, and a bandwidth per link and direction, B in
 bytes per second; S is the bytes that each of n ranks holds. Adding the numbers up is left out: it
 keeps pace with the links on all but the oldest machines.
+
+Bandwidths are defined as by nccl-tests: algbw = bytes ÷ seconds, and busbw = algbw × factor. The
+factor makes the number independent of the group size: it is what each link would carry if the ranks
+passed the bytes round a ring (nccl-tests, doc/PERFORMANCE.md). It is not what the wires carry where
+trees are used, or switches that add up on the way.
 
 Sources: Hockney, "The communication challenge for MPP", 1994; Thakur, Rabenseifner and Gropp,
 "Optimization of collective communication operations in MPICH", 2005 (ring, halving and doubling);
@@ -108,3 +113,41 @@ def hierarchical(
 def tree_depth(n: int) -> int:
     """Levels below the root of a binary tree over n: the rounded-up logarithm."""
     return (n - 1).bit_length()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BusFactor:
+    """busbw ÷ algbw."""
+
+    formula: str
+    of: Callable[[int], float]
+    """Its value for a number of ranks."""
+
+
+TWICE = BusFactor(formula="2 (ranks - 1) ÷ ranks", of=lambda ranks: 2 * ((ranks - 1) / ranks))
+ONCE = BusFactor(formula="(ranks - 1) ÷ ranks", of=lambda ranks: (ranks - 1) / ranks)
+WHOLE = BusFactor(formula="1", of=lambda _: 1.0)
+BUS_FACTORS = {
+    "all_reduce": TWICE,
+    "all_gather": ONCE,
+    "reduce_scatter": ONCE,
+    "all_to_all": ONCE,
+    "gather": ONCE,
+    "scatter": ONCE,
+    "broadcast": WHOLE,
+    "reduce": WHOLE,
+    "send_recv": WHOLE,
+}
+"""Of every collective of nccl-tests."""
+
+
+def bus_factor(collective: str, group_size: int) -> float:
+    """Of one rank, that has nobody to talk to, 0 unless it is always 1."""
+    if group_size < 1:
+        raise ValueError(f"a group has at least one rank, got {group_size}")
+    return BUS_FACTORS[collective].of(group_size)
+
+
+def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
+    """Bytes per second of the message as the caller sees it; of a gather, of the whole."""
+    return nbytes / seconds

@@ -15,7 +15,7 @@ from statistics import median
 from typing import TypeVar
 
 from dpbench.analysis import estimate
-from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
+from dpbench.analysis.communication.cost_models import algorithm_bandwidth, bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.collectives import (
     CollectiveRecord,

@@ -1,16 +1,37 @@
-"""Networks as they are given, not measured: what an all-reduce would take on them.
+"""Networks as they are given, not measured, and what an all-reduce would take on them.
 
-A network is nodes of some ranks, a link between ranks inside a node, and one between nodes.
+A network is nodes of some ranks, a link between ranks inside a node, and one between nodes. It is
+one of the _presets that come with dpbench, or a TOML file of the user with the keys of a preset:
+
+    ranks_per_node = 8
+    source = "data sheet of our cluster"
+    date = 2026-01-31
+    [intra]
+    latency_us = 2
+    gigabytes_per_second = 200
+    [inter]                      # of a whole node; left out, there is one node only
+    latency_us = 10
+    gigabytes_per_second = 25
+
+`algorithm`, `launch_us` and `backend` may be added. A gigabyte is 10⁹ bytes.
 """
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from datetime import date
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
 
 from dpbench.analysis.communication import cost_models
 from dpbench.analysis.communication.cost_models import Link
-from dpbench.errors import UsageError
+from dpbench.errors import UnknownName, UsageError
+from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.units import GIGA, MICRO
 
 Algorithm = Literal["auto", "ring", "tree", "hierarchical", "halving-doubling", "in-network"]
 ALGORITHMS: tuple[Algorithm, ...] = (
@@ -21,6 +42,16 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     "halving-doubling",
     "in-network",
 )
+
+TABLE = "topologies.toml"
+THIS_MACHINE = "this-machine"
+"""No topology: only what was measured counts."""
+MOST_MICROSECONDS = 1e6
+GIGABYTES_PER_SECOND = (1e-6, 1e6)
+"""The least and the most that a link may have."""
+REQUIRED = ("ranks_per_node", "source", "date")
+OPTIONAL = ("intra", "inter", "algorithm", "launch_us", "backend")
+LINK = ("latency_us", "gigabytes_per_second")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,3 +171,138 @@ _ALGORITHMS = {
     "halving-doubling": _halving_doubling,
     "in-network": _in_network,
 }
+
+
+def load_topology(name_or_path: str) -> Topology:
+    """A preset by its name, or a file: what ends with .toml or holds a slash.
+
+    Raises UsageError for a name, file, key or value that cannot be used.
+    """
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        return _from_file(path)
+    if name_or_path == THIS_MACHINE:
+        raise UsageError(f"{THIS_MACHINE} is no network of its own; leave the topology out")
+    if name_or_path not in PRESETS:
+        raise UnknownName("topology", name_or_path, [*PRESETS, "or a path to a .toml file"])
+    return PRESETS[name_or_path]
+
+
+def _from_file(path: Path) -> Topology:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UsageError(f"{path}: cannot be read ({why}); expected a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not TOML: {error}") from error
+    return _parse_topology(table, name=path.stem, where=str(path))
+
+
+def _parse_topology(table: Mapping[str, Any], *, name: str, where: str) -> Topology:
+    """Raises UsageError that starts with `where` for a key or value that cannot be used."""
+    if table and all(isinstance(v, dict) and key not in OPTIONAL for key, v in table.items()):
+        raise UsageError(
+            f"{where}: expected one network, without a heading like [{next(iter(table))}]"
+        )
+    _check_keys(table, REQUIRED, OPTIONAL, where)
+    ranks = table["ranks_per_node"]
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+        raise UsageError(f"{where}: ranks_per_node = {ranks!r}; expected a whole number from 1 on")
+    algorithm = table.get("algorithm", "auto")
+    if algorithm not in ALGORITHMS:
+        raise UnknownName(f"algorithm in {where}:", str(algorithm), ALGORITHMS)
+    inter = _link(table, "inter", where)
+    # A lone rank of a node passes nothing inside it.
+    intra = _link(table, "intra", where) or (inter if ranks == 1 else None)
+    if intra is None:
+        raise UsageError(f"{where}: [intra] is missing; expected the link between ranks of a node")
+    return Topology(
+        name=name,
+        ranks_per_node=ranks,
+        intra=intra,
+        inter=inter,
+        algorithm=algorithm,
+        launch_seconds=_seconds(table, "launch_us", where) if "launch_us" in table else 0.0,
+        backend=_backend(table, where) if "backend" in table else None,
+        source=_text(table, "source", where),
+        date=_date(table, where),
+    )
+
+
+def _link(table: Mapping[str, Any], key: str, where: str) -> Link | None:
+    if key not in table:
+        return None
+    inside = f"{where}, [{key}]"
+    if not isinstance(table[key], dict):
+        raise UsageError(f"{inside}: expected a table with {' and '.join(LINK)}")
+    _check_keys(table[key], LINK, (), inside)
+    return Link(
+        latency_seconds=_seconds(table[key], "latency_us", inside),
+        bytes_per_second=GIGA
+        * _number(table[key], "gigabytes_per_second", inside, *GIGABYTES_PER_SECOND),
+    )
+
+
+def _check_keys(
+    table: Mapping[str, Any], required: tuple[str, ...], optional: tuple[str, ...], where: str
+) -> None:
+    for key in table:
+        if key not in (*required, *optional):
+            raise UnknownName(f"key in {where}:", key, (*required, *optional))
+    if missing := [key for key in required if key not in table]:
+        tables = " and [intra], [inter] or both" if "intra" in optional else ""
+        raise UsageError(
+            f"{where}: {', '.join(missing)} missing; expected {', '.join(required)}{tables}"
+        )
+
+
+def _seconds(table: Mapping[str, Any], key: str, where: str) -> float:
+    return MICRO * _number(table, key, where, 0, MOST_MICROSECONDS)
+
+
+def _number(table: Mapping[str, Any], key: str, where: str, least: float, most: float) -> float:
+    value = table[key]
+    usable = isinstance(value, int | float) and not isinstance(value, bool)
+    if not usable or not least <= value <= most:
+        raise UsageError(
+            f"{where}: {key} = {value!r}; expected a number from {least:g} to {most:,g}"
+        )
+    return float(value)
+
+
+def _backend(table: Mapping[str, Any], where: str) -> str:
+    name = _text(table, "backend", where)
+    if name not in PROCESS_GROUP_BACKENDS:
+        raise UnknownName(f"backend in {where}:", name, PROCESS_GROUP_BACKENDS)
+    return name
+
+
+def _date(table: Mapping[str, Any], where: str) -> str:
+    """As TOML has it, or in quotation marks."""
+    try:
+        return date.fromisoformat(str(table["date"])).isoformat()
+    except ValueError:
+        raise UsageError(
+            f"{where}: date = {table['date']!r}; expected one as in 2026-01-31"
+        ) from None
+
+
+def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = table[key]
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"{where}: {key} = {value!r}; expected a text")
+    return value
+
+
+@cache
+def _presets() -> dict[str, Topology]:
+    """The topologies that come with dpbench, by name."""
+    text = files(__package__).joinpath(TABLE).read_text(encoding="utf-8")
+    return {
+        name: _parse_topology(table, name=name, where=f"{TABLE} {name}")
+        for name, table in tomllib.loads(text).items()
+    }
+
+
+PRESETS = _presets()

@@ -15,33 +15,221 @@ than are printed, and must agree with what is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
+from dpbench.analysis.communication.cost_models import algorithm_bandwidth, bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.imported.lines import LogLine, read_lines
-from dpbench.analysis.imported.nccl_tests_collectives import (
-    BY_PROGRAM,
-    DECIMALS,
-    OF_NCCL_TESTS,
-    NcclTestsCollective,
-    fitting,
-)
-from dpbench.analysis.imported.nccl_tests_log import (
-    FIXED,
-    OPTIONAL,
-    TIMES,
-    WRONG,
-    Printed,
-    Row,
-    Table,
-    read_tables,
-)
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.units import GIGA, MICRO
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """One of the programs of nccl-tests."""
+
+    name: str
+    """What dpbench calls it."""
+    program: str
+    """Without "_perf"."""
+    reduces: bool | None
+    """None: its column says either."""
+    rooted: bool
+
+
+OF_NCCL_TESTS = {
+    one.name: one
+    for one in (
+        _Program("all_reduce", "all_reduce", reduces=True, rooted=False),
+        _Program("all_gather", "all_gather", reduces=False, rooted=False),
+        _Program("reduce_scatter", "reduce_scatter", reduces=True, rooted=False),
+        _Program("broadcast", "broadcast", reduces=False, rooted=True),
+        _Program("reduce", "reduce", reduces=True, rooted=True),
+        _Program("all_to_all", "alltoall", reduces=False, rooted=False),
+        _Program("gather", "gather", reduces=False, rooted=True),
+        _Program("scatter", "scatter", reduces=False, rooted=True),
+        _Program("send_recv", "sendrecv", reduces=None, rooted=False),
+    )
+}
+BY_PROGRAM = {one.program: one for one in OF_NCCL_TESTS.values()}
+
+Columns = tuple[str | None, int | None, float, float]
+"""Reduction, root, algbw and busbw of a line."""
+DECIMALS = 0.0051
+"""Bandwidths are printed with two decimals."""
+
+
+def _fitting(ranks: int | None, printed: Iterable[Columns]) -> list[_Program]:
+    """Those that may have printed such lines."""
+    lines = list(printed)
+    return [
+        one for one in OF_NCCL_TESTS.values() if all(_fits(one, ranks, *line) for line in lines)
+    ]
+
+
+def _fits(
+    one: _Program,
+    ranks: int | None,
+    reduction: str | None,
+    root: int | None,
+    algbw: float,
+    busbw: float,
+) -> bool:
+    if one.reduces not in (None, reduction is not None) or one.rooted is (root is None):
+        return False
+    if ranks is None:
+        return True
+    factor = bus_factor(one.name, ranks)
+    return abs(busbw - factor * algbw) <= DECIMALS * (1 + factor)
+
+
+FIXED = ("size", "count", "type")
+OPTIONAL = ("redop", "root")
+TIMES = ("time", "algbw", "busbw")
+WRONG = "#wrong"
+NOT_CHECKED = "N/A"
+_RANK = re.compile(r"#\s*Rank\s+[0-9]+\s.*\bon\s+(\S+)\s+device\s+[0-9]+\s+\[[^\]]*\]\s*(.*)")
+_PROGRAM = re.compile(r"\b([a-z_]+)_perf\b")
+_ROW = re.compile(r"[0-9]+\s")
+_OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*[0-9]+\s+FAILED")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Printed:
+    """What a line says of one place, out of place or in place."""
+
+    microseconds: float
+    algbw: float
+    """In GB/s, as busbw."""
+    busbw: float
+    wrong: int | None
+    """None if nobody checked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Row:
+    """A line of a table, understood."""
+
+    line: LogLine
+    nbytes: int
+    """0 where a small size was rounded down to a multiple of the ranks: nothing was sent."""
+    count: int
+    dtype: str
+    reduction: str | None
+    root: int | None
+    places: tuple[_Printed, ...]
+
+
+@dataclass(slots=True)
+class _Table:
+    """One run of one of the programs."""
+
+    program: str | None = None
+    """Without "_perf"; None if the log does not tell."""
+    hosts: list[str] = field(default_factory=list)
+    """Of each rank, as its device; empty if the log does not list them."""
+    devices: list[str] = field(default_factory=list)
+    header: LogLine | None = None
+    names: list[str] = field(default_factory=list)
+    rows: list[_Row] = field(default_factory=list)
+
+
+def _read_tables(lines: Iterable[LogLine]) -> Iterator[tuple[LogLine, _Table]]:
+    """The tables that have rows, each with its header; raises StoreError that names the line."""
+    table = _Table()
+    for line in lines:
+        fresh = _started_by(line, table)
+        if fresh is not table:
+            if table.header is not None and table.rows:
+                yield table.header, table
+            table = fresh
+        _take(line, table)
+    if table.header is not None and table.rows:
+        yield table.header, table
+
+
+def _started_by(line: LogLine, table: _Table) -> _Table:
+    """The table that the line belongs to: a new one if it is among what is printed above one."""
+    if table.header is None:
+        return table
+    if _is_header(line):  # printed again by the same processes
+        return _Table(program=table.program, hosts=table.hosts, devices=table.devices)
+    return _Table() if _RANK.match(line.text) or _program(line) else table
+
+
+def _take(line: LogLine, table: _Table) -> None:
+    """NCCL and launchers print between the lines; what is no row, nor about one, is not ours."""
+    if program := _program(line):
+        table.program = program
+    elif found := _RANK.match(line.text):
+        table.hosts.append(found[1])
+        table.devices.append(found[2])
+    elif _is_header(line):
+        table.header, table.names = line, _check_names(line, line.text.lstrip("#").split())
+    elif table.header is not None and not table.rows and line.text.startswith("#"):
+        if "(B)" in line.text and "(us)" not in line.text:
+            raise line.error("times in microseconds, '(us)'")
+    elif table.header is not None and _ROW.match(line.text):
+        table.rows.append(_row(line, table.names))
+    elif _OUT_OF_BOUNDS.match(line.text) and WRONG not in table.names:
+        raise line.error("'0 OK': results were wrong, and the table does not tell of which sizes")
+
+
+def _program(line: LogLine) -> str | None:
+    """In the command that was typed, or where newer versions say what starts."""
+    found = _PROGRAM.search(line.text)
+    return None if found is None or "concluded" in line.text else found[1]
+
+
+def _is_header(line: LogLine) -> bool:
+    names = line.text.removeprefix("#").split()
+    return line.text.startswith("#") and tuple(names[: len(FIXED)]) == FIXED
+
+
+def _check_names(line: LogLine, names: list[str]) -> list[str]:
+    """The columns are the fixed ones, then a group for each place, which begins with a time."""
+    starts = [at for at, name in enumerate(names) if name == TIMES[0]]
+    if len(starts) not in (1, 2):
+        raise line.error("one or two columns 'time'")
+    if any(tuple(names[start : start + len(TIMES)]) != TIMES for start in starts):
+        raise line.error(f"the columns {', '.join(TIMES)} side by side")
+    return names
+
+
+def _row(line: LogLine, names: Sequence[str]) -> _Row:
+    cells = line.text.split()
+    if len(cells) != len(names):
+        raise line.error(f"{len(names)} values ({' '.join(names)})")
+    starts = [at for at, name in enumerate(names) if name == TIMES[0]]
+    fixed = dict(zip(names[: starts[0]], cells, strict=False))
+    root, reduction = fixed.get("root", "-1"), fixed.get("redop", "none")
+    return _Row(
+        line=line,
+        nbytes=line.whole(fixed["size"], "a size", least=0),
+        count=line.whole(fixed["count"], "a count", least=0),
+        dtype=fixed["type"],
+        reduction=None if reduction == "none" else reduction,
+        root=None if root == "-1" else line.whole(root, "a root", least=0),
+        places=tuple(
+            _printed(line, dict(zip(names[start:end], cells[start:end], strict=True)))
+            for start, end in zip(starts, [*starts[1:], len(names)], strict=True)
+        ),
+    )
+
+
+def _printed(line: LogLine, cells: dict[str, str]) -> _Printed:
+    wrong = cells.get(WRONG, NOT_CHECKED)
+    return _Printed(
+        microseconds=line.positive(cells["time"], "a time"),
+        algbw=line.number_at(cells["algbw"], "algbw"),
+        busbw=line.number_at(cells["busbw"], "busbw"),
+        wrong=None if wrong == NOT_CHECKED else line.whole(wrong, WRONG, least=0),
+    )
+
 
 PLACES = ("out of place", "in place")
 DEVIATION = 0.01
@@ -100,7 +288,7 @@ def read_nccl_tests(path: Path, collective: str | None = None) -> tuple[Imported
     """
     if collective is not None and collective not in OF_NCCL_TESTS:
         raise UnknownName("collective", collective, OF_NCCL_TESTS)
-    tables = list(read_tables(read_lines(path)))
+    tables = list(_read_tables(read_lines(path)))
     if not tables:
         raise StoreError(
             f"{path}: no line '# size count type …' in it with a row below, as nccl-tests prints"
@@ -113,8 +301,8 @@ def read_nccl_tests(path: Path, collective: str | None = None) -> tuple[Imported
 
 
 def _identify(
-    header: LogLine, table: Table, asked: str | None
-) -> tuple[NcclTestsCollective, tuple[str, ...]]:
+    header: LogLine, table: _Table, asked: str | None
+) -> tuple[_Program, tuple[str, ...]]:
     """Which collective it is: the log's own word, the caller's, or the only one that fits."""
     where = f"{header.path}, line {header.number}"
     if table.program is not None:
@@ -132,7 +320,7 @@ def _identify(
     unnamed = "the log does not name its collective"
     if asked is not None:
         return OF_NCCL_TESTS[asked], (f"{unnamed}: {asked}, as asked",)
-    found = fitting(
+    found = _fitting(
         len(table.hosts) or None,
         [(row.reduction, row.root, p.algbw, p.busbw) for row in table.rows for p in row.places],
     )
@@ -145,10 +333,10 @@ def _identify(
 
 
 def _collectives(
-    table: Table, known: NcclTestsCollective, how: tuple[str, ...]
+    table: _Table, known: _Program, how: tuple[str, ...]
 ) -> Iterator[ImportedCollective]:
     """One for each data type and reduction, which nccl-tests runs through, and each place."""
-    groups: dict[tuple[str, str | None, int | None], list[Row]] = {}
+    groups: dict[tuple[str, str | None, int | None], list[_Row]] = {}
     for row in table.rows:
         groups.setdefault((row.dtype, row.reduction, row.root), []).append(row)
     ranks = len(table.hosts) or None
@@ -177,16 +365,14 @@ def _collectives(
             )
 
 
-def _check_sizes(rows: Sequence[Row]) -> None:
+def _check_sizes(rows: Sequence[_Row]) -> None:
     seen: dict[int, LogLine] = {}
     for row in rows:
         if (first := seen.setdefault(row.nbytes, row.line)) is not row.line:
             raise row.line.error(f"each size once (it is on line {first.number})")
 
 
-def _size(
-    row: Row, printed: Printed, known: NcclTestsCollective, ranks: int | None
-) -> ImportedSize:
+def _size(row: _Row, printed: _Printed, known: _Program, ranks: int | None) -> ImportedSize:
     seconds = printed.microseconds * MICRO
     bandwidth = algorithm_bandwidth(row.nbytes, seconds)
     _check(row.line, "algbw", printed.algbw, bandwidth / GIGA, printed.microseconds)
@@ -213,7 +399,7 @@ def _check(line: LogLine, name: str, printed: float, computed: float, microsecon
         )
 
 
-def _notes(sizes: Sequence[ImportedSize], empty: int, table: Table) -> Iterator[str]:
+def _notes(sizes: Sequence[ImportedSize], empty: int, table: _Table) -> Iterator[str]:
     if empty:
         yield f"{units.counted(empty, 'row')} of size 0, in which nothing was sent, left out"
     wrong = sum(bool(size.wrong) for size in sizes)

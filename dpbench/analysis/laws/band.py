@@ -14,9 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dpbench.analysis.csv_cells import read_table
+from dpbench.errors import StoreError
 
 Array = NDArray[np.float64]
 
@@ -25,6 +29,9 @@ CONFIDENCE = 0.90
 TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 FEWEST_HOLD_OUTS = 19
 """With fewer, no order statistic reaches the 5 % or the 95 % quantile: m + 1 >= 20."""
+COLUMNS = ("series", "trained_up_to", "group_size", "measured", "predicted")
+"""The columns of a CSV file of hold-outs, which a band is calibrated on and anyone may append to;
+both throughputs are in the same unit. `holdout.as_csv` writes it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,3 +117,32 @@ def envelope(draws: Array) -> tuple[float, float]:
     """
     low, high = np.quantile(draws, TAILS, axis=1)
     return float(low.min()), float(high.max())
+
+
+def misspecification_from(path: Path) -> Misspecification:
+    """The error of the law beyond the data as a file of hold-outs has it.
+
+    Raises StoreError for a file that is not one, or of too few hold-outs.
+    """
+    names, lines = read_table(path)
+    if missing := [name for name in COLUMNS if name not in names]:
+        raise StoreError(
+            f"{path}, line 1: expected a column {missing[0]!r}, got {names}; "
+            "dpbench published --residuals FILE writes such a file"
+        )
+    residuals = []
+    for line in lines:
+        factor = line.whole("group_size") / line.whole("trained_up_to")
+        if factor <= 1:
+            raise line.error("group_size", "more than trained_up_to")
+        error = math.log(line.positive("predicted") / line.positive("measured"))
+        residuals.append(error / math.sqrt(math.log2(factor)))
+    if len(residuals) < FEWEST_HOLD_OUTS:
+        raise StoreError(
+            f"{path}: {len(residuals)} hold-outs; a band of 90 % takes at least "
+            f"{FEWEST_HOLD_OUTS}; append your own to those of published tables"
+        )
+    return Misspecification(
+        beyond=calibrated(residuals, source=path.name),
+        between=published_misspecification().between,
+    )

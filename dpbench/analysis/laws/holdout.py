@@ -7,19 +7,19 @@ latency cannot be told apart, and no error of a law shows.
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpbench.analysis.laws.band import FEWEST_HOLD_OUTS, LawError, calibrated
-from dpbench.analysis.laws.cross_validation import last_efficiency
-from dpbench.analysis.laws.fit import fit
-from dpbench.analysis.laws.least_squares import solve
-from dpbench.analysis.laws.scaling_fit import ScalingFit
+from dpbench.analysis.laws.band import COLUMNS, FEWEST_HOLD_OUTS, LawError, calibrated
+from dpbench.analysis.laws.fit import ScalingFit, fit, solve
 from dpbench.analysis.laws.series import Series
 from dpbench.analysis.laws.speedup_laws import usl_terms
+from dpbench.analysis.laws.study import last_efficiency
 
 FACTORS = (2, 4)
 FEWEST_POINTS = 3
@@ -138,6 +138,17 @@ def own_error(cases: Sequence[HoldOut]) -> LawError | None:
     if len(cases) < FEWEST_HOLD_OUTS:
         return None
     return calibrated([case.residual for case in cases], source="these hold-outs")
+
+
+def as_csv(cases: Sequence[HoldOut]) -> str:
+    """A file that `band.misspecification_from` reads."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for case in cases:
+        speeds = (f"{value:.6g}" for value in (case.measured, case.predicted[LAW]))
+        writer.writerow([case.series, case.trained_up_to, case.group_size, *speeds])
+    return text.getvalue()
 
 
 def _pairs(series: Series) -> list[tuple[int, int]]:

@@ -10,8 +10,7 @@ from dpbench.analysis.projection.series import ONE_HOST, Series
 from dpbench.analysis.projection.spread import EXACT
 from dpbench.analysis.projection.step_model import NOISY_STEPS
 from dpbench.analysis.simulation.buckets import caps_bytes
-from dpbench.analysis.simulation.order_statistics import rare_delay
-from dpbench.analysis.simulation.stragglers import StragglerNoise
+from dpbench.analysis.simulation.stragglers import StragglerNoise, rare_delay
 
 
 def assumptions(series: Series, largest: int, machine: str) -> tuple[str, ...]:

@@ -10,17 +10,17 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, LogMean, mean, t_quantile
 from dpbench.analysis.laws.band import CONFIDENCE
-from dpbench.analysis.projection.resources import inverse
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.step_model import MeanStep
+from dpbench.analysis.propagation import inverse
 from dpbench.analysis.provenance import Kind
-from dpbench.analysis.simulation.bucket_sizes import (
+from dpbench.analysis.simulation.buckets import (
+    Bucket,
     CapResult,
     ideal_buckets,
     simulate_cap,
     sweep_caps,
 )
-from dpbench.analysis.simulation.buckets import Bucket
 from dpbench.analysis.simulation.inputs import SimulationInputs
 from dpbench.analysis.simulation.trace import StepTrace, single_steps, step_trace
 from dpbench.errors import UsageError

@@ -1,4 +1,10 @@
-"""What turns the speed of a series into money, energy and training time, and where it is from."""
+"""What turns the speed of a series into money, energy and training time, and where it is from.
+
+How long training takes to a loss follows from the gradient noise scale phi. It takes
+S = S_min (1 + phi / B) steps of B samples: McCandlish et al., "An empirical model of large-batch
+training" (2018), equation 2.11. With steps of T(n) seconds on n replicas of b samples, that is
+S_min (1 + phi / (n b)) T(n): more replicas take phi / (n b) to 0, but never S_min T, the floor.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +14,93 @@ from dataclasses import dataclass, replace
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.resources import mean_power
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.training_time import TrainingToLoss
+from dpbench.analysis.propagation import inverse, product
+
+MILLION = 1e6
+SECONDS_PER_HOUR = 3600.0
+JOULES_PER_KILOWATT_HOUR = 3.6e6
+
+
+def price_per_million(
+    throughput: Estimate, group_size: int, *, price_per_replica_hour: float
+) -> Estimate:
+    """Replicas × their price ÷ throughput, in the currency of the price.
+
+    Every replica is paid for while the others compute.
+    """
+    per_second = group_size * price_per_replica_hour / SECONDS_PER_HOUR
+    return inverse(throughput).scaled(
+        MILLION * per_second, unit=f"currency units/million {_items(throughput)}"
+    )
+
+
+def energy_per_million(throughput: Estimate, group_size: int, *, watts: Estimate) -> Estimate:
+    """Replicas × the power of one ÷ throughput, in kilowatt-hours.
+
+    A replica that waits is taken to draw what it draws on average.
+    """
+    unit = f"kWh/million {_items(throughput)}"
+    joules = product(inverse(throughput), watts, unit="J")
+    return joules.scaled(MILLION * group_size / JOULES_PER_KILOWATT_HOUR, unit=unit)
+
+
+def mean_power(joules_per_item: Estimate, throughput: Estimate) -> Estimate:
+    """Watts of one replica, from what it measured alone: energy per item × items per second.
+
+    The interval is that of the energy, because both come from the same windows.
+    """
+    return joules_per_item.scaled(throughput.value, unit="W")
+
+
+def _items(throughput: Estimate) -> str:
+    return throughput.unit.removesuffix("/s")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingToLoss:
+    """What it took where it was measured, which S_min follows from."""
+
+    target_loss: float
+    samples: Estimate
+    """Consumed until the loss stayed at the target."""
+    batch_size: int
+    """Of an optimizer step of all replicas there."""
+    noise_scale: Estimate
+    """phi, in samples."""
+
+    @property
+    def fewest_steps(self) -> Estimate:
+        """S_min = samples ÷ (B + phi): samples ÷ B steps were taken, of which it is the part."""
+        return self._steps(lambda phi: 1 / (self.batch_size + phi))
+
+    def steps(self, batch_size: int) -> Estimate:
+        """Optimizer steps of `batch_size` samples that take as far: S_min (1 + phi / B)."""
+        return self._steps(lambda phi: (1 + phi / batch_size) / (self.batch_size + phi))
+
+    def seconds(self, step_seconds: Estimate, batch_size: int) -> Estimate:
+        """TTL: the steps of that batch, each as long as the group takes for it."""
+        return product(self.steps(batch_size), step_seconds, unit="s")
+
+    def floor_seconds(self, step_seconds: Estimate) -> Estimate:
+        """S_min T: with steps that long, a batch of any size takes at least this."""
+        return product(self.fewest_steps, step_seconds, unit="s")
+
+    def _steps(self, per_sample: Callable[[float], float]) -> Estimate:
+        """Samples times a factor that is monotonic in phi."""
+        phi = self.noise_scale
+        low = high = None
+        if phi.interval is not None:
+            low, high = sorted(map(per_sample, phi.interval))
+        factor = Estimate(
+            value=per_sample(phi.value),
+            low=low,
+            high=high,
+            unit="steps/sample",
+            sample_size=phi.sample_size,
+            basis=phi.basis,
+        )
+        return product(self.samples, factor, unit="steps")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ from scipy.optimize import nnls
 from dpbench import units
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.provenance import FARTHEST, Kind, weaker
+from dpbench.analysis.provenance import FARTHEST, Kind, PredictedRow, weaker
 from dpbench.analysis.simulation.buckets import caps_bytes, into_buckets
 from dpbench.analysis.simulation.trace import Floats, StepTrace
 from dpbench.errors import UsageError
@@ -29,18 +29,17 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class IsoRow:
-    """The answer at one group size; whole numbers of samples, rounded up."""
+class IsoRow(PredictedRow):
+    """The batch at one group size, in whole samples, rounded up.
 
-    group_size: int
-    kind: Kind
+    There is none, and a reason, where it is refused or no batch reaches the efficiency.
+    """
+
     batch_size: int | None = None
     """Per replica and micro-step."""
     low: int | None = None
     high: int | None = None
     """Where the band of the efficiency crosses; None: its lower end never does."""
-    reason: str | None = None
-    """Why there is no batch: refused, or none reaches it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,12 +9,12 @@ from math import log2
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.goodput import goodput, statistical_efficiency
-from dpbench.analysis.projection.economics import Economics
-from dpbench.analysis.projection.resources import energy_per_million, inverse, price_per_million
+from dpbench.analysis.projection.economics import Economics, energy_per_million, price_per_million
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.spread import part_band, step_band
 from dpbench.analysis.projection.step_model import MeanStep
-from dpbench.analysis.provenance import Kind
+from dpbench.analysis.propagation import inverse
+from dpbench.analysis.provenance import Kind, PredictedRow
 from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
 
@@ -34,12 +34,9 @@ class Simulated:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectedRow:
-    """One group size; a refused one has a reason in place of numbers."""
+class ProjectedRow(PredictedRow):
+    """Speed, cost and training time at one group size."""
 
-    group_size: int
-    kind: Kind
-    reason: str | None = None
     step_seconds: Estimate | None = None
     throughput: Estimate | None = None
     efficiency: Estimate | None = None

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from dpbench import units
 from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.projection.anchored import anchored_model
-from dpbench.analysis.projection.input_spread import input_spread
-from dpbench.analysis.projection.spread import Spread
-from dpbench.analysis.projection.step_model import StepModel
+from dpbench.analysis.projection.spread import Spread, input_spread
+from dpbench.analysis.projection.step_model import StepModel, anchored_model
 from dpbench.analysis.provenance import FARTHEST, Kind, weaker
 from dpbench.analysis.simulation.buckets import Bucket
 from dpbench.analysis.simulation.inputs import SimulationInputs, simulation_inputs

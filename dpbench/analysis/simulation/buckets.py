@@ -1,8 +1,23 @@
-"""Which gradients share a collective, and when each collective can start."""
+"""Gradient buckets: which gradients share a collective, and what a cap on their size changes.
+
+Many small buckets pay latency again and again; few large ones leave the last of the communication
+without computing to hide behind.
+
+Closed forms, for S bytes that get ready evenly over a backward pass of T_b seconds, in K equal
+buckets that cost alpha + s/B each; t = S/B, and what the backward pass leaves of it is T_b - t:
+
+    K* = (T_b - t) / alpha     exposed alpha (1 + t / (T_b - t))        computing hides it
+    K* = sqrt(T_b / alpha)     exposed K* alpha + t - T_b + T_b / K*    bound by communication
+
+The second holds where its K* is the larger one, and always if t >= T_b.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from dpbench.analysis.simulation.trace import StepTrace
 
@@ -12,6 +27,9 @@ DEFAULT_FIRST_CAP_MB = 1.0
 """What torch's DistributedDataParallel and dpbench's take on every backend unless they are told
 otherwise: a small first bucket lets communication start early. Any cap that is given holds for
 the first bucket too."""
+
+CAPS_MB = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 25.0, 35.0, 50.0, 70.0, 100.0)
+ONE_BUCKET = math.inf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,3 +74,60 @@ def into_buckets(
             closed.append(open_.pop(dtype))
             caps[dtype] = cap_bytes
     return (*closed, *open_.values())
+
+
+S = TypeVar("S")
+Simulate = Callable[[StepTrace, Sequence[Bucket]], S]
+"""What a step is with these buckets: overlap.simulate with all but the first two arguments given,
+or more of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapResult(Generic[S]):
+    """What a cap makes of a step."""
+
+    cap_mb: float | None
+    """None: what the implementation takes by itself; infinity: one bucket."""
+    buckets: tuple[Bucket, ...]
+    step: S
+
+
+def simulate_cap(trace: StepTrace, cap_mb: float | None, simulate: Simulate[S]) -> CapResult[S]:
+    cap, first = caps_bytes(cap_mb)
+    buckets = into_buckets(trace, cap_bytes=cap, first_cap_bytes=first)
+    return CapResult(cap_mb=cap_mb, buckets=buckets, step=simulate(trace, buckets))
+
+
+def sweep_caps(
+    trace: StepTrace, simulate: Simulate[S], caps_mb: Sequence[float] = (*CAPS_MB, ONE_BUCKET)
+) -> tuple[CapResult[S], ...]:
+    """A result for each cap that makes other buckets than those before it."""
+    found: dict[tuple[Bucket, ...], CapResult[S]] = {}
+    for cap in caps_mb:
+        result = simulate_cap(trace, cap, simulate)
+        found.setdefault(result.buckets, result)
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdealBuckets:
+    """The best number of equal buckets, as a number that need not be whole."""
+
+    count: float
+    exposed_seconds: float
+
+
+def ideal_buckets(
+    *, total_bytes: float, backward_seconds: float, latency_seconds: float, bytes_per_second: float
+) -> IdealBuckets:
+    """The closed forms above, with one bucket at least; all arguments are above zero."""
+    transfer = total_bytes / bytes_per_second
+    slack = backward_seconds - transfer
+    count = max(1.0, math.sqrt(backward_seconds / latency_seconds))
+    if slack > latency_seconds * count:
+        return IdealBuckets(
+            count=slack / latency_seconds,
+            exposed_seconds=latency_seconds * (1 + transfer / slack),
+        )
+    exposed = count * latency_seconds - slack + backward_seconds / count
+    return IdealBuckets(count=count, exposed_seconds=exposed)

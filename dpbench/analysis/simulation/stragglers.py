@@ -25,7 +25,6 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
-from dpbench.analysis.simulation.order_statistics import rare_delay
 from dpbench.analysis.simulation.trace import Floats
 from dpbench.analysis.steps import FEWEST_STEPS, OUTLIER_DEVIATIONS
 
@@ -135,6 +134,20 @@ def expected_maximum(noise: StragglerNoise, group_size: int) -> float:
     largest = np.exp(quantiles.at(_midpoints(INTEGRATION_POINTS) ** (1 / group_size))).mean()
     common = np.exp(_log_deviation(noise.time_cv) ** 2 / 2)
     return float(largest * common) + rare_delay(noise.rare_probability, noise.rare_cost, group_size)
+
+
+def rare_delay(probability: float, cost: float, count: int) -> float:
+    """d (1 - (1 - q)^n): what events that strike a replica's step with probability q cost all.
+
+    `cost` d is what one adds to the step that it strikes; two in one step cost as much as one.
+    """
+    if count < 1:
+        raise ValueError(f"the maximum of {count} values: expected 1 or more")
+    if not 0 <= probability <= 1:
+        raise ValueError(f"a probability of {probability}: expected 0 to 1")
+    if probability == 1:
+        return cost
+    return float(-cost * np.expm1(count * np.log1p(-probability)))
 
 
 def slowdowns(

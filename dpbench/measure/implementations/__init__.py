@@ -1,7 +1,8 @@
-"""The implementations behind one interface, and which file wraps a module as each of them.
+"""The implementations behind one interface: one file each, with its traits and its wrapper.
 
 A file is imported when a module is first wrapped by it: sharding and the libraries of others take
-seconds to import, for which no other trial may pay.
+seconds to import, for which no other trial may pay. `dpbench.traits` reads the traits of all files
+without importing any.
 """
 
 from __future__ import annotations
@@ -18,27 +19,11 @@ from dpbench.measure.implementations.model import (
     Settings,
     averaging_weight,
 )
+from dpbench.traits import module_name
 
 __all__ = ["Communication", "ParallelModel", "Plain", "Settings", "averaging_weight", "wrap"]
 
 Wrap = Callable[[torch.nn.Module, Settings, int], ParallelModel]
-
-FILES: dict[str, str] = {
-    "dp": "ours",
-    "ddp": "ours",
-    "torch-dp": "torch_dp",
-    "torch-ddp": "torch_ddp",
-    "torch-ddp-static": "torch_ddp",
-    "torch-replicate": "torch_replicate",
-    "fsdp2": "fsdp2",
-    "accelerate": "accelerate",
-    "fabric": "fabric",
-    "deepspeed-0": "deepspeed",
-    "local-sgd": "local_sgd",
-    "single": "plain",
-    "independent": "plain",
-}
-"""The file of this package whose `WRAPPERS` has the implementation."""
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
@@ -47,7 +32,7 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelMode
 
 
 def wrapper(implementation: str) -> Wrap:
-    """Imports what the implementation needs."""
-    file = import_module(f"{__name__}.{FILES[implementation]}")
-    wrappers: dict[str, Wrap] = file.WRAPPERS
-    return wrappers[implementation]
+    """Imports the implementation's file, and with it what the implementation needs."""
+    file = import_module(f"{__name__}.{module_name(implementation)}")
+    function: Wrap = file.wrap
+    return function

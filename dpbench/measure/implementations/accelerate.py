@@ -13,6 +13,14 @@ from dpbench.measure.implementations.threads import threads_kept
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+TRAITS = {
+    "order": 80,
+    "description": "Hugging Face Accelerate, which wraps a module in torch-ddp",
+    "can_leave_out_sync": True,
+    "requires": "accelerate",
+    "sparse_backends": ("gloo",),
+}
+
 
 class Accelerated(Plain):
     """A module that an Accelerator has prepared; alone it is the module itself."""
@@ -36,7 +44,7 @@ class Accelerated(Plain):
         return None
 
 
-def accelerate(module: torch.nn.Module, settings: Settings, rank: int) -> Accelerated:
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Accelerated:
     """At Accelerate's defaults, in the process group that there is already."""
     from accelerate import Accelerator
 
@@ -45,6 +53,3 @@ def accelerate(module: torch.nn.Module, settings: Settings, rank: int) -> Accele
         accelerator = Accelerator(cpu=on_cpu, device_placement=False)
         prepared = accelerator.prepare_model(module)
     return Accelerated(accelerator, prepared, averaging_weight(settings, rank))
-
-
-WRAPPERS = {"accelerate": accelerate}

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from lightning_fabric.wrappers import _FabricModule
 
+TRAITS = {
+    "order": 90,
+    "description": "Lightning Fabric's DDP strategy, which wraps a module in torch-ddp",
+    "can_leave_out_sync": True,
+    "requires": "lightning_fabric",
+    "sparse_backends": ("gloo",),
+}
+
 
 class FabricModel(Plain):
     """A module that a Fabric has set up."""
@@ -35,7 +43,7 @@ class FabricModel(Plain):
         return None
 
 
-def fabric(module: torch.nn.Module, settings: Settings, rank: int) -> FabricModel:
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> FabricModel:
     """Its DDP strategy at the defaults, in the process group that there is already."""
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
@@ -54,6 +62,3 @@ def fabric(module: torch.nn.Module, settings: Settings, rank: int) -> FabricMode
         fabric.launch()
         wrapped = fabric.setup_module(module, move_to_device=False)
     return FabricModel(fabric, wrapped, averaging_weight(settings, rank))
-
-
-WRAPPERS = {"fabric": fabric}

@@ -19,13 +19,20 @@ from dpbench.measure.implementations.composable import Composable
 from dpbench.measure.implementations.model import Settings, averaging_weight
 from dpbench.measure.members import members
 
+TRAITS = {
+    "order": 70,
+    "description": "torch's fully_shard: parameters, gradients, optimizer state in shards",
+    "shards_parameters": True,
+    "sparse_backends": (),
+}
+
 
 class FullySharded(Composable):
     """A module whose parameters are shards; it has no way to leave the gathering out, and inside
     `no_sync` whole gradients accumulate on each rank, as large as those of DDP."""
 
 
-def fsdp2(module: nn.Module, settings: Settings, rank: int) -> FullySharded:
+def wrap(module: nn.Module, settings: Settings, rank: int) -> FullySharded:
     """Shards `module` in place over all ranks: each of its blocks, then what is left."""
     assert dist.group.WORLD is not None
     mesh = DeviceMesh.from_group(dist.group.WORLD, torch.device(settings.devices[rank]).type)
@@ -51,6 +58,3 @@ def blocks(module: nn.Module) -> Iterator[nn.Module]:
 def _uses(module: nn.Module) -> Counter[int]:
     """How many names each parameter has, by its identity."""
     return Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))
-
-
-WRAPPERS = {"fsdp2": fsdp2}

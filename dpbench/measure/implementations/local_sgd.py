@@ -7,6 +7,15 @@ import torch
 from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
 from dpbench.parallel.local_sgd import LocalSGD
 
+TRAITS = {
+    "order": 110,
+    "description": "dpbench's LocalSGD: parameters averaged every --sync-every steps",
+    "ours": True,
+    "can_leave_out_sync": True,
+    "averages_parameters": True,
+    "settings": ("sync_every",),
+}
+
 
 class OurLocalSGD(Plain):
     """dpbench.parallel.LocalSGD: gradients stay local, parameters are averaged now and then."""
@@ -28,9 +37,6 @@ class OurLocalSGD(Plain):
         return Communication(self.local.averaged_bytes, self.local.averages)
 
 
-def local_sgd(module: torch.nn.Module, settings: Settings, rank: int) -> OurLocalSGD:
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurLocalSGD:
     """Wraps `module`; averages every `sync_every` steps."""
     return OurLocalSGD(module, averaging_weight(settings, rank), settings.sync_every)
-
-
-WRAPPERS = {"local-sgd": local_sgd}

@@ -6,6 +6,15 @@ import torch
 
 from dpbench.measure.implementations.model import Communication, Plain, Settings
 
+TRAITS = {
+    "order": 30,
+    "description": "torch.nn.DataParallel (CUDA only)",
+    "one_process": True,
+    "backend": "threads",
+    "needs_cuda": "torch.nn.DataParallel has no CPU replicas",
+    "alternative": "dp",
+}
+
 
 class TorchDataParallel(Plain):
     """torch.nn.DataParallel; it has no way to leave the reduction out."""
@@ -14,10 +23,7 @@ class TorchDataParallel(Plain):
         return None
 
 
-def torch_dp(module: torch.nn.Module, settings: Settings, rank: int) -> TorchDataParallel:
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchDataParallel:
     """Wraps `module`, which is on the first of the devices."""
     devices = [torch.device(device) for device in settings.devices]
     return TorchDataParallel(torch.nn.DataParallel(module, devices))
-
-
-WRAPPERS = {"torch-dp": torch_dp}

@@ -9,6 +9,14 @@ from dpbench.measure.implementations.comm_hooks import register_hook
 from dpbench.measure.implementations.composable import Composable
 from dpbench.measure.implementations.model import Settings, averaging_weight
 
+TRAITS = {
+    "order": 60,
+    "description": "torch's composable DDP: hooks on the module itself, no wrapper",
+    "can_leave_out_sync": True,
+    "settings": ("bucket_cap_mb", "comm_hook"),
+    "sparse_backends": (),
+}
+
 
 class Replicated(Composable):
     """A module with hooks that call a DistributedDataParallel of its parameters.
@@ -19,12 +27,9 @@ class Replicated(Composable):
     rehearsals = 1
 
 
-def torch_replicate(module: torch.nn.Module, settings: Settings, rank: int) -> Replicated:
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Replicated:
     """At torch's defaults."""
     device = torch.device(settings.devices[rank])
     replicated = replicate(module, device_id=device, bucket_cap_mb=settings.bucket_cap_mb)
     register_hook(replicated, settings)  # type: ignore[arg-type]
     return Replicated(replicated, averaging_weight(settings, rank))
-
-
-WRAPPERS = {"torch-replicate": torch_replicate}

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from dpbench import units
-from dpbench.analysis.communication.bandwidth import bus_factor
+from dpbench.analysis.communication.cost_models import bus_factor
 from dpbench.analysis.communication.timings import MeasuredCollective, measured
 from dpbench.analysis.imported.nccl_tests import ImportedCollective
 from dpbench.collectives import Collective, CollectiveRecord
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 from dpbench.report.charts import curves
 from dpbench.report.charts.axis_units import scaled_axis
 from dpbench.report.charts.curves import Curve

@@ -11,10 +11,9 @@ from typing import Protocol, TypeVar
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.repetitions import by_configuration
-from dpbench.analysis.summary import usable_repetitions
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.printable import one_line
 from dpbench.records import TrialRecord
-from dpbench.report.cells import one_line
 from dpbench.report.charts.curves import evenly
 from dpbench.report.charts.source import ChartSource
 from dpbench.specs import TrialSpec

@@ -13,7 +13,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.study import Study
 from dpbench.analysis.provenance import FARTHEST
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 from dpbench.report.charts.curves import MOST_PANELS, number_axis
 from dpbench.report.charts.end_labels import Label, label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw

@@ -13,15 +13,15 @@ from dpbench import units
 from dpbench.analysis.baselines import Speed, gain
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.analysis.scaling import BASELINE
-from dpbench.analysis.summary import usable_repetitions
-from dpbench.report.cells import one_line, speedup, throughput
+from dpbench.printable import one_line
 from dpbench.report.charts import bars
 from dpbench.report.charts.cases import as_many, cases, title
 from dpbench.report.charts.limits import CUT_OFF, FARTHEST_END, MARGIN
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, plain_number, series_styles
+from dpbench.report.values import write
 
 MOST_ROWS = 30
 LEFT_OUT = "independent"
@@ -186,8 +186,8 @@ def _dumbbell(axes: Axes, place: float, pair: _Pair, style: SeriesStyle) -> None
         elinewidth=1.0,
         zorder=3,
     )
-    bars.beside(axes, place, speedup(ratio))
-    bars.beside(axes, place, throughput(pair.row), points=SPEED_COLUMN)
+    bars.beside(axes, place, write(ratio, "ratio"))
+    bars.beside(axes, place, write(pair.row.throughput, "rate"), points=SPEED_COLUMN)
 
 
 def _differs(ratio: Estimate) -> bool:

@@ -12,7 +12,7 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.loss_band import LossBand, loss_band
 from dpbench.analysis.loss_curve import BLOCKS, TRAILING_BLOCKS, Floats, LossCurve, loss_curve
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 from dpbench.report.charts.axis_units import scaled_axis
 from dpbench.report.charts.cases import Measured, measured
 from dpbench.report.charts.curves import MOST_SERIES, chosen

@@ -11,8 +11,8 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation, explain
 from dpbench.analysis.subject import Subject
 from dpbench.environment import SYNTHETIC, Environment, comparable
+from dpbench.printable import one_line
 from dpbench.records import TrialRecord
-from dpbench.report.cells import one_line
 
 MADE_UP = "synthetic: a cost model, nothing was run"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO
 
 from dpbench.analysis.csv_cells import inert
-from dpbench.analysis.fields import Plain
+from dpbench.analysis.fields.field import Plain
 from dpbench.codec import encode
 
 Rows = Iterable[Mapping[str, Plain]]

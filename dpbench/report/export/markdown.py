@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 from dpbench.report.text_table import TextTable
 
 MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")

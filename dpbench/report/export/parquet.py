@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import IO, Any
 
-from dpbench.analysis.fields import Field, Plain
+from dpbench.analysis.fields.field import Field, Plain
 from dpbench.errors import UsageError
 
 ROWS_PER_GROUP = 100_000

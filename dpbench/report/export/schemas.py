@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from dpbench.analysis.fields import Field, FieldKind
+from dpbench.analysis.fields.field import Field, FieldKind
+from dpbench.analysis.fields.levels import LEVELS
 from dpbench.codec import NOT_FINITE
 from dpbench.collectives import CollectiveRecord
 from dpbench.environment import Environment
 from dpbench.errors import UnknownName
 from dpbench.json_schema import DIALECT, Schema, definitions, object_of, reference
 from dpbench.records import SCHEMA_VERSION, TrialRecord
-from dpbench.report.export.levels import LEVELS
 from dpbench.specs import SweepSpec
 
 _TYPES: dict[FieldKind, str] = {
@@ -83,7 +83,7 @@ def _rows(level: str) -> Schema:
 
 
 def row_schema(fields: Iterable[Field]) -> Schema:
-    """Of one exported row: every key is there, null where nothing was measured."""
+    """The schema of one exported row: every key is there, null where nothing was measured."""
     properties = {field.key: _property(field) for field in fields}
     return object_of(properties, properties)
 

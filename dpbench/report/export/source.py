@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench import store, units
-from dpbench.analysis.collective_rows import collective_rows
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.environments import environment_notes
-from dpbench.analysis.fields import Field, Plain
-from dpbench.analysis.rows import to_row
+from dpbench.analysis.fields.field import Field, Plain
+from dpbench.analysis.fields.levels import LEVELS, configuration_row
 from dpbench.analysis.subject import Subject, of_folder, of_published
-from dpbench.analysis.tidy import Rows, final_records, rank_rows, step_rows, trial_rows
+from dpbench.analysis.tidy import (
+    Rows,
+    collective_rows,
+    final_records,
+    rank_rows,
+    step_rows,
+    trial_rows,
+)
 from dpbench.errors import UnknownName, UsageError
 from dpbench.records import TrialRecord
-from dpbench.report.export.levels import LEVELS
 
 TIDY: dict[str, Callable[[Iterable[TrialRecord]], Rows]] = {
     "trial": trial_rows,
@@ -77,7 +82,7 @@ def _of_configurations(subject: Subject, name: str, unread: tuple[str, ...] = ()
     rows = subject.rows
     return ExportSource(
         fields=LEVELS["configuration"],
-        rows=map(to_row, rows),
+        rows=map(configuration_row, rows),
         caption=f"{name}, {units.counted(len(rows), 'configuration')}",
         summaries=rows,
         warnings=(*unread, *subject.warnings),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import IO, TextIO
 
-from dpbench.analysis.fields import Plain
+from dpbench.analysis.fields.field import Plain
+from dpbench.printable import one_line
 from dpbench.report import seed_table
-from dpbench.report.cells import one_line
 from dpbench.report.columns import SEED, parse_keys
 from dpbench.report.export.data import WRITERS
 from dpbench.report.export.parquet import write_parquet

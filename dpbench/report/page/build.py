@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
 from dpbench import units
+from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.analysis.subject import Subject
-from dpbench.report.cells import one_line
-from dpbench.report.columns import COLUMNS
+from dpbench.printable import one_line
 from dpbench.report.footnotes import footnotes, reasons, some_of
 from dpbench.report.headline import findings
 from dpbench.report.page.command import command_of

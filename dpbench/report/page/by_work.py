@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.headline import trains_together
 from dpbench.analysis.subject import Subject
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 from dpbench.report.headline import speed_of
 from dpbench.report.numbers import MISSING
 from dpbench.report.page.cells import NOTHING, text_column, words

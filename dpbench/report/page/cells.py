@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpbench.analysis.fields import Plain
-from dpbench.report.cells import one_line
+from dpbench.analysis.fields.field import Plain
+from dpbench.printable import one_line
 from dpbench.report.numbers import MISSING
 from dpbench.report.page.content import SortValue, TableCell, TableColumn
 

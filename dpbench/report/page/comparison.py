@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from dpbench.analysis.comparability import check_environments, environment_differences
 from dpbench.analysis.comparison import WITHIN, Comparison, compare
 from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Side, match
-from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.subject import Subject
 from dpbench.errors import DpbenchError
+from dpbench.printable import one_line
 from dpbench.records import Status
-from dpbench.report.cells import one_line
 from dpbench.report.comparison import outcome_words
 from dpbench.report.headline import speed_of
 from dpbench.report.numbers import plus_minus

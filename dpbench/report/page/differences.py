@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dpbench.analysis.subject import Subject
-from dpbench.report.cells import one_line
+from dpbench.printable import one_line
 from dpbench.report.numbers import MISSING
 from dpbench.report.page.cells import text_column, words
 from dpbench.report.page.content import Table, TableRow

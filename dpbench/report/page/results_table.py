@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.rows import to_row
+from dpbench.analysis.fields.levels import COLUMNS, configuration_row
+from dpbench.printable import one_line
 from dpbench.records import Status
-from dpbench.report.cells import number, one_line
-from dpbench.report.columns import COLUMNS, Column, claim_columns, header_of
+from dpbench.report.columns import Column, claim_columns, header_of
 from dpbench.report.numbers import MISSING
 from dpbench.report.page.cells import sort_value, words
 from dpbench.report.page.content import Table, TableCell, TableColumn, TableRow
+from dpbench.report.values import cell
 
 Rows = Sequence[ConfigurationSummary]
 
@@ -29,8 +30,8 @@ def results_table(rows: Rows) -> Table:
     """A row a configuration; cells say what the tables in other formats say, and are sorted by
     the values of the JSON rows."""
     columns = _columns(rows)
-    values = [to_row(row) | dict(row.claims) for row in rows]
-    texts = [[one_line(column.cell(row)) for column in columns] for row in rows]
+    values = [configuration_row(row) | dict(row.claims) for row in rows]
+    texts = [[one_line(cell(column, row)) for column in columns] for row in rows]
     return Table(
         key="configurations",
         caption="Configurations",
@@ -41,7 +42,7 @@ def results_table(rows: Rows) -> Table:
                 key=column.key,
                 header=header_of(column.header, rows),
                 meaning=column.meaning,
-                text=column.text,
+                text=column.is_words,
                 shown=_is_shown(column, [line[k] for line in texts]),
             )
             for k, column in enumerate(columns)
@@ -63,15 +64,15 @@ def _columns(rows: Rows) -> Sequence[Column]:
     """In the usual order, but for the status, which must not be scrolled out of sight."""
     usual = [column for column in COLUMNS.values() if column.key != STATUS.key]
     place = usual.index(COLUMNS["efficiency"]) + 1
-    status = replace(COLUMNS[STATUS.key], cell=lambda row: row.status.words)
+    status = replace(COLUMNS[STATUS.key], read=lambda row: row.status.words)
     return (*usual[:place], status, *usual[place:], *claim_columns(rows))
 
 
 def _is_shown(column: Column, texts: Sequence[str]) -> bool:
     """Usual ones with a value somewhere; of no rows at all, those that every sweep has."""
     if not texts:
-        return column.default and not column.only_if_any
-    return column.default and any(text != MISSING for text in texts)
+        return column.shown == "always"
+    return column.shown != "on request" and any(text != MISSING for text in texts)
 
 
 def empty_columns(table: Table) -> tuple[str, ...]:
@@ -79,10 +80,7 @@ def empty_columns(table: Table) -> tuple[str, ...]:
     return tuple(
         column.header
         for column in table.columns
-        if not column.shown
-        and (known := COLUMNS.get(column.key))
-        and known.default
-        and not known.only_if_any
+        if not column.shown and (known := COLUMNS.get(column.key)) and known.shown == "always"
     )
 
 
@@ -109,7 +107,7 @@ def failures_table(rows: Rows) -> Table | None:
                 cells=(
                     words(row.label),
                     words(row.status.words),
-                    TableCell(text=number(row.repetitions), sort=float(row.repetitions)),
+                    TableCell(text=str(row.repetitions), sort=float(row.repetitions)),
                     words(row.reason or MISSING),
                 ),
                 status=row.status.value,

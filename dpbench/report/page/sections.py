@@ -7,14 +7,17 @@ from dataclasses import replace
 
 from dpbench.analysis.advice import LARGE
 from dpbench.analysis.explanation import Explanation
+from dpbench.analysis.fields.explanations import EFFICIENCY, PHASE_TIMES, STEP
+from dpbench.analysis.fields.field import ReadField, plain
 from dpbench.analysis.subject import Subject
-from dpbench.report.cells import one_line, percentage
+from dpbench.printable import one_line
 from dpbench.report.explanation import advice_lines, reading, telling
-from dpbench.report.explanation_columns import EFFICIENCY, PHASE_TIMES, STEP, ExplanationColumn
+from dpbench.report.numbers import percentage
 from dpbench.report.page.cells import sort_value, words
 from dpbench.report.page.collectives import collective_notes, collectives_table
 from dpbench.report.page.content import Section, Table, TableCell, TableColumn, TableRow
 from dpbench.report.page.pictures import Pictures
+from dpbench.report.values import cell
 
 TITLES = {
     "speed": "What does the speed depend on?",
@@ -142,7 +145,7 @@ def _table(
     key: str,
     caption: str,
     explanations: Sequence[Explanation],
-    columns: Sequence[ExplanationColumn],
+    columns: Sequence[ReadField[Explanation]],
 ) -> Table:
     shown = telling(explanations, columns)
     return Table(
@@ -150,19 +153,19 @@ def _table(
         caption=caption,
         columns=tuple(
             TableColumn(
-                key=(header := " ".join(column.header.replace("\n/", "/").split())).lower(),
-                header=header,
+                key=column.key,
+                header=column.header,
                 meaning=column.meaning,
-                text=place == 0,
+                text=column.is_words,
             )
-            for place, column in enumerate(shown)
+            for column in shown
         ),
         rows=tuple(
             TableRow(
                 cells=tuple(
                     TableCell(
-                        text=one_line(column.cell(explanation)),
-                        sort=sort_value(column.value(explanation)),
+                        text=one_line(cell(column, explanation)),
+                        sort=sort_value(plain(column.read(explanation))),
                     )
                     for column in shown
                 )

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.analysis.communication.nccl import NcclModel, Tuned, ring_latency, tree_latency
-from dpbench.analysis.communication.nccl_log import nccl_cost, parse_tuning_table
+from dpbench.analysis.communication.nccl import (
+    NcclModel,
+    Tuned,
+    nccl_cost,
+    parse_tuning_table,
+    ring_latency,
+    tree_latency,
+)
 from dpbench.errors import UsageError
 
 PREFIX = "node7:4711:4712 [0] NCCL INFO "

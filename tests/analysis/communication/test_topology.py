@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,9 +13,11 @@ from dpbench.analysis.communication import cost_models
 from dpbench.analysis.communication.cost_models import Link
 from dpbench.analysis.communication.topology import (
     ALGORITHMS,
+    PRESETS,
     Algorithm,
     Topology,
     all_reduce_seconds,
+    load_topology,
 )
 from dpbench.errors import UsageError
 from tests.analysis.communication.topologies import topology
@@ -126,3 +131,138 @@ def test_a_switch_that_adds_up_sends_each_byte_once() -> None:
         date="2026-01-01",
     )
     assert all_reduce_seconds(network, NBYTES, 64) == pytest.approx(10.005e-3)
+
+
+FILE = """
+ranks_per_node = 8
+source = "our cluster"
+date = 2026-01-31
+launch_us = 10
+[intra]
+latency_us = 2
+gigabytes_per_second = 200
+[inter]
+latency_us = 10
+gigabytes_per_second = 25
+"""
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "ours.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_file_is_read_in_its_units(tmp_path: Path) -> None:
+    read = load_topology(written(tmp_path, FILE))
+    assert (read.name, read.ranks_per_node, read.algorithm) == ("ours", 8, "auto")
+    assert read.intra.latency_seconds == pytest.approx(2e-6)
+    assert read.inter is not None
+    assert read.inter.bytes_per_second == 25e9
+    assert read.launch_seconds == pytest.approx(10e-6)
+    assert (read.source, read.date) == ("our cluster", "2026-01-31")
+
+
+def test_without_a_network_there_is_one_node(tmp_path: Path) -> None:
+    assert load_topology(written(tmp_path, FILE.split("[inter]")[0])).inter is None
+
+
+def test_a_lone_rank_of_a_node_needs_no_link_inside(tmp_path: Path) -> None:
+    text = FILE.replace("ranks_per_node = 8", "ranks_per_node = 1")
+    before, after = text.split("[intra]")
+    read = load_topology(written(tmp_path, before + "[inter]" + after.split("[inter]")[1]))
+    assert read.intra == read.inter
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_say_where_they_are_from_and_cost_something(name: str) -> None:
+    preset = load_topology(name)
+    assert len(preset.source) > 30
+    assert preset.date.startswith("20")
+    assert 1e-6 < all_reduce_seconds(preset, 1.0, 2) < 1e-3
+    if preset.inter is not None:
+        assert all_reduce_seconds(preset, 25e6, 10_000) > all_reduce_seconds(preset, 25e6, 8)
+
+
+def test_the_presets_that_are_promised_exist() -> None:
+    promised = {"h100-nvswitch-ndr", "a100-nvswitch-hdr", "v100-nvlink-100gbe", "pcie4"}
+    assert promised | {"tcp-10gbe", "tcp-25gbe", "tcp-100gbe"} <= PRESETS.keys()
+
+
+def test_an_h100_node_is_near_what_nccl_calculates() -> None:
+    # NCCL 2.30 with the same links: 25 MiB take 175, 265, 333 and 384 µs.
+    h100 = load_topology("h100-nvswitch-ndr")
+    for n, microseconds in ((8, 175), (64, 265), (1024, 333), (10_000, 384)):
+        took = all_reduce_seconds(h100, 25 * 2**20, n)
+        assert took == pytest.approx(microseconds * 1e-6, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "latency_us = 2",
+            "latency_us = -2",
+            "[intra]: latency_us = -2; expected a number from 0 to 1e+06",
+        ),
+        ("latency_us = 2", "latency_us = 1e300", "latency_us = 1e+300; expected a number from 0"),
+        ("= 25", "= 0", "[inter]: gigabytes_per_second = 0; expected a number from 1e-06"),
+        ("= 25", "= nan", "gigabytes_per_second = nan; expected a number from 1e-06"),
+        ("= 25", "= true", "gigabytes_per_second = True; expected a number from 1e-06"),
+        ("= 25", '= "25"', "gigabytes_per_second = '25'; expected a number from 1e-06"),
+        ("per_node = 8", "per_node = 0", "ranks_per_node = 0; expected a whole number from 1"),
+        ("per_node = 8", "per_node = 8.0", "ranks_per_node = 8.0; expected a whole number"),
+        ("ranks_per_node", "rank_per_node", "'rank_per_node'. Did you mean 'ranks_per_node'?"),
+        ("launch_us", "lunch_us", "'lunch_us'. Did you mean 'launch_us'?"),
+        ("latency_us = 10", "latency = 10", "'latency'. Did you mean 'latency_us'?"),
+        ("[intra]\nlatency_us = 2\n", "[intra]\n", "[intra]: latency_us missing; expected"),
+        (
+            "date = 2026-01-31\n",
+            "",
+            "date missing; expected ranks_per_node, source, date and [intra]",
+        ),
+        ('"our cluster"', '" "', "source = ' '; expected a text"),
+        ("launch_us = 10", 'algorithm = "rings"', "'rings'. Did you mean 'ring'?"),
+        ("launch_us = 10", "backend = 1", "backend = 1; expected a text"),
+        ("launch_us = 10", 'backend = "glo"', "'glo'. Did you mean 'gloo'?"),
+        ("2026-01-31", '"yesterday"', "date = 'yesterday'; expected one as in 2026-01-31"),
+        ("= 25", "= 1e-300", "gigabytes_per_second = 1e-300; expected a number from 1e-06 to"),
+        ("launch_us = 10", "launch_us = ", "not TOML: Invalid value (at line 5"),
+        ("[intra]", "[outra]", "'outra'. Did you mean 'intra'?"),
+    ],
+)
+def test_what_a_file_gets_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in FILE
+    path = written(tmp_path, FILE.replace(old, new, 1))
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        load_topology(path)
+    assert path in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_node_of_several_ranks_needs_its_link(tmp_path: Path) -> None:
+    before, after = FILE.split("[intra]")
+    path = written(tmp_path, before + "[inter]" + after.split("[inter]")[1])
+    with pytest.raises(UsageError, match=r"\[intra\] is missing"):
+        load_topology(path)
+
+
+def test_several_networks_in_one_file_are_told_apart_from_a_wrong_key(tmp_path: Path) -> None:
+    path = written(tmp_path, "[ours]\nranks_per_node = 8\n[theirs]\nranks_per_node = 4\n")
+    with pytest.raises(UsageError, match=r"one network, without a heading like \[ours\]"):
+        load_topology(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("h100", "Did you mean 'h100-nvswitch-ndr'"),
+        ("tcp", "Did you mean 'tcp-10gbe'"),
+        ("h100-nvswitch-ndx", "Did you mean 'h100-nvswitch-ndr'"),
+        ("this-machine", "leave the topology out"),
+        ("nowhere/ours.toml", "No such file or directory"),
+    ],
+)
+def test_a_topology_that_is_not_there(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_topology(name)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.analysis.laws.band import published_misspecification
-from dpbench.analysis.laws.fit import fit
+from dpbench.analysis.laws.fit import Reach, fit, sizes_beyond
+from dpbench.analysis.laws.series import LoneStep, Series
 from dpbench.errors import UsageError
 from tests.analysis.laws.series import log_mean, ring_and_log, series
 
@@ -167,3 +168,86 @@ def test_node_terms_are_found_in_several_nodes() -> None:
     costs = dict(zip((t.name for t in found.terms), found.coefficients, strict=True))
     assert costs["node-ring"] == pytest.approx(0.03, rel=1e-6)
     assert found.seconds(64) == pytest.approx(seconds(64), rel=1e-6)
+
+
+LAUNCH, PER_SAMPLE, BATCH = 0.002, 0.001, 64
+
+
+def seconds(n: int) -> float:
+    return LAUNCH + PER_SAMPLE * BATCH / n + 0.003 * (n - 1) / n
+
+
+def strong(*batches: int) -> Series:
+    lone = (LoneStep(batch_size=b, step_seconds=log_mean(LAUNCH + PER_SAMPLE * b)) for b in batches)
+    return series(
+        seconds,
+        (1, 2, 4),
+        scaling="strong",
+        batch_size=BATCH,
+        items_per_step=BATCH,
+        lone_steps=tuple(lone),
+    )
+
+
+def test_work_and_overhead_are_told_apart() -> None:
+    found = fit(strong(32, 64, 128))
+    assert [term.name for term in found.terms] == ["launch", "share", "ring", "log"]
+    expected = [LAUNCH, PER_SAMPLE * BATCH, 0.003, 0.0]
+    assert np.abs(found.coefficients - expected).max() < 1e-9
+    throughput = found.predict(16).throughput
+    assert throughput is not None
+    assert throughput.value == pytest.approx(BATCH / seconds(16))
+
+
+@pytest.mark.parametrize("batches", [(), (64,)])
+def test_without_two_batches_of_one_replica_there_is_no_fit(batches: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match="the step of one replica at two batch sizes"):
+        fit(strong(*batches))
+
+
+def test_a_batch_is_not_shared_among_more_replicas_than_it_has_samples() -> None:
+    found = fit(series(seconds, (1, 2, 4, 32), scaling="strong", batch_size=BATCH,
+                       items_per_step=BATCH, lone_steps=strong(32, 64).lone_steps))  # fmt: skip
+    assert found.predict(64).kind == "extrapolated"
+    assert "cannot share a batch of 64" in (found.predict(65).reason or "")
+
+
+@pytest.mark.parametrize(
+    ("group_size", "kind"),
+    [
+        *((1, "measured"), (3, "interpolated"), (8, "measured"), (9, "extrapolated")),
+        *((32, "extrapolated"), (33, "refused"), (64, "refused"), (10_000, "refused")),
+    ],
+)
+def test_kinds(group_size: int, kind: str) -> None:
+    assert Reach(measured=(1, 2, 4, 8)).kind(group_size) == kind
+
+
+def test_a_refusal_says_how_far_it_would_be() -> None:
+    reason = Reach(measured=(1, 2)).refusal(16)
+    assert reason is not None
+    assert "16 is 8 × the largest measured group size, 2" in reason
+    assert "below the smallest" in (Reach(measured=(8, 16)).refusal(4) or "")
+
+
+def test_an_unmeasured_node_boundary_is_not_crossed() -> None:
+    within = Reach(measured=(1, 8), replicas_per_node=8)
+    assert within.kind(4) == "interpolated"
+    assert "more than one node of 8" in (within.refusal(9) or "")
+    assert Reach(measured=(1, 8, 16), replicas_per_node=8).kind(32) == "extrapolated"
+
+
+def test_every_replica_needs_a_sample() -> None:
+    reach = Reach(measured=(1, 8), most_replicas=16)
+    assert reach.kind(16) == "extrapolated"
+    assert "cannot share a batch of 16" in (reach.refusal(17) or "")
+
+
+def test_distance_is_in_doublings() -> None:
+    reach = Reach(measured=(1, 2, 4, 8))
+    assert reach.octaves(32) == 2
+    assert reach.octaves(3) == pytest.approx(math.log2(4 / 3))
+
+
+def test_what_is_predicted_unasked() -> None:
+    assert sizes_beyond((1, 2, 6)) == (12, 24)

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpbench.analysis.laws.band import published_misspecification
-from dpbench.analysis.laws.cross_validation import MOST_LEFT_OUT, leave_one_out
+from dpbench.analysis.laws.band import misspecification_from, published_misspecification
 from dpbench.analysis.laws.fit import fit
 from dpbench.analysis.laws.holdout import (
     AMDAHL,
@@ -19,15 +18,16 @@ from dpbench.analysis.laws.holdout import (
     LAW,
     RULE_OF_THUMB,
     USL,
+    as_csv,
     errors,
     hold_outs,
     leave_one_series_out,
     own_error,
     unusable_reason,
 )
-from dpbench.analysis.laws.residuals import as_csv, misspecification_from
 from dpbench.analysis.laws.series import Series
 from dpbench.analysis.laws.series_csv import read_series
+from dpbench.analysis.laws.study import MOST_LEFT_OUT, leave_one_out
 from dpbench.errors import StoreError
 from tests.analysis.laws.series import PUBLISHED, ring_and_log, series
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.analysis.laws.series import LoneStep, Series
-from dpbench.analysis.laws.series_sweep import series_of
+from dpbench.analysis.laws.series import LoneStep, Series, series_of
 from dpbench.analysis.laws.study import Wanted, study, study_all
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UsageError

@@ -8,8 +8,17 @@ import pytest
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.economics import economics
+from dpbench.analysis.goodput import statistical_efficiency
+from dpbench.analysis.projection.economics import (
+    TrainingToLoss,
+    economics,
+    energy_per_million,
+    given,
+    mean_power,
+    price_per_million,
+)
 from dpbench.analysis.projection.series import Series
+from dpbench.analysis.propagation import inverse
 from dpbench.analysis.time_to_loss import TimeToLoss
 from tests.analysis.projection.models import series
 
@@ -98,3 +107,88 @@ def test_a_loss_that_training_begins_below_is_refused() -> None:
     known = economics(one, noise_scale=320.0, target_loss=2.3)
     assert known.training is None
     assert "reached before the first step was timed (windows begin at 2.3)" in known.notes[-1]
+
+
+SPEED = Estimate(
+    value=1000.0, low=800.0, high=1250.0, unit="images/s", sample_size=3, basis="model"
+)
+
+
+def test_a_million_images_at_1000_a_second_take_8_replicas_1000_seconds() -> None:
+    price = price_per_million(SPEED, 8, price_per_replica_hour=2.5)
+    assert price.value == pytest.approx(8 * 2.5 * 1000 / 3600)
+    assert price.interval == pytest.approx((8 * 2.5 * 800 / 3600, 8 * 2.5 * 1250 / 3600))
+    assert price.unit == "currency units/million images"
+
+
+def test_energy_is_power_times_time() -> None:
+    watts = given(700.0, "W")
+    assert watts is not None
+    energy = energy_per_million(SPEED, 8, watts=watts)
+    assert energy.value == pytest.approx(8 * 700 * 1000 / 3.6e6)
+    assert energy.interval == pytest.approx((8 * 700 * 800 / 3.6e6, 8 * 700 * 1250 / 3.6e6))
+    assert energy.unit == "kWh/million images"
+
+
+def test_mean_power_is_energy_per_item_times_items_per_second() -> None:
+    joules = Estimate(
+        value=0.3, low=0.2, high=0.4, unit="J/image", sample_size=3, basis="repetitions"
+    )
+    power = mean_power(joules, SPEED)
+    assert (power.value, power.low, power.high, power.unit) == (300, 200, 400, "W")
+
+
+def test_the_inverse_exchanges_the_ends() -> None:
+    assert inverse(SPEED).interval == pytest.approx((1 / 1250, 1 / 800))
+
+
+NOISE_SCALE = 8192.0
+BATCH = 256
+
+
+def exact(value: float, unit: str) -> Estimate:
+    found = given(value, unit)
+    assert found is not None
+    return found
+
+
+def training(noise_scale: Estimate | None = None) -> TrainingToLoss:
+    """One replica of 256 took 33,000 steps: with phi = 8,192, S_min = 33,000 ÷ 33 = 1,000."""
+    return TrainingToLoss(
+        target_loss=0.5,
+        samples=exact(33_000.0 * BATCH, "images"),
+        batch_size=BATCH,
+        noise_scale=noise_scale or exact(NOISE_SCALE, "images"),
+    )
+
+
+def test_steps_follow_the_noise_scale() -> None:
+    assert training().fewest_steps.value == pytest.approx(1000)
+    steps = [training().steps(n * BATCH).value for n in (1, 8, 32, 256)]
+    assert steps == pytest.approx([33_000, 5000, 2000, 1125])
+
+
+def test_time_to_loss_is_steps_times_their_length_and_never_below_the_floor() -> None:
+    step = Estimate(value=0.1, low=0.09, high=0.12, unit="s", sample_size=3, basis="model")
+    assert training().seconds(step, 32 * BATCH).value == pytest.approx(200)
+    assert training().seconds(step, 32 * BATCH).interval == pytest.approx((180, 240))
+    assert training().floor_seconds(step).value == pytest.approx(100)
+    assert training().seconds(step, 10**12).value == pytest.approx(100)
+
+
+def test_a_sample_of_a_large_batch_is_worth_less() -> None:
+    phi = exact(NOISE_SCALE, "images")
+    worth = [
+        statistical_efficiency(phi, n * BATCH, base_batch_size=BATCH).value for n in (1, 8, 32, 256)
+    ]
+    assert worth == pytest.approx([1, 0.825, 0.516, 0.115], abs=0.0005)
+
+
+def test_an_unsure_noise_scale_makes_the_steps_unsure() -> None:
+    phi = Estimate(
+        value=8192.0, low=4096.0, high=16384.0, unit="images", sample_size=8, basis="step batches"
+    )
+    found = training(phi).steps(256 * BATCH)
+    # 33,000 · 256 (1 + phi / 65,536) ÷ (256 + phi) at phi = 16,384 and 4,096.
+    assert found.interval == pytest.approx((634.6, 2062.5), abs=0.1)
+    assert training(phi).steps(BATCH).interval == pytest.approx((33_000, 33_000))

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.communication.collective_cost import network_cost
-from dpbench.analysis.projection.changes import DEFAULTS, parse_change
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.spread import Spread
-from dpbench.analysis.projection.what_if import Outcome, what_if
+from dpbench.analysis.projection.what_if import DEFAULTS, Outcome, parse_change, what_if
 from dpbench.analysis.simulation.buckets import Bucket
 from dpbench.errors import UsageError
 from tests.analysis.communication.topologies import topology

@@ -1,3 +1,5 @@
+"""Stragglers: known effects are found again, and cost what integration says."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -10,6 +12,7 @@ from dpbench.analysis.simulation.stragglers import (
     calibrated_noise,
     expected_maximum,
     measured_noise,
+    rare_delay,
     slowdowns,
 )
 from tests.analysis.simulation.noises import assumed_noise
@@ -225,3 +228,22 @@ def test_tables_that_say_nothing_are_refused(times: np.ndarray) -> None:
 def test_without_a_table_there_is_no_noise() -> None:
     with pytest.raises(ValueError, match="a table"):
         measured_noise([])
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(8, 0.004), (64, 0.031), (1000, 0.316), (10_000, 0.5)]
+)
+def test_a_rare_event_strikes_some_replica_of_many(count: int, expected: float) -> None:
+    assert rare_delay(1e-3, 0.5, count) == pytest.approx(expected, abs=5e-4)
+
+
+def test_events_that_always_or_never_strike() -> None:
+    assert rare_delay(1.0, 0.5, 3) == 0.5
+    assert rare_delay(0.0, 0.5, 3) == 0.0
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 or more"):
+        rare_delay(0.1, 0.5, 0)
+    with pytest.raises(ValueError, match="0 to 1"):
+        rare_delay(1.5, 0.5, 8)

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import json
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpbench.measure import implementations
-from dpbench.measure.implementations import FILES, wrapper
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.measure.implementations import wrapper
+from dpbench.traits import IMPLEMENTATIONS, ImplementationTraits, module_name, read_traits
 
+ROOT = Path(__file__).parents[3]
+FOLDER = Path(implementations.__file__).parent
+SHARED = {"__init__", "model", "comm_hooks", "composable", "threads", "torch_wrapper"}
+"""Files that are there for the others."""
 
-def test_every_implementation_has_a_file() -> None:
-    assert set(FILES) == set(IMPLEMENTATIONS)
+ADDED = '''"""`ddp-again`: dpbench's DistributedDataParallel once more."""
+
+from dpbench.measure.implementations.ddp import wrap
+
+TRAITS = {
+    "order": 25,
+    "description": "the same as ddp, in one file",
+    "can_leave_out_sync": True,
+}
+'''
 
 
 @pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
@@ -22,13 +40,41 @@ def test_its_file_wraps_it_whether_or_not_its_package_is_installed(name: str) ->
     assert callable(wrapper(name))
 
 
+@pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
+def test_the_traits_that_are_read_are_those_of_the_module(name: str) -> None:
+    module = importlib.import_module(f"{implementations.__name__}.{module_name(name)}")
+    assert ImplementationTraits(name=name, **module.TRAITS) == IMPLEMENTATIONS[name]
+
+
+def test_every_file_is_an_implementation_or_shared_by_them() -> None:
+    """A file whose literal is not found, say for its layout, would be missing in silence."""
+    files = {path.stem for path in FOLDER.glob("*.py")}
+    assert files == SHARED | {module_name(name) for name in IMPLEMENTATIONS}
+
+
+def test_traits_are_read_without_importing_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "new_one.py"
+    file.write_text('raise SystemExit\n\nTRAITS = {\n    "order": 1,\n    "description": "x",\n}\n')
+    assert read_traits(file) == ImplementationTraits(name="new-one", order=1, description="x")
+
+
+def test_a_file_without_traits_is_no_implementation(tmp_path: Path) -> None:
+    file = tmp_path / "shared.py"
+    file.write_text('"""Shared."""\n')
+    assert read_traits(file) is None
+
+
+def test_no_two_implementations_have_the_same_place() -> None:
+    places = [traits.order for traits in IMPLEMENTATIONS.values()]
+    assert len({*places}) == len(places)
+
+
 def test_a_package_is_imported_when_a_module_is_wrapped() -> None:
     """By the function, not with the file."""
-    folder = Path(implementations.__file__).parent
     for name, traits in IMPLEMENTATIONS.items():
         if traits.requires is None:
             continue
-        tree = ast.parse((folder / f"{FILES[name]}.py").read_text())
+        tree = ast.parse((FOLDER / f"{module_name(name)}.py").read_text())
         imported = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
         assert traits.requires not in imported
         assert traits.requires in {
@@ -38,17 +84,51 @@ def test_a_package_is_imported_when_a_module_is_wrapped() -> None:
         }
 
 
-def test_files_of_the_package_do_not_import_one_another() -> None:
+@pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
+def test_files_of_the_package_do_not_import_one_another(name: str) -> None:
     """All but those that are there for the others."""
-    shared = {"model", "comm_hooks", "composable", "threads"}
-    for file in set(FILES.values()):
-        module = sys.modules[wrapper(_first(file)).__module__]
-        source = Path(module.__file__ or "").read_text()
-        for node in ast.walk(ast.parse(source)):
-            prefix = "dpbench.measure.implementations."
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefix):
-                assert (node.module or "").removeprefix(prefix) in shared
+    for node in ast.walk(ast.parse((FOLDER / f"{module_name(name)}.py").read_text())):
+        prefix = f"{implementations.__name__}."
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefix):
+            assert (node.module or "").removeprefix(prefix) in SHARED
 
 
-def _first(file: str) -> str:
-    return next(name for name, own in FILES.items() if own == file)
+@pytest.fixture
+def with_one_more(tmp_path: Path) -> Path:
+    """A copy of dpbench to which one file was added."""
+    shutil.copytree(
+        ROOT / "dpbench", tmp_path / "dpbench", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (tmp_path / "dpbench/measure/implementations/ddp_again.py").write_text(ADDED)
+    return tmp_path
+
+
+def _dpbench(folder: Path, *arguments: str) -> str:
+    paths = os.pathsep.join([str(folder), str(ROOT)])  # the second has the architectures
+    finished = subprocess.run(
+        [sys.executable, "-m", "dpbench", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": paths, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    return finished.stdout
+
+
+@pytest.mark.slow
+def test_one_file_is_all_that_an_implementation_takes(with_one_more: Path) -> None:
+    """Help, the list, the plan, the processes, the proof and the table have it."""
+    assert "ddp-again" in _dpbench(with_one_more, "sweep", "--help")
+    assert "the same as ddp, in one file" in _dpbench(with_one_more, "list")
+    printed = _dpbench(
+        with_one_more,
+        *("sweep", "--implementations", "ddp-again", "--backends", "gloo", "--group-sizes", "2"),
+        *("--arch", "mlp", "--batch-sizes", "8", "--warmup", "1", "--steps", "3", "--gpus", "2"),
+        *("--repetitions", "1", "--oversubscribe", "--no-charts", "--quiet", "--json"),
+    )
+    rows: list[dict[str, Any]] = json.loads(printed)
+    found = {(row["implementation"], row["group_size"]): row for row in rows}
+    assert found["ddp-again", 2]["status"] == "completed"
+    assert found["ddp-again", 2]["verified"] is True

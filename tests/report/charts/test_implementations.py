@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 
 from dpbench.analysis.published import from_csv
 from dpbench.records import TrialRecord
-from dpbench.report import cells
 from dpbench.report.charts.implementations import implementations
 from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.values import write
 from tests.analysis.builders import run, trial
 from tests.report.charts.pictured import figure, sweep
 from tests.report.charts.sources import source
@@ -95,7 +95,7 @@ def test_throughputs_are_written_as_in_the_table() -> None:
     rows = [row for row in sweep().rows if row.throughput is not None]
     assert len(rows) > 20
     for row in rows:
-        assert (cells.throughput(row) in written) == (row.implementation != "independent")
+        assert (write(row.throughput, "rate") in written) == (row.implementation != "independent")
     caption = figure("implementations").get_supxlabel().replace("\n", " ")
     assert "independent is left out" in caption
 

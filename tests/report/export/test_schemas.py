@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from dpbench.analysis.collective_rows import collective_rows
-from dpbench.analysis.rows import ROW_KEYS, to_row
+from dpbench.analysis.fields.levels import LEVELS, configuration_row, keys_of
 from dpbench.analysis.summary import summarize
-from dpbench.analysis.tidy import rank_rows, step_rows, trial_rows
+from dpbench.analysis.tidy import collective_rows, rank_rows, step_rows, trial_rows
 from dpbench.codec import encode
 from dpbench.environment import capture
 from dpbench.errors import UnknownName
 from dpbench.records import SCHEMA_VERSION
-from dpbench.report.export.levels import LEVELS
 from dpbench.report.export.schemas import SCHEMAS, schema, schema_text
 from dpbench.store import CollectiveStore, SweepStore
 from tests.analysis.communication.collective_records import affine, collective_record
@@ -81,7 +79,7 @@ def test_what_dpbench_would_not_read_is_not_valid() -> None:
 
 def test_exported_rows_are_valid_at_every_level() -> None:
     levels = {
-        "configuration-row": map(to_row, summarize(RECORDS)),
+        "configuration-row": map(configuration_row, summarize(RECORDS)),
         "trial-row": trial_rows(RECORDS),
         "rank-row": rank_rows(RECORDS),
         "step-row": step_rows(RECORDS[:3]),
@@ -98,7 +96,7 @@ def test_exported_rows_are_valid_at_every_level() -> None:
 
 
 def test_every_key_has_a_type_and_a_sentence() -> None:
-    assert [field.key for field in LEVELS["configuration"]] == list(ROW_KEYS)
+    assert [field.key for field in LEVELS["configuration"]] == list(keys_of("configuration"))
     for fields in LEVELS.values():
         assert all(field.meaning.endswith(".") for field in fields)
         assert len({field.key for field in fields}) == len(fields)

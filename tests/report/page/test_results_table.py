@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.records import Status
-from dpbench.report.columns import COLUMNS
 from dpbench.report.page.content import Table
 from dpbench.report.page.results_table import empty_columns, failures_table, results_table
 from dpbench.report.tables import render
@@ -33,7 +33,7 @@ def test_all_columns_are_there_and_the_usual_ones_are_shown() -> None:
     assert keys[keys.index("efficiency") + 1] == "status"
     assert [key for key in keys if key != "status"] == [*COLUMNS][:-1]
     shown = {column.key for column in TABLE.columns if column.shown}
-    usual = {column.key for column in COLUMNS.values() if column.default}
+    usual = {column.key for column in COLUMNS.values() if column.shown != "on request"}
     assert shown == usual - {"duration_seconds", "time_to_loss_seconds", "noise_scale_samples"} - {
         "goodput",
         "mfu",

@@ -1,0 +1,145 @@
+"""The fields of an explanation: the columns of the tables that say where a step's time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.explanation import Explanation
+from dpbench.analysis.factors import PARTS, Part
+from dpbench.analysis.fields.field import ReadField, Value, described
+from dpbench.analysis.fields.levels import COLUMNS
+from dpbench.analysis.phases import PHASES, PhaseName, StepPhases
+
+
+@dataclass(frozen=True, slots=True)
+class InsideFactor:
+    """A part that has no factor of its own, and the part whose factor includes it."""
+
+    part: Part
+
+    @property
+    def plain(self) -> None:
+        return None
+
+
+_PARTS: dict[Part, str] = {
+    "granularity": "`single` on the global batch ÷ (replicas × `single` on a shard), a ratio of "
+    "step times; strong scaling only.",
+    "contention": "Step of `single` ÷ the mean step of as many `independent` copies: the cost of "
+    "sharing the machine.",
+    "wrapper": "Mean step of `independent` copies ÷ the mean rank without synchronization: the "
+    "cost of hooks and buckets.",
+    "balance": "The mean rank ÷ the slowest rank, without synchronization.",
+    "communication": "The slowest rank without ÷ with synchronization: communication that overlap "
+    "does not hide.",
+}
+_PHASES: dict[PhaseName, str] = {
+    "data": "Time until the batch is on the device.",
+    "forward": "Time of forward and loss.",
+    "backward": "Time of backward without synchronization.",
+    "communication": "Backward with synchronization − backward without it.",
+    "optimizer": "Time of the optimizer's step and of zeroing gradients.",
+}
+
+
+def _part(part: Part) -> ReadField[Explanation]:
+    def read(explanation: Explanation) -> Value:
+        factor = explanation.factors.of(part)
+        if factor is None:
+            return None
+        return factor.value if factor.parts[0] == part else InsideFactor(factor.parts[0])
+
+    return ReadField(
+        key=part, header=part.capitalize(), meaning=_PARTS[part], style="ratio", read=read
+    )
+
+
+def _seconds(
+    key: str, header: str, meaning: str, of: Callable[[StepPhases], Estimate | None]
+) -> ReadField[Explanation]:
+    return ReadField(
+        key=key,
+        header=header.replace("\n", " "),
+        wrapped=header,
+        meaning=meaning,
+        unit="s",
+        style="time",
+        read=lambda e: None if e.phases is None else of(e.phases),
+    )
+
+
+def _phase(name: PhaseName) -> ReadField[Explanation]:
+    return _seconds(
+        name,
+        name.capitalize(),
+        _PHASES[name],
+        lambda phases: next((one.seconds for one in phases.phases if one.name == name), None),
+    )
+
+
+def _of_row(key: str) -> ReadField[Explanation]:
+    """The column that tables of configurations have too."""
+    column = COLUMNS[key]
+    return ReadField(**described(column), read=lambda e: column.read(e.row))
+
+
+CONFIGURATION: ReadField[Explanation] = ReadField(
+    key="configuration",
+    kind="text",
+    header="Configuration",
+    meaning="Implementation/backend × number of replicas, batch.",
+    read=lambda e: e.row.label,
+)
+EFFICIENCY: tuple[ReadField[Explanation], ...] = (
+    CONFIGURATION,
+    _of_row("efficiency"),
+    ReadField(
+        key="absolute_efficiency",
+        header="Absolute efficiency",
+        wrapped="Absolute\nefficiency",
+        meaning="Speedup over `single` ÷ number of replicas; the factors of a row multiply to it.",
+        style="percent",
+        read=lambda e: e.factors.efficiency,
+    ),
+    *map(_part, PARTS),
+)
+STEP: tuple[ReadField[Explanation], ...] = (
+    CONFIGURATION,
+    ReadField(
+        key="step_seconds",
+        header="Step",
+        meaning="Mean time of a step with synchronization, on the slowest rank.",
+        unit="s",
+        style="time",
+        read=lambda e: e.factors.step_seconds,
+    ),
+    _of_row("exposed_communication_seconds"),
+    _of_row("reduced_bytes_per_step"),
+    _of_row("collectives_per_step"),
+    _of_row("rank_skew"),
+    ReadField(
+        key="slowest_rank",
+        kind="integer",
+        header="Slowest rank",
+        meaning="Rank that most often took longest, and in how many repetitions.",
+        read=lambda e: e.slowest_rank,
+    ),
+)
+PHASE_TIMES: tuple[ReadField[Explanation], ...] = (
+    CONFIGURATION,
+    *map(_phase, PHASES),
+    _seconds(
+        "instrumented_step",
+        "Instrumented\nstep",
+        "Sum of the phases: a step that waits for the device after each of them.",
+        lambda phases: phases.instrumented_step_seconds,
+    ),
+    _seconds(
+        "timed_step",
+        "Timed\nstep",
+        "Mean step of the timed window, over ranks.",
+        lambda phases: phases.timed_step_seconds,
+    ),
+)

@@ -1,0 +1,171 @@
+"""What a field is: its key, meaning and type, how it is read, and the style it is printed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+from dpbench.records import TrialRecord
+
+Plain = str | int | float | bool | None
+FieldKind = Literal["text", "integer", "number", "boolean"]
+Style = Literal[
+    "plain",
+    "rate",
+    "ratio",
+    "percent",
+    "time",
+    "duration",
+    "compact",
+    "whole",
+    "two decimals",
+    "memory",
+    "traffic",
+    "giga",
+    "check",
+]
+"""How a value is printed; `report.values` has the writer of each."""
+Shown = Literal["always", "if measured", "on request"]
+"""When a table has the column without --columns. "if measured": a table without any value of it
+does not mention that."""
+
+
+class Composite(Protocol):
+    """A value that tables print with more words than programs read."""
+
+    @property
+    def plain(self) -> Plain | Estimate: ...
+
+
+Value = Plain | Estimate | Composite
+S = TypeVar("S")
+End = Literal["low", "high"]
+ENDS: tuple[tuple[End, str], ...] = (("low", "Lower"), ("high", "Upper"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Field:
+    """One key of the rows of a level, and the column that a table shows it in."""
+
+    key: str
+    kind: FieldKind = "number"
+    meaning: str
+    """One sentence."""
+    unit: str = ""
+    required: bool = False
+    """Never None."""
+    choices: tuple[str, ...] = ()
+    """All values that a text can have, where they are known."""
+    finite: bool = True
+    """False where infinity and NaN are values too, as in a loss that diverged."""
+    ends: bool = False
+    """Estimates: `key`_low and `key`_high hold their interval."""
+    header: str = ""
+    """Empty where no table has it; "{Item}" stands for the architecture's item: Images, Tokens."""
+    wrapped: str = ""
+    """The header on two lines, for tables that would be too wide."""
+    style: Style = "plain"
+    shown: Shown = "on request"
+
+    @property
+    def is_words(self) -> bool:
+        """Tells whether a column of it is aligned left."""
+        return self.kind in ("text", "boolean")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadField(Field, Generic[S]):
+    """A field that is read from one value, such as a rank's measurement."""
+
+    read: Callable[[S], Value]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepField(Field):
+    """A field of configurations, of single trials, or of both, with the same meaning."""
+
+    row: Callable[[ConfigurationSummary], Value] | None = None
+    """Reads it from a configuration."""
+    run: Callable[[TrialRecord], Plain] | None = None
+    """Reads it from one trial."""
+    over: Callable[[Sequence[TrialRecord]], Value] | None = None
+    """Estimates it over usable repetitions; `summarize` stores that in the attribute `key`."""
+    run_required: bool = False
+    """Never None in a trial."""
+    in_trial_rows: bool = True
+    """False where `run` is there for comparisons alone."""
+
+
+def stored(key: str) -> Callable[[ConfigurationSummary], Value]:
+    """Reads the summary's attribute of that name."""
+    return attrgetter(key)
+
+
+def described(field: Field, **changes: Any) -> dict[str, Any]:
+    """The attributes of `field` that every field has, for a field that shares its meaning."""
+    return {one.name: getattr(field, one.name) for one in fields(Field)} | changes
+
+
+def of_configuration(field: SweepField) -> ReadField[ConfigurationSummary] | None:
+    """The field of rows of configurations; None if they do not have it."""
+    return None if field.row is None else ReadField(**described(field), read=field.row)
+
+
+def of_trial(field: SweepField) -> ReadField[TrialRecord] | None:
+    """The field of rows of trials; None if they do not have it."""
+    if field.run is None or not field.in_trial_rows:
+        return None
+    return ReadField(
+        **described(field, required=field.run_required, ends=False, header=""), read=field.run
+    )
+
+
+def plain(value: Value) -> Plain:
+    """The value as programs read it: an estimate without its interval."""
+    value = _simple(value)
+    return value.value if isinstance(value, Estimate) else value
+
+
+def flat(declared: Iterable[ReadField[S]]) -> Iterator[ReadField[S]]:
+    """The same fields, with one more for each end of an interval."""
+    for field in declared:
+        yield ReadField(**described(field, ends=False), read=field.read)
+        if field.ends:
+            for end, name in ENDS:
+                yield ReadField(
+                    key=f"{field.key}_{end}",
+                    meaning=f"{name} end of the 95 % interval of {field.key}.",
+                    unit=field.unit,
+                    read=_end(field.read, end),
+                )
+
+
+def read_row(declared: Sequence[ReadField[S]], source: S) -> dict[str, Plain]:
+    """One row, with the keys in the order of the fields, which are `flat`."""
+    return {field.key: plain(field.read(source)) for field in declared}
+
+
+def in_key_order(declared: Iterable[ReadField[S]], order: str) -> tuple[ReadField[S], ...]:
+    """Sorts fields by the keys that `order` lists; those that it does not know come last."""
+    places = {key: place for place, key in enumerate(order.split())}
+    return tuple(sorted(declared, key=lambda field: places.get(field.key, len(places))))
+
+
+def _end(read: Callable[[S], Value], name: End) -> Callable[[S], Plain]:
+    def read_end(source: S) -> Plain:
+        estimate = _simple(read(source))
+        if not isinstance(estimate, Estimate):
+            return None
+        return estimate.low if name == "low" else estimate.high
+
+    return read_end
+
+
+def _simple(value: Value) -> Plain | Estimate:
+    if value is None or isinstance(value, str | int | float | Estimate):
+        return value
+    return value.plain

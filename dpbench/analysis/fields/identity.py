@@ -1,0 +1,366 @@
+"""The fields that say what was run: the configuration, its workload, its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, Value, stored
+from dpbench.analysis.outcome import effective_status
+from dpbench.data.identity import DIGITS
+from dpbench.placement import host_counts
+from dpbench.records import Status, TrialRecord
+from dpbench.specs import COMM_HOOKS, COMPILE_MODES, DTYPES, OPTIMIZERS, TrialSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A group size; tables add how many replicas each host has, if there are several hosts."""
+
+    count: int
+    nodes: tuple[int, ...]
+
+    @property
+    def plain(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """The learning rate that ran; tables add the rule that scaled it."""
+
+    value: float | None
+    rule: str | None
+
+    @property
+    def plain(self) -> float | None:
+        return self.value
+
+
+def _of_spec(read: Callable[[TrialSpec], Plain]) -> Callable[[TrialRecord], Plain]:
+    return lambda record: read(record.trial)
+
+
+def _setting(
+    key: str,
+    meaning: str,
+    read: Callable[[TrialSpec], Plain],
+    *,
+    kind: FieldKind = "text",
+    **more: Any,
+) -> SweepField:
+    """A setting that sweeps compare; missing from published numbers, whose settings are unknown."""
+
+    def read_row(row: ConfigurationSummary) -> Value:
+        return None if row.configuration is None else read(row.configuration)
+
+    header = key.removesuffix("_mb").replace("_", " ").capitalize()
+    return SweepField(
+        key=key,
+        kind=kind,
+        meaning=meaning,
+        header=header,
+        row=read_row,
+        run=_of_spec(read),
+        **more,
+    )
+
+
+IDENTITY = (
+    SweepField(
+        key="trial_id",
+        kind="text",
+        meaning="Hash of the trial's specification; joins the levels.",
+        run=_of_spec(lambda trial: trial.trial_id),
+        run_required=True,
+    ),
+    SweepField(
+        key="implementation",
+        kind="text",
+        meaning="Implementation that trains the replicas; settings that are not at their default "
+        "follow in brackets.",
+        required=True,
+        header="Implementation",
+        shown="always",
+        row=stored("implementation"),
+        run=_of_spec(lambda trial: trial.implementation_label),
+        run_required=True,
+    ),
+    SweepField(
+        key="backend",
+        kind="text",
+        meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; any "
+        "other name is from the source of the numbers.",
+        header="Backend",
+        shown="always",
+        row=lambda row: row.backend or None,
+        run=_of_spec(lambda trial: trial.backend),
+        run_required=True,
+    ),
+    SweepField(
+        key="group_size",
+        kind="integer",
+        meaning="Number of replicas that train together; across hosts, tables add the replicas of "
+        "each in brackets.",
+        required=True,
+        header="Group",
+        shown="always",
+        row=lambda row: Replicas(row.group_size, row.nodes),
+        run=_of_spec(lambda trial: trial.group_size),
+        run_required=True,
+    ),
+    SweepField(
+        key="batch_size",
+        kind="integer",
+        meaning="Samples that a replica takes in a micro-step; in strong scaling, those of all "
+        "replicas.",
+        header="Batch",
+        shown="always",
+        row=stored("batch_size"),
+        run=_of_spec(lambda trial: trial.batch_size),
+        run_required=True,
+    ),
+    SweepField(
+        key="repetition",
+        kind="integer",
+        meaning="Number of the repetition, from 0.",
+        run=_of_spec(lambda trial: trial.repetition),
+        run_required=True,
+    ),
+)
+
+SETTINGS = (
+    _setting(
+        "optimizer",
+        "The optimizer; its kernels follow behind the dash if they were chosen.",
+        lambda t: t.workload.optimizer,
+        choices=OPTIMIZERS,
+    ),
+    _setting(
+        "accumulation_steps",
+        "Micro-steps in one optimizer step (gradient accumulation).",
+        lambda t: t.accumulation_steps,
+        kind="integer",
+    ),
+    _setting(
+        "dtype",
+        "Number format of the products in forward and backward; parameters and gradients stay "
+        "float32.",
+        lambda t: t.workload.dtype,
+        choices=tuple(DTYPES),
+    ),
+    _setting(
+        "compile",
+        "Mode of torch.compile.",
+        lambda t: t.workload.compile,
+        choices=COMPILE_MODES,
+    ),
+    _setting(
+        "channels_last",
+        "Whether images are in the channels-last (NHWC) memory format.",
+        lambda t: t.workload.channels_last,
+        kind="boolean",
+    ),
+    _setting(
+        "checkpoint_activations",
+        "Whether activations are recomputed in the backward pass.",
+        lambda t: t.workload.checkpoint_activations,
+        kind="boolean",
+    ),
+    _setting(
+        "sync_every",
+        "Optimizer steps between two averages of the parameters (local-sgd).",
+        lambda t: t.sync_every,
+        kind="integer",
+    ),
+    _setting(
+        "bucket_cap_mb",
+        "Bucket size in MiB: gradients in one collective; missing where the implementation chose.",
+        lambda t: t.bucket_cap_mb,
+        kind="number",
+    ),
+    _setting(
+        "comm_hook",
+        "Compression of gradients on their way.",
+        lambda t: t.comm_hook,
+        choices=COMM_HOOKS,
+    ),
+    _setting(
+        "prefetch",
+        "Steps whose samples are loaded ahead from host memory, or batches for each worker; "
+        "missing if all samples are on the device.",
+        lambda t: t.prefetch,
+        kind="integer",
+    ),
+    _setting(
+        "data_workers",
+        "Processes of each rank that load samples.",
+        lambda t: t.data_workers,
+        kind="integer",
+    ),
+    _setting(
+        "step",
+        "The user's own training step; missing if it is the one of dpbench.",
+        lambda t: t.workload.step,
+    ),
+    _setting(
+        "files",
+        f"First {DIGITS} digits of the SHA-256 of the user's own files; missing without any.",
+        lambda t: t.workload.files_sha256 and t.workload.files_sha256[:DIGITS],
+    ),
+)
+
+WORKLOAD = (
+    SweepField(
+        key="global_batch_size",
+        kind="integer",
+        meaning="Samples that all replicas together take in a micro-step.",
+        header="Global batch",
+        wrapped="Global\nbatch",
+        row=stored("global_batch_size"),
+        run=_of_spec(lambda trial: trial.global_batch_size),
+        run_required=True,
+    ),
+    SweepField(
+        key="learning_rate",
+        meaning="Learning rate of the optimizer as it ran; tables add the rule that scaled it in "
+        "brackets.",
+        header="Learning rate",
+        wrapped="Learning\nrate",
+        row=lambda row: LearningRate(row.learning_rate, row.learning_rate_rule),
+        run=_of_spec(lambda trial: trial.learning_rate),
+        run_required=True,
+    ),
+    SweepField(
+        key="learning_rate_rule",
+        kind="text",
+        meaning="How the learning rate follows the samples in a step.",
+        row=stored("learning_rate_rule"),
+    ),
+    *SETTINGS,
+    SweepField(
+        key="nodes",
+        kind="text",
+        meaning="Replicas on each host, as in 2+1; missing if all are on one.",
+        row=lambda row: host_counts(row.nodes) or None,
+        run=_of_spec(lambda trial: host_counts(trial.nodes) or None),
+    ),
+    SweepField(
+        key="scaling",
+        kind="text",
+        meaning="weak: each replica keeps its batch; strong: they share one.",
+        run=_of_spec(lambda trial: trial.scaling),
+        run_required=True,
+    ),
+    SweepField(
+        key="architecture",
+        kind="text",
+        meaning="The model.",
+        run=_of_spec(lambda trial: trial.workload.architecture),
+        run_required=True,
+    ),
+    SweepField(
+        key="dataset",
+        kind="text",
+        meaning="Dataset that it trains on.",
+        run=_of_spec(lambda trial: trial.workload.dataset),
+        run_required=True,
+    ),
+    SweepField(
+        key="seed",
+        kind="integer",
+        meaning="Seed of the workload.",
+        run=_of_spec(lambda trial: trial.workload.seed),
+        run_required=True,
+    ),
+    SweepField(
+        key="threads_per_replica",
+        kind="integer",
+        meaning="Threads that a replica computes with.",
+        run=_of_spec(lambda trial: trial.threads_per_replica),
+        run_required=True,
+    ),
+    SweepField(
+        key="environment_id",
+        kind="text",
+        meaning="Name of the file in environments/ that describes the machine.",
+        run=lambda record: record.environment_id,
+        run_required=True,
+    ),
+    SweepField(
+        key="started_utc",
+        kind="text",
+        meaning="Start of the trial, ISO 8601.",
+        run=lambda record: record.started_utc,
+        run_required=True,
+    ),
+    SweepField(
+        key="item",
+        kind="text",
+        meaning="Name of the items: images, tokens, rows.",
+        required=True,
+        row=stored("item"),
+        run=lambda record: record.item,
+        run_required=True,
+    ),
+    SweepField(
+        key="unit",
+        kind="text",
+        meaning="Unit of images_per_second.",
+        required=True,
+        row=lambda row: f"{row.item}/s",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a configuration ended, and why; tables write as much of the reason as fits."""
+
+    status: Status
+    reason: str | None
+
+    @property
+    def plain(self) -> str:
+        return self.status.value
+
+
+OUTCOME = (
+    SweepField(
+        key="verified",
+        kind="boolean",
+        meaning="Whether gradients were compared with those of one process in float64, or float32 "
+        "above 67 million parameters and for deepspeed-0, and agreed; missing if not compared.",
+        header="Verified",
+        style="check",
+        row=stored("verified"),
+        run=lambda r: None if r.verification is None else r.verification.passed,
+    ),
+    SweepField(
+        key="max_relative_error",
+        meaning="Largest relative error of a gradient against one process.",
+        run=lambda r: None if r.verification is None else r.verification.max_relative_error,
+    ),
+    SweepField(
+        key="status",
+        kind="text",
+        meaning="How it ended, and why if it did not simply complete; without completion there is "
+        "no speed.",
+        required=True,
+        choices=tuple(status.value for status in Status),
+        header="Status",
+        shown="always",
+        row=lambda row: Ending(row.status, row.reason),
+        run=lambda record: effective_status(record).value,
+        run_required=True,
+    ),
+    SweepField(
+        key="reason",
+        kind="text",
+        meaning="Why it is not simply completed.",
+        row=stored("reason"),
+        run=lambda record: record.reason,
+    ),
+)

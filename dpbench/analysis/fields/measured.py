@@ -1,0 +1,573 @@
+"""The fields that say what was measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbench.analysis import convergence, throughput
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.energy import joules_per_item
+from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.fields.field import Plain, SweepField, Value, stored
+from dpbench.analysis.fields.metric import Metric, Reading, arithmetic, mean_of_losses
+from dpbench.analysis.memory import memory_imbalance, peak_memory, peak_reserved_memory
+from dpbench.analysis.outcome import effective_status
+from dpbench.analysis.steps import StepSummary
+from dpbench.analysis.time_to_loss import TimeToLoss
+from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
+from dpbench.records import Status, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A count, and out of how many."""
+
+    count: int
+    total: int
+
+    @property
+    def plain(self) -> int:
+        return self.count
+
+
+def _if_completed(read: Reading) -> Reading:
+    """None unless the trial completed and measured a window: only then it has a speed."""
+
+    def read_completed(record: TrialRecord) -> float | None:
+        usable = effective_status(record) is Status.COMPLETED and throughput.is_measured(record)
+        return read(record) if usable else None
+
+    return read_completed
+
+
+def _from_losses(measure: Callable[[Sequence[float], float], float]) -> Reading:
+    """Reads losses of the timed steps and the seconds they took; None unless all are finite."""
+
+    def read(record: TrialRecord) -> float | None:
+        losses = convergence.losses(record)
+        if not losses or not convergence.is_finite(losses):
+            return None
+        return measure(losses, throughput.elapsed_seconds(record))
+
+    return _if_completed(read)
+
+
+def _step_percentile(percent: float) -> Reading:
+    def read(record: TrialRecord) -> float:
+        """Between the two nearest steps, as `numpy.percentile`, at a tenth of its cost."""
+        steps = np.sort(throughput.step_seconds(record))
+        return float(np.interp(percent / 100 * (len(steps) - 1), np.arange(len(steps)), steps))
+
+    return _if_completed(read)
+
+
+def _mean_step_seconds(record: TrialRecord) -> float:
+    return throughput.elapsed_seconds(record) / len(throughput.step_seconds(record))
+
+
+def _peak_memory_bytes(record: TrialRecord) -> int | None:
+    peak = peak_memory([record])
+    return None if peak is None else peak.bytes
+
+
+def _mean_over(read: Reading, unit: str) -> Callable[[Sequence[TrialRecord]], Value]:
+    def over(usable: Sequence[TrialRecord]) -> Estimate | None:
+        values = [value for value in map(read, usable) if value is not None]
+        return mean(values, unit=unit) if values else None
+
+    return over
+
+
+def _most_often_slowest(usable: Sequence[TrialRecord]) -> int | None:
+    ranks = Counter(r for r in map(throughput.slowest_rank, usable) if r is not None)
+    return ranks.most_common(1)[0][0] if ranks else None
+
+
+def _of_steps(
+    read: Callable[[StepSummary], Value],
+) -> Callable[[ConfigurationSummary], Value]:
+    return lambda row: None if row.steps is None else read(row.steps)
+
+
+def _of_time_to_loss(
+    read: Callable[[TimeToLoss], Plain],
+) -> Callable[[ConfigurationSummary], Plain]:
+    return lambda row: None if row.time_to_loss is None else read(row.time_to_loss)
+
+
+def _percentile(percent: int, meaning: str) -> Metric:
+    def read(steps: StepSummary) -> float:
+        value: float = getattr(steps, f"p{percent}_seconds")
+        return value
+
+    return Metric(
+        key=f"step_seconds_p{percent}",
+        meaning=meaning,
+        unit="s",
+        header=f"Step p{percent}",
+        style="duration",
+        row=_of_steps(read),
+        run=_step_percentile(percent),
+        in_trial_rows=False,
+        higher_is_better=False,
+    )
+
+
+SPEED: tuple[SweepField, ...] = (
+    Metric(
+        key="images_per_second",
+        meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
+        "time, from the opening barrier until its device has finished.",
+        unit="items/s",
+        ends=True,
+        header="{Item}/s",
+        style="rate",
+        shown="always",
+        row=stored("throughput"),
+        run=_if_completed(throughput.throughput),
+        higher_is_better=True,
+    ),
+    SweepField(
+        key="images_per_second_sample_size",
+        kind="integer",
+        meaning="Number of values behind images_per_second and its interval.",
+        row=lambda row: None if row.throughput is None else row.throughput.sample_size,
+    ),
+    SweepField(
+        key="images_per_second_basis",
+        kind="text",
+        meaning="What the interval covers: repetitions, step batches of one repetition, or a "
+        "single value.",
+        row=lambda row: None if row.throughput is None else row.throughput.basis,
+    ),
+    SweepField(
+        key="duration_seconds",
+        meaning="Time that a fixed amount of work took, as published.",
+        unit="s",
+        ends=True,
+        header="Time",
+        style="duration",
+        shown="if measured",
+        row=stored("duration"),
+    ),
+    SweepField(
+        key="speedup",
+        meaning="Throughput of n replicas ÷ throughput of one, with the same implementation and "
+        "backend, at the same batch per replica (weak scaling) or the same global batch (strong).",
+        ends=True,
+        header="Speedup",
+        style="ratio",
+        shown="always",
+        row=stored("speedup"),
+    ),
+    SweepField(
+        key="absolute_speedup",
+        meaning="Throughput ÷ throughput of `single`, the plain module on one device, at the same "
+        "batch size.",
+        ends=True,
+        header="Absolute speedup",
+        wrapped="Absolute\nspeedup",
+        style="ratio",
+        row=stored("absolute_speedup"),
+    ),
+    Metric(
+        key="efficiency",
+        meaning="Speedup ÷ number of replicas, where 100 % is linear scaling.",
+        unit="of linear",
+        ends=True,
+        header="Efficiency",
+        style="percent",
+        shown="always",
+        row=stored("efficiency"),
+        run=_if_completed(throughput.throughput),
+        in_trial_rows=False,
+        higher_is_better=True,
+        relative=True,
+        is_speed=False,
+    ),
+    Metric(
+        key="exposed_communication_seconds",
+        meaning="Mean step time with gradient synchronization − without it, from two windows of "
+        "equal length in the same processes: seconds of a step that overlap does not hide.",
+        unit="s",
+        ends=True,
+        header="Exposed comm",
+        wrapped="Exposed\ncomm",
+        style="time",
+        shown="always",
+        row=stored("exposed_communication_seconds"),
+        run=_if_completed(throughput.exposed_communication_seconds),
+        over=_mean_over(throughput.exposed_communication_seconds, "s"),
+        higher_is_better=False,
+        average=arithmetic,
+        reference=_mean_step_seconds,
+        reference_words="mean step",
+    ),
+)
+
+LEARNING: tuple[SweepField, ...] = (
+    SweepField(
+        key="initial_loss",
+        meaning="Loss of the first timed step.",
+        run=_from_losses(lambda losses, _: losses[0]),
+    ),
+    SweepField(
+        key="loss_delta",
+        meaning="First timed loss − last timed loss.",
+        run=_from_losses(lambda losses, _: convergence.loss_delta(losses)),
+    ),
+    Metric(
+        key="loss_delta_per_step",
+        meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
+        "mini-batches.",
+        unit="per step",
+        ends=True,
+        header="Loss delta/step",
+        wrapped="Loss delta\n/step",
+        style="compact",
+        shown="always",
+        row=stored("loss_delta_per_step"),
+        run=_from_losses(lambda losses, _: convergence.loss_delta_per_step(losses)),
+        higher_is_better=True,
+        average=mean_of_losses,
+        reference=_from_losses(lambda losses, _: losses[0] / len(losses)),
+        reference_words="first loss per step",
+        is_speed=False,
+        of_losses=True,
+        counts_steps=True,
+    ),
+    Metric(
+        key="loss_delta_per_second",
+        meaning="(First timed loss − last timed loss) ÷ seconds of the timed window: loss per "
+        "second.",
+        unit="per s",
+        ends=True,
+        header="Loss delta/s",
+        wrapped="Loss\ndelta/s",
+        style="compact",
+        shown="always",
+        row=stored("loss_delta_per_second"),
+        run=_from_losses(convergence.loss_delta_per_second),
+        higher_is_better=True,
+        average=arithmetic,
+        reference=_from_losses(lambda losses, seconds: losses[0] / seconds),
+        reference_words="first loss per second",
+        is_speed=False,
+        of_losses=True,
+        counts_steps=True,
+    ),
+    Metric(
+        key="final_loss",
+        meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
+        unit="loss",
+        ends=True,
+        header="Final loss",
+        wrapped="Final\nloss",
+        style="compact",
+        shown="always",
+        row=stored("final_loss"),
+        run=_from_losses(lambda losses, _: losses[-1]),
+        higher_is_better=False,
+        average=mean_of_losses,
+        is_speed=False,
+        of_losses=True,
+        counts_steps=True,
+    ),
+    SweepField(
+        key="loss_slope_per_step",
+        meaning="Theil–Sen slope of the losses over the timed steps: loss per step.",
+        ends=True,
+        header="Loss slope/step",
+        wrapped="Loss slope\n/step",
+        style="compact",
+        row=stored("loss_slope_per_step"),
+    ),
+    SweepField(
+        key="loss_slope_per_second",
+        meaning="Theil–Sen slope of the losses × steps per second: loss per second.",
+        ends=True,
+        header="Loss slope/s",
+        wrapped="Loss\nslope/s",
+        style="compact",
+        row=stored("loss_slope_per_second"),
+    ),
+    SweepField(
+        key="target_loss",
+        meaning="Loss that time_to_loss_seconds is the time to.",
+        row=_of_time_to_loss(lambda found: found.target_loss),
+    ),
+    SweepField(
+        key="time_to_loss_seconds",
+        meaning="Time from the opening of the timed window until the smoothed loss (medians of 1 % "
+        "blocks, trailing mean of 5) stays at the target or below for 3 blocks.",
+        unit="s",
+        ends=True,
+        header="Time to loss",
+        wrapped="Time to\nloss",
+        style="time",
+        shown="if measured",
+        row=stored("time_to_loss"),
+    ),
+    SweepField(
+        key="time_to_loss_samples",
+        meaning="Samples consumed until the loss was reached.",
+        row=_of_time_to_loss(lambda found: None if found.samples is None else found.samples.value),
+    ),
+    SweepField(
+        key="time_to_loss_censored",
+        kind="integer",
+        meaning="Repetitions that did not reach the loss.",
+        row=_of_time_to_loss(lambda found: found.censored),
+    ),
+    SweepField(
+        key="loss_at_equal_samples",
+        meaning="Smoothed loss after the largest number of samples that every configuration "
+        "reached.",
+        ends=True,
+        header="Loss at equal samples",
+        wrapped="Loss, equal\nsamples",
+        style="compact",
+        row=stored("loss_at_equal_samples"),
+    ),
+    SweepField(
+        key="loss_at_equal_seconds",
+        meaning="Smoothed loss after the longest time that every configuration reached.",
+        ends=True,
+        header="Loss at equal seconds",
+        wrapped="Loss, equal\nseconds",
+        style="compact",
+        row=stored("loss_at_equal_seconds"),
+    ),
+    SweepField(
+        key="noise_scale_samples",
+        meaning="Gradient noise scale tr(Σ) ÷ |G|², in samples: the batch size from which more "
+        "samples in a step stop paying (McCandlish et al., 2018).",
+        ends=True,
+        header="Noise scale",
+        wrapped="Noise\nscale",
+        style="whole",
+        shown="if measured",
+        row=stored("noise_scale"),
+    ),
+    SweepField(
+        key="statistical_efficiency",
+        meaning="Progress of a sample against one in the batch of a single replica: (noise scale + "
+        "B₁) ÷ (noise scale + B), where B is the number of samples in a step.",
+        ends=True,
+        header="Statistical efficiency",
+        wrapped="Statistical\nefficiency",
+        style="percent",
+        row=stored("statistical_efficiency"),
+    ),
+    SweepField(
+        key="goodput",
+        meaning="Throughput × statistical efficiency: items per second, counted as items of a "
+        "single replica's batch.",
+        ends=True,
+        header="Goodput",
+        style="whole",
+        shown="if measured",
+        row=stored("goodput"),
+    ),
+)
+
+MACHINE: tuple[SweepField, ...] = (
+    SweepField(
+        key="flops_per_item",
+        meaning="Floating-point operations of forward and backward for one item.",
+        run=lambda record: record.flops_per_item,
+    ),
+    SweepField(
+        key="flops_per_second",
+        meaning="Floating-point operations of forward and backward per second, all replicas "
+        "together; tables show 10⁹ per second.",
+        ends=True,
+        header="GFLOP/s",
+        style="giga",
+        row=stored("flops_per_second"),
+    ),
+    SweepField(
+        key="mfu",
+        meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
+        "for the trial's number format, where a dated table has it.",
+        ends=True,
+        header="MFU",
+        style="percent",
+        shown="if measured",
+        row=stored("mfu"),
+    ),
+    Metric(
+        key="peak_memory_bytes",
+        kind="integer",
+        meaning="Largest memory over ranks and repetitions: allocated on the GPU during warmup and "
+        "timed window, else resident on the host (whole process).",
+        unit="B",
+        header="Peak memory",
+        wrapped="Peak\nmemory",
+        style="memory",
+        shown="always",
+        row=stored("peak_memory_bytes"),
+        run=_peak_memory_bytes,
+        higher_is_better=False,
+        is_speed=False,
+    ),
+    SweepField(
+        key="peak_reserved_memory_bytes",
+        kind="integer",
+        meaning="Largest device memory over ranks that torch's allocator held, in use or not.",
+        unit="B",
+        header="Reserved memory",
+        wrapped="Reserved\nmemory",
+        style="memory",
+        row=stored("peak_reserved_memory_bytes"),
+        run=lambda record: peak_reserved_memory([record]),
+        over=peak_reserved_memory,
+    ),
+    SweepField(
+        key="memory_imbalance",
+        meaning="Largest ÷ mean peak memory over ranks; missing for a single rank.",
+        run=lambda record: memory_imbalance([record]),
+    ),
+    SweepField(
+        key="joules_per_item",
+        meaning="Energy of the GPUs over the timed window ÷ items, in joules, from NVML's counter.",
+        ends=True,
+        header="J/item",
+        style="compact",
+        shown="if measured",
+        row=stored("joules_per_item"),
+        over=joules_per_item,
+    ),
+)
+
+STEPS: tuple[SweepField, ...] = (
+    _percentile(50, "Median time of a timed step, over all steps of all repetitions."),
+    _percentile(95, "Time that 95 % of the timed steps did not exceed."),
+    _percentile(99, "Time that 99 % of the timed steps did not exceed."),
+    SweepField(
+        key="outliers",
+        kind="integer",
+        meaning="Timed steps more than 10 σ slower than the median (14.8 median absolute "
+        "deviations), out of all timed steps; they are kept.",
+        header="Outliers",
+        row=_of_steps(lambda steps: Share(steps.outliers, steps.count)),
+    ),
+    SweepField(
+        key="slowest_outlier",
+        meaning="Slowest outlier ÷ the median step.",
+        row=_of_steps(lambda steps: steps.slowest_outlier),
+    ),
+    SweepField(
+        key="step_autocorrelation",
+        meaning="First-order autocorrelation of the timed steps, from −1 to 1; the mean over "
+        "repetitions.",
+        header="Autocorrelation",
+        wrapped="Autocor-\nrelation",
+        style="two decimals",
+        row=_of_steps(lambda steps: steps.autocorrelation),
+    ),
+    SweepField(
+        key="steady",
+        kind="text",
+        meaning="Whether the timed window was in a steady state (MSER-5 and a drift test); the "
+        "worst repetition.",
+        header="Steady",
+        row=_of_steps(lambda steps: steps.steady),
+    ),
+    SweepField(
+        key="rank_skew",
+        meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
+        "fraction; where that was not measured, with it, which hides most of the skew.",
+        ends=True,
+        header="Rank skew",
+        wrapped="Rank\nskew",
+        style="percent",
+        row=stored("rank_skew"),
+        run=_if_completed(throughput.rank_skew),
+        over=_mean_over(throughput.rank_skew, "of the median rank"),
+    ),
+    SweepField(
+        key="slowest_rank",
+        kind="integer",
+        meaning="Rank with the longest steps; over repetitions, the one that was slowest most "
+        "often.",
+        header="Slowest rank",
+        wrapped="Slowest\nrank",
+        row=stored("slowest_rank"),
+        run=_if_completed(throughput.slowest_rank),
+        over=_most_often_slowest,
+    ),
+    SweepField(
+        key="reduced_bytes_per_step",
+        kind="integer",
+        meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
+        unit="B",
+        header="Reduced/step",
+        wrapped="Reduced\n/step",
+        style="traffic",
+        row=stored("reduced_bytes_per_step"),
+        over=reduced_bytes_per_step,
+    ),
+    SweepField(
+        key="collectives_per_step",
+        meaning="Collectives that a rank takes part in during a step.",
+        header="Collectives/step",
+        wrapped="Collectives\n/step",
+        row=stored("collectives_per_step"),
+        over=collectives_per_step,
+    ),
+    SweepField(
+        key="repetitions",
+        kind="integer",
+        meaning="Completed repetitions, each in fresh processes.",
+        required=True,
+        header="Repetitions",
+        wrapped="Repe-\ntitions",
+        row=stored("repetitions"),
+    ),
+    SweepField(
+        key="timed_steps",
+        kind="integer",
+        meaning="Steps of the timed window of each repetition.",
+        header="Timed steps",
+        wrapped="Timed\nsteps",
+        row=stored("timed_steps"),
+        run=_if_completed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
+    ),
+)
+
+TRIAL: tuple[SweepField, ...] = (
+    Metric(
+        key="setup_seconds",
+        meaning="Time from the start of the slowest rank to its first warmup step.",
+        unit="s",
+        run=lambda record: max(rank.setup_seconds for rank in record.ranks),
+        in_trial_rows=False,
+        higher_is_better=False,
+    ),
+    Metric(
+        key="duration_seconds",
+        meaning="Wall time of the whole trial, launch included.",
+        unit="s",
+        run=lambda record: record.duration_seconds,
+        run_required=True,
+        higher_is_better=False,
+        counts_steps=True,
+    ),
+    SweepField(
+        key="elapsed_seconds",
+        meaning="Length of the timed window on the slowest rank.",
+        unit="s",
+        run=_if_completed(throughput.elapsed_seconds),
+    ),
+    SweepField(
+        key="samples",
+        kind="integer",
+        meaning="Samples that all ranks consumed in the timed window.",
+        run=_if_completed(lambda r: sum(rank.timed.samples for rank in r.ranks)),
+    ),
+)

@@ -1,0 +1,94 @@
+"""`deepspeed-0`: DeepSpeed's engine without ZeRO, which averages all gradients after the backward
+pass.
+
+The stages 1 to 3 are not here: they are a part of the optimizer, which the engine then owns. It
+frees the gradients in its own step, before anything could compare them, and leaves parameters of
+stage 3 empty.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
+from dpbench.measure.implementations.threads import threads_kept
+
+if TYPE_CHECKING:
+    from deepspeed import DeepSpeedEngine
+
+TRAITS = {
+    "order": 100,
+    "description": "DeepSpeed's engine at ZeRO stage 0: one all-reduce after backward",
+    "can_leave_out_sync": True,
+    "requires": "deepspeed",
+    "reduces_double": False,
+}
+
+
+CONFIG: dict[str, Any] = {
+    "train_micro_batch_size_per_gpu": 1,  # must be there; it counts samples
+    "gradient_accumulation_steps": 1,  # the training loop divides the loss itself
+    "zero_optimization": {"stage": 0},
+    "timers": {"throughput": {"enabled": False}},  # would wait for the device in every forward
+}
+
+
+class DeepSpeedModel(Plain):
+    """A module whose gradients an engine averages; the optimizer is not the engine's.
+
+    The module is called without the engine, whose `forward` would turn autocast off on CUDA.
+    """
+
+    def __init__(
+        self, engine: DeepSpeedEngine, module: torch.nn.Module, loss_weight: float
+    ) -> None:
+        super().__init__(module, loss_weight)
+        self._engine = engine
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        unreduced: AbstractContextManager[None] = self._engine.no_sync()
+        return unreduced
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self._engine.backward(loss)
+
+    def communication(self) -> Communication | None:
+        return None
+
+
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> DeepSpeedModel:
+    """Stage 0 at DeepSpeed's defaults, in the process group that there is already."""
+    device = torch.device(settings.devices[rank])
+    local = {"DS_ACCELERATOR": device.type, "LOCAL_RANK": str(device.index or 0)}
+    with threads_kept(), _environment(local):
+        from deepspeed import initialize, ops
+
+        # Nothing of its own is compiled: it would build, with the compiler of the machine, an
+        # all-reduce for inference that no training uses.
+        ops.__compatible_ops__ = {}
+        # An engine refuses backward without an optimizer. This one never steps.
+        unused = torch.optim.SGD(module.parameters(), lr=0.0)
+        engine, *_ = initialize(
+            model=module, optimizer=unused, config=CONFIG, dist_init_required=False
+        )
+    return DeepSpeedModel(engine, module, averaging_weight(settings, rank))
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """How it learns its device; afterwards the variables are as they were."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

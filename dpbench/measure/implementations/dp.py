@@ -1,0 +1,39 @@
+"""`dp`: dpbench's DataParallel, which drives all replicas from one process."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import torch
+
+from dpbench import parallel
+from dpbench.measure.implementations.model import Communication, Plain, Settings
+
+TRAITS = {
+    "order": 10,
+    "description": "dpbench.DataParallel: one process, a thread a replica",
+    "ours": True,
+    "can_leave_out_sync": True,
+    "one_process": True,
+    "backend": "threads",
+}
+
+
+class OurDataParallel(Plain):
+    """dpbench.DataParallel: each backward sums over the replicas, accumulated or not."""
+
+    module: parallel.DataParallel
+
+    def without_sync(self) -> AbstractContextManager[None]:
+        return self.module.without_reduction()
+
+    def communication(self) -> Communication | None:
+        return Communication(self.module.reduced_bytes, self.module.reductions)
+
+
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDataParallel:
+    """Puts all replicas into this process."""
+    threads = settings.threads_per_replica
+    return OurDataParallel(
+        parallel.DataParallel(module, settings.devices, threads_per_replica=threads)
+    )

@@ -1,0 +1,19 @@
+"""`independent`: copies of the module that never exchange anything."""
+
+from __future__ import annotations
+
+import torch
+
+from dpbench.measure.implementations.model import Plain, Settings
+
+TRAITS = {
+    "order": 130,
+    "description": "n plain copies started together, without communication",
+    "communicates": False,
+    "backend": "none",
+}
+
+
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Plain:
+    """Leaves `module` as it is: no other copy is known to it."""
+    return Plain(module)

@@ -1,0 +1,20 @@
+"""`single`: the module itself, on one device."""
+
+from __future__ import annotations
+
+import torch
+
+from dpbench.measure.implementations.model import Plain, Settings
+
+TRAITS = {
+    "order": 120,
+    "description": "the plain module on one device",
+    "communicates": False,
+    "backend": "none",
+    "largest_group": 1,
+}
+
+
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Plain:
+    """Leaves `module` as it is."""
+    return Plain(module)

@@ -1,0 +1,46 @@
+"""`torch-ddp-static`: torch's DistributedDataParallel with the two options that make it fastest."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from dpbench.data.batch import Samples
+from dpbench.measure.implementations.model import Settings, averaging_weight
+from dpbench.measure.implementations.torch_wrapper import TorchDistributedDataParallel, wrapped
+
+TRAITS = {
+    "order": 50,
+    "description": "torch-ddp with gradient_as_bucket_view and static_graph, its best",
+    "can_leave_out_sync": True,
+    "settings": ("bucket_cap_mb", "comm_hook"),
+    "sparse_backends": ("gloo",),
+}
+
+
+class TorchStaticGraph(TorchDistributedDataParallel):
+    """A wrapper with static_graph: its first backward fails unless it reduces.
+
+    That does no harm where gradients accumulate, as the mean of a mean is the same mean. The order
+    of gradients it learns in the second.
+    """
+
+    rehearsals = 2
+    forwards = 0
+
+    def forward(self, inputs: Samples) -> Any:
+        self.forwards += 1
+        return super().forward(inputs)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return super().no_sync() if self.forwards else nullcontext()
+
+
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchStaticGraph:
+    """Wraps `module` with both options."""
+    options = {"gradient_as_bucket_view": True, "static_graph": True}
+    return TorchStaticGraph(
+        wrapped(module, settings, rank, **options), averaging_weight(settings, rank)
+    )

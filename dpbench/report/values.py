@@ -1,0 +1,108 @@
+"""How a field's value is printed: the writer of each style, and of each kind of composite value."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from dpbench import units
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.explanation import SlowestRank
+from dpbench.analysis.fields.explanations import InsideFactor
+from dpbench.analysis.fields.field import Composite, Plain, ReadField, Style, Value
+from dpbench.analysis.fields.identity import Ending, LearningRate, Replicas
+from dpbench.analysis.fields.measured import Share
+from dpbench.analysis.time_to_loss import TimeToLoss
+from dpbench.placement import host_counts
+from dpbench.printable import one_line
+from dpbench.records import Status
+from dpbench.report.numbers import (
+    MISSING,
+    compact,
+    compact_time,
+    memory,
+    percentage,
+    plus_minus,
+)
+
+S = TypeVar("S")
+STATUS_WIDTH = 32
+SHORTEST_REASON = 16
+"""A narrower column has no room for reasons; they stand below the table anyway."""
+
+ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
+    "rate": lambda e: plus_minus(e, plain_decimals=1),
+    "ratio": lambda e: plus_minus(e, two_after_one=False),
+    "percent": percentage,
+    "time": compact_time,
+    "duration": lambda e: units.seconds(e.value),
+    "compact": compact,
+    "whole": lambda e: plus_minus(e, plain_decimals=0),
+    "giga": lambda e: plus_minus(e, scale=1e-9, plain_decimals=1),
+}
+"""Styles of values with an interval."""
+NUMBERS: Mapping[Style, Callable[[float], str]] = {
+    "duration": units.seconds,
+    "two decimals": lambda value: f"{value:.2f}",
+    "memory": memory,
+    "traffic": units.bytes_binary,
+}
+"""Styles of plain numbers."""
+
+
+def cell(field: ReadField[S], source: S) -> str:
+    """The text of the field in a table."""
+    return write(field.read(source), field.style)
+
+
+def write(value: Value, style: Style = "plain") -> str:
+    """The text of a table's cell."""
+    if isinstance(value, Estimate):
+        return ESTIMATES[style](value)
+    if value is None or isinstance(value, str | int | float):
+        return _write_plain(value, style)
+    return _write_composite(value, style)
+
+
+def _write_plain(value: Plain, style: Style) -> str:
+    if value is None:
+        return "not checked" if style == "check" else MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if style in NUMBERS:
+        return NUMBERS[style](value)
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _write_composite(value: Composite, style: Style) -> str:
+    match value:
+        case Replicas(count, nodes):
+            return f"{count} ({host_counts(nodes)})" if nodes else str(count)
+        case LearningRate(rate, rule):
+            scaled = rule is not None and rule != "none"
+            return f"{write(rate)} ({rule})" if scaled else write(rate)
+        case Share(count, total):
+            return f"{count} of {total}"
+        case TimeToLoss() if value.seconds is None:
+            return f"> {units.seconds(value.longest_seconds)}"
+        case SlowestRank():
+            return f"{value.rank} (in {value.slowest_in} of {value.repetitions})"
+        case InsideFactor(part):
+            return f"in {part}"
+        case Ending():
+            return write_ending(value)
+    return write(value.plain, style)
+
+
+def write_ending(ending: Ending, width: int = STATUS_WIDTH) -> str:
+    """The status, with as much of the reason as fits; wrong gradients come without the reason."""
+    words = ending.status.words
+    explained = bool(ending.reason) and ending.status is not Status.WRONG_GRADIENTS
+    if width < SHORTEST_REASON:
+        ended = f"{words}…" if explained and len(words) < width else words
+        return "\n".join(textwrap.wrap(ended, width))
+    whole = f"{words}: {one_line(ending.reason or '')}" if explained else words
+    return whole if len(whole) <= width else f"{whole[: width - 1].rstrip(' :')}…"
