@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from tests.cli.command import environment
 
@@ -28,12 +25,6 @@ from dpbench.temporary import temporary_folder
 end_at_once()
 with temporary_folder() as folder:
     os.kill(os.getpid(), signal.SIGTERM)
-"""
-STARTS_A_SERVER = """
-from multiprocessing import util
-from dpbench.launch.machine import in_child
-if __name__ == "__main__":
-    print(in_child(util.get_temp_dir) == util.get_temp_dir())
 """
 
 
@@ -80,23 +71,3 @@ def test_a_signal_that_ends_the_process_at_once_leaves_nothing(tmp_path: Path) -
     )
     assert done.returncode == 128 + signal.SIGTERM
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("length", [80, 88, 200], ids=lambda length: f"{length} bytes")
-def test_processes_start_whatever_the_length_of_tmpdir(length: int, tmp_path: Path) -> None:
-    """A socket's path has 107 bytes at most."""
-    tmp = tmp_path / ("x" * (length - len(os.fsencode(tmp_path)) - 1))
-    tmp.mkdir()
-    script = tmp_path / "script.py"
-    script.write_text(STARTS_A_SERVER)
-    done = subprocess.run(
-        [sys.executable, script],
-        env={**environment(), "TMPDIR": str(tmp)},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert done.stdout == "True\n", done.stderr
-    left = [path.name for path in tmp.iterdir()]  # torch has a folder of its own there
-    assert not [name for name in left if name.startswith(("dpbench-", "pymp-"))]
