@@ -68,16 +68,15 @@ def _text(section: Section) -> str:
 
 
 def _table(table: Table) -> str:
-    from dpbench.report.plain_table import plain_table
+    from dpbench.report.table import text_table
+    from dpbench.report.terminal import write_table
 
-    return plain_table(table.headers, table.rows, words=table.words)
+    return write_table(text_table(table.headers, table.rows, words=table.words))
 
 
 def _checks(checks: Checks) -> str:
-    from tabulate import tabulate
-
-    from dpbench.report.folding import folded
+    from dpbench.report.table import bare_table
+    from dpbench.report.terminal import folded, write_table
 
     rows = [["✓" if check.holds else "✗", check.claim, check.found] for check in checks.checks]
-    text: str = tabulate(folded(rows, [1], limit=table_width()), tablefmt="plain")
-    return text
+    return write_table(folded(bare_table(rows), ["1"], limit=table_width()), "plain")
