@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -49,13 +49,33 @@ def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
         return twin
     if isinstance(like, PackedSequence):
         return like._replace(**parts)
-    if isinstance(like, tuple) and hasattr(like, "_fields"):
-        return type(like)(*parts.values())
-    if isinstance(like, (list, tuple)):
-        return type(like)(parts.values())
+    if isinstance(like, list):
+        return _list_like(like, parts.values())
+    if isinstance(like, tuple):
+        return _tuple_like(like, parts.values())
     twin = copy.copy(like)
     for name, part in parts.items():
         object.__setattr__(twin, name, part)  # a frozen dataclass refuses setattr
+    return twin
+
+
+def _list_like(like: list[Any], parts: Iterable[Any]) -> list[Any]:
+    """Without a call of the class, whose arguments may be others than a list's."""
+    if type(like) is list:
+        return list(parts)
+    twin = copy.copy(like)
+    list.__setitem__(twin, slice(None), parts)
+    return twin
+
+
+def _tuple_like(like: tuple[Any, ...], parts: Iterable[Any]) -> tuple[Any, ...]:
+    """Without a call of the class, except for those that nothing else can make (torch.Size)."""
+    try:
+        twin = tuple.__new__(type(like), parts)
+    except TypeError:
+        return type(like)(parts)
+    if extra := getattr(like, "__dict__", None):
+        twin.__dict__.update(extra)
     return twin
 
 

@@ -22,8 +22,8 @@ from dpbench.files import (
     temporary_beside,
 )
 from dpbench.training import archive
+from dpbench.training.archive import HostCopy
 from dpbench.training.checkpoint import Checkpoint, to_plain
-from dpbench.training.host_copy import HostCopy
 
 BEST = "best.pt"
 _STEP = re.compile(r"step-(\d+)\.pt")

@@ -20,12 +20,16 @@ from torch import Tensor, nn
 
 from dpbench.launch.agent import run_ranks
 from dpbench.rendezvous.process_group import process_group
-from dpbench.training.gradients import set_mean, take_gradients
-from dpbench.training.loop import train
-from dpbench.training.models import state
-from dpbench.training.replica import OwnProcess, Replica, generators
+from dpbench.training.loop import round_robin, train
+from dpbench.training.replicas import (
+    OwnProcess,
+    Replica,
+    generators,
+    set_mean,
+    state,
+    take_gradients,
+)
 from dpbench.training.result import History, Indices, NonFinite
-from dpbench.training.round_robin import round_robin
 from dpbench.training.settings import Settings, Task
 
 JOB = "job.pickle"

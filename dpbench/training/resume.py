@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.data.identity import change_words
@@ -26,7 +27,6 @@ from dpbench.training.checkpoints import latest, number_of
 from dpbench.training.job import TrainingJob
 from dpbench.training.progress import Sums
 from dpbench.training.run_folder import CHECKPOINTS
-from dpbench.training.transport import broadcast_bytes
 
 AUTO = "auto"
 
@@ -246,3 +246,21 @@ def _optimizer_misfits(saved: dict[str, Any], optimizer: torch.optim.Optimizer) 
 
 def _kind(tensor: Tensor) -> str:
     return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+PIECE_BYTES = 64 * 1024**2
+"""Of one message: bounds what the backend copies at a time."""
+
+
+def broadcast_bytes(data: bytes | None, ranks: RankGroup) -> bytes:
+    """`data` of rank 0, on every rank; a collective on the control group. Others pass None."""
+    if ranks.control is None:
+        assert data is not None
+        return data
+    (length,), *_ = ranks.gather([0 if data is None else len(data)])
+    received = bytearray(int(length)) if data is None else bytearray(data)
+    if received:
+        source = dist.get_global_rank(ranks.control, 0)
+        for piece in torch.split(torch.frombuffer(received, dtype=torch.uint8), PIECE_BYTES):
+            dist.broadcast(piece, src=source, group=ranks.control)
+    return bytes(received) if data is None else data

@@ -16,12 +16,11 @@ from torch import nn
 
 from dpbench.errors import UsageError
 from dpbench.measure.rank_group import RankGroup
-from dpbench.training import archive, transport
+from dpbench.training import archive, resume
 from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes, to_plain
 from dpbench.training.checkpoints import CheckpointFolder
 from dpbench.training.job import TrainingJob
-from dpbench.training.resume import agreed_checkpoint, opening_note, require_fit
-from dpbench.training.transport import broadcast_bytes
+from dpbench.training.resume import agreed_checkpoint, broadcast_bytes, opening_note, require_fit
 from dpbench.training_spec import TrainingRun, TrainingSpec
 from tests.parallel.ranks import run_ranks
 from tests.training.checkpoint_samples import SPEC, checkpoint, same, trained
@@ -207,7 +206,7 @@ def all_the_same(words: str) -> str:
 
 def only_rank_0_has_the_file(folder: Path, rank: int) -> None:
     """The run folder of rank 1 is on another host, and not there."""
-    transport.PIECE_BYTES = 1000  # so that it takes several
+    resume.PIECE_BYTES = 1000  # so that it takes several
     found = agreed_checkpoint(job(folder / f"host{rank}"), rank, group())
     assert found is not None
     path = folder / "host0" / "checkpoints" / "step-00000016.pt"

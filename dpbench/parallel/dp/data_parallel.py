@@ -16,15 +16,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dpbench.parallel.devices import DeviceLike, check_one_kind, parse_device, parse_devices
 from dpbench.parallel.dp.gather import gather_outputs, weighted_scalars
-from dpbench.parallel.dp.last_loss import LastLoss
+from dpbench.parallel.dp.last_loss import JoinLosses, LastLoss
 from dpbench.parallel.dp.parallel_apply import Backend, parallel_apply
 from dpbench.parallel.dp.phases import Phase, PhaseClock
 from dpbench.parallel.dp.random_streams import Randomness
 from dpbench.parallel.dp.reduction import Reduction
 from dpbench.parallel.dp.replicate import Replicator, check_location
-from dpbench.parallel.dp.scatter import Shards, scatter_shards
+from dpbench.parallel.dp.scatter import Shards, scatter_shards, whole
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.state_dicts import load_all_or_nothing, without_prefix
+from dpbench.parallel.tree import move
 
 
 class DataParallel(nn.Module):
@@ -39,7 +40,11 @@ class DataParallel(nn.Module):
     - Outputs keep their structure; tensors are concatenated. A 0-dim output, such as a loss,
       becomes Σ n_r/N · loss_r, with n_r of the N samples in replica r, or the plain sum.
     - Buffers: what replica 0 writes (running statistics of its chunk) stays, the rest is lost.
-    - Only parameters and arguments get gradients, not tensors a module captured otherwise.
+    - Gradients reach parameters, arguments, buffers, and tensors that the module holds as plain
+      attributes; not a tensor with a history that `forward` finds elsewhere, in a closure for
+      example.
+    - Under a transform of torch.func and in forward-mode AD, which belong to one thread, the
+      module runs there, on the whole batch; a warning says so.
     - torch.compile belongs on `module`, not on the wrapper.
     - Random numbers: replicas on the CPU draw from streams of their own, which torch.manual_seed
       repeats; see random_streams.py. On CUDA each device has its generator, as always in torch;
@@ -104,6 +109,7 @@ class DataParallel(nn.Module):
         self._randomness = Randomness()
         self._last_loss = LastLoss(loss_key)
         self._looked_for_batch_norm = False
+        self._told_of_one_thread = False
         self.register_load_state_dict_pre_hook(_expect_prefix)  # type: ignore[no-untyped-call]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -118,21 +124,45 @@ class DataParallel(nn.Module):
         Warns:
             UserWarning: once, about a batch norm that normalises each replica's chunk alone.
         """
+        if _in_one_thread():
+            return self._run_whole(args, kwargs)
+        if _in_backward():  # activation checkpointing repeats a forward, whose loss stays the last
+            return self._run(args, kwargs)[0]
         self._last_loss.forget()
+        output, join = self._run(args, kwargs)
+        self._last_loss.remember([output] if join is None else output, join)
+        return output
+
+    def _run(self, args: Any, kwargs: Any) -> tuple[Any, JoinLosses | None]:
+        """The output, and how its losses become one where it is that of each replica."""
         with self._backend.clock.time("scatter"):
             shards = scatter_shards((args, kwargs), self.devices, self.dim)
-        outputs = self._run_replicas(shards)
+        try:
+            outputs = self._run_replicas(shards)
+        finally:
+            shards.note_writes()
         scalar_rule = weighted_scalars(self.loss_reduction, shards.weights)
         if self.output_device is None:
-            self._last_loss.remember(
-                outputs,
-                lambda losses: scalar_rule([loss.to(self.devices[0]) for loss in losses], "loss"),
+            return outputs, lambda losses: scalar_rule(
+                [loss.to(self.devices[0]) for loss in losses], "loss"
             )
-            return outputs
         with self._backend.clock.time("gather"):
-            output = gather_outputs(outputs, self.output_device, self.dim, scalar_rule)
-        self._last_loss.remember([output], lambda losses: losses[0])
-        return output
+            return gather_outputs(outputs, self.output_device, self.dim, scalar_rule), None
+
+    def _run_whole(self, args: Any, kwargs: Any) -> Any:
+        """The module on the whole batch, in this thread."""
+        if not self._told_of_one_thread and len(self.devices) > 1:
+            self._told_of_one_thread = True
+            warnings.warn(
+                "transforms of torch.func and forward-mode AD belong to one thread: DataParallel "
+                f"runs its module there on the whole batch, on {self.devices[0]}",
+                stacklevel=5,
+            )
+        args, kwargs = whole((args, kwargs), self.devices[0])
+        output = self.module(*args, **kwargs)
+        if self.output_device is None:
+            return [output]
+        return move(output, self.output_device)
 
     def _run_replicas(self, shards: Shards) -> list[Any]:
         """The output of each replica."""
@@ -238,6 +268,26 @@ class DataParallel(nn.Module):
         """Those of `module`: the names have no prefix."""
         return self.module.named_buffers(*args, **kwargs)
 
+    def __getattr__(self, name: str) -> Any:
+        """Also parameters, buffers and submodules of `module`, whose names are those that
+        `named_parameters` gives; nothing else of it."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            for held in _named_parts(self):
+                if name in held:
+                    return held[name]
+            raise
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Puts a tensor where `__getattr__` found it, as torch.func.functional_call does."""
+        if isinstance(value, Tensor | None):
+            for held in _named_parts(self)[:2]:
+                if name in held:
+                    held[name] = value
+                    return
+        super().__setattr__(name, value)
+
     def extra_repr(self) -> str:
         devices = ", ".join(str(device) for device in self.devices)
         output = "none" if self.output_device is None else self.output_device
@@ -259,6 +309,26 @@ class DataParallel(nn.Module):
                     stacklevel=6,
                 )
                 return
+
+
+def _named_parts(wrapper: DataParallel) -> list[dict[str, Any]]:
+    """Parameters, buffers and submodules of the wrapped module; [] before there is one."""
+    module = wrapper.__dict__.get("_modules", {}).get("module")
+    return [] if module is None else [module._parameters, module._buffers, module._modules]
+
+
+def _in_one_thread() -> bool:
+    """Whether this thread is in a transform of torch.func or in forward-mode AD.
+
+    torch offers no public way to ask.
+    """
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return transformed or torch.autograd.forward_ad._current_level >= 0
+
+
+def _in_backward() -> bool:
+    """Whether autograd runs a backward in this thread; torch offers no public way to ask."""
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def _check_only_process() -> None:

@@ -88,12 +88,25 @@ def weighted_scalars(reduction: str, weights: Sequence[float]) -> ScalarRule:
 def _same(parts: list[Any], path: str) -> Any:
     """The leaf that is no tensor, if all replicas returned an equal one."""
     for index, part in enumerate(parts):
-        if isinstance(part, Tensor) or not (part is parts[0] or bool(part == parts[0])):
+        if isinstance(part, Tensor) or not _equal(part, parts[0], path):
             raise ValueError(
                 f"cannot gather {path}: replica {index} returned {part!r}, "
                 f"replica 0 returned {parts[0]!r}"
             )
     return parts[0]
+
+
+def _equal(one: Any, other: Any, path: str) -> bool:
+    """Whether two leaves are the same or equal; a NaN equals a NaN here."""
+    if one is other:
+        return True
+    try:
+        return bool(one == other) or bool(one != one and other != other)
+    except Exception as error:  # an array has no single truth, and any class its own idea of ==
+        raise ValueError(
+            f"cannot gather {path}: whether one {type(one).__name__} equals another cannot be "
+            f"told ({type(error).__name__}: {error}); return tensors, or plain values"
+        ) from None
 
 
 def _check(parts: list[Any], dim: int, path: str) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dpbench.parallel.tree import children, tensors
 
+JoinLosses = Callable[[list[Tensor]], Tensor]
 NO_FORWARD = "there was no forward yet"
 
 
@@ -48,12 +49,12 @@ class LastLoss:
         """Until `remember`, the last forward counts as failed."""
         self._loss, self._reason = None, "the last forward failed"
 
-    def remember(self, outputs: Sequence[Any], join: Callable[[list[Tensor]], Tensor]) -> None:
+    def remember(self, outputs: Sequence[Any], join: JoinLosses | None) -> None:
         """Note the loss in the outputs of a forward, or why there is none.
 
         Args:
             outputs: the gathered one, or those of all replicas.
-            join: makes one loss of theirs.
+            join: makes one loss of theirs; None for a gathered output.
         """
         try:
             losses = [self._find(output) for output in outputs]
@@ -64,7 +65,7 @@ class LastLoss:
         for loss in losses:
             if loss.grad_fn is not None:  # a hook on a leaf would stay for ever
                 loss.register_hook(self._use.note)  # type: ignore[no-untyped-call]
-        self._loss = join(losses) if len(losses) > 1 else losses[0]
+        self._loss = losses[0] if join is None or len(losses) == 1 else join(losses)
 
     def backward(self, scale: float) -> Tensor:
         """Backward from `scale` × the loss, once; returns the loss, without graph.

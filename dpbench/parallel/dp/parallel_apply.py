@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from dpbench.parallel.dp.leaves import new_leaf
 from dpbench.parallel.dp.phases import PhaseClock
-from dpbench.parallel.dp.random_streams import ReplicaStreams
+from dpbench.parallel.dp.random_streams import ReplicaStreams, saved_tensors_hooks
 from dpbench.parallel.dp.reduction import Reduction
 from dpbench.parallel.dp.replicate import Replica
+from dpbench.parallel.dp.saved_tensors import SavedInOrder, saved_in_order
 from dpbench.parallel.dp.thread_state import carry_thread_state
 from dpbench.parallel.dp.workers import Job, WorkerPool
 from dpbench.parallel.tree import map_tensors, tensors
@@ -69,14 +71,20 @@ def parallel_apply(
     Raises:
         What a replica raises, see WorkerPool.run.
     """
-    graphs = [_LocalGraph(replica) for replica in replicas]
+    graphs = [_LocalGraph.of(replica) for replica in replicas]
+    saved = saved_in_order(saved_tensors_hooks(), len(replicas))
     if torch.is_grad_enabled():
         calls = [graph.cut(call) for graph, call in zip(graphs, calls, strict=True)]
     entered = carry_thread_state(replica.device for replica in replicas)
 
     def job(index: int, replica: Replica, call: Call) -> Job:
         def forward() -> Any:
-            with entered(replica.device), streams.entered(index) if streams else nullcontext():
+            with ExitStack() as stack:
+                stack.enter_context(entered(replica.device))
+                if saved is not None:
+                    stack.enter_context(saved.entered(index))
+                if streams is not None:
+                    stack.enter_context(streams.entered(index))
                 return replica.module(*call[0], **call[1])
 
         return forward
@@ -84,38 +92,58 @@ def parallel_apply(
     jobs = {i: job(i, *pair) for i, pair in enumerate(zip(replicas, calls, strict=True))}
     with backend.clock.time("forward"):
         outputs = [output for _, output in sorted(backend.workers.run(jobs).items())]
+    if saved is not None:
+        saved.pack()
     if not torch.is_grad_enabled():
         return outputs
-    return _attach(_Region(graphs, parameters, backend, streams), outputs)
+    return _attach(_Region(graphs, parameters, backend, streams, saved), outputs)
 
 
 @dataclass(slots=True)
 class _LocalGraph:
-    """One replica's graph: its leaves (parameters, then inputs) and its outputs."""
+    """One replica's graph: its leaves (parameters, then inputs) and its outputs.
+
+    Attributes:
+        replica: whose graph it is.
+        sources: of the inputs, in the caller's graph.
+        inputs: leaves that are no parameters: what the call and plain attributes bring along.
+        outputs: those that require a gradient.
+    """
 
     replica: Replica
     sources: list[Tensor] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, replica: Replica) -> _LocalGraph:
+        """Before the forward of a replica."""
+        sources, leaves = zip(*replica.captured, strict=True) if replica.captured else ((), ())
+        return cls(replica, list(sources), list(leaves))
+
     @property
     def leaves(self) -> list[Tensor]:
         return [*(p for p in self.replica.parameters if p.requires_grad), *self.inputs]
 
     def cut(self, tree: T) -> T:
-        """A call, or gradients, with new leaves in place of tensors that require a gradient."""
-        leaves: dict[int, Tensor] = {}
+        """A call, or gradients, with new inputs in place of tensors that require a gradient.
 
-        def leaf(tensor: Tensor) -> Tensor:
+        They are copies, since a module may write to its arguments: torch refuses that for a leaf,
+        and the history of what is written would not become that of the caller's tensor.
+        """
+        found: dict[int, Tensor] = {}
+
+        def inside(tensor: Tensor) -> Tensor:
             if not tensor.requires_grad:
                 return tensor
-            if id(tensor) not in leaves:
-                leaves[id(tensor)] = tensor.detach().requires_grad_()
+            if id(tensor) not in found:
+                leaf = new_leaf(tensor, self.replica.collecting)
                 self.sources.append(tensor)
-            return leaves[id(tensor)]
+                self.inputs.append(leaf)
+                found[id(tensor)] = leaf.clone()
+            return found[id(tensor)]
 
-        cut: T = map_tensors(leaf, tree)
-        self.inputs.extend(leaves.values())
+        cut: T = map_tensors(inside, tree)
         return cut
 
     def derivative(self) -> _LocalGraph:
@@ -161,14 +189,28 @@ def _gradients(
         )
     else:
         # The usual case, and the only one that reentrant checkpointing supports.
-        torch.autograd.backward(ends, starts, retain_graph=keep)
-        found = map(_take_gradient, inputs)
+        found = _collected(graphs, ends, starts, keep=keep)
     return [[next(found) if want else None for want in wants] for wants in wanted]
 
 
-def _take_gradient(leaf: Tensor) -> Tensor | None:
-    gradient, leaf.grad = leaf.grad, None
-    return gradient
+def _collected(
+    graphs: Sequence[_LocalGraph],
+    ends: Sequence[Tensor],
+    starts: Sequence[Tensor],
+    *,
+    keep: bool,
+) -> Iterator[Tensor | None]:
+    """The gradients of all leaves, by way of their `.grad`, which is left empty in any case."""
+    leaves = [leaf for graph in graphs for leaf in graph.leaves]
+    try:
+        with ExitStack() as stack:
+            for graph in graphs:
+                stack.enter_context(graph.replica.collecting)
+            torch.autograd.backward(ends, starts, retain_graph=keep)
+        return iter([leaf.grad for leaf in leaves])
+    finally:
+        for leaf in leaves:
+            leaf.grad = None
 
 
 class _Region:
@@ -180,11 +222,13 @@ class _Region:
         parameters: Sequence[Tensor],
         backend: Backend,
         streams: ReplicaStreams | None,
+        saved: SavedInOrder | None,
     ) -> None:
         self.graphs: list[_LocalGraph] | None = graphs
         self.trained = [parameter for parameter in parameters if parameter.requires_grad]
         self.backend = backend
         self.streams = streams
+        self.saved = saved
         self.shared = False  # with the graph of a derivative, which may still need it
 
     def backward(self, received: Sequence[Tensor | None], wanted: Sequence[bool]) -> Gradients:
@@ -203,7 +247,8 @@ class _Region:
         wants = [
             [*wanted[:count], *itertools.islice(from_inputs, len(graph.inputs))] for graph in graphs
         ]
-        with self.backend.clock.time("backward"):
+        unpacked = nullcontext() if self.saved is None else self.saved.unpacked()
+        with self.backend.clock.time("backward"), unpacked:
             results = self._per_replica(graphs, mine, wants, keep or self.shared)
         inputs = itertools.chain.from_iterable(result[count:] for result in results)
         gradients = [result[:count] for result in results]
@@ -227,7 +272,7 @@ class _Region:
         derivatives = [graph.derivative() for graph in graphs]
         cut = [graph.cut(mine) for graph, mine in zip(derivatives, received, strict=True)]
         results = self._run(graphs, cut, wanted, keep=True, differentiable=True)
-        region = _Region(derivatives, self.trained, self.backend, self.streams)
+        region = _Region(derivatives, self.trained, self.backend, self.streams, self.saved)
         self.shared = region.shared = True
         return _attach(region, results)
 

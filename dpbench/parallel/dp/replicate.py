@@ -8,7 +8,7 @@ they are copies, made anew when the original has changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MethodType
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpbench.parallel.dp.leaves import Collecting, new_leaf, watch_leaf
 from dpbench.parallel.flat import by_kind, flattened, unflattened
 
 
@@ -27,6 +28,9 @@ class Replica:
     module: nn.Module
     parameters: list[nn.Parameter]
     device: torch.device
+    collecting: Collecting
+    captured: list[tuple[Tensor, Tensor]]
+    """Buffers and plain attributes that require a gradient, and the leaves in their place."""
 
 
 @dataclass(slots=True)
@@ -65,6 +69,7 @@ class Replicator:
         self.cache = cache
         self.replicate_bytes = 0
         self._leaves: list[dict[int, _Leaf]] = [{} for _ in self.devices]
+        self._collecting = [Collecting() for _ in self.devices]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Replicator, cache=self.cache), (self.devices,)
@@ -80,8 +85,7 @@ class Replicator:
         others have copies that are thrown away.
 
         Raises:
-            ValueError: a parameter or buffer that is not on the first device, or a buffer that
-                requires a gradient.
+            ValueError: a parameter or buffer that is not on the first device.
             TypeError: a ScriptModule, which cannot be cloned.
         """
         parameters = dict(module.named_parameters())
@@ -89,14 +93,10 @@ class Replicator:
         check_location(parameters, buffers, self.devices[0])
         if not self.cache:
             self.forget()
-        for name, buffer in buffers.items():
-            if buffer.requires_grad:
-                raise ValueError(
-                    f"buffer {name!r} requires a gradient, which replicas would lose; "
-                    "make it a parameter"
-                )
-        # A leaf made under inference mode could not be used for training later.
-        with torch.inference_mode(False):
+        recording = torch.is_grad_enabled()
+        # A leaf made under inference mode could not be used for training later. Without it torch
+        # records, whatever the caller's mode is.
+        with torch.inference_mode(False), torch.set_grad_enabled(recording):
             return [
                 self._replica(module, list(parameters.values()), list(buffers.values()), index)
                 for index in range(count)
@@ -110,38 +110,64 @@ class Replicator:
         index: int,
     ) -> Replica:
         device = self.devices[index]
+        fresh = self._current_leaves(originals, index)
+        twins: dict[int, Any] = {key: leaf.parameter for key, leaf in fresh.items()}
+        values = [buffer for buffer in buffers if not buffer.requires_grad]
+        own = values if index == 0 else self._copies(values, device)
+        twins.update(zip(map(id, values), own, strict=True))
+        captured: list[tuple[Tensor, Tensor]] = []
+
+        def capture(tensor: Tensor) -> Tensor:
+            """The leaf in place of a tensor with a gradient that is no parameter."""
+            source = tensor.to(device)
+            if not torch.is_grad_enabled():
+                return source
+            captured.append((source, new_leaf(source, self._collecting[index])))
+            return captured[-1][1]
+
+        twins.update((id(buffer), capture(buffer)) for buffer in buffers if buffer.requires_grad)
+        module = clone(module, twins, capture)
+        parameters = [leaf.parameter for leaf in fresh.values()]
+        return Replica(module, parameters, device, self._collecting[index], captured)
+
+    def _current_leaves(self, originals: Sequence[nn.Parameter], index: int) -> dict[int, _Leaf]:
+        """The leaf of each parameter by its `id`: the one kept, or one made anew."""
         kept = self._leaves[index]
         stale = [
             original
             for original in originals
             if (leaf := kept.get(id(original))) is None or not leaf.is_current(original)
         ]
-        made = dict(zip(map(id, stale), self._make_leaves(stale, device), strict=True))
+        made = dict(zip(map(id, stale), self._make_leaves(stale, index), strict=True))
         fresh = {
             id(original): made.get(id(original)) or kept[id(original)] for original in originals
         }
         self._leaves[index] = fresh
-        parameters = [leaf.parameter for leaf in fresh.values()]
-        twins: dict[int, Any] = {key: leaf.parameter for key, leaf in fresh.items()}
-        own = buffers if index == 0 else self._copies(buffers, device)
-        twins.update(zip(map(id, buffers), own, strict=True))
-        return Replica(clone(module, twins), parameters, device)
+        return fresh
 
-    def _make_leaves(self, originals: Sequence[nn.Parameter], device: torch.device) -> list[_Leaf]:
+    def _make_leaves(self, originals: Sequence[nn.Parameter], index: int) -> list[_Leaf]:
+        device = self.devices[index]
         sources = [
             nn.Parameter(original.detach(), original.requires_grad) for original in originals
         ]
         if device == self.devices[0]:
-            return [
+            made = [
                 _Leaf(original, None, source, source)
                 for original, source in zip(originals, sources, strict=True)
             ]
-        return [
-            _Leaf(original, _version(original), nn.Parameter(copy, source.requires_grad), source)
-            for original, source, copy in zip(
-                originals, sources, self._copies(originals, device), strict=True
-            )
-        ]
+        else:
+            made = [
+                _Leaf(
+                    original, _version(original), nn.Parameter(copy, source.requires_grad), source
+                )
+                for original, source, copy in zip(
+                    originals, sources, self._copies(originals, device), strict=True
+                )
+            ]
+        for leaf in made:
+            if leaf.parameter.requires_grad:
+                watch_leaf(leaf.parameter, leaf.original, self._collecting[index])
+        return made
 
     def _copies(self, tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
         """Brought there in one message per dtype, in the same memory layouts."""
@@ -167,12 +193,15 @@ def check_location(
                 )
 
 
-def clone(module: nn.Module, twins: dict[int, Any]) -> nn.Module:
+def clone(
+    module: nn.Module, twins: dict[int, Any], capture: Callable[[Tensor], Tensor]
+) -> nn.Module:
     """A new module tree with the plain attributes of `module` and the tensors in `twins`.
 
     Args:
         module: the original; shared submodules are shared in the clone too.
         twins: the counterpart of each parameter and buffer by `id`; gains those of the modules.
+        capture: makes the counterpart of another tensor that requires a gradient.
     """
     originals = list(module.modules())
     for original in originals:
@@ -182,7 +211,7 @@ def clone(module: nn.Module, twins: dict[int, Any]) -> nn.Module:
     for original in originals:
         state = original.__dict__.copy()
         for name in state.keys() - _SHARED:
-            state[name] = _counterpart(state[name], twins)
+            state[name] = _counterpart(state[name], twins, capture)
         for name in ("_parameters", "_buffers", "_modules"):
             state[name] = {k: twins.get(id(v), v) for k, v in state[name].items()}
         # Into __dict__, because Module.__setattr__ needs what is only now being set.
@@ -194,35 +223,26 @@ def clone(module: nn.Module, twins: dict[int, Any]) -> nn.Module:
 _SHARED = frozenset(nn.Module().__dict__)
 
 
-def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
+def _counterpart(value: Any, twins: dict[int, Any], capture: Callable[[Tensor], Tensor]) -> Any:
     """A plain attribute for the clone: what in it belongs to the original is replaced.
 
     For example the list of weights that an LSTM keeps, or a bound method as activation.
     """
     if isinstance(value, (Tensor, nn.Module)):
-        if isinstance(value, Tensor) and value.is_leaf and value.requires_grad:
-            return _twin_parameter(value, twins)
+        if isinstance(value, Tensor) and value.requires_grad and id(value) not in twins:
+            twins[id(value)] = capture(value)
         return twins.get(id(value), value)
     if isinstance(value, MethodType) and id(value.__self__) in twins:
         return MethodType(value.__func__, twins[id(value.__self__)])
     if type(value) in (list, tuple):
-        parts = [_counterpart(part, twins) for part in value]
+        parts = [_counterpart(part, twins, capture) for part in value]
         changed = any(new is not old for new, old in zip(parts, value, strict=True))
         return type(value)(parts) if changed else value
     if type(value) is dict:
-        items = {key: _counterpart(part, twins) for key, part in value.items()}
+        items = {key: _counterpart(part, twins, capture) for key, part in value.items()}
         changed = any(items[key] is not value[key] for key in items)
         return items if changed else value
     return value
-
-
-def _twin_parameter(value: Tensor, twins: dict[int, Any]) -> Any:
-    if id(value) not in twins:
-        raise ValueError(
-            f"a tensor of shape {tuple(value.shape)} that requires a gradient is a plain attribute "
-            "of the module, so the replicas would lose its gradient; register it as a parameter"
-        )
-    return twins[id(value)]
 
 
 def _version(tensor: Tensor) -> int | None:

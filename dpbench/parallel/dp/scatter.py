@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -44,10 +45,12 @@ class NoScatter:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """One object per replica, and how many samples each holds (empty: nothing was split)."""
+    """One object per replica, and how many samples each holds (empty: there were none)."""
 
     values: list[Any]
     sizes: list[int]
+    views: list[tuple[Tensor, Sequence[Any]]] = field(default_factory=list)
+    """Arguments, and their chunks in the same memory."""
 
     @property
     def weights(self) -> list[float]:
@@ -55,11 +58,18 @@ class Shards:
         total = sum(self.sizes)
         return [size / total for size in self.sizes] if total else [1.0]
 
+    def note_writes(self) -> None:
+        """Count what replicas wrote to chunks as writes to the arguments, for autograd's check of
+        what it has saved."""
+        for argument, chunks in self.views:
+            if any(not chunk.is_inference() and chunk._version for chunk in chunks):
+                torch.autograd.graph.increment_version(argument)
+
 
 def scatter_shards(obj: Any, devices: Sequence[torch.device], dim: int) -> Shards:
     """Like `scatter`, for parsed devices, with the sizes of the shards."""
     total = batch_size(obj, dim)
-    sizes = [] if total is None else balanced_split(total, len(devices))
+    sizes = balanced_split(total, len(devices)) if total else []
     used = devices[: max(1, len(sizes))]
     # One split per leaf, so that its backward is one concatenation; and the same tensor at two
     # places stays the same tensor at two places.
@@ -67,13 +77,25 @@ def scatter_shards(obj: Any, devices: Sequence[torch.device], dim: int) -> Shard
 
     def shard(replica: int) -> Any:
         def part(leaf: Any) -> Any:
-            if isinstance(leaf, NoScatter):
-                return leaf.value
-            return chunks[id(leaf)][replica] if id(leaf) in chunks else leaf
+            return chunks[id(leaf)][replica] if id(leaf) in chunks else _unmarked(leaf)
 
         return map_leaves(part, obj, (PackedSequence,))
 
-    return Shards([move(shard(i), device) for i, device in enumerate(used)], sizes)
+    views = [
+        (leaf, chunks[id(leaf)])
+        for leaf in _batched(obj)
+        if isinstance(leaf, Tensor) and len(sizes) > 1 and not _is_recorded(leaf)
+    ]
+    return Shards([move(shard(i), device) for i, device in enumerate(used)], sizes, views)
+
+
+def whole(obj: Any, device: torch.device) -> Any:
+    """All of `obj` on one device, for a single replica."""
+    return move(map_leaves(_unmarked, obj, (PackedSequence,)), device)
+
+
+def _unmarked(leaf: Any) -> Any:
+    return leaf.value if isinstance(leaf, NoScatter) else leaf
 
 
 def batch_size(obj: Any, dim: int) -> int | None:
@@ -114,7 +136,17 @@ def _split(
         return (leaf,)
     if isinstance(leaf, PackedSequence):
         return split_packed(leaf, sizes)
-    return torch.split(leaf, sizes, dim)
+    if _is_recorded(leaf):
+        # One node for all chunks, whose backward is one concatenation.
+        return torch.split(leaf, sizes, dim)
+    # What a module may write to, whether it writes values with a history or not, as if the other
+    # chunks were not in the same memory. `Shards.note_writes` makes up for what .data hides.
+    starts = itertools.accumulate(sizes[:-1], initial=0)
+    return [leaf.narrow(dim, start, size).data for start, size in zip(starts, sizes, strict=True)]
+
+
+def _is_recorded(leaf: Tensor) -> bool:
+    return leaf.requires_grad and torch.is_grad_enabled()
 
 
 def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
@@ -129,10 +161,10 @@ def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
 
     Returns:
         One object like `obj` per device used: fewer than `devices` if there are fewer samples,
-        and one if there is nothing to split.
+        and one if there are none, or nothing to split.
 
     Raises:
         IndexError: a tensor has no dimension `dim`.
-        ValueError: no samples, tensors that disagree on their number, or bad devices.
+        ValueError: tensors that disagree on the number of samples, or bad devices.
     """
     return scatter_shards(obj, parse_devices(devices), dim).values

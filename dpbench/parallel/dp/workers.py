@@ -106,6 +106,8 @@ class WorkerPool:
     def run(self, jobs: Mapping[int, Job]) -> dict[int, Any]:
         """Run each job in the worker of its index and wait for all of them.
 
+        A job that gets here runs what it gives in its own thread: its worker would wait for itself.
+
         Raises:
             The failure of the lowest index, of the same type where that can be made from a
             message, "Caught {type} in replica {index} on device {device}." and its traceback.
@@ -113,8 +115,12 @@ class WorkerPool:
         with self._starting:
             self._start()
         tasks = {index: _Task(job) for index, job in jobs.items()}
+        inside = threading.current_thread() in [worker.thread for worker in self._workers]
         for index, task in tasks.items():
-            self._workers[index].tasks.put(task)
+            if inside:
+                task.run()
+            else:
+                self._workers[index].tasks.put(task)
         for task in tasks.values():
             task.finished.acquire()
         for index, task in sorted(tasks.items()):

@@ -648,6 +648,50 @@ def test_a_call_without_tensors_runs_one_replica() -> None:
     assert Constant.calls == 1
 
 
+def test_an_empty_batch_runs_one_replica() -> None:
+    module = perceptron()
+    output = parallel(module, 2)(batch(0))
+    assert output.shape == (0, 4)
+    output.sum().backward()
+    assert [float(g.abs().sum()) for g in gradients(module) if g is not None] == [0.0] * 4
+
+
+def test_a_module_may_write_to_its_arguments() -> None:
+    class Shifted(nn.Module):
+        def __init__(self, by: Tensor) -> None:
+            super().__init__()
+            self.inner = perceptron()
+            self.by = nn.Parameter(by)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x += self.by.detach() if x.is_leaf else self.by
+            return self.inner(x)
+
+    module = Shifted(torch.ones(6, dtype=F64))
+    for differentiable in (False, True):
+
+        def step(wrapped: nn.Module, differentiable: bool = differentiable) -> list[Tensor | None]:
+            module.zero_grad()
+            x = batch(7).requires_grad_(differentiable)
+            argument = x * 1 if differentiable else x
+            wrapped(argument).pow(2).sum().backward()
+            return [*gradients(module), x.detach(), x.grad]
+
+        assert_same(step(parallel(module, 2)), step(module))
+
+
+def test_what_a_module_writes_to_an_argument_is_noticed_where_its_old_value_is_needed() -> None:
+    class Cleared(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.zero_() + 1
+
+    x, weight = batch(4), torch.ones(6, dtype=F64, requires_grad=True)
+    before = (x * weight).sum()
+    parallel(Cleared(), 2)(x)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        before.backward()
+
+
 def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
     with pytest.raises(ValueError, match=r"'0\.weight' is on meta, expected it on cpu"):
         parallel(perceptron().to("meta"), 2)
@@ -673,17 +717,6 @@ def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
     module[2].bias = nn.Parameter(torch.zeros(4, dtype=F64, device="meta"))
     with pytest.raises(ValueError, match=r"'2\.bias' is on meta"):
         wrapper(batch(4))
-
-
-def test_tensors_the_replicas_would_lose_are_refused() -> None:
-    module = perceptron()
-    module.register_buffer("learned", torch.zeros(1, requires_grad=True))
-    with pytest.raises(ValueError, match="buffer 'learned' requires a gradient"):
-        parallel(module, 2)(batch(4))
-    other = perceptron()
-    other.plain = torch.zeros(1, requires_grad=True)
-    with pytest.raises(ValueError, match="register it as a parameter"):
-        parallel(other, 2)(batch(4))
 
 
 def test_the_repr_names_devices_and_dimension() -> None:

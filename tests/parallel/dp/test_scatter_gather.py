@@ -4,6 +4,7 @@ from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -83,13 +84,24 @@ def test_without_tensors_there_is_one_shard() -> None:
     assert scatter(("a", 1), ["cpu"] * 3) == [("a", 1)]
 
 
+def test_an_empty_batch_is_one_shard() -> None:
+    [shard] = scatter((torch.zeros(0, 2), "a"), ["cpu"] * 3)
+    assert shard[0].shape == (0, 2)
+
+
+def test_leaves_that_are_no_tensors_come_back_if_they_are_equal() -> None:
+    leaves = [float("nan"), slice(0, 3), torch.float32, "a", None]
+    together = gather([list(leaves), [float("nan"), *leaves[1:]]], "cpu")
+    assert repr(together) == repr(leaves)
+    with pytest.raises(ValueError, match=r"output\[0\]: whether one ndarray equals another"):
+        gather([[np.zeros(2)], [np.zeros(2)]], "cpu")
+
+
 def test_scatter_names_what_it_cannot_split() -> None:
     with pytest.raises(ValueError, match=r"\[4, 5\]"):
         scatter((torch.zeros(4), torch.zeros(5)), ["cpu"] * 2)
     with pytest.raises(IndexError, match=r"dim 1 of a tensor of shape \(4,\)"):
         scatter(torch.zeros(4), ["cpu"] * 2, 1)
-    with pytest.raises(ValueError, match="got 0 samples"):
-        scatter(torch.zeros(0, 2), ["cpu"] * 2)
 
 
 def test_gather_stacks_scalars() -> None:
