@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,11 +13,10 @@ from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.bucket_advice import WORTH, BucketAdvice, CapSummary
 from dpbench.analysis.simulation.buckets import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, MEBI
 from dpbench.analysis.simulation.trace import StepTrace
-from dpbench.report.assumed import assumed
-from dpbench.report.notes import bullet
+from dpbench.report.answer import Answer
 from dpbench.report.numbers import compact_time, percentage
 from dpbench.report.plain_estimate import plain_estimate
-from dpbench.report.projection import signed_percent
+from dpbench.report.predicted import predicted, signed_percent
 from dpbench.report.table import text_table
 from dpbench.report.terminal import write_table
 
@@ -26,27 +24,19 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 """Of the gradients' bytes, whose readiness is told."""
 
 
-def render(
+def answer(
     advice: Sequence[BucketAdvice], notes: Sequence[str] = (), *, premise: str | None = None
-) -> str:
-    """For each configuration its gradients, a table of caps, and the cap to take; then notes."""
-    paragraphs = [] if premise is None else [bullet(premise)]
-    paragraphs += map(_section, advice)
-    paragraphs.append("\n".join(map(bullet, (*_common_notes(advice), *dict.fromkeys(notes)))))
-    paragraphs += assumed([(one.label, one.notes) for one in advice])
-    return "\n\n".join(paragraphs) + "\n"
-
-
-def to_json(
-    advice: Sequence[BucketAdvice], notes: Sequence[str] = (), *, premise: str | None = None
-) -> str:
-    """An object with "configurations" and "notes"; a cap of null is the implementation's own."""
-    content = {
-        "configurations": [_plain(one) for one in advice],
-        "premise": premise,
-        "notes": list(notes),
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+) -> Answer:
+    """For each configuration its gradients, a table of caps, and the cap to take; then notes. As
+    data, a cap of null is the implementation's own."""
+    return predicted(
+        map(_section, advice),
+        reading=_common_notes(advice),
+        assumptions=[(one.label, one.notes) for one in advice],
+        data={"configurations": [_plain(one) for one in advice]},
+        premise=premise,
+        notes=notes,
+    )
 
 
 def cap_to_take(advice: BucketAdvice) -> float | None:

@@ -14,16 +14,15 @@ from dpbench.analysis.calibration import (
     Noise,
     Rehearsal,
 )
-from dpbench.report.notes import bullet
+from dpbench.report.answer import Answer, bullets
 from dpbench.report.numbers import decimals
 from dpbench.report.table import text_table
-from dpbench.report.terminal import write_table
 
 MOST_SHOWN = 1000
 """Repetitions; more than these nobody runs."""
 
 
-def render(calibration: Calibration, folder: str) -> str:
+def answer(calibration: Calibration, folder: str) -> Answer:
     """The spread of every configuration, what it supports, a rehearsal, and the command."""
     headers = ("Configuration", "Spread", *(f"{n} runs" for n in REPETITIONS), "n")
     table = text_table(headers, map(_cells, calibration.rows), words=headers[:2])
@@ -35,8 +34,7 @@ def render(calibration: Calibration, folder: str) -> str:
         *_rehearsed(calibration.rehearsal),
     ]
     last = command(calibration, folder) or _too_noisy(calibration.noisiest)
-    lines = [*write_table(table).splitlines(), "", *map(bullet, notes), "", last]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return Answer(paragraphs=(table, bullets(notes), last), data=_data(calibration, folder))
 
 
 def command(calibration: Calibration, folder: str) -> str | None:
@@ -57,8 +55,8 @@ def _too_noisy(noisiest: Noise) -> str:
     )
 
 
-def as_data(calibration: Calibration, folder: str) -> dict[str, Any]:
-    """The same for programs; spreads and tolerances are fractions, 0.01 is 1 %."""
+def _data(calibration: Calibration, folder: str) -> dict[str, Any]:
+    """Spreads and tolerances are fractions, 0.01 is 1 %."""
     rehearsal = calibration.rehearsal
     return {
         "rows": [

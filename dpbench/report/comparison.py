@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,6 +14,7 @@ from dpbench.analysis.fields.field import Plain
 from dpbench.analysis.fields.metric import Metric
 from dpbench.analysis.matching import Matched
 from dpbench.report import formats
+from dpbench.report.answer import json_text
 from dpbench.report.export.data import write_csv
 from dpbench.report.export.markdown import escape
 from dpbench.report.notes import WIDTH, below
@@ -75,7 +75,7 @@ def to_json(comparisons: Sequence[Comparison], matched: Matched, notes: Sequence
         "only_in_candidate": list(matched.only_in_candidate),
         "notes": list(notes),
     }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(content)
 
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS
 from dpbench.analysis.laws.study import Row, Study
+from dpbench.report.answer import Answer, bullets
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import (
     compact,
@@ -39,19 +39,17 @@ WIDE_OF_ITS_POINTS = 0.05
 """A law that misses a point of its own by more has not seen everything that goes on."""
 
 
-def render(studies: Sequence[Study], *, notes: Sequence[str] = ()) -> str:
-    """A block for each series, then what holds for all."""
-    blocks = ["\n".join([one.series.label, _table(one), "", *_law(one)]) for one in studies]
+def answer(studies: Sequence[Study], *, notes: Sequence[str] = ()) -> Answer:
+    """A block for each series, then what holds for all; as data, a row for every series and group
+    size that was asked for."""
     of_series = [note for one in studies for note in one.series.notes]
-    below = [*_common(studies), *dict.fromkeys([*of_series, *notes])]
-    lines = ["\n\n".join(blocks), "", *map(bullet, below)]
-    return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"
-
-
-def to_json(studies: Sequence[Study]) -> str:
-    """A row for every series and group size that was asked for."""
-    rows = [_row(one, row) for one in studies for row in one.predicted]
-    return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return Answer(
+        paragraphs=(
+            *("\n".join([one.series.label, _table(one), "", *_law(one)]) for one in studies),
+            bullets([*_common(studies), *dict.fromkeys([*of_series, *notes])]),
+        ),
+        data=[_row(one, row) for one in studies for row in one.predicted],
+    )
 
 
 def seconds(estimate: Estimate) -> str:

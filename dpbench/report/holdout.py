@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +14,9 @@ from dpbench.analysis.laws.holdout import (
     leave_one_series_out,
     own_error,
 )
-from dpbench.report.notes import bullet
-from dpbench.report.table import text_table
-from dpbench.report.terminal import folded, write_table
+from dpbench.report.answer import Answer, bullets
+from dpbench.report.table import Table, text_table
+from dpbench.report.terminal import folded
 
 TARGETS = {2: 0.015, 4: 0.03}
 """Median |error| of the law that is aimed at, by how far it predicts."""
@@ -26,19 +25,24 @@ SHIPPED = "results/published/weak_scaling.csv"
 NAMES = {LAW: "law (const, ring, log)", LAST: "keep the last efficiency"}
 
 
-def render(cases: Sequence[HoldOut], *, notes: Sequence[str] = ()) -> str:
-    """Every case that its band misses, the errors of every model, and the targets."""
-    parts = [_errors(cases), "", *_targets(cases), ""]
+def answer(cases: Sequence[HoldOut], *, notes: Sequence[str] = ()) -> Answer:
+    """The errors of every model, the targets, and every case that its band misses."""
     missed = [case for case in leave_one_series_out(cases) or cases if not case.is_covered]
-    parts += [_misses(missed), ""] if missed else []
-    parts += [bullet(note) for note in (*_common(cases), *notes)]
-    return "\n".join(line.rstrip() for line in "\n".join(parts).splitlines()) + "\n"
+    return Answer(
+        paragraphs=(
+            _errors(cases),
+            _targets(cases),
+            *([_misses(missed)] if missed else []),
+            bullets([*_common(cases), *notes]),
+        ),
+        data=_data(cases, notes),
+    )
 
 
-def to_json(cases: Sequence[HoldOut], notes: Sequence[str]) -> str:
+def _data(cases: Sequence[HoldOut], notes: Sequence[str]) -> dict[str, Any]:
     independent = leave_one_series_out(cases)
     error = own_error(cases)
-    data: dict[str, Any] = {
+    return {
         "errors": [
             {
                 "model": found.model,
@@ -59,10 +63,9 @@ def to_json(cases: Sequence[HoldOut], notes: Sequence[str]) -> str:
         ],
         "notes": list(notes),
     }
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _errors(cases: Sequence[HoldOut]) -> str:
+def _errors(cases: Sequence[HoldOut]) -> Table:
     rows = [
         [
             NAMES.get(found.model, found.model),
@@ -73,10 +76,10 @@ def _errors(cases: Sequence[HoldOut]) -> str:
         for found in errors(cases)
     ]
     headers = ("Model", "Predicted", "Cases", "Median |error|", "90 % of cases", "Largest")
-    return write_table(text_table(headers, rows, words=("Model",)))
+    return text_table(headers, rows, words=("Model",))
 
 
-def _targets(cases: Sequence[HoldOut]) -> list[str]:
+def _targets(cases: Sequence[HoldOut]) -> Table:
     """What is aimed at, and whether it is reached."""
     found = {(one.model, one.factor): one for one in errors(cases)}
     lines = []
@@ -105,7 +108,7 @@ def _targets(cases: Sequence[HoldOut]) -> list[str]:
         )
     lines += _coverages(cases)
     headers = ("Target", "Aim", "Reached", "")
-    return write_table(text_table(headers, lines, words=headers)).splitlines()
+    return text_table(headers, lines, words=headers)
 
 
 def _coverages(cases: Sequence[HoldOut]) -> list[list[str]]:
@@ -136,7 +139,7 @@ def _coverage(cases: Sequence[HoldOut]) -> float:
     return sum(case.is_covered for case in cases) / len(cases)
 
 
-def _misses(missed: Sequence[HoldOut]) -> str:
+def _misses(missed: Sequence[HoldOut]) -> Table:
     rows = [
         [
             case.series,
@@ -149,8 +152,7 @@ def _misses(missed: Sequence[HoldOut]) -> str:
         for case in missed
     ]
     headers = ("Outside its band", "Fitted up to", "Group", "Measured", "Predicted", "Error")
-    table = text_table(headers, rows, words=headers[:1])
-    return write_table(folded(table, headers[:1]))
+    return folded(text_table(headers, rows, words=headers[:1]), headers[:1])
 
 
 def _common(cases: Sequence[HoldOut]) -> list[str]:

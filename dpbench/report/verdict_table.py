@@ -10,8 +10,8 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict, Verdict
+from dpbench.report.answer import Answer, bullets
 from dpbench.report.formats import is_for_terminals
-from dpbench.report.notes import bullet
 from dpbench.report.numbers import decimals
 from dpbench.report.plain_estimate import with_ends
 from dpbench.report.quantity import quantity, sample_sizes
@@ -31,12 +31,24 @@ NO_SPREAD = 1e-6
 """Percent; runs that differ by less are equal."""
 
 
-def render(assessment: Assessment, notes: Sequence[str]) -> str:
-    """The whole answer for a terminal; `notes` stand below the table."""
-    rows = assessment.verdict.rows
-    below = [bullet(note) for note in (*reading(rows), *notes)]
-    text = table(rows, "simple")
-    return "\n".join([sides(rows), "", text, "", headline(assessment.verdict), *below]) + "\n"
+def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) -> Answer:
+    """The whole answer; `notes` stand below the table. As data, ratios above 1 are worse, and None
+    is not measured."""
+    verdict = assessment.verdict
+    below = bullets([*reading(verdict.rows), *notes])
+    return Answer(
+        paragraphs=(
+            sides(verdict.rows),
+            table(verdict.rows, "simple"),
+            f"{headline(verdict)}\n{below}",
+        ),
+        data={
+            "outcome": verdict.outcome,
+            "rows": [_row_data(row) for row in verdict.rows],
+            "notes": list(notes),
+            "exit_status": exit_status,
+        },
+    )
 
 
 def sides(rows: Sequence[RowVerdict]) -> str:
@@ -184,15 +196,6 @@ def interval(row: RowVerdict) -> str:
 
 def confidence(row: RowVerdict) -> str:
     return f"{100 * row.confidence:.0f} %"
-
-
-def as_data(assessment: Assessment, notes: Sequence[str]) -> dict[str, Any]:
-    """The same for programs; ratios above 1 are worse, None is not measured."""
-    return {
-        "outcome": assessment.verdict.outcome,
-        "rows": [_row_data(row) for row in assessment.verdict.rows],
-        "notes": list(notes),
-    }
 
 
 def _row_data(row: RowVerdict) -> dict[str, Any]:

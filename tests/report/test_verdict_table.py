@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dpbench.analysis.assessment import assess
-from dpbench.report.verdict_table import as_data, headline, labels, reading, render
+from dpbench.report.verdict_table import answer, headline, labels, reading
 from tests.analysis.assessments import INCONCLUSIVE, PASSED, QUIET, REGRESSED, assessment, slower
 from tests.analysis.builders import trial
 from tests.analysis.sides import runs, side
 
 
 def test_a_row_shows_how_much_worse_with_interval_tolerance_and_sample_size() -> None:
-    lines = render(REGRESSED, ()).splitlines()
+    lines = answer(REGRESSED, (), exit_status=0).text.splitlines()
     assert max(map(len, lines)) <= 100
     first = next(k for k, line in enumerate(lines) if line.endswith(" 5  regressed"))
     assert lines[first].startswith("ddp/gloo ×1,   1,000 ± 10     909 ± 9   +10.0 %   +9.0 to ")
@@ -35,24 +35,29 @@ def test_a_long_list_is_cut_with_its_count() -> None:
 
 
 def test_a_metric_is_a_column_only_if_there_are_several() -> None:
-    assert "Metric" not in render(PASSED, ())
+    assert "Metric" not in answer(PASSED, (), exit_status=0).text
     both = assessment({16: QUIET}, tolerances={"images_per_second": 0.1, "step_seconds_p95": 0.1})
-    assert "Metric" in render(both, ())
+    assert "Metric" in answer(both, (), exit_status=0).text
 
 
 def test_a_small_change_within_the_tolerance_is_pointed_out() -> None:
-    assert "changed within the tolerance: ddp/gloo ×1, batch 16" in render(
-        assessment({16: slower(QUIET, 0.015)}, tolerances={"images_per_second": 0.05}), ()
+    assert (
+        "changed within the tolerance: ddp/gloo ×1, batch 16"
+        in answer(
+            assessment({16: slower(QUIET, 0.015)}, tolerances={"images_per_second": 0.05}),
+            (),
+            exit_status=0,
+        ).text
     )
 
 
 def test_equal_runs_have_no_negative_zero() -> None:
-    table = render(assessment({16: QUIET}), ()).split("\n\n")[1]
+    table = answer(assessment({16: QUIET}), (), exit_status=0).text.split("\n\n")[1]
     assert " +0.0 % " in table
 
 
 def test_data_hold_ratios_bounds_and_what_was_decided() -> None:
-    data = as_data(REGRESSED, ["a note"])
+    data = answer(REGRESSED, ["a note"], exit_status=0).data
     assert data["outcome"] == "regressed"
     assert data["notes"] == ["a note"]
     row = data["rows"][1]
@@ -86,9 +91,9 @@ def test_several_candidates_have_their_own_names() -> None:
 
 
 def test_sides_of_different_sizes_are_both_counted() -> None:
-    text = render(assessment({16: QUIET[:3]}), ())
+    text = answer(assessment({16: QUIET[:3]}), (), exit_status=0).text
     assert "  5, 3  " in text
     assert "n: runs of the baseline, of the candidate" in text
-    row = as_data(assessment({16: QUIET[:3]}), ())["rows"][0]
+    row = answer(assessment({16: QUIET[:3]}), (), exit_status=0).data["rows"][0]
     assert (row["baseline_repetitions"], row["candidate_repetitions"]) == (5, 3)
     assert row["baseline_value_low"] < row["baseline_value"] < row["baseline_value_high"]
