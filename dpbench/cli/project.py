@@ -127,7 +127,7 @@ def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
 
 
 def _noise_scale(known: Economics, item: str) -> Iterable[str]:
-    from dpbench.report.ranged import ranged
+    from dpbench.report.numbers import ranged
 
     if known.noise_scale is not None:
         yield f"phi, the gradient noise scale: {ranged(known.noise_scale)} {item}"

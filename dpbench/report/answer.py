@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.provenance import Kind
 from dpbench.report.notes import bullet
 from dpbench.report.table import Table
 from dpbench.report.terminal import write_table
@@ -44,3 +46,26 @@ def bullets(notes: Iterable[str]) -> str:
 def json_text(data: Any) -> str:
     """Data as --json prints it; raises ValueError for infinity and NaN, which JSON lacks."""
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def plain_estimate(estimate: Estimate | None, kind: Kind | None = None) -> dict[str, Any] | None:
+    """With where it comes from, if `kind` is given; None where nothing was measured."""
+    if estimate is None:
+        return None
+    return {
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "unit": estimate.unit,
+        "confidence": estimate.confidence,
+        "sample_size": estimate.sample_size,
+        "basis": estimate.basis,
+        **({} if kind is None else {"kind": kind}),
+    }
+
+
+def with_ends(key: str, estimate: Estimate | None) -> dict[str, float | None]:
+    """The value under `key`, its interval under `key`_low and `key`_high."""
+    if estimate is None:
+        return {key: None, f"{key}_low": None, f"{key}_high": None}
+    return {key: estimate.value, f"{key}_low": estimate.low, f"{key}_high": estimate.high}

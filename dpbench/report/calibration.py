@@ -51,7 +51,8 @@ def command(calibration: Calibration, folder: str) -> str | None:
 def _too_noisy(noisiest: Noise) -> str:
     return (
         f"No check: runs of {noisiest.label} differ so much that {REPETITIONS[-1]} of them do not "
-        f"support a tolerance of {100 * SUPPORTED[-1]:g} %. Use a quieter machine or more --steps."
+        f"support a tolerance of {units.exact_percent(SUPPORTED[-1])}. Use a quieter "
+        "machine or more --steps."
     )
 
 
@@ -97,7 +98,9 @@ def _cells(row: Noise) -> list[str]:
 
 def _needed(noisiest: Noise) -> str:
     counts = ((tolerance, noisiest.repetitions(tolerance)) for tolerance in TOLERANCES)
-    listed = ", ".join(f"{100 * share:g} % takes {_count(count)}" for share, count in counts)
+    listed = ", ".join(
+        f"{units.exact_percent(share)} takes {_count(count)}" for share, count in counts
+    )
     return f"the noisiest row decides ({noisiest.label}): a tolerance of {listed} runs a side"
 
 
@@ -111,10 +114,10 @@ def _rehearsed(rehearsal: Rehearsal | None) -> list[str]:
         return []
     counts = rehearsal.outcomes
     return [
-        f"rehearsal with {100 * rehearsal.tolerance:g} %, {rehearsal.repetitions} runs a side of "
-        f"what was measured against the others: of {units.counted(sum(counts.values()), 'row')} "
-        f"{counts['regressed']} regressed (false alarms), {counts['pass']} pass, "
-        f"{counts['inconclusive']} inconclusive",
+        f"rehearsal with {units.exact_percent(rehearsal.tolerance)}, {rehearsal.repetitions} runs "
+        "a side of what was measured against the others: of "
+        f"{units.counted(sum(counts.values()), 'row')} {counts['regressed']} regressed (false "
+        f"alarms), {counts['pass']} pass, {counts['inconclusive']} inconclusive",
         "where the speed changes from job to job, as on shared machines, take --against "
         "IMPLEMENTATION instead of --baseline: it measures both sides in turn",
     ]

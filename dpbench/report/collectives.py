@@ -21,10 +21,9 @@ from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.estimate import Estimate
 from dpbench.collectives import CollectiveRecord
 from dpbench.printable import one_line
-from dpbench.report.answer import Answer, bullets
+from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import compact, compact_time, or_missing, percentage, plus_minus
-from dpbench.report.plain_estimate import plain_estimate
 from dpbench.report.table import (
     Table,
     TableCell,

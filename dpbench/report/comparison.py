@@ -14,13 +14,11 @@ from dpbench.analysis.fields.field import Plain
 from dpbench.analysis.fields.metric import Metric
 from dpbench.analysis.matching import Matched
 from dpbench.report import formats
-from dpbench.report.answer import json_text
+from dpbench.report.answer import json_text, with_ends
 from dpbench.report.export.data import write_csv
 from dpbench.report.export.markdown import escape
 from dpbench.report.notes import WIDTH, below
-from dpbench.report.numbers import plus_minus
-from dpbench.report.plain_estimate import with_ends
-from dpbench.report.quantity import quantity, sample_sizes
+from dpbench.report.numbers import plus_minus, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
 from dpbench.report.terminal import folded, write_table

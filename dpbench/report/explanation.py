@@ -12,10 +12,9 @@ from dpbench.analysis.explanation import Explanation
 from dpbench.analysis.factors import Factor
 from dpbench.analysis.fields.explanations import EFFICIENCY, PHASE_TIMES, STEP
 from dpbench.analysis.fields.field import ReadField
-from dpbench.report.answer import Answer, bullets
+from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
 from dpbench.report.numbers import percentage
-from dpbench.report.plain_estimate import plain_estimate
 from dpbench.report.table import MISSING, Table
 from dpbench.report.terminal import folded, write_table
 from dpbench.report.values import cell, table_of

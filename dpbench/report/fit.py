@@ -19,9 +19,9 @@ from dpbench.report.numbers import (
     or_missing,
     percentage,
     plus_minus,
+    ranged,
     time_unit,
 )
-from dpbench.report.ranged import ranged
 from dpbench.report.table import MISSING, bare_table, text_table
 from dpbench.report.terminal import folded, write_table
 
@@ -107,8 +107,10 @@ def _withheld(row: Row) -> str:
     if row.withheld is None:
         return MISSING
     predicted = row.prediction.throughput
-    missed = "" if predicted is None else f" ({predicted.value / row.withheld - 1:+.1%})"
-    return f"{_plain(row.withheld)}{missed}".replace("%", " %")
+    if predicted is None:
+        return _plain(row.withheld)
+    missed = predicted.value / row.withheld - 1
+    return f"{_plain(row.withheld)} ({units.fixed_percent(missed, 1, signed=True)})"
 
 
 def _law(one: Study) -> list[str]:
@@ -149,10 +151,9 @@ def _said(one: Study) -> list[str]:
     size, miss = one.fit.largest_miss
     if abs(miss) > WIDE_OF_ITS_POINTS:
         said.append(
-            f"the law misses the measured step at {size} by {miss:+.0%}: something changes along "
-            "the sizes that no smooth cost explains; expect misses beyond the band".replace(
-                "%", " %"
-            )
+            f"the law misses the measured step at {size} by "
+            f"{units.fixed_percent(miss, signed=True)}: something changes along the sizes that no "
+            "smooth cost explains; expect misses beyond the band"
         )
     if one.fit.ambiguous:
         said.append(
@@ -181,11 +182,10 @@ def _common(studies: Sequence[Study]) -> list[str]:
         *dict.fromkeys(refusals),
         f"efficiency and Karp-Flatt against group size {', '.join(map(str, bases))}; measured "
         f"values with their 95 % interval, where there is one (n = {_sample_sizes(studies)})",
-        f"band of predictions: {CONFIDENCE:.0%}".replace("%", " %")
-        + f", the noise of the points and the error of the law; the latter makes a step "
-        f"{-100 * low:.1f} % faster to {100 * high:.1f} % slower one doubling beyond the data, "
-        f"and grows with the root of the doublings (an assumption; {error.hold_outs} hold-outs "
-        f"of {error.source})",
+        f"band of predictions: {units.fixed_percent(CONFIDENCE)}, the noise of the points and the "
+        f"error of the law; the latter makes a step {units.fixed_percent(-low, 1)} faster to "
+        f"{units.fixed_percent(high, 1)} slower one doubling beyond the data, and grows with the "
+        f"root of the doublings (an assumption; {error.hold_outs} hold-outs of {error.source})",
     ]
     if others := [one.series.label for one in studies if not _is_calibrated(one)]:
         notes.append(
@@ -207,7 +207,11 @@ def _is_calibrated(one: Study) -> bool:
 
 
 def _error(share: float) -> str:
-    return units.percent(share) if share >= SMALLEST_ERROR else f"< {100 * SMALLEST_ERROR:g} %"
+    return (
+        units.percent(share)
+        if share >= SMALLEST_ERROR
+        else f"< {units.exact_percent(SMALLEST_ERROR)}"
+    )
 
 
 def _sample_sizes(studies: Sequence[Study]) -> str:

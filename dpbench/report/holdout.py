@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.holdout import (
     LAST,
@@ -71,7 +72,10 @@ def _errors(cases: Sequence[HoldOut]) -> Table:
             NAMES.get(found.model, found.model),
             f"{found.factor}×",
             str(found.cases),
-            *(f"{100 * value:.1f} %" for value in (found.median, found.p90, found.largest)),
+            *(
+                f"{units.fixed_percent(value, 1)}"
+                for value in (found.median, found.p90, found.largest)
+            ),
         ]
         for found in errors(cases)
     ]
@@ -87,22 +91,27 @@ def _targets(cases: Sequence[HoldOut]) -> Table:
         law, last = found.get((LAW, factor)), found.get((LAST, factor))
         if law is None or last is None:
             lines.append(
-                [f"median |error| at {factor}×", f"<= {100 * target:.1f} %", "no case", ""]
+                [
+                    f"median |error| at {factor}×",
+                    f"<= {units.fixed_percent(target, 1)}",
+                    "no case",
+                    "",
+                ]
             )
             continue
         lines.append(
             _target(
                 f"median |error| at {factor}×",
-                f"<= {100 * target:.1f} %",
-                f"{100 * law.median:.1f} %",
+                f"<= {units.fixed_percent(target, 1)}",
+                f"{units.fixed_percent(law.median, 1)}",
                 reached=law.median <= target,
             )
         )
         lines.append(
             _target(
                 f"  beats the last efficiency at {factor}×",
-                f"< {100 * last.median:.1f} %",
-                f"{100 * law.median:.1f} %",
+                f"< {units.fixed_percent(last.median, 1)}",
+                f"{units.fixed_percent(law.median, 1)}",
                 reached=law.median < last.median,
             )
         )
@@ -112,11 +121,11 @@ def _targets(cases: Sequence[HoldOut]) -> Table:
 
 
 def _coverages(cases: Sequence[HoldOut]) -> list[list[str]]:
-    name = f"{100 * CONFIDENCE:.0f} % band covers"
+    name = f"{units.fixed_percent(CONFIDENCE)} band covers"
     independent = leave_one_series_out(cases)
     others = f"{name}, calibrated on the other series"
     if independent is None:
-        aim = f">= {100 * TARGET_COVERAGE:.0f} %"
+        aim = f">= {units.fixed_percent(TARGET_COVERAGE)}"
         return [_covers(name, cases), [others, aim, "too few cases", ""]]
     return [_covers(name, cases), _covers(others, independent)]
 
@@ -125,8 +134,8 @@ def _covers(name: str, cases: Sequence[HoldOut]) -> list[str]:
     share = _coverage(cases)
     return _target(
         name,
-        f">= {100 * TARGET_COVERAGE:.0f} %",
-        f"{100 * share:.0f} % ({sum(case.is_covered for case in cases)} of {len(cases)})",
+        f">= {units.fixed_percent(TARGET_COVERAGE)}",
+        f"{units.fixed_percent(share)} ({sum(case.is_covered for case in cases)} of {len(cases)})",
         reached=share >= TARGET_COVERAGE,
     )
 
@@ -147,7 +156,7 @@ def _misses(missed: Sequence[HoldOut]) -> Table:
             str(case.group_size),
             f"{case.measured:,.5g}",
             f"{case.predicted[LAW]:,.5g} ({case.low:,.5g}–{case.high:,.5g})",
-            f"{100 * case.error(LAW):+.1f} %",
+            f"{units.fixed_percent(case.error(LAW), 1, signed=True)}",
         ]
         for case in missed
     ]

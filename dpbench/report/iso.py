@@ -50,7 +50,7 @@ def answer(
 
 def _blocks(one: IsoAnswer, efficiency: float) -> Iterable[str | Table]:
     yield (
-        f"{one.label}, on {one.network}: {_percent(efficiency)} efficiency "
+        f"{one.label}, on {one.network}: {units.exact_percent(efficiency)} efficiency "
         f"(n = {one.sample_size:,})"
     )
     headers = ("Replicas", "Batch per replica", "Kind")
@@ -62,8 +62,8 @@ def _reading(answers: Sequence[IsoAnswer], efficiency: float) -> Iterable[str]:
     yield (
         "the smallest number of samples per replica and micro-step, rounded up, whose step loses "
         "no more to communication, stragglers and contention; in brackets where the "
-        f"{_percent(CONFIDENCE)} band of the efficiency crosses ({MISSING}: its lower end never "
-        "does); n: repetitions traced"
+        f"{units.fixed_percent(CONFIDENCE)} band of the efficiency crosses ({MISSING}: its lower "
+        "end never does); n: repetitions traced"
     )
     for traced in dict.fromkeys(map(_traced, answers)):
         yield (
@@ -117,7 +117,3 @@ def _plain(row: IsoRow) -> dict[str, Any]:
         "kind": row.kind,
         "reason": row.reason,
     }
-
-
-def _percent(share: float) -> str:
-    return units.percent(share, digits=4)

@@ -55,11 +55,6 @@ def step(estimate: Estimate) -> str:
     return compact_time(estimate)
 
 
-def signed_percent(share: float) -> str:
-    """Of an error, whose step is known to some percents at best: whole ones."""
-    return f"{100 * share:+.0f} %"
-
-
 def meanings(kinds: Iterable[Kind]) -> str:
     """What each kind that occurs means."""
     found = set(kinds)

@@ -11,11 +11,9 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.assumptions import band_meaning
 from dpbench.analysis.projection.project import ProjectedRow, Simulated
 from dpbench.analysis.provenance import Kind
-from dpbench.report.answer import Answer
-from dpbench.report.numbers import compact_time, or_missing, plus_minus
-from dpbench.report.plain_estimate import plain_estimate
-from dpbench.report.predicted import meanings, predicted, signed_percent, step
-from dpbench.report.ranged import ranged
+from dpbench.report.answer import Answer, plain_estimate
+from dpbench.report.numbers import compact_time, or_missing, plus_minus, ranged
+from dpbench.report.predicted import meanings, predicted, step
 from dpbench.report.table import MISSING, Table, text_table
 
 MODELLED = (
@@ -144,7 +142,8 @@ def _simulated(row: ProjectedRow) -> str:
     error = row.simulation_error
     if error is None or row.simulated is None:
         return MISSING
-    return f"{units.seconds(row.simulated.step_seconds.value)} ({signed_percent(error)})"
+    seconds = units.seconds(row.simulated.step_seconds.value)
+    return f"{seconds} ({units.fixed_percent(error, signed=True)})"
 
 
 def _table(rows: Sequence[ProjectedRow], columns: Sequence[_Column]) -> str | Table:

@@ -10,11 +10,9 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict, Verdict
-from dpbench.report.answer import Answer, bullets
+from dpbench.report.answer import Answer, bullets, with_ends
 from dpbench.report.formats import is_for_terminals
-from dpbench.report.numbers import decimals
-from dpbench.report.plain_estimate import with_ends
-from dpbench.report.quantity import quantity, sample_sizes
+from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.terminal import folded, write_table
 
@@ -93,7 +91,7 @@ def _rate(rows: Sequence[RowVerdict]) -> str:
 def _header(name: str, rows: Sequence[RowVerdict], rate: str) -> str:
     if name in ("Baseline", "Candidate"):
         return f"{name}{rate}"
-    return f"{confidence(rows[0])} interval" if name == "Interval" else name
+    return f"{units.fixed_percent(rows[0].confidence)} interval" if name == "Interval" else name
 
 
 def headline(verdict: Verdict) -> str:
@@ -182,7 +180,7 @@ def sentence(row: RowVerdict) -> str:
     if row.low is not None and row.high is not None:
         low, high = (row.high, row.low) if better else (row.low, row.high)
         ends = f"{_signed(low, row, better)} to {_signed(high, row, better)} %"
-        text += f" ({confidence(row)} interval {ends})"
+        text += f" ({units.fixed_percent(row.confidence)} interval {ends})"
     text += f", tolerance {units.percent(row.tolerance, 3)}"
     return f"{text}, {reason}" if reason else text
 
@@ -192,10 +190,6 @@ def interval(row: RowVerdict) -> str:
     if row.low is None or row.high is None:
         return MISSING
     return f"{_signed(row.low, row)} to {_signed(row.high, row)} %"
-
-
-def confidence(row: RowVerdict) -> str:
-    return f"{100 * row.confidence:.0f} %"
 
 
 def _row_data(row: RowVerdict) -> dict[str, Any]:

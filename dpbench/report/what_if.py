@@ -11,11 +11,9 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.assumptions import band_meaning
 from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
 from dpbench.analysis.provenance import Kind
-from dpbench.report.answer import Answer
-from dpbench.report.numbers import plus_minus
-from dpbench.report.plain_estimate import plain_estimate
-from dpbench.report.predicted import meanings, predicted, signed_percent, step
-from dpbench.report.ranged import ranged
+from dpbench.report.answer import Answer, plain_estimate
+from dpbench.report.numbers import plus_minus, ranged
+from dpbench.report.predicted import meanings, predicted, step
 from dpbench.report.table import Table, text_table
 
 SMALLEST = 5e-5
@@ -94,7 +92,8 @@ def _title(one: Answers, at: WhatIf) -> str:
     title = f"{one.label}, on {one.network}, {replicas} ({at.kind}, n = {count:,})"
     if at.simulation_error is None:
         return title
-    return f"{title}\nas is, {signed_percent(at.simulation_error)} off the measured step"
+    off = units.fixed_percent(at.simulation_error, signed=True)
+    return f"{title}\nas is, {off} off the measured step"
 
 
 def _table(outcomes: Sequence[Outcome], item: str) -> Table:

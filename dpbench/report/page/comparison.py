@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dpbench import units
 from dpbench.analysis.comparability import check_environments, environment_differences
 from dpbench.analysis.comparison import WITHIN, Comparison, compare
 from dpbench.analysis.configuration import ConfigurationSummary
@@ -149,8 +150,8 @@ def _pair(place: int, one: _Ratios) -> tuple[TableColumn, TableColumn]:
         ),
         text_column(
             f"{name} is",
-            f"What the interval says: the same within {100 * WITHIN:g} %, faster or slower "
-            "(p < 0.05, corrected for the number of rows), or that it cannot be told.",
+            f"What the interval says: the same within {units.exact_percent(WITHIN)}, faster or "
+            "slower (p < 0.05, corrected for the number of rows), or that it cannot be told.",
         ),
     )
 
