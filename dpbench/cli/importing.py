@@ -15,7 +15,7 @@ from dpbench.errors import UnknownName, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpbench.analysis.published_speed import PublishedSpeed
+    from dpbench.analysis.published import PublishedSpeed
 
 TOOLS = ("nccl-tests", "horovod", "torch-ddp")
 
@@ -92,8 +92,7 @@ def _collectives(
 def _speeds(tool: str, file: Path, format: str | None) -> tuple[str, str, Sequence[str]]:
     from dpbench.analysis.imported.horovod import read_horovod
     from dpbench.analysis.imported.torch_ddp import read_torch_ddp
-    from dpbench.analysis.published import to_csv
-    from dpbench.analysis.published_speed import summaries
+    from dpbench.analysis.published import summaries, to_csv
     from dpbench.report.tables import render
 
     readers = {"horovod": read_horovod, "torch-ddp": read_torch_ddp}

@@ -16,8 +16,7 @@ from dpbench.cli.written import write_text
 from dpbench.errors import StoreError, UsageError
 from dpbench.report.benchmark_action import benchmark_action, tool
 from dpbench.report.junit import junit
-from dpbench.report.pull_request import pull_request
-from dpbench.report.verdict_table import answer
+from dpbench.report.verdict_table import answer, pull_request
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.provenance import Kind
-from dpbench.report.notes import bullet
 from dpbench.report.table import Table
-from dpbench.report.terminal import write_table
+from dpbench.report.terminal import bullet, write_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

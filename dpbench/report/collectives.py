@@ -22,7 +22,6 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.collectives import CollectiveRecord
 from dpbench.printable import one_line
 from dpbench.report.answer import Answer, bullets, plain_estimate
-from dpbench.report.notes import bullet
 from dpbench.report.numbers import compact, compact_time, or_missing, percentage, plus_minus
 from dpbench.report.table import (
     Table,
@@ -32,7 +31,7 @@ from dpbench.report.table import (
     text_column,
     words,
 )
-from dpbench.report.terminal import write_table
+from dpbench.report.terminal import bullet, write_table
 from dpbench.store import StoredCollectives
 
 COLUMNS = (

@@ -16,12 +16,11 @@ from dpbench.analysis.matching import Matched
 from dpbench.report import formats
 from dpbench.report.answer import json_text, with_ends
 from dpbench.report.export.data import write_csv
-from dpbench.report.export.markdown import escape
-from dpbench.report.notes import WIDTH, below
+from dpbench.report.export.markup import escape
 from dpbench.report.numbers import plus_minus, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
-from dpbench.report.terminal import folded, write_table
+from dpbench.report.terminal import WIDTH, below, folded, write_table
 
 
 def render(

@@ -12,7 +12,6 @@ from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS
 from dpbench.analysis.laws.study import Row, Study
 from dpbench.report.answer import Answer, bullets
-from dpbench.report.notes import bullet
 from dpbench.report.numbers import (
     compact,
     compact_time,
@@ -23,7 +22,7 @@ from dpbench.report.numbers import (
     time_unit,
 )
 from dpbench.report.table import MISSING, bare_table, text_table
-from dpbench.report.terminal import folded, write_table
+from dpbench.report.terminal import bullet, folded, write_table
 
 TRENDS = {
     "growing": "the overhead grows faster than a serial part would",

@@ -11,9 +11,9 @@ from typing import Any
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.provenance import MEANINGS, Kind
 from dpbench.report.answer import Answer, bullets
-from dpbench.report.notes import WIDTH, bullet
 from dpbench.report.numbers import ROUNDING, compact_time
 from dpbench.report.table import Table
+from dpbench.report.terminal import WIDTH, bullet
 
 Assumptions = Sequence[tuple[str, Sequence[str]]]
 """Labels of series, as "ddp/gloo, batch 32", with the sentences that each takes for granted."""

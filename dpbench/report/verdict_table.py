@@ -11,6 +11,7 @@ from dpbench import units
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.report.answer import Answer, bullets, with_ends
+from dpbench.report.export.markup import escape
 from dpbench.report.formats import is_for_terminals
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
@@ -223,3 +224,24 @@ def _signed(slowdown: float, row: RowVerdict, flipped: bool = False) -> str:
     percent = 100 * (1 - slowdown if flipped else slowdown - 1)
     spread = 0.0 if row.low is None or row.high is None else 50 * (row.high - row.low)
     return f"{percent:+z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"
+
+
+def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
+    """The headline, the table, and the notes folded away."""
+    outcome, _, rest = headline(verdict).partition(": ")
+    return "\n".join(
+        [
+            f"### dpbench check: {outcome}",
+            "",
+            escape(f"{sides(verdict.rows)}: {rest}"),
+            "",
+            table(verdict.rows, "markdown"),
+            "",
+            "<details><summary>Notes</summary>",
+            "",
+            *(f"- {escape(note)}" for note in (*reading(verdict.rows), *notes)),
+            "",
+            "</details>",
+            "",
+        ]
+    )
