@@ -24,7 +24,8 @@ from dpbench.cli.measuring import (
 from dpbench.cli.messages import say, warn
 from dpbench.cli.new_folder import free, results_folder
 from dpbench.cli.rounds import UntilSettled
-from dpbench.cli.sweep_options import ParsedOptions
+from dpbench.cli.sweep_checks import ParsedOptions
+from dpbench.cli.sweep_options import SweepOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.cli.this_machine import machine_for
 from dpbench.data.identity import change_words
@@ -43,18 +44,15 @@ if TYPE_CHECKING:
 class SweepRequest:
     """A sweep that is asked for, and where its records go."""
 
-    options: ParsedOptions
-    name: str | None
-    results_dir: Path
-    data_dir: Path | None
-    resume: bool
-    quiet: bool
-    synthetic: bool
-    stop_after_failure: bool
+    parsed: ParsedOptions
     command: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
     """What was typed after "dpbench", or would be for the same sweep."""
     embedded: bool = False
     """Asked for by somebody's own program, whose signals are not touched."""
+
+    @property
+    def options(self) -> SweepOptions:
+        return self.parsed.options
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,8 +89,8 @@ def find_place(request: SweepRequest, *, may_exist: bool = False) -> Place:
     folder = _folder(request, may_exist=may_exist)
     return Place(
         folder=folder,
-        earlier=store.load(folder) if request.resume else None,
-        machine=machine_for(synthetic=request.synthetic),
+        earlier=store.load(folder) if request.options.resume else None,
+        machine=machine_for(synthetic=request.options.synthetic),
     )
 
 
@@ -107,7 +105,9 @@ def prepare(
     hosts = () if team is None else team.nodes
     if team is None:
         request = _with_largest_batch(request, place)
-    spec, notes = build(request.options, machine, hosts, placement, data_dir=request.data_dir)
+    spec, notes = build(
+        request.parsed, machine, hosts, placement, data_dir=request.options.data_dir
+    )
     _check_resumable(earlier, spec)
     for note in notes:
         say(note)
@@ -115,11 +115,11 @@ def prepare(
         spec=spec,
         folder=folder,
         command=request.command,
-        data_dir=request.data_dir,
-        quiet=request.quiet,
-        synthetic=request.synthetic,
-        resumed=request.resume,
-        stop_after_failure=request.stop_after_failure,
+        data_dir=request.options.data_dir,
+        quiet=request.options.quiet,
+        synthetic=request.options.synthetic,
+        resumed=request.options.resume,
+        stop_after_failure=request.options.stop_after_failure,
         to_finish=how_to_finish(request, folder, team),
         embedded=request.embedded,
         team=team,
@@ -128,28 +128,28 @@ def prepare(
 
 
 def _with_largest_batch(request: SweepRequest, place: Place) -> SweepRequest:
-    if not request.options.largest_batch:
+    if not request.parsed.largest_batch:
         return request
     from dpbench.cli.largest_batch import OPTION, as_typed, with_largest
 
-    if request.synthetic:
+    if request.options.synthetic:
         raise UsageError(f"{OPTION}: synthetic trials take no memory; expected a number")
     earlier = None if place.earlier is None else place.earlier.spec
-    options = with_largest(
-        request.options, place.machine, data_dir=request.data_dir, earlier=earlier
+    parsed = with_largest(
+        request.parsed, place.machine, data_dir=request.options.data_dir, earlier=earlier
     )
-    command = as_typed(request.command, options.batch_sizes)
-    return replace(request, options=options, command=command)
+    command = as_typed(request.command, parsed.batch_sizes)
+    return replace(request, parsed=parsed, command=command)
 
 
 def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
-    if request.resume and request.name is None:
+    if request.options.resume and request.options.name is None:
         raise UsageError("--resume needs the --name of the sweep to finish")
-    arch = folder_name(request.options.options.arch)
-    folder = results_folder(request.results_dir, request.name, otherwise=arch)
-    if request.name is None and not may_exist:
+    arch = folder_name(request.options.arch)
+    folder = results_folder(request.options.results_dir, request.options.name, otherwise=arch)
+    if request.options.name is None and not may_exist:
         return free(folder)
-    if folder.exists() and not (request.resume or may_exist):
+    if folder.exists() and not (request.options.resume or may_exist):
         raise StoreError(
             f"{folder} exists already; choose another --name, or finish it with --resume"
         )
