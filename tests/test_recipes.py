@@ -5,14 +5,19 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from dpbench.launch.agent import run_ranks
+from dpbench.training import replicas
+
+Gradients = Sequence[Sequence[Tensor | None]]
 
 FOLDER = Path(__file__).parent.parent / "docs" / "recipes"
 
@@ -25,6 +30,17 @@ def main_of(name: str) -> Callable[..., Any]:
 def _run_recipes(names: tuple[str, ...], rank: int) -> list[Any]:
     sys.argv[1:] = []  # a rank's own are those of its launcher
     return [main_of(name)() for name in names]
+
+
+def add_up_without_dividing(model: nn.Module, gradients: Gradients) -> None:
+    for parameter, column in zip(model.parameters(), zip(*gradients, strict=True), strict=True):
+        parameter.grad = torch.stack([g for g in column if g is not None]).sum(0)
+
+
+def take_the_first(model: nn.Module, gradients: Gradients) -> None:
+    """As without any communication."""
+    for parameter, gradient in zip(model.parameters(), gradients[0], strict=True):
+        parameter.grad = gradient
 
 
 def test_every_recipe_is_in_the_index_and_in_these_tests() -> None:
@@ -41,6 +57,35 @@ def test_replicas_in_one_process_learn(name: str) -> None:
 
 def test_dp_train_learns_a_regression() -> None:
     assert main_of("minimal_dp_train")() < 0.1
+
+
+def test_replicas_of_one_sample_are_one_model_on_batches() -> None:
+    differences = main_of("replicas_as_one_model")()
+    assert differences.pop(1) == 0.0
+    assert len(differences) >= 1
+    assert max(differences.values()) <= 1e-12
+
+
+@pytest.mark.parametrize("wrong", [add_up_without_dividing, take_the_first])
+def test_a_wrong_mean_of_gradients_is_no_longer_one_model(
+    monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(replicas, "set_mean", wrong)
+    differences = main_of("replicas_as_one_model")()
+    assert differences.pop(1) == 0.0
+    assert min(differences.values()) > 1e-3
+
+
+def test_iris_flowers_that_were_held_out_are_told_apart_as_by_the_plain_loop() -> None:
+    accuracies = main_of("iris")(steps=400)
+    assert list(accuracies) == ["dp_train ×1", "plain ×1", "dp_train ×2", "plain ×2"]
+    assert min(accuracies.values()) >= 0.85
+    assert accuracies["dp_train ×1"] == accuracies["plain ×1"]
+    assert accuracies["dp_train ×2"] == accuracies["plain ×2"]
+
+
+def test_a_model_that_has_learnt_nothing_names_fewer_flowers() -> None:
+    assert max(main_of("iris")(steps=1).values()) < 0.85
 
 
 def test_scaling_of_published_times_is_what_the_definitions_say(tmp_path: Path) -> None:

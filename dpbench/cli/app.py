@@ -19,8 +19,6 @@ from dpbench.cli.check import check
 from dpbench.cli.comm import EXIT_STATUSES as COMM_STATUSES
 from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
-from dpbench.cli.demo import EXIT_STATUSES as DEMO_STATUSES
-from dpbench.cli.demo import demo
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
 from dpbench.cli.export import export
@@ -74,7 +72,6 @@ app.command(cls=Verbatim)(launch)
 app.command()(init)
 app.command(name="list")(inventory)
 app.command()(doctor)
-app.command(epilog=DEMO_STATUSES)(demo)
 app.command()(fit)
 app.command()(published)
 app.command(name="import")(import_)

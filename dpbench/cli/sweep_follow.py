@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from dpbench.files import folder_inside
 from dpbench.launch.nodes.follower import follow
 from dpbench.launch.nodes.node import NodeRequest
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, check_name
+from dpbench.temporary import temporary_folder
 
 
 def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
@@ -38,13 +38,13 @@ def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
         synthetic=options.synthetic,
         say=listener,
     )
-    with tempfile.TemporaryDirectory(prefix="dpbench-") as cache, as_exceptions():
+    with temporary_folder() as cache, as_exceptions():
 
         def prepare_here(dataset: str) -> Path | None:
             prepared = prepare(
                 dataset,
                 data_dir=options.data_dir,
-                cache=Path(cache),
+                cache=cache,
                 architecture=options.arch,
             )
             for note in prepared.notes:

@@ -20,6 +20,7 @@ from dpbench.cli.shared_options import (
     NodeOptions,
 )
 from dpbench.learning_rate import RULES
+from dpbench.records import Status
 from dpbench.settings import (
     AUTO,
     Auto,
@@ -35,6 +36,8 @@ from dpbench.settings import (
 )
 from dpbench.specs import AXES, DEFAULTS, SCALINGS
 
+RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
+"""Statuses of trials that --retry measures again, as it names them."""
 AXES_PANEL = "Settings, each a list to compare"
 
 
@@ -284,6 +287,17 @@ class SweepOptions(
         ),
     ] = None
     resume: Annotated[bool, _flag("--resume", "Finish the sweep --name; repeat nothing.")] = False
+    retry: Annotated[
+        tuple[str, ...],
+        Setting(
+            options=("--retry",),
+            kind=Choice(tuple(RETRIED)),
+            several=True,
+            metavar="STATUS,...",
+            panel=OUTPUT,
+            help="With --resume, measure stored trials of this status again: failed, ...",
+        ),
+    ] = ()
     show_config: Annotated[bool, _flag("--show-config", "Print all options as YAML, and end.")] = (
         False
     )

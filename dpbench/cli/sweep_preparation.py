@@ -25,7 +25,7 @@ from dpbench.cli.messages import say, warn
 from dpbench.cli.new_folder import free, results_folder
 from dpbench.cli.rounds import UntilSettled
 from dpbench.cli.sweep_checks import ParsedOptions
-from dpbench.cli.sweep_options import SweepOptions
+from dpbench.cli.sweep_options import RETRIED, SweepOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.cli.this_machine import machine_for
 from dpbench.data.identity import change_words
@@ -33,6 +33,7 @@ from dpbench.errors import StoreError, UsageError
 from dpbench.grid import trial_count
 from dpbench.launch.machine import Machine
 from dpbench.placement import Placement
+from dpbench.records import Status
 from dpbench.specs import SweepSpec, differing_fields
 from dpbench.store import StoredSweep
 
@@ -68,7 +69,7 @@ class PreparedSweep:
         """Runs what is not stored yet; raises Interrupted, with what was, when a signal ends it."""
         spec = self.measurement.spec
         if self.earlier is not None:
-            _tell_what_is_stored(spec, self.earlier)
+            _tell_what_is_stored(spec, self.earlier, self.measurement.retry)
         return measure(self.measurement, self.machine, _rounds(spec, self.earlier))
 
 
@@ -86,6 +87,7 @@ def find_place(request: SweepRequest, *, may_exist: bool = False) -> Place:
 
     Raises StoreError for a folder that is there already unless it `may_exist`.
     """
+    retried(request.options)  # before anything is looked at
     folder = _folder(request, may_exist=may_exist)
     return Place(
         folder=folder,
@@ -119,6 +121,7 @@ def prepare(
         quiet=request.options.quiet,
         synthetic=request.options.synthetic,
         resumed=request.options.resume,
+        retry=retried(request.options),
         stop_after_failure=request.options.stop_after_failure,
         to_finish=how_to_finish(request, folder, team),
         embedded=request.embedded,
@@ -195,8 +198,19 @@ def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
     )
 
 
-def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep) -> None:
-    stored = len({record.trial.trial_id for record in lasting(earlier.records)})
+def retried(options: SweepOptions) -> frozenset[Status]:
+    """The statuses that --retry names; raises UsageError without --resume."""
+    if options.retry and not options.resume:
+        raise UsageError("--retry goes with --resume: nothing is stored of a new sweep")
+    return frozenset(RETRIED[name] for name in options.retry)
+
+
+def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep, retry: frozenset[Status]) -> None:
+    kept = {record.trial.trial_id for record in lasting(earlier.records, retry)}
+    stored = len(kept)
+    again = len({record.trial.trial_id for record in lasting(earlier.records)} - kept)
+    if again:
+        say(f"--retry: {units.counted(again, 'stored trial')} will be measured again")
     if not stored:
         return
     if spec.precision is not None:  # nothing tells how many trials there will be

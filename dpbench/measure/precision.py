@@ -35,19 +35,17 @@ class Numbers:
     ) -> None:
         self.autocast = autocast(device, dtype)
         """For each forward pass and its loss in turn."""
-        self._scaler = loss_scaler(device, dtype, voters) if dtype == "f16" else None
+        self.scaler = _loss_scaler(device, dtype, voters)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """What to call backward on."""
-        return loss if self._scaler is None else self._scaler.scale(loss)
+        scaled: torch.Tensor = self.scaler.scale(loss)
+        return scaled
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """The optimizer's step on gradients of the scaled loss, unless they overflowed."""
-        if self._scaler is None:
-            optimizer.step()
-            return
-        self._scaler.step(optimizer)
-        self._scaler.update()
+        self.scaler.step(optimizer)
+        self.scaler.update()
 
 
 def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:
@@ -55,7 +53,7 @@ def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]
     return torch.autocast(device.type, HALF[dtype]) if dtype in HALF else nullcontext()
 
 
-def loss_scaler(
+def _loss_scaler(
     device: torch.device, dtype: str, voters: dist.ProcessGroup | None = None
 ) -> GradScaler:
     """Scales the losses of float16; for other dtypes it does nothing.

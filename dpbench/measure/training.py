@@ -1,14 +1,19 @@
-"""One training step of one rank, the same for every implementation."""
+"""One training step of one rank, the same for every implementation.
+
+`accumulate_gradients` is the step up to the optimizer: a timed step of a benchmark and a step of
+`dpbench train` both make it, so that what is measured is what trains.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
 from dpbench.architecture import Architecture
+from dpbench.data.batch import Samples
 from dpbench.measure.feed import Feed
 from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import FLOAT32, Numbers
@@ -17,6 +22,9 @@ from dpbench.specs import WorkloadSpec
 Phase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[Phase | None], None]
 """Hears of every change of phase within a step, None at its end."""
+
+MicroStep = tuple[Samples, Samples, float]
+"""Inputs and targets of this process, and the weight of their mean loss in the backward pass."""
 
 _KERNELS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "": {}}
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -46,6 +54,41 @@ def build_optimizer(module: torch.nn.Module, settings: Learning) -> torch.optim.
 
 def _unobserved(phase: Phase | None) -> None:
     """What a timed step calls: nothing that takes time."""
+
+
+def accumulate_gradients(
+    model: ParallelModel,
+    loss_function: Callable[[Any, Any], torch.Tensor],
+    micro_steps: Iterable[MicroStep],
+    count: int,
+    numbers: Numbers,
+    *,
+    sync: bool = True,
+    enter: Enter = _unobserved,
+) -> list[torch.Tensor]:
+    """Adds up the gradients of `count` micro-steps, and reduces them with the last one.
+
+    Returns the mean loss of each, on its device; nothing waits for that. Without `sync` nothing is
+    reduced at all.
+    """
+    losses = []
+    for number, (inputs, targets, weight) in enumerate(micro_steps, start=1):
+        with _reduction(model, sync=sync, last=number == count):
+            enter("forward")
+            with numbers.autocast:
+                loss = loss_function(model.forward(inputs), targets)
+            weighted = loss if weight == 1.0 else loss * weight
+            enter("backward")
+            model.backward(numbers.scale(weighted))
+        losses.append(loss.detach())
+    model.finish()
+    return losses
+
+
+def _reduction(model: ParallelModel, *, sync: bool, last: bool) -> AbstractContextManager[None]:
+    if not sync:
+        return model.without_sync()
+    return nullcontext() if last else model.no_sync()
 
 
 class Trainer:
@@ -94,20 +137,26 @@ class Trainer:
         """Changes the parameters; returns the mean loss, None if there are no batches."""
         enter("optimizer")
         self.optimizer.zero_grad()
-        total: torch.Tensor | None = None
-        for number, indices in enumerate(batches, start=1):
-            with self._reduction(sync=sync, last=number == len(batches)):
-                loss = self._backward(indices, enter)
-            total = loss if total is None else total + loss
-        self.model.finish()
+        losses = accumulate_gradients(
+            self.model,
+            self._loss,
+            self._taken(batches, enter),
+            len(batches),
+            self._numbers,
+            sync=sync,
+            enter=enter,
+        )
         enter("optimizer")
         self._numbers.step(self.optimizer)
-        return total
+        return self._mean_over_step(losses)
 
-    def _reduction(self, *, sync: bool, last: bool) -> AbstractContextManager[None]:
-        if not sync:
-            return self.model.without_sync()
-        return nullcontext() if last else self.model.no_sync()
+    def _mean_over_step(self, losses: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        total: torch.Tensor | None = None
+        for loss in losses:
+            # A division by 1 would be a kernel more in every timed step.
+            share = loss if self._accumulation_steps == 1 else loss / self._accumulation_steps
+            total = share if total is None else total + share
+        return total
 
     def take_losses(self) -> tuple[float, ...]:
         """The mean loss of each step since the last call. Synchronizes: not for timed windows."""
@@ -115,15 +164,7 @@ class Trainer:
         self.losses.clear()
         return tuple(losses)
 
-    def _backward(self, indices: torch.Tensor, enter: Enter) -> torch.Tensor:
-        enter("data")
-        inputs, targets = self._dataset.take(indices)
-        enter("forward")
-        with self._numbers.autocast:
-            loss = self._loss(self.model.forward(inputs), targets)
-        share = loss if self._accumulation_steps == 1 else loss / self._accumulation_steps
-        weight = self.model.loss_weight
-        weighted = share if weight == 1.0 else share * weight
-        enter("backward")
-        self.model.backward(self._numbers.scale(weighted))
-        return share.detach()
+    def _taken(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[MicroStep]:
+        for indices in batches:
+            enter("data")
+            yield (*self._dataset.take(indices), self.model.loss_weight / self._accumulation_steps)

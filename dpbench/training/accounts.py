@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -21,7 +22,6 @@ from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.events import Finished, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
 from dpbench.training.session import OutOfSync, Session, samples_of
-from dpbench.training.state_hash import state_sha256
 from dpbench.training.writer import Writer
 
 
@@ -139,3 +139,18 @@ def _of_ranks(peak: int | None, ranks: RankGroup) -> tuple[int, ...] | None:
     if peak is None:
         return None
     return tuple(int(of) for (of,) in ranks.gather([peak]))
+
+
+def state_sha256(module: torch.nn.Module) -> str:
+    """SHA-256 over the names, dtypes, shapes and bytes of parameters and buffers, in hexadecimal.
+
+    `module` is the bare one, without a wrapper around it. Devices and memory layouts make no
+    difference, nor does the order in which the parts were made. Buffers that are in no checkpoint
+    do not count. Waits for the device.
+    """
+    content = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        whole = tensor.detach().cpu().contiguous()
+        content.update(f"{name}\0{whole.dtype}\0{tuple(whole.shape)}\0".encode())
+        content.update(whole.reshape(-1).view(torch.uint8).numpy().data)
+    return content.hexdigest()

@@ -1,7 +1,8 @@
-"""Plain values as torch.save writes them, and reading them back from anybody without harm.
+"""Plain values: copied to host memory, written as torch.save writes, read back without harm.
 
-Plain are dicts, lists, tuples, tensors, numbers, strings and None. What is read is checked first,
-by the checksums that torch writes and does not compare, and is never executed.
+Plain are dicts, lists, tuples, tensors, numbers, strings and None. A copy lets training go on
+changing its tensors while they are being written. What is read may come from anybody: it is checked
+first, by the checksums that torch writes and does not compare, and is never executed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import zipfile
 from typing import IO, Any
 
 import torch
+from torch import Tensor
 
 from dpbench.errors import UsageError
 
@@ -20,6 +22,10 @@ _FOLDER = 0x10
 """How an archive marks a folder among its parts, from the time of MS-DOS."""
 _FORBIDDEN = re.compile(r"GLOBAL (\S+)")
 """How torch names what a file wants to be called or built."""
+
+
+class Damaged(UsageError):
+    """The file is not what its writer has written, as after a power loss."""
 
 
 def dump(value: Any, file: IO[bytes]) -> None:
@@ -40,14 +46,17 @@ def dumps(value: Any) -> bytes:
 def loads(data: bytes, where: str) -> Any:
     """What `dump` wrote, its tensors on the CPU.
 
-    Raises UsageError in one line, with `where` in front, for anything else: bytes that are cut
-    off or changed, another kind of file, objects beyond plain values. Nothing in `data` is
-    executed.
+    Raises UsageError in one line, with `where` in front, for anything else: objects beyond plain
+    values, and as Damaged bytes that are cut off or changed, or another kind of file. Nothing in
+    `data` is executed.
     """
     try:
         _require_whole(data)
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # hostile bytes can make the readers raise anything
+        raise Damaged(f"{where}: {_reason(error)}") from None
+    try:
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:
         raise UsageError(f"{where}: {_reason(error)}") from None
 
 
@@ -58,30 +67,30 @@ def one_line(words: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
 
 
-class _Damaged(Exception):
+class _NotWhole(Exception):
     """Says what is wrong with the bytes."""
 
 
 def _require_whole(data: bytes) -> None:
     """Every checksum of the archive holds, and it is one of torch.save."""
     if not data:
-        raise _Damaged("the file is empty")
+        raise _NotWhole("the file is empty")
     if not data.startswith(b"PK\x03\x04"):
-        raise _Damaged("this is no file of torch.save")
+        raise _NotWhole("this is no file of torch.save")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = archive.infolist()
         if any(m.compress_type != zipfile.ZIP_STORED or m.file_size > len(data) for m in members):
-            raise _Damaged("it is compressed, which torch.save never does")
+            raise _NotWhole("it is compressed, which torch.save never does")
         if any(m.external_attr & _FOLDER for m in members):  # torch would read nothing of it
-            raise _Damaged("its table of parts is damaged")
+            raise _NotWhole("its table of parts is damaged")
         if any(m.filename.endswith("/constants.pkl") for m in members):
-            raise _Damaged("it holds a TorchScript program")
+            raise _NotWhole("it holds a TorchScript program")
         if broken := archive.testzip():
-            raise _Damaged(f"its part {broken!r} is damaged: the checksum does not hold")
+            raise _NotWhole(f"its part {broken!r} is damaged: the checksum does not hold")
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, _Damaged):
+    if isinstance(error, _NotWhole):
         words = str(error)
     elif isinstance(error, zipfile.BadZipFile):
         words = "the file is cut off or damaged"
@@ -99,3 +108,57 @@ def _cause(error: BaseException) -> OSError | None:
         if isinstance(error, OSError):
             return error
     return None
+
+
+Path = tuple[object, ...]
+
+
+class HostCopy:
+    """Copies nested plain values, into the same memory every time.
+
+    New memory costs more than the copy itself, as the kernel clears every page of it. So a copy
+    is valid until the next one is taken.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[Path, Tensor] = {}
+
+    def take(self, value: Any) -> Any:
+        """`value` with dicts, lists and tuples made anew and each tensor copied to the CPU.
+
+        Returns when the tensors may be changed. From a CUDA device they are copied together,
+        through page-locked memory. Raises TypeError for what is not plain (see `archive`).
+        """
+        used: dict[Path, Tensor] = {}
+        devices = set[torch.device]()
+        copied = self._copy(value, (), used, devices)
+        for device in devices:
+            torch.cuda.current_stream(device).synchronize()
+        self._buffers = used
+        return copied
+
+    def _copy(
+        self, value: Any, path: Path, used: dict[Path, Tensor], devices: set[torch.device]
+    ) -> Any:
+        if isinstance(value, Tensor):
+            used[path] = self._copy_tensor(value.detach(), self._buffers.get(path))
+            if value.is_cuda:
+                devices.add(value.device)
+            return used[path]
+        if isinstance(value, dict):
+            return {k: self._copy(v, (*path, k), used, devices) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            items = [self._copy(v, (*path, i), used, devices) for i, v in enumerate(value)]
+            return items if isinstance(value, list) else tuple(items)
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        raise TypeError(
+            f"{'.'.join(map(str, path)) or 'the value'}: got a {type(value).__name__}; expected "
+            "dicts, lists, tensors, numbers and strings"
+        )
+
+    @staticmethod
+    def _copy_tensor(tensor: Tensor, buffer: Tensor | None) -> Tensor:
+        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        return buffer.copy_(tensor, non_blocking=tensor.is_cuda)

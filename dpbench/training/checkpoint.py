@@ -17,7 +17,7 @@ from torch import Tensor
 from dpbench.codec import decode, encode
 from dpbench.errors import StoreError, UsageError
 from dpbench.training import archive
-from dpbench.training.host_copy import HostCopy
+from dpbench.training.archive import HostCopy
 from dpbench.training_spec import TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
 

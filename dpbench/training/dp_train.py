@@ -46,13 +46,10 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike
-from dpbench.training.groups import Sequential, Threads
-from dpbench.training.loop import train
-from dpbench.training.models import make_models
+from dpbench.training.loop import round_robin, train
 from dpbench.training.ranks import train_in_processes
-from dpbench.training.replica import generators
+from dpbench.training.replicas import Sequential, Threads, generators, make_models
 from dpbench.training.result import History, TrainingResult
-from dpbench.training.round_robin import round_robin
 from dpbench.training.settings import (
     Callback,
     Mode,

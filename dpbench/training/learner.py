@@ -8,25 +8,27 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from dpbench.architecture import Architecture
 from dpbench.data.loader import Batch
 from dpbench.measure.implementations import wrap
-from dpbench.measure.precision import autocast, loss_scaler
+from dpbench.measure.precision import Numbers
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import build_optimizer
+from dpbench.measure.training import accumulate_gradients, build_optimizer
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
-from dpbench.training.schedule import build_schedule
 from dpbench.training_spec import TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
 
@@ -83,7 +85,8 @@ class Learner:
         self.optimizer = build_optimizer(self.module, spec)
         self.optimizer.register_step_post_hook(self._count)
         self.schedule = build_schedule(self.optimizer, spec, steps_per_epoch)
-        self.scaler = loss_scaler(device, spec.dtype, dist.group.WORLD if self._local else None)
+        voters = dist.group.WORLD if self._local else None
+        self.numbers = Numbers(device, spec.dtype, voters)
 
     def largest_parameter(self) -> Tensor:
         """The largest magnitude on this rank, NaN if a parameter is; it stays on the device."""
@@ -103,8 +106,7 @@ class Learner:
         buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         with random_state.preserved(*self._devices):
             for _ in range(self.model.rehearsals):
-                self._backward(batch)
-                self.model.finish()
+                self._accumulate([batch])
         self.optimizer.zero_grad()
         with torch.no_grad():
             for buffer, before in buffers:
@@ -114,27 +116,22 @@ class Learner:
         """One optimizer step on the micro-batches of a window, with one reduction in the last."""
         self.optimizer.zero_grad()
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-        for number, batch in enumerate(batches, start=1):
-            with nullcontext() if number == len(batches) else self.model.no_sync():
-                loss_sum += self._backward(batch).double() * batch.samples
-        self.model.finish()
+        for batch, loss in zip(batches, self._accumulate(batches), strict=True):
+            loss_sum += loss.double() * batch.samples
         norm = self._clip()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        self.numbers.step(self.optimizer)
         self._advance_schedule()
         self.model.after_step()
         return StepOutcome(loss_sum, sum(batch.samples for batch in batches), norm)
 
-    def _backward(self, batch: Batch) -> Tensor:
-        """Adds to the gradients; returns the mean loss."""
-        with autocast(self.device, self.spec.dtype):
-            loss = self._loss(self.model.forward(batch.inputs), batch.targets)
-        self.model.backward(self.scaler.scale(loss * batch.weight))
-        return loss.detach()
+    def _accumulate(self, batches: Sequence[Batch]) -> list[Tensor]:
+        """The reduced gradients of all batches; returns the mean loss of each."""
+        micro_steps = ((batch.inputs, batch.targets, batch.weight) for batch in batches)
+        return accumulate_gradients(self.model, self._loss, micro_steps, len(batches), self.numbers)
 
     def _clip(self) -> Tensor | None:
         """Once a step, on reduced gradients in their true size."""
-        self.scaler.unscale_(self.optimizer)
+        self.numbers.scaler.unscale_(self.optimizer)
         if self.spec.max_norm is None:
             return None
         return torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.spec.max_norm)
@@ -167,11 +164,11 @@ class Learner:
         random_states = self._of_all(random_state.take(*self._devices))
         if optimizers is None or random_states is None:
             return None
-        enabled = self.scaler.is_enabled()
+        enabled = self.numbers.scaler.is_enabled()
         return {
             "model": dict(self.module.state_dict()),
             "optimizers": optimizers,
-            "scaler": self.scaler.state_dict() if enabled else None,
+            "scaler": self.numbers.scaler.state_dict() if enabled else None,
             "random_states": random_states,
         }
 
@@ -185,7 +182,7 @@ class Learner:
             self.optimizer, self.spec, self._steps_per_epoch, done=checkpoint.step
         )
         if checkpoint.scaler is not None:
-            self.scaler.load_state_dict(checkpoint.scaler)
+            self.numbers.scaler.load_state_dict(checkpoint.scaler)
         self.model.continue_from(checkpoint.step)
         random_state.restore(checkpoint.random_states[self._rank])
 
@@ -201,3 +198,38 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def rate_factor(
+    step: int, *, steps_per_epoch: int, gamma: float, warmup_steps: int = 0, start: float = 1.0
+) -> float:
+    """The part of the learning rate with which optimizer step `step`, from 0, is made.
+
+    `gamma` to the power of the epoch, as torch's StepLR has it. During the first `warmup_steps`
+    also the gradual warm-up of Goyal et al. 2017, arXiv:1706.02677, section 2.2: a straight line
+    from `start` to 1, which step `warmup_steps` is the first to reach.
+    """
+    decay = gamma ** (step // steps_per_epoch)
+    if step >= warmup_steps:
+        return decay
+    return decay * (start + (1.0 - start) * step / warmup_steps)
+
+
+def build_schedule(
+    optimizer: Optimizer, spec: TrainingSpec, steps_per_epoch: int, *, done: int = 0
+) -> LambdaLR:
+    """Sets the rate of the step after the `done` ones; to be stepped after each, for the next.
+
+    The warm-up begins at the workload's own rate, before it is scaled with the batch; where they
+    are the same there is nothing to warm up.
+    """
+    factor = partial(
+        rate_factor,
+        steps_per_epoch=steps_per_epoch,
+        gamma=spec.gamma,
+        warmup_steps=spec.warmup_steps,
+        start=spec.workload.learning_rate / spec.learning_rate,
+    )
+    for group in optimizer.param_groups:
+        group["initial_lr"] = spec.learning_rate
+    return LambdaLR(optimizer, factor, last_epoch=done - 1)

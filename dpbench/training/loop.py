@@ -1,15 +1,23 @@
-"""The training loop, the same in every mode: backward, reduce, clip, step, broadcast."""
+"""The loop of `dp_train`, the same in every mode: backward, reduce, clip, step, broadcast.
+
+The samples of a step are a shuffle per pass, dealt round-robin to the replicas.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from dpbench.training.gradients import clip
-from dpbench.training.groups import Group
+import torch
+from torch import nn
+
+from dpbench.training.replicas import Group
 from dpbench.training.result import History, Indices, NonFinite
 from dpbench.training.settings import PARTS, Settings
+
+EPSILON = 1e-6
+"""Added to the norm before dividing by it, as torch.nn.utils.clip_grad_norm_ does."""
 
 
 def train(
@@ -59,7 +67,7 @@ class _Leader:
         self.call("on_backward", iteration)
         self._group.reduce()
         self.call("on_reduce", iteration)
-        norm = clip(self._model, self._settings.max_norm)
+        norm = _clip(self._model, self._settings.max_norm)
         failure = _failure(iteration, samples, losses, norm)
         if failure is not None and self._settings.on_nonfinite == "raise":
             raise failure
@@ -82,6 +90,25 @@ class _Leader:
             callback(iteration, self._group.models)
 
 
+def _clip(model: nn.Module, max_norm: float) -> float:
+    """Scale the gradients to the norm `max_norm` if theirs, over all parameters, is larger.
+
+    Returns:
+        The norm before; what is not finite is left as it is.
+    """
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    if not gradients:
+        return 0.0
+    # On the values of a sparse gradient, which has been summed and so has no index twice.
+    values = [g if g.layout is torch.strided else g.coalesce().values() for g in gradients]
+    norms = torch.stack([torch.linalg.vector_norm(value) for value in values])
+    norm = float(torch.linalg.vector_norm(norms))
+    if max_norm < norm < float("inf"):
+        for gradient in gradients:
+            gradient.mul_(max_norm / (norm + EPSILON))
+    return norm
+
+
 def _failure(
     iteration: int, samples: Indices, losses: list[float], norm: float
 ) -> NonFinite | None:
@@ -92,3 +119,34 @@ def _failure(
         everything = tuple(index for mine in samples for index in mine)
         return NonFinite(f"the norm of the mean gradient is {norm}", iteration, everything)
     return None
+
+
+def round_robin(
+    samples: int, replicas: int, batch_per_replica: int, generator: torch.Generator
+) -> Iterator[Indices]:
+    """Endless steps; replica r gets every `replicas`-th index of a step, from the r-th on.
+
+    Every pass has each of the `samples` indices once, in an order drawn from `generator`. A step
+    may end one pass and begin the next, and has no index twice even then.
+
+    Args:
+        samples: in the data, at least `replicas * batch_per_replica`.
+    """
+    size = replicas * batch_per_replica
+    waiting: list[int] = []
+    while True:
+        if len(waiting) < size:
+            waiting += _next_pass(samples, waiting, size - len(waiting), generator)
+        step, waiting = waiting[:size], waiting[size:]
+        yield tuple(tuple(step[replica::replicas]) for replica in range(replicas))
+
+
+def _next_pass(
+    samples: int, before: list[int], missing: int, generator: torch.Generator
+) -> list[int]:
+    """A permutation whose first `missing` indices are not among `before`, of the same step."""
+    order = torch.randperm(samples, generator=generator).tolist()
+    taken = set(before)
+    first = [index for index in order if index not in taken][:missing]
+    chosen = set(first)
+    return first + [index for index in order if index not in chosen]

@@ -73,7 +73,7 @@ class Session:
         self._timer = (
             ForwardTimer(self.learner.module, device) if job.spec.balance == "speed" else None
         )
-        self._log = WindowLog(tolerant=self.learner.scaler.is_enabled())
+        self._log = WindowLog(tolerant=self.learner.numbers.scaler.is_enabled())
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Goes on from `checkpoint`, which is of the same spec.
@@ -214,7 +214,7 @@ class Session:
         self._gradient_norm = reading.gradient_norm
         for pace in (self.pace, self._line_pace):
             pace.samples += sum(reading.samples)
-        scale = self.learner.scaler.get_scale()
+        scale = self.learner.numbers.scaler.get_scale()
         if scale < SMALLEST_SCALE:
             raise NotFinite(
                 f"the loss scale of float16 fell to {scale:.1e} by epoch {self.at.epoch + 1}, step "

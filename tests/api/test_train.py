@@ -24,9 +24,9 @@ from dpbench.cli.app import run
 from dpbench.cli.train import train as train_of_the_command
 from dpbench.cli.train_asked import TrainRequest
 from dpbench.errors import StoreError, TrainingFailed, UsageError
+from dpbench.training.accounts import state_sha256
 from dpbench.training.events import Note
 from dpbench.training.run_folder import RunFolder, RunStatus
-from dpbench.training.state_hash import state_sha256
 from dpbench.training_spec import TrainingRun
 from tests.test_environment import HERE
 from tests.training.jobs import training_spec

@@ -35,7 +35,6 @@ STATUSES = {
     "published": {0, 2},
     "import": {0, 2},
     "doctor": {0, 2},
-    "demo": {0, 1, 2},
 }
 """The exit statuses that the commands document."""
 REFUSED = (2, 5)

@@ -188,7 +188,6 @@ CASES: dict[str, tuple[str, ...]] = {
         "import nope nccl.log",
         "init model.py",
         "init model.py",
-        "demo nope",
         "launch --nproc-per-node nope script.py",
     ),
 }

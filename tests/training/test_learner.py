@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpbench import architecture as architectures
 from dpbench.data.loader import Batch
@@ -18,7 +20,7 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.training import learner as learning
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
-from dpbench.training.learner import Learner
+from dpbench.training.learner import Learner, build_schedule, rate_factor
 from dpbench.training_spec import TrainingSpec
 from tests.parallel.ranks import run_ranks
 from tests.training.checkpoint_samples import same
@@ -213,7 +215,7 @@ def test_the_forward_pass_has_the_dtype_and_the_gradients_stay_float32(
     assert outputs == [seen]
     assert gradient(learner).dtype == torch.float32
     torch.testing.assert_close(gradient(learner), gradient(reference), rtol=0.05, atol=0.01)
-    assert learner.scaler.is_enabled() == (dtype == "f16")
+    assert learner.numbers.scaler.is_enabled() == (dtype == "f16")
 
 
 def overflowing(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
@@ -229,7 +231,7 @@ def test_a_step_whose_gradients_overflow_is_left_out_and_the_rate_goes_on() -> N
         learner.step(overflowing(window(6, 6)))
     assert torch.equal(parameters(learner), before)
     assert learner.updates == 0
-    assert learner.scaler.get_scale() == 2**16 / 2**6
+    assert learner.numbers.scaler.get_scale() == 2**16 / 2**6
     assert learner.learning_rate == pytest.approx(0.05)  # the second epoch
     learner.step(window(6, 6))
     assert learner.updates == 1
@@ -324,7 +326,7 @@ def overflow_on_rank_1(learner: Learner, rank: int) -> dict[str, Any]:
     for number in range(4):
         batches = window(3, 2)
         learner.step(overflowing(batches) if (number, rank) == (1, 1) else batches)
-        scales.append(learner.scaler.get_scale())
+        scales.append(learner.numbers.scaler.get_scale())
         updates.append(learner.updates)
     learner.settle()
     return {"scales": scales, "updates": updates, "parameters": parameters(learner).tolist()}
@@ -375,3 +377,58 @@ def test_local_sgd_is_one_model_right_after_each_average_and_not_in_between(
     assert both[0]["local-sgd steps"]["collectives"] == [0, 1, 1, 2]
     pairs = zip(*(of_rank["local-sgd steps"]["parameters"] for of_rank in both), strict=True)
     assert [one == other for one, other in pairs] == [False, True, False, True]
+
+
+def rates(steps: int, steps_per_epoch: int, **changes: object) -> list[float]:
+    """With which each of the first steps is made."""
+    spec = training_spec(**changes)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=spec.learning_rate)
+    schedule = build_schedule(optimizer, spec, steps_per_epoch)
+    made = []
+    for _ in range(steps):
+        made.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return made
+
+
+@given(gamma=st.floats(0.01, 1.0), steps_per_epoch=st.integers(1, 5), epochs=st.integers(1, 6))
+def test_the_rate_of_each_epoch_is_that_of_torchs_step_lr(
+    gamma: float, steps_per_epoch: int, epochs: int
+) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    reference = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=gamma)
+    expected = []
+    for _ in range(epochs):
+        expected += [optimizer.param_groups[0]["lr"]] * steps_per_epoch
+        optimizer.step()
+        reference.step()
+    ours = rates(epochs * steps_per_epoch, steps_per_epoch, gamma=gamma)
+    assert ours == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_warm_up_is_a_line_from_the_workloads_rate_to_the_scaled_one() -> None:
+    """Rate 0.1 for 4 samples; 2 replicas and 2 micro-steps make 16, so linear scaling asks for
+    0.4: 0.1, 0.175, 0.25, 0.325, 0.4 from step 4 on; epochs of 3 steps, each at 0.5 of the one
+    before."""
+    made = rates(8, 3, learning_rate_rule="linear", accumulation_steps=2, warmup_steps=4, gamma=0.5)
+    by_hand = [0.1, 0.175, 0.25, 0.1625, 0.2, 0.2, 0.1, 0.1]
+    assert made == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_without_a_warm_up_the_first_step_has_the_scaled_rate() -> None:
+    assert rates(1, 3, learning_rate_rule="sqrt", accumulation_steps=2) == pytest.approx([0.2])
+    assert rate_factor(0, steps_per_epoch=3, gamma=0.7) == 1.0
+
+
+def test_a_schedule_that_goes_on_after_some_steps_has_the_rates_of_one_that_made_them() -> None:
+    spec = training_spec(warmup_steps=5, learning_rate_rule="linear")
+    whole = rates(8, 3, warmup_steps=5, learning_rate_rule="linear")
+    for done in range(1, 7):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=100.0)
+        resumed = build_schedule(optimizer, spec, 3, done=done)
+        assert optimizer.param_groups[0]["lr"] == whole[done]
+        optimizer.step()
+        resumed.step()
+        assert optimizer.param_groups[0]["lr"] == whole[done + 1]

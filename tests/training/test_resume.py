@@ -16,12 +16,11 @@ from torch import nn
 
 from dpbench.errors import UsageError
 from dpbench.measure.rank_group import RankGroup
-from dpbench.training import archive, transport
+from dpbench.training import archive, resume
 from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes, to_plain
 from dpbench.training.checkpoints import CheckpointFolder
 from dpbench.training.job import TrainingJob
-from dpbench.training.resume import agreed_checkpoint, opening_note, require_fit
-from dpbench.training.transport import broadcast_bytes
+from dpbench.training.resume import agreed_checkpoint, broadcast_bytes, opening_note, require_fit
 from dpbench.training_spec import TrainingRun, TrainingSpec
 from tests.parallel.ranks import run_ranks
 from tests.training.checkpoint_samples import SPEC, checkpoint, same, trained
@@ -148,12 +147,36 @@ def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     assert "cannot read" in refusal(job(tmp_path, "x" * 5000))
 
 
-def test_a_latest_one_that_is_damaged_is_an_error_and_is_not_passed_over(tmp_path: Path) -> None:
+def test_damaged_checkpoints_are_set_aside_for_the_last_good_one(tmp_path: Path) -> None:
+    """A job that is requeued would fail at them for ever."""
+    good, cut, empty = save(tmp_path, checkpoint(8), checkpoint(16), checkpoint(24))
+    cut.write_bytes(cut.read_bytes()[:-1])
+    empty.write_bytes(b"")
+    words = f"{cut}: the file is cut off or damaged"
+    assert refusal(job(tmp_path, str(cut))).startswith(words)
+    said: list[str] = []
+    found = agreed_checkpoint(job(tmp_path), 0, ALONE, said.append)
+    assert found is not None
+    assert found.source == str(good)
+    passed_over = "it is called {}.damaged from now on, and was passed over"
+    assert said == [
+        f"{empty}: the file is empty; {passed_over.format(empty.name)}",
+        f"{words}; {passed_over.format(cut.name)}",
+    ]
+    assert {path.name for path in good.parent.iterdir()} == {
+        good.name,
+        f"{cut.name}.damaged",
+        f"{empty.name}.damaged",
+    }
+    assert agreed_checkpoint(job(tmp_path, str(good)), 0, ALONE) is not None
+
+
+def test_a_latest_one_that_a_later_dpbench_wrote_is_not_passed_over(tmp_path: Path) -> None:
     _, latest = save(tmp_path, checkpoint(8), checkpoint(16))
-    latest.write_bytes(latest.read_bytes()[:-1])
-    words = f"{latest}: the file is cut off or damaged"
-    assert refusal(job(tmp_path)) == f"{words}; remove it to go on from the one before"
-    assert refusal(job(tmp_path, str(latest))) == words
+    newer = {**to_plain(checkpoint(16)), "format_version": 2}
+    latest.write_bytes(archive.dumps(newer))
+    assert refusal(job(tmp_path)).endswith("upgrade dpbench to read it")
+    assert latest.exists()
 
 
 def stored(**changes: object) -> Checkpoint:
@@ -207,7 +230,7 @@ def all_the_same(words: str) -> str:
 
 def only_rank_0_has_the_file(folder: Path, rank: int) -> None:
     """The run folder of rank 1 is on another host, and not there."""
-    transport.PIECE_BYTES = 1000  # so that it takes several
+    resume.PIECE_BYTES = 1000  # so that it takes several
     found = agreed_checkpoint(job(folder / f"host{rank}"), rank, group())
     assert found is not None
     path = folder / "host0" / "checkpoints" / "step-00000016.pt"

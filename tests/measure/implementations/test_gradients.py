@@ -32,15 +32,12 @@ OURS_AND_TORCHS = tuple(
     for name, traits in IMPLEMENTATIONS.items()
     if traits.communicates and not traits.one_process and traits.requires is None
 )
-DENSE_ONLY = "takes dense tensors, got layout torch.sparse_coo"
 NO_STORAGE = "Cannot access storage of SparseTensorImpl"
 REFUSED_SPARSE = {
     ("torch-replicate", "gloo"): NO_STORAGE,
     ("torch-replicate", "shm"): NO_STORAGE,
     ("fsdp2", "gloo"): "Could not run 'fsdp::chunk_cat'",
     ("fsdp2", "shm"): "Could not run 'fsdp::chunk_cat'",
-    ("torch-ddp", "shm"): DENSE_ONLY,
-    ("torch-ddp-static", "shm"): DENSE_ONLY,
 }
 """Who cannot average sparse gradients, and in which words a trial fails."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from dpbench.training.state_hash import state_sha256
+from dpbench.training.accounts import state_sha256
 
 
 def model() -> torch.nn.Module:

@@ -1,1 +1,0 @@
-"""Small trainings that show what dp_train does, and check it."""

@@ -1,0 +1,282 @@
+"""The replicas of `dp_train`: their models, their part of a step, and all of them as a group.
+
+In this process a group runs one replica after the other, or each in a thread; in processes of
+their own `ranks` does it. The mean of the gradients is a sum in the order of the replicas in all of
+them, so that every mode gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.parallel.dp.random_streams import ReplicaStreams
+from dpbench.parallel.dp.workers import WorkerPool
+from dpbench.training.result import Indices
+from dpbench.training.settings import Settings, Task
+
+
+def take_gradients(model: nn.Module) -> list[Tensor | None]:
+    """The gradients of all parameters in order, None where there is none; clears them."""
+    found = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    return found
+
+
+def set_mean(model: nn.Module, gradients: Sequence[Sequence[Tensor | None]]) -> None:
+    """Σ of the replicas' gradients, in their order, ÷ their number, as gradients of `model`.
+
+    A replica without a gradient counts as zero; without any the parameter has none.
+    """
+    for parameter, column in zip(model.parameters(), zip(*gradients, strict=True), strict=True):
+        found = [gradient.to(parameter.device) for gradient in column if gradient is not None]
+        if found:
+            parameter.grad = sum(found[1:], found[0]) / len(column)
+
+
+def make_models(
+    make_model: Callable[[], nn.Module], devices: Sequence[torch.device]
+) -> list[nn.Module]:
+    """One model per device, all with the parameters and buffers of the first.
+
+    Calls `make_model` once per device.
+
+    Raises:
+        TypeError: `make_model` is no function, or makes something else than modules.
+        ValueError: models that share parameters, or differ in names, shapes or dtypes, or have no
+            parameters.
+    """
+    if isinstance(make_model, nn.Module) or not callable(make_model):
+        raise TypeError(
+            f"got make_model={make_model!r}, expected a function that makes a new model, e.g. "
+            "lambda: copy.deepcopy(model)"
+        )
+    models = [make_model() for _ in devices]
+    for model in models:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"make_model made {model!r}, expected a torch.nn.Module")
+    _check_same_structure(models)
+    for model, device in zip(models, devices, strict=True):
+        model.to(device)
+    copy_state(models[0], models[1:])
+    return models
+
+
+def state(model: nn.Module) -> list[Tensor]:
+    """All parameters and buffers, in the order of their names' registration."""
+    return [*model.parameters(), *model.buffers()]
+
+
+def copy_state(source: nn.Module, others: Iterable[nn.Module]) -> None:
+    """Overwrite the parameters and buffers of `others`."""
+    values = state(source)
+    with torch.no_grad():
+        for model in others:
+            for target, value in zip(state(model), values, strict=True):
+                target.copy_(value)
+
+
+def _check_same_structure(models: Sequence[nn.Module]) -> None:
+    if not any(parameter.requires_grad for parameter in models[0].parameters()):
+        raise ValueError("the model has no parameters to train")
+    owners: dict[int, int] = {}
+    first = _structure(models[0])
+    for index, model in enumerate(models):
+        for name, parameter in model.named_parameters():
+            owner = owners.setdefault(id(parameter), index)
+            if owner != index:
+                raise ValueError(
+                    f"replicas {owner} and {index} share the parameter {name!r}; make_model must "
+                    "make a new model in each call"
+                )
+        own = _structure(model)
+        for name in [*first, *own]:
+            if first.get(name) != own.get(name):
+                raise ValueError(
+                    f"make_model made different models: {name!r} is {first.get(name, 'missing')} "
+                    f"in replica 0 and {own.get(name, 'missing')} in replica {index}"
+                )
+
+
+def _structure(model: nn.Module) -> dict[str, Any]:
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: (tuple(t.shape), str(t.dtype), t.requires_grad) for name, t in named}
+
+
+class _Stream(Protocol):
+    """The random numbers of one replica: contexts for its forward and its backward."""
+
+    def forward(self) -> AbstractContextManager[Any]: ...
+
+    def backward(self) -> AbstractContextManager[Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProcess:
+    """For replicas that do not run at the same time: the default generator is lent to each."""
+
+    generator: torch.Generator
+
+    def forward(self) -> AbstractContextManager[None]:
+        return _lent_to(self.generator)
+
+    backward = forward
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnThread:
+    """For replicas that run at the same time."""
+
+    streams: ReplicaStreams
+    replica: int
+
+    def forward(self) -> AbstractContextManager[Any]:
+        return self.streams.entered(self.replica)
+
+    def backward(self) -> AbstractContextManager[Any]:
+        return self.streams.entered_backward()
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A model, where it is, and what it draws its random numbers from."""
+
+    index: int
+    model: nn.Module
+    device: torch.device
+    stream: _Stream
+    task: Task
+
+    def backward(self, iteration: int, samples: tuple[int, ...]) -> float:
+        """Add the gradient of the mean loss of the samples; returns that loss.
+
+        Raises:
+            ValueError, TypeError: a loss that is no scalar tensor with a gradient, with the
+                iteration, replica and sample.
+        """
+        total = 0.0
+        for sample in samples:
+            with self.stream.forward():
+                loss = self.task.loss(self.model, sample, self.device)
+            self._check(loss, f"in iteration {iteration}, replica {self.index}, sample {sample}")
+            with self.stream.backward():
+                (loss / len(samples)).backward()
+            total += loss.item()
+        return total / len(samples)
+
+    def _check(self, loss: Any, where: str) -> None:
+        if not isinstance(loss, Tensor):
+            raise TypeError(f"got the loss {loss!r} {where}, expected a tensor; give loss_fn?")
+        if loss.numel() != 1:
+            raise ValueError(
+                f"got a loss of shape {tuple(loss.shape)} {where}, expected a scalar; reduce it"
+            )
+        if not loss.requires_grad:
+            raise ValueError(f"got a loss without a gradient {where}; it must depend on the model")
+
+
+def generators(seed: int, replicas: int) -> list[torch.Generator]:
+    """One for the order of the samples, then one per replica."""
+    root = torch.Generator().manual_seed(seed)
+    seeds = torch.randint(2**62, (1 + replicas,), generator=root).tolist()
+    return [torch.Generator().manual_seed(each) for each in seeds]
+
+
+@contextmanager
+def _lent_to(generator: torch.Generator) -> Iterator[None]:
+    before = torch.get_rng_state()
+    torch.set_rng_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(torch.get_rng_state())
+        torch.set_rng_state(before)
+
+
+class Group(Protocol):
+    """What the training loop needs; in a process that does not lead, `losses` are empty."""
+
+    models: Sequence[nn.Module]
+    leads: bool
+    """Whether replica 0, which the optimizer steps, is here."""
+
+    def backward(self, iteration: int, samples: Indices) -> list[float]:
+        """Every replica's gradients of its samples; returns their losses."""
+        ...
+
+    def reduce(self) -> None:
+        """Replica 0 has the mean gradient, the others have none."""
+        ...
+
+    def broadcast(self) -> bool:
+        """All replicas have the parameters and buffers of replica 0; False: it has given up."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Sequential:
+    """One replica after the other: slow and simple, the reference for the other modes."""
+
+    leads = True
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        settings: Settings,
+        task: Task,
+        generators: Sequence[torch.Generator],
+    ) -> None:
+        self.models = models
+        streams = [OwnProcess(generator) for generator in generators]
+        parts = enumerate(zip(models, settings.devices, streams, strict=True))
+        self.replicas = [Replica(i, *part, task) for i, part in parts]
+
+    def backward(self, iteration: int, samples: Indices) -> list[float]:
+        pairs = zip(self.replicas, samples, strict=True)
+        return [replica.backward(iteration, mine) for replica, mine in pairs]
+
+    def reduce(self) -> None:
+        set_mean(self.models[0], [take_gradients(model) for model in self.models])
+
+    def broadcast(self) -> bool:
+        copy_state(self.models[0], self.models[1:])
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Threads(Sequential):
+    """A thread per replica; each has an equal part of the intra-op threads."""
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        settings: Settings,
+        task: Task,
+        generators: Sequence[torch.Generator],
+    ) -> None:
+        self.models = models
+        streams = ReplicaStreams(generators)
+        self.replicas = [
+            Replica(i, model, device, _OwnThread(streams, i), task)
+            for i, (model, device) in enumerate(zip(models, settings.devices, strict=True))
+        ]
+        self._workers = WorkerPool(settings.devices)
+
+    def backward(self, iteration: int, samples: Indices) -> list[float]:
+        jobs = {
+            i: partial(replica.backward, iteration, mine)
+            for i, (replica, mine) in enumerate(zip(self.replicas, samples, strict=True))
+        }
+        return [loss for _, loss in sorted(self._workers.run(jobs).items())]
+
+    def close(self) -> None:
+        self._workers.close()
