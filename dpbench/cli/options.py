@@ -84,7 +84,7 @@ def from_values(options: type[O], given: Mapping[str, Any], notes: list[str]) ->
 
 def default_text(setting: Setting, default: Any) -> Any:
     """The default of an option as it would be typed; None where nothing typed means it."""
-    if default in (None, AUTO, ()):
+    if default in (None, AUTO):
         return None
     if isinstance(setting.kind, Flag) or isinstance(default, Path):
         return default

@@ -288,7 +288,7 @@ class SweepOptions(
     ] = None
     resume: Annotated[bool, _flag("--resume", "Finish the sweep --name; repeat nothing.")] = False
     retry: Annotated[
-        tuple[str, ...],
+        tuple[str, ...] | None,
         Setting(
             options=("--retry",),
             kind=Choice(tuple(RETRIED)),
@@ -297,7 +297,7 @@ class SweepOptions(
             panel=OUTPUT,
             help="With --resume, measure stored trials of this status again: failed, ...",
         ),
-    ] = ()
+    ] = None
     show_config: Annotated[bool, _flag("--show-config", "Print all options as YAML, and end.")] = (
         False
     )

@@ -202,7 +202,7 @@ def retried(options: SweepOptions) -> frozenset[Status]:
     """The statuses that --retry names; raises UsageError without --resume."""
     if options.retry and not options.resume:
         raise UsageError("--retry goes with --resume: nothing is stored of a new sweep")
-    return frozenset(RETRIED[name] for name in options.retry)
+    return frozenset(RETRIED[name] for name in options.retry or ())
 
 
 def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep, retry: frozenset[Status]) -> None:
