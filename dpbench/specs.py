@@ -14,6 +14,7 @@ from dpbench.codec import content_hash, encode
 from dpbench.learning_rate import scale_lr
 from dpbench.placement import Placement, on_hosts, placed
 from dpbench.settings import Choice, PositiveNumber, Setting, Switch, Text, WholeNumber, settings_of
+from dpbench.shares import split_evenly
 from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.units import counted
 
@@ -305,8 +306,7 @@ class TrialSpec(TrialSettings):
         """Samples of each replica per micro-step; in strong scaling they differ by at most one."""
         if self.scaling == "weak":
             return (self.batch_size,) * self.group_size
-        share, extra = divmod(self.batch_size, self.group_size)
-        return tuple(share + (rank < extra) for rank in range(self.group_size))
+        return split_evenly(self.batch_size, self.group_size)
 
     @property
     def global_batch_size(self) -> int:

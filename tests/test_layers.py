@@ -15,7 +15,7 @@ MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
     ("errors", "units", "printable"),
-    ("files", "temporary", "codec", "learning_rate", "placement", "values"),
+    ("files", "temporary", "codec", "learning_rate", "placement", "shares", "values"),
     ("json_schema",),
     ("traits", "settings"),
     ("specs",),
