@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from dpbench.data.shares import shares_by_speed
+from dpbench.data.sharding import shares_by_speed
 from dpbench.measure.rank_group import RankGroup
 
 
