@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
 
@@ -61,12 +61,14 @@ def run(
     environment_id: str,
     time_limit_seconds: float,
     on_start: Callable[[TrialSpec], None] | None = None,
+    on_second_try: Callable[[TrialSpec, str], None] | None = None,
     stop_after_failure: FailedSeries | None = None,
     complete: Callable[[TrialRecord], TrialRecord] | None = None,
 ) -> Iterator[TrialRecord]:
     """Runs the trials one after the other; `on_start` hears of each before it starts, `complete`
     adds to each record what the caller knows.
 
+    A trial that something outside of it has ended is tried once more; `on_second_try` hears why.
     With `stop_after_failure` a series is not run any further once one of its sizes has failed:
     its other trials are skipped, with that reason.
     """
@@ -75,7 +77,8 @@ def run(
         if on_start:
             on_start(trial)
         reason = failed.reason(trial) if failed else None
-        record = _run_trial(trial, launcher, environment_id, time_limit_seconds, reason)
+        tries = _Tries(launcher, time_limit_seconds, on_second_try)
+        record = _run_trial(trial, tries, environment_id, reason)
         if complete:
             record = complete(record)
         if failed:
@@ -110,20 +113,33 @@ def _series(trial: TrialSpec) -> TrialSpec:
     return trial.configuration.of_one_replica
 
 
+@dataclass(slots=True)
+class _Tries:
+    """A trial is tried again once, unless its end was its own doing."""
+
+    launcher: Launcher
+    time_limit_seconds: float
+    on_second: Callable[[TrialSpec, str], None] | None
+    first_reason: str | None = None
+
+    def run(self, trial: TrialSpec) -> Outcome:
+        outcome = self.launcher.run(trial, self.time_limit_seconds)
+        if not outcome.from_outside:
+            return outcome
+        self.first_reason = outcome.reason or "it was ended from outside"
+        if self.on_second:
+            self.on_second(trial, self.first_reason)
+        return self.launcher.run(trial, self.time_limit_seconds)
+
+
 def _run_trial(
-    trial: TrialSpec,
-    launcher: Launcher,
-    environment_id: str,
-    time_limit_seconds: float,
-    reason: str | None,
+    trial: TrialSpec, tries: _Tries, environment_id: str, reason: str | None
 ) -> TrialRecord:
     started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
     started = monotonic()
-    reason = reason or launcher.unusable_reason(trial)
-    if reason is None:
-        outcome = launcher.run(trial, time_limit_seconds)
-    else:
-        outcome = Outcome(status=Status.SKIPPED, reason=reason)
+    unusable = reason or tries.launcher.unusable_reason(trial)
+    skipped = Outcome(status=Status.SKIPPED, reason=unusable)
+    outcome = skipped if unusable else tries.run(trial)
     return TrialRecord(
         trial=trial,
         environment_id=environment_id,
@@ -136,6 +152,7 @@ def _run_trial(
         ranks=outcome.ranks,
         verification=outcome.verification,
         flops_per_item=outcome.flops_per_item,
+        tried_again_after=tries.first_reason,
     )
 
 

@@ -8,6 +8,7 @@ Schema history
   2  phases, gradient norms, floating-point operations, energy, reserved memory
   3  gradient traces; collectives.jsonl, see dpbench.collectives
   4  trials across hosts
+  5  trials that were tried again
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from dpbench.specs import TrialSpec
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 class Status(enum.Enum):
@@ -189,6 +190,8 @@ class TrialRecord:
     lost_host: int | None = None
     """The number of the host that was lost, for which the trial failed or could not run: a resumed
     sweep runs it again."""
+    tried_again_after: str | None = None
+    """Why a first try ended that something outside of the trial had ended, as kill -9 does."""
 
     @property
     def environment_ids(self) -> tuple[str, ...]:

@@ -182,6 +182,35 @@ def test_sizes_within_a_host_come_before_those_across() -> None:
     assert nodes == [(), (1, 1), (2, 1), (2, 2)]
 
 
+def test_what_something_outside_has_ended_is_tried_again_once() -> None:
+    """A crash of the trial's own is not, nor is a second kill."""
+    killed = Outcome(status=Status.FAILED, reason="killed", from_outside=True)
+    again = Outcome(status=Status.FAILED, reason="killed again", from_outside=True)
+    completed = Outcome(status=Status.COMPLETED)
+    crashed = Outcome(status=Status.FAILED, reason="crashed")
+    answers = [killed, completed, crashed, killed, again]
+
+    class Answering(SyntheticLauncher):
+        def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+            return answers.pop(0)
+
+    heard: list[str] = []
+    records = run(
+        plan(sweep_spec())[:3],
+        Answering(),
+        environment_id="",
+        time_limit_seconds=1,
+        on_second_try=lambda trial, reason: heard.append(reason),
+    )
+    assert [(r.status, r.reason, r.tried_again_after) for r in records] == [
+        (Status.COMPLETED, None, "killed"),
+        (Status.FAILED, "crashed", None),
+        (Status.FAILED, "killed again", "killed"),
+    ]
+    assert heard == ["killed", "killed"]
+    assert not answers
+
+
 def test_a_series_has_not_failed_because_a_host_was_lost() -> None:
     lost = TrialRecord(
         trial=trial_spec(nodes=(1, 1)),

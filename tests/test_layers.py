@@ -15,7 +15,7 @@ MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
     ("errors", "units", "printable"),
-    ("files", "codec", "learning_rate", "placement"),
+    ("files", "temporary", "codec", "learning_rate", "placement"),
     ("json_schema",),
     ("traits",),
     ("specs",),

@@ -73,6 +73,7 @@ def sweep(
     name: str | None = None,
     results_dir: str | PathLike[str] = "results",
     resume: bool = False,
+    retry: Names | None = None,
     synthetic: bool = False,
     progress: bool = False,
 ) -> Results:
@@ -112,6 +113,7 @@ def _measure(given: dict[str, Any]) -> Results:
         results_dir=Path(texts["results_dir"] or ""),
         data_dir=None if texts["data_dir"] is None else Path(texts["data_dir"]),
         resume=flags["resume"],
+        retry=texts["retry"],
         quiet=not flags["progress"],
         synthetic=flags["synthetic"],
         stop_after_failure=flags["stop_after_failure"],

@@ -158,16 +158,19 @@ def _show_plan(job: Job, waiting: Sequence[CollectiveSpec], launcher: Collective
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    from tabulate import tabulate
+    from dpbench.report.table import text_table
+    from dpbench.report.terminal import write_table
 
     cells = []
     for row in rows:
         sizes = _sizes(row["sizes_bytes"])
         runs = "skipped" if row["reason"] else f"{row['runs']:,}"
         devices = ", ".join(row["devices"])
-        cells.append([row["collective"], row["backend"], row["group_size"], sizes, devices, runs])
-    aligned = ("left", "left", "right", "left", "left", "right")
-    return str(tabulate(cells, headers=PLAN_HEADERS, colalign=aligned, disable_numparse=True))
+        cells.append(
+            [row["collective"], row["backend"], str(row["group_size"]), sizes, devices, runs]
+        )
+    words = ("Collective", "Backend", "Sizes", "Devices")
+    return write_table(text_table(PLAN_HEADERS, cells, words=words))
 
 
 def _beside_the_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

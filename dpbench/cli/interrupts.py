@@ -8,29 +8,28 @@ keep that is not stored, so the process just ends.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 from dpbench.errors import Interrupted
+from dpbench.launch.signals import handle_unless_ignored
+from dpbench.temporary import remove_temporary_folders
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def end_at_once(leftovers: Path | None = None) -> None:
-    """From now on a signal removes the folder `leftovers` and ends the process with 128 + n."""
+def end_at_once() -> None:
+    """From now on a signal that is not ignored ends the process with 128 + n."""
 
     def end(number: int, _: FrameType | None) -> None:
-        if leftovers is not None:
-            shutil.rmtree(leftovers, ignore_errors=True)
+        remove_temporary_folders()
         os.write(2, b"dpbench: interrupted\n")
         os._exit(128 + number)
 
     for number in SIGNALS:
-        signal.signal(number, end)
+        handle_unless_ignored(number, end)
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:
@@ -39,11 +38,14 @@ def _interrupt(number: int, _: FrameType | None) -> None:
 
 @contextmanager
 def as_exceptions() -> Iterator[None]:
-    """Inside, Ctrl-C is a KeyboardInterrupt again, and SIGTERM an Interrupted: whatever was begun,
-    a view on the terminal too, is ended properly."""
+    """Inside, Ctrl-C is a KeyboardInterrupt again, and SIGTERM or SIGHUP an Interrupted.
+
+    So what was begun, as a view on the terminal, is ended properly. Ignored signals stay ignored.
+    """
     before = [signal.getsignal(number) for number in SIGNALS]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _interrupt)
+    handle_unless_ignored(signal.SIGINT, signal.default_int_handler)
+    for number in SIGNALS[1:]:
+        handle_unless_ignored(number, _interrupt)
     try:
         yield
     finally:

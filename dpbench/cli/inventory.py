@@ -18,18 +18,17 @@ def inventory(
     as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
 ) -> None:
     """List every name that options take: usable here or not, and why."""
-    from tabulate import tabulate
-
     rows = list(_rows(data_dir))
     if as_json:
         import json
 
         typer.echo(json.dumps([dict(zip(KEYS, row, strict=True)) for row in rows], indent=1))
         return
-    from dpbench.report.folding import folded
+    from dpbench.report.table import text_table
+    from dpbench.report.terminal import folded, write_table
 
-    cells = folded([_cells(row) for row in rows], [3], headers=HEADERS, limit=table_width())
-    typer.echo(tabulate(cells, headers=HEADERS))
+    table = text_table(HEADERS, map(_cells, rows), words=HEADERS)
+    typer.echo(write_table(folded(table, HEADERS[-1:], limit=table_width())))
 
 
 HEADERS = ("Kind", "Name", "Usable", "What")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from dpbench.launch.launcher import Launcher, Outcome
 from dpbench.launch.machine import Machine
 from dpbench.records import Status
 from dpbench.specs import SweepSpec, TrialSpec, series_name
+from dpbench.temporary import temporary_folder
 
 OPTION = f"--batch-sizes {LARGEST}"
 SHARE = 0.5
@@ -144,17 +144,15 @@ def _find(spec: SweepSpec, row: TrialSpec, machine: Machine, data_dir: Path | No
     from dpbench.launch.agent import ElasticLauncher
 
     workload, largest_group = spec.workload, max(one.group_size for one in rows(spec))
-    with tempfile.TemporaryDirectory(prefix="dpbench-") as scratch:
+    with temporary_folder() as scratch:
         data = prepare(
             workload.dataset,
             data_dir=data_dir,
-            cache=Path(scratch),
+            cache=scratch,
             architecture=workload.architecture,
         )
         most = MOST if data.samples is None else max(1, data.samples // largest_group)
-        launcher = ElasticLauncher(
-            machine, data.folder, logs=Path(scratch) / "logs", traces=Path(scratch)
-        )
+        launcher = ElasticLauncher(machine, data.folder, logs=scratch / "logs", traces=scratch)
         if reason := launcher.unusable_reason(row):
             raise UsageError(f"{OPTION}: {row.label} cannot be tried: {reason}")
         search = Search(

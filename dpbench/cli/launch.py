@@ -34,6 +34,7 @@ def launch(context: typer.Context) -> int:
     from dpbench.environment import usable_cores
     from dpbench.errors import Interrupted
     from dpbench.launch import torchrun
+    from dpbench.launch.signals import handle_unless_ignored
 
     try:
         chosen = torchrun.read(context.args)
@@ -49,7 +50,7 @@ def launch(context: typer.Context) -> int:
     if not torchrun.dies_with_launcher():
         say(f"workers outlive a launcher that is killed on {sys.platform}: only Linux ends them")
     for number in SIGNALS:  # torch waits for other nodes in C++, where Python's handlers do not run
-        signal.signal(number, signal.SIG_DFL)
+        handle_unless_ignored(number, signal.SIG_DFL)
     try:
         torchrun.run(chosen, threads, interface, say)
     except torchrun.WorkersFailed as failed:

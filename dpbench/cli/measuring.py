@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
+from dpbench.analysis.outcome import effective_status
 from dpbench.cli.interrupts import as_exceptions, end_at_once
 from dpbench.cli.messages import say
 from dpbench.cli.progress import Reporter, reporter
@@ -25,9 +25,10 @@ from dpbench.grid import FailedSeries, plan, run
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.live import LivePage
-from dpbench.records import TrialRecord
+from dpbench.records import Status, TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
+from dpbench.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from dpbench.launch.agent import ElasticLauncher
@@ -51,6 +52,8 @@ class Measurement:
     """Numbers from a cost model; nothing is run."""
     resumed: bool = False
     """The folder exists already."""
+    retry: frozenset[Status] = frozenset()
+    """Trials that ended so are measured again."""
     stop_after_failure: bool = False
     to_finish: str | None = None
     """The command that finishes it after an interrupt."""
@@ -83,15 +86,15 @@ def launcher_for(
 ) -> Iterator[Launcher]:
     """A launcher with its dataset prepared; the logs of failed trials go into the job's folder,
     unless `logs` is another one. Ranks tell their steps to `page`."""
-    with tempfile.TemporaryDirectory(prefix="dpbench-") as scratch:
+    with temporary_folder() as scratch:
         if not job.embedded and job.team is None:
-            end_at_once(Path(scratch))
+            end_at_once()
         if job.synthetic:
             from dpbench.launch.synthetic import SyntheticLauncher
 
             yield SyntheticLauncher()
             return
-        prepared = _prepare_data(job, Path(scratch))
+        prepared = _prepare_data(job, scratch)
         for note in prepared.notes:
             say(note)
         from dpbench.launch.agent import ElasticLauncher
@@ -124,9 +127,12 @@ def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list
     return [trial for trial in trials if trial.trial_id not in done]
 
 
-def lasting(records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Those that a resumed sweep keeps: not the trials that a lost node left over."""
-    return [record for record in records if record.lost_host is None]
+def lasting(records: Sequence[TrialRecord], retry: Collection[Status] = ()) -> list[TrialRecord]:
+    """Those that a resumed sweep keeps: not the trials that a lost node left over, nor those whose
+    last record has a status of `retry`."""
+    last = {record.trial.trial_id: record for record in records}
+    again = {name for name, record in last.items() if effective_status(record) in retry}
+    return [r for r in records if r.lost_host is None and r.trial.trial_id not in again]
 
 
 class _Measuring:
@@ -144,7 +150,7 @@ class _Measuring:
         self._launcher = launcher
         self._results = results
         self._here = here
-        self._records = lasting(store.load(job.folder).records)
+        self._records = lasting(store.load(job.folder).records, job.retry)
         self._failed = FailedSeries(self._records) if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
         self._code = code_sha256(job.spec.workload)
@@ -183,6 +189,7 @@ class _Measuring:
             environment_id=self._here.environment_id,
             time_limit_seconds=self._job.spec.time_limit_seconds,
             on_start=started,
+            on_second_try=_say_second_try,
             stop_after_failure=self._failed,
             complete=self._on_hosts,
         ):
@@ -224,6 +231,10 @@ class _Measuring:
         stored = len({record.trial.trial_id for record in lasting(self._records)})
         total = stored + len(missing(self._waiting, lasting(self._records)))
         return f"{stored} of {units.counted(total, 'trial')} are stored in {self._results.folder}"
+
+
+def _say_second_try(trial: TrialSpec, reason: str) -> None:
+    say(f"{trial.label}: {reason}; it is tried once more")
 
 
 def _prepare_data(job: Measurement, cache: Path) -> Prepared:

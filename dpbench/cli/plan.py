@@ -23,6 +23,8 @@ HEADERS = {
     "devices": "Devices",
     "runs": "Runs",
 }
+WORDS = ("Implementation", "Backend", "Devices")
+"""Columns that are aligned left."""
 
 
 def show_plan(
@@ -76,14 +78,15 @@ def _row(trial: TrialSpec, repetitions: int, reason: str | None) -> dict[str, ob
 
 
 def _table(rows: Sequence[dict[str, object]]) -> str:
-    from tabulate import tabulate
+    from dpbench.report.table import text_table
+    from dpbench.report.terminal import write_table
 
     cells = []
     for row in rows:
-        texts = {key: row[key] for key in HEADERS}
+        texts = {key: str(row[key]) for key in HEADERS}
         texts["devices"] = ", ".join(row["devices"])  # type: ignore[arg-type]
-        texts["group_size"] = f"{row['group_size']}{on_hosts(row['nodes'])}"  # type: ignore[arg-type]
+        texts["group_size"] += on_hosts(row["nodes"])  # type: ignore[arg-type]
         if row["reason"]:
             texts["runs"] = f"skip: {row['reason']}"
-        cells.append(list(texts.values()))
-    return str(tabulate(cells, headers=list(HEADERS.values())))
+        cells.append([*texts.values()])
+    return write_table(text_table([*HEADERS.values()], cells, words=WORDS))

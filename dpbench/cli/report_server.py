@@ -16,7 +16,6 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import typer
@@ -25,6 +24,7 @@ from dpbench.cli.interrupts import as_exceptions
 from dpbench.cli.served_report import ServedReport
 from dpbench.cli.shown import open_in_browser
 from dpbench.errors import DpbenchError, UsageError
+from dpbench.temporary import temporary_folder
 
 LOOPBACK = "127.0.0.1"
 NICENESS = 19
@@ -47,10 +47,10 @@ def serve_report(folder: Path, *, port: int, open_browser: bool, charts: bool = 
         os.nice(NICENESS)
         report.page()
         typer.echo(f"{folder} is shown at {server.address}; Ctrl-C ends it", err=True)
-        with TemporaryDirectory(prefix="dpbench-") as private:
+        with temporary_folder() as private:
             if open_browser:
                 # All users see the arguments of a browser, and so would see the address.
-                page = Path(private) / "open.html"
+                page = private / "open.html"
                 page.write_text(REDIRECTION.format(server.address), encoding="utf-8")
                 open_in_browser(page.as_uri())
             server.serve_forever()

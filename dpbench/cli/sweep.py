@@ -81,6 +81,7 @@ def sweep(
     name: grammar.Name = None,
     results_dir: grammar.ResultsDir = Path("results"),
     resume: grammar.Resume = False,
+    retry: grammar.Retry = None,
     show_config: grammar.ShowConfig = False,
     dry_run: grammar.DryRun = False,
     charts: grammar.Charts = True,

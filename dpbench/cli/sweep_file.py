@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SOURCES = ("config", "preset")
 OF_ONE_CALL = (
     *SOURCES,
-    *("show_config", "name", "results_dir", "resume", "dry_run", "json_rows", "quiet"),
+    *("show_config", "name", "results_dir", "resume", "retry", "dry_run", "json_rows", "quiet"),
     *("node_rank", "token_file", "synthetic"),
 )
 """Options that no file has."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.nodes.follower import follow
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, check_name
+from dpbench.temporary import temporary_folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,13 +59,13 @@ def follow_sweep(job: Following) -> int:
         synthetic=job.synthetic,
         say=listener,
     )
-    with tempfile.TemporaryDirectory(prefix="dpbench-") as cache, as_exceptions():
+    with temporary_folder() as cache, as_exceptions():
 
         def prepare_here(dataset: str) -> Path | None:
             prepared = prepare(
                 dataset,
                 data_dir=job.data_dir,
-                cache=Path(cache),
+                cache=cache,
                 architecture=job.options.options.arch,
             )
             for note in prepared.notes:

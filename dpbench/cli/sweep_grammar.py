@@ -284,6 +284,14 @@ Resume = Annotated[
         "--resume", rich_help_panel=OUTPUT, help="Finish the sweep --name; repeat nothing."
     ),
 ]
+Retry = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STATUS,...",
+        rich_help_panel=OUTPUT,
+        help="With --resume, measure stored trials of this status again: failed, ...",
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option(

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,11 +28,13 @@ from dpbench.cli.rounds import UntilSettled
 from dpbench.cli.sweep_options import ParsedOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.cli.this_machine import machine_for
+from dpbench.cli.values import comma_list, known_name
 from dpbench.data.identity import change_words
 from dpbench.errors import StoreError, UsageError
 from dpbench.grid import trial_count
 from dpbench.launch.machine import Machine
 from dpbench.placement import Placement
+from dpbench.records import Status
 from dpbench.specs import SweepSpec, differing_fields
 from dpbench.store import StoredSweep
 
@@ -51,6 +54,8 @@ class SweepRequest:
     quiet: bool
     synthetic: bool
     stop_after_failure: bool
+    retry: str | None = None
+    """Statuses, comma-separated; a resumed sweep measures trials that ended so again."""
     command: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
     """What was typed after "dpbench", or would be for the same sweep."""
     embedded: bool = False
@@ -70,7 +75,7 @@ class PreparedSweep:
         """Runs what is not stored yet; raises Interrupted, with what was, when a signal ends it."""
         spec = self.measurement.spec
         if self.earlier is not None:
-            _tell_what_is_stored(spec, self.earlier)
+            _tell_what_is_stored(spec, self.earlier, self.measurement.retry)
         return measure(self.measurement, self.machine, _rounds(spec, self.earlier))
 
 
@@ -88,6 +93,7 @@ def find_place(request: SweepRequest, *, may_exist: bool = False) -> Place:
 
     Raises StoreError for a folder that is there already unless it `may_exist`.
     """
+    parse_retry(request.retry, resume=request.resume)  # before anything is looked at
     folder = _folder(request, may_exist=may_exist)
     return Place(
         folder=folder,
@@ -119,6 +125,7 @@ def prepare(
         quiet=request.quiet,
         synthetic=request.synthetic,
         resumed=request.resume,
+        retry=parse_retry(request.retry, resume=request.resume),
         stop_after_failure=request.stop_after_failure,
         to_finish=how_to_finish(request, folder, team),
         embedded=request.embedded,
@@ -195,8 +202,23 @@ def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
     )
 
 
-def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep) -> None:
-    stored = len({record.trial.trial_id for record in lasting(earlier.records)})
+def parse_retry(text: str | None, *, resume: bool) -> frozenset[Status]:
+    """The statuses that --retry names; raises UsageError for others, and without --resume."""
+    if text is None:
+        return frozenset()
+    if not resume:
+        raise UsageError("--retry goes with --resume: nothing is stored of a new sweep")
+    known = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
+    named = comma_list("--retry", text, partial(known_name, known=known), [])
+    return frozenset(known[name] for name in named)
+
+
+def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep, retry: frozenset[Status]) -> None:
+    kept = {record.trial.trial_id for record in lasting(earlier.records, retry)}
+    stored = len(kept)
+    again = len({record.trial.trial_id for record in lasting(earlier.records)} - kept)
+    if again:
+        say(f"--retry: {units.counted(again, 'stored trial')} will be measured again")
     if not stored:
         return
     if spec.precision is not None:  # nothing tells how many trials there will be

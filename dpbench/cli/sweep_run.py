@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from dpbench.cli.measuring import launcher_for
 from dpbench.cli.messages import say
@@ -16,6 +14,7 @@ from dpbench.cli.sweep_preparation import PreparedSweep, SweepRequest, find_plac
 from dpbench.grid import plan
 from dpbench.records import Status, TrialRecord
 from dpbench.store import StoredSweep
+from dpbench.temporary import temporary_folder
 
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
 
@@ -41,8 +40,8 @@ def show_planned(job: Job, prepared: PreparedSweep) -> int:
     """Prints what would be measured."""
     spec = prepared.measurement.spec
     with (
-        tempfile.TemporaryDirectory(prefix="dpbench-") as logs,
-        launcher_for(prepared.measurement, prepared.machine, Path(logs)) as launcher,
+        temporary_folder() as logs,
+        launcher_for(prepared.measurement, prepared.machine, logs) as launcher,
     ):
         return show_plan(plan(spec), spec, launcher, as_json=job.json_rows)
 

@@ -5,7 +5,6 @@ The command line and `dpbench.train` both go through here.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.launch.peers import missing_package_reason
 from dpbench.launch.sparse import has_sparse_gradients, optimizer_reason, sparse_reason
+from dpbench.temporary import temporary_folder
 from dpbench.training.events import Finished
 from dpbench.training.job import refuse_unusable
 from dpbench.training.run_folder import RunStatus
@@ -119,14 +119,14 @@ def samples(spec: TrainingSpec, data_dir: str | None, *, embedded: bool) -> Iter
 
     Raises DataError, or UsageError where there are too few.
     """
-    with tempfile.TemporaryDirectory(prefix="dpbench-") as cache:
+    with temporary_folder() as cache:
         if not embedded:
-            end_at_once(Path(cache))
+            end_at_once()
         folder = None if data_dir is None else Path(data_dir)
         prepared = prepare_splits(
             spec.workload.dataset,
             data_dir=folder,
-            cache=Path(cache),
+            cache=cache,
             architecture=spec.workload.architecture,
         )
         for note in prepared.notes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from os import getpid
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import TypeVar
 
@@ -27,9 +25,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError
-from dpbench.launch import agent_rendezvous, causes, rank
+from dpbench.launch import agent_rendezvous, causes, rank, signals
 from dpbench.launch.causes import RankTrace
-from dpbench.launch.killer import Killer
+from dpbench.launch.killer import AgentWoken, Killer
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.meeting_point import LOOPBACK, serve_store
@@ -39,11 +37,13 @@ from dpbench.launch.server import fork_server
 from dpbench.live import LivePage, can_open
 from dpbench.measure.trial import RankReport, measure
 from dpbench.specs import TrialSpec
+from dpbench.temporary import temporary_folder
 
 MONITOR_SECONDS = 0.05
+SHUTDOWN_SECONDS = 1
+"""From a signal, which ranks get too, until those that did not heed it are killed."""
 KILL_GRACE_SECONDS = 1.0
 """From the time limit, when ranks write their stacks, until they are killed."""
-HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 AGENT_LOGGERS = (
     "torch.distributed.elastic.multiprocessing.api",
     "torch.distributed.elastic.agent.server.api",
@@ -90,8 +90,8 @@ def run_ranks(
     rank. Raises RanksFailed with the first cause, Interrupted when a signal ended it; no process
     is left.
     """
-    with TemporaryDirectory(prefix="dpbench-store-") as folder:
-        meeting = None if over_tcp else OneHost(store_file=Path(folder) / "store")
+    with temporary_folder() as folder:
+        meeting = None if over_tcp else OneHost(store_file=folder / "store")
         part = Part(count=count, meeting=meeting)
         try:
             return run_part(
@@ -126,13 +126,13 @@ def run_part(
     started = monotonic()
     killer = Killer(scratch, part, limit_seconds + KILL_GRACE_SECONDS, stop or threading.Event())
     try:
-        with _own_signals(), killer:
+        with signals.handlers_kept(), killer:
             results = start(work, scratch, started + limit_seconds, getpid(), part)
         return [results[number] for number in range(part.count)]
-    except SignalException as error:
-        if not killer.woke_agent:
-            raise Interrupted(error.sigval) from None
+    except AgentWoken:
         ended = None
+    except SignalException as error:
+        raise Interrupted(error.sigval) from None
     except ChildFailedError as error:
         ended = _first_ended(error, part)
     except EOFError:
@@ -215,7 +215,7 @@ def _configuration(
 ) -> LaunchConfig:
     """An agent of this host only, without restarts; with the store on loopback if there is one."""
     agent_rendezvous.register()
-    return LaunchConfig(
+    configuration = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=process_count,
@@ -232,6 +232,10 @@ def _configuration(
             log_dir=str(scratch), redirects=Std.ALL, tee=Std.ALL if shown else Std.NONE
         ),
     )
+    # torch before 2.9 does not know these, handles all signals, and takes 30 s.
+    configuration.signals_to_handle = signals.without_ignored()
+    configuration.shutdown_timeout = SHUTDOWN_SECONDS
+    return configuration
 
 
 def _first_ended(error: ChildFailedError, part: Part) -> causes.SilentEnd | None:
@@ -239,15 +243,3 @@ def _first_ended(error: ChildFailedError, part: Part) -> causes.SilentEnd | None
         return None
     number, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
     return causes.SilentEnd(rank=part.first + number, exit_code=failure.exitcode)
-
-
-@contextmanager
-def _own_signals() -> Iterator[None]:
-    """The agent installs handlers and leaves them; puts the launching process's own back."""
-    before = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)

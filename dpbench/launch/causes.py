@@ -21,12 +21,16 @@ import torch
 from dpbench import units
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import Failure, done_path, failure_path, stack_path
+from dpbench.launch.signals import ENDING
 from dpbench.records import Status
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 _DPBENCH = Path(__file__).parents[1]
 _WAITING_FOLDERS = (Path(torch.__file__).parent, _DPBENCH / "parallel", _DPBENCH / "measure")
 """A rank whose innermost frame lies here waits for a collective, or computes in torch."""
+
+FROM_OUTSIDE = (signal.SIGKILL, *ENDING)
+"""Signals that somebody sends; others come from what a program does."""
 
 Name = Callable[[int], str]
 """How a rank is called in a reason."""
@@ -152,7 +156,11 @@ def _ended_silently(end: SilentEnd, name: Name) -> Outcome:
     known = number in list(signal.Signals)
     word = signal.Signals(number).name if known else f"signal {number}"
     hint = " (kill -9, or the kernel for lack of memory)" if word == "SIGKILL" else ""
-    return Outcome(status=Status.FAILED, reason=f"{who} was killed by {word}{hint}")
+    return Outcome(
+        status=Status.FAILED,
+        reason=f"{who} was killed by {word}{hint}",
+        from_outside=number in FROM_OUTSIDE,
+    )
 
 
 def _hung(traces: Sequence[RankTrace], limit: float, name: Name) -> Outcome:

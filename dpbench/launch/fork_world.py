@@ -15,12 +15,13 @@ from datetime import timedelta
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from dpbench.errors import Interrupted
 from dpbench.launch.agent import RanksFailed, run_ranks
 from dpbench.launch.rank import pid_path, stack_path
+from dpbench.launch.signals import handle_unless_ignored
+from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")
 
@@ -65,8 +66,7 @@ def fork_world(
     _check(fn, n, start_method, timeout)
     if start_method != "fork":
         _check_sendable(fn)
-    with TemporaryDirectory(prefix="dpbench-world-") as folder:
-        scratch = Path(folder)
+    with temporary_folder() as scratch:
         work = partial(_call, fn, scratch)
         seconds = timeout.total_seconds()
         try:
@@ -128,7 +128,7 @@ def _call(fn: Callable[[int], object], scratch: Path, rank: int) -> bytes:
     global _in_a_rank
     _in_a_rank = True
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)  # a forked rank has the launcher's handlers
+        handle_unless_ignored(number, signal.SIG_DFL)  # a forked rank has the launcher's handlers
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:

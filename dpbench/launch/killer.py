@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import signal
@@ -10,6 +11,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Self
 
+from torch.distributed.elastic.multiprocessing import SignalException
+
 from dpbench.launch.part import Part
 from dpbench.launch.rank import pid_path
 
@@ -17,6 +20,16 @@ KILL_AGAIN_SECONDS = 0.1
 """A rank that is still being started has no pid yet."""
 AGENT_SECONDS = 1.0
 """How long torch's agent may take to see that all ranks have ended."""
+
+
+class AgentWoken(SignalException):
+    """Raised in a thread that runs torch's agent, which waits for results of ranks that are gone.
+
+    The agent ends on it as it does on a signal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the ranks are gone", signal.SIGTERM)
 
 
 class Killer:
@@ -32,9 +45,8 @@ class Killer:
         self._ranks = part.ranks
         self._seconds = seconds
         self._stop = stop
-        self.woke_agent = False
-        """The agent waited for a result of ranks that are gone: it got SIGTERM."""
-        self._caller = threading.current_thread()
+        self._woke_agent = False
+        self._caller = threading.get_ident()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="rank-killer", daemon=True)
 
@@ -61,9 +73,11 @@ class Killer:
 
     def _wake_agent(self) -> None:
         """A rank that exits with status 0, but without a result, is one that it waits for."""
-        if self._caller is threading.main_thread() and not self.woke_agent:
-            self.woke_agent = True
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        if not self._woke_agent:
+            self._woke_agent = True
+            # Unlike a signal it reaches every thread, and nobody can ignore it.
+            raised = ctypes.py_object(AgentWoken)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._caller), raised)
 
     def _kill(self, rank: int) -> bool:
         """Tells whether it was running, or had not got that far."""

@@ -20,6 +20,8 @@ class Outcome:
     ranks: tuple[RankMeasurement, ...] = ()
     verification: Verification | None = None
     flops_per_item: float | None = None
+    from_outside: bool = False
+    """Something that is not the trial's ended it, as kill -9 does: another try may do better."""
 
 
 class Launcher(Protocol):

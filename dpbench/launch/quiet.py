@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter, process_time, sleep
 
 from dpbench import environment
@@ -18,6 +14,7 @@ from dpbench.launch.host import CpuTimes, Frequency
 from dpbench.launch.machine import Machine
 from dpbench.records import Status
 from dpbench.specs import TrialSpec, WorkloadSpec
+from dpbench.temporary import temporary_folder
 
 IDLE_SECONDS = 1.0
 LOOPS = 200
@@ -171,7 +168,7 @@ def _harness(machine: Machine) -> Harness:
         phase_steps=0,
         gradient_steps=0,
     )
-    with _scratch() as folder:
+    with temporary_folder() as folder:
         launcher = ElasticLauncher(machine, None, folder / "logs")
         start, own = perf_counter(), process_time()
         outcome = launcher.run(trial, TRIAL_LIMIT_SECONDS)
@@ -183,9 +180,3 @@ def _harness(machine: Machine) -> Harness:
         cpu_share=own / seconds if completed else None,
         reason=outcome.reason,
     )
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="dpbench-doctor-") as folder:
-        yield Path(folder)

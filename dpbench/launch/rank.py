@@ -26,6 +26,7 @@ import torch
 
 from dpbench import units
 from dpbench.launch.part import Part
+from dpbench.launch.signals import handle_unless_ignored
 from dpbench.measure.allocator import keep_freed_memory
 from dpbench.measure.memory import peak_host_memory_bytes
 
@@ -83,7 +84,8 @@ def main(
     gc.freeze()  # what the fork server imported: each collection would walk it, for 0.2 s
     keep_freed_memory()  # before the first thread, which would get an arena of its own
     _end_with(launcher_pid)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank at once, wherever it is
+    # Ctrl-C ends a rank at once, wherever it is.
+    handle_unless_ignored(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pid_path(scratch, rank).write_text(str(os.getpid()))
     seconds_left = max(deadline - time.monotonic(), SHORTEST_TIME_SECONDS)

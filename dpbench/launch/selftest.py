@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -14,6 +12,7 @@ import torch.distributed as dist
 from dpbench.launch.agent import RanksFailed, run_ranks
 from dpbench.launch.machine import Machine
 from dpbench.rendezvous.process_group import process_group
+from dpbench.temporary import temporary_folder
 
 TIME_LIMIT_SECONDS = 20.0
 ELEMENTS = 1024
@@ -38,9 +37,9 @@ def self_test(backend: str, machine: Machine) -> SelfTest:
         return SelfTest(backend=backend, passed=False, ranks=0, reason=reason)
     count = min(2, machine.gpu_count) if backend == "nccl" else 2
     try:
-        with tempfile.TemporaryDirectory(prefix="dpbench-doctor-") as scratch:
+        with temporary_folder() as scratch:
             work = partial(_all_reduce, backend)
-            seconds = run_ranks(work, count, Path(scratch), TIME_LIMIT_SECONDS)
+            seconds = run_ranks(work, count, scratch, TIME_LIMIT_SECONDS)
     except RanksFailed as failed:
         reason = failed.outcome.reason
         return SelfTest(backend=backend, passed=False, ranks=count, reason=reason)

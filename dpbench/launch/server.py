@@ -12,6 +12,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 
 from dpbench.errors import LaunchError
+from dpbench.temporary import keep_sockets_in_own_folder
 
 PRELOADED = ["dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"]
 """The last is imported by every first torch.optim.Optimizer, and takes a second."""
@@ -26,6 +27,7 @@ def fork_server() -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
+    keep_sockets_in_own_folder()
     resource_tracker.ensure_running()  # would unblock the signals if the server started it
     with _importing_what_is_installed(), _without_interrupts():
         _ensure_running()

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 from torch.distributed import run as torchrun
@@ -24,11 +23,12 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
-from dpbench.launch import launch_store, worker
+from dpbench.launch import launch_store, signals, worker
 from dpbench.launch.agent import AGENT_LOGGERS
 from dpbench.launch.nodes.addresses import GLOO, interface_towards
 from dpbench.launch.nodes.token import VARIABLE, new_token
 from dpbench.launch.worker_ends import WorkerEnd, ends_of
+from dpbench.temporary import remove_temporary_folders, temporary_folder
 
 THREADS = "OMP_NUM_THREADS"
 PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
@@ -90,7 +90,8 @@ def run(
     if the launchers of several nodes did not come together.
     """
     with (
-        TemporaryDirectory(prefix="dpbench-launch-") as folder,
+        temporary_folder() as folder,
+        signals.second_ends_at_once(_leave),
         _environment(threads, interface, alone=launch_store.is_one_node(chosen)),
         launch_store.held(chosen, say) as held,
     ):
@@ -111,6 +112,13 @@ def run(
         except RuntimeError as error:
             words = str(error) or type(error).__name__
             raise LaunchError(f"torchrun could not start the workers: {words}") from error
+
+
+def _leave(number: int) -> None:
+    """The second time somebody asks for the end, workers do not get any more time for theirs."""
+    os.write(2, b"dpbench: interrupted twice: workers are killed\n")
+    remove_temporary_folders()
+    os._exit(128 + number)  # with which the workers die
 
 
 def _not_together(chosen: Namespace, error: Exception) -> str:
@@ -183,10 +191,12 @@ def _is_importable(top: str) -> bool:
     return top in sys.modules or bool(PathFinder.find_spec(top, [""]) or find_spec(top))
 
 
-def _prepared(chosen: Namespace, folder: str) -> Namespace:
+def _prepared(chosen: Namespace, folder: Path) -> Namespace:
     """The same, with our worker file before the command, and stderr kept to be shown again."""
     prepared = Namespace(**vars(chosen))
-    prepared.log_dir = chosen.log_dir or folder
+    prepared.log_dir = chosen.log_dir or str(folder)
+    if hasattr(chosen, "signals_to_handle"):  # torch 2.9
+        prepared.signals_to_handle = signals.without_ignored(chosen.signals_to_handle)
     if (chosen.tee, chosen.redirects) == ("0", "0"):
         prepared.tee = "2"
     if chosen.run_path or not dies_with_launcher():

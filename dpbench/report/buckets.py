@@ -18,8 +18,9 @@ from dpbench.report.assumed import assumed
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import compact_time, percentage
 from dpbench.report.plain_estimate import plain_estimate
-from dpbench.report.plain_table import plain_table
 from dpbench.report.projection import signed_percent
+from dpbench.report.table import text_table
+from dpbench.report.terminal import write_table
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Of the gradients' bytes, whose readiness is told."""
@@ -57,10 +58,12 @@ def cap_to_take(advice: BucketAdvice) -> float | None:
 
 def _section(advice: BucketAdvice) -> str:
     caps = [advice.present, *advice.others]
-    table = plain_table(
-        ("Bucket cap", "Buckets", "Largest", "Step", "Exposed\ncomm", "Saves", "n"),
-        [_cells(cap, advice) for cap in caps],
-        words=("Bucket cap",),
+    table = write_table(
+        text_table(
+            ("Bucket cap", "Buckets", "Largest", "Step", "Exposed\ncomm", "Saves", "n"),
+            [_cells(cap, advice) for cap in caps],
+            words=("Bucket cap",),
+        )
     )
     title = f"{advice.label}, on {advice.series.network.name} ({advice.kind})"
     lines = [title, *_profile(advice), "", *table.splitlines(), "", _verdict(advice)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from tabulate import tabulate
-
 from dpbench import units
 from dpbench.analysis.calibration import (
     REPETITIONS,
@@ -18,6 +16,8 @@ from dpbench.analysis.calibration import (
 )
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import decimals
+from dpbench.report.table import text_table
+from dpbench.report.terminal import write_table
 
 MOST_SHOWN = 1000
 """Repetitions; more than these nobody runs."""
@@ -25,12 +25,8 @@ MOST_SHOWN = 1000
 
 def render(calibration: Calibration, folder: str) -> str:
     """The spread of every configuration, what it supports, a rehearsal, and the command."""
-    table: str = tabulate(
-        [_cells(row) for row in calibration.rows],
-        headers=("Configuration", "Spread", *(f"{n} runs" for n in REPETITIONS), "n"),
-        disable_numparse=True,
-        colalign=("left", "left", *("right",) * len(REPETITIONS), "right"),
-    )
+    headers = ("Configuration", "Spread", *(f"{n} runs" for n in REPETITIONS), "n")
+    table = text_table(headers, map(_cells, calibration.rows), words=headers[:2])
     notes = [
         "spread: standard deviation between whole runs, relative, with its 95 % interval "
         "(chi-square); n runs. Then the tolerance that so many runs a side support: an unchanged "
@@ -39,7 +35,7 @@ def render(calibration: Calibration, folder: str) -> str:
         *_rehearsed(calibration.rehearsal),
     ]
     last = command(calibration, folder) or _too_noisy(calibration.noisiest)
-    lines = [*table.splitlines(), "", *map(bullet, notes), "", last]
+    lines = [*write_table(table).splitlines(), "", *map(bullet, notes), "", last]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
-
-from tabulate import tabulate
 
 from dpbench import units
 from dpbench.analysis.communication.cost_models import BUS_FACTORS
@@ -18,21 +17,60 @@ from dpbench.analysis.communication.timings import (
     SizeCost,
     measured,
 )
+from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.estimate import Estimate
 from dpbench.collectives import CollectiveRecord
 from dpbench.printable import one_line
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import compact, compact_time, or_missing, percentage, plus_minus
 from dpbench.report.plain_estimate import plain_estimate
+from dpbench.report.table import (
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    text_column,
+    words,
+)
+from dpbench.report.terminal import write_table
+from dpbench.store import StoredCollectives
 
-HEADERS = (
-    "Size\n(B)",
-    "Count",
-    "Time",
-    "algbw\n(GB/s)",
-    "busbw\n(GB/s)",
-    "of copies\n(%)",
-    "n",
+COLUMNS = (
+    TableColumn(
+        key="size (b)",
+        header="Size (B)",
+        wrapped="Size\n(B)",
+        meaning="Size of the message in bytes; of all_gather and reduce_scatter of the whole, of "
+        "which each rank holds its part.",
+    ),
+    TableColumn(key="count", header="Count", meaning="Elements of the message."),
+    TableColumn(
+        key="time",
+        header="Time",
+        meaning="Time of one call on the slowest rank: the median over samples, the geometric mean "
+        "over repetitions.",
+    ),
+    TableColumn(
+        key="algbw (gb/s)",
+        header="algbw (GB/s)",
+        wrapped="algbw\n(GB/s)",
+        meaning="Size ÷ time, in 10⁹ bytes per second.",
+    ),
+    TableColumn(
+        key="busbw (gb/s)",
+        header="busbw (GB/s)",
+        wrapped="busbw\n(GB/s)",
+        meaning="algbw × the factor that makes it the load of each link of a ring, as nccl-tests "
+        "defines it, in 10⁹ bytes per second.",
+    ),
+    TableColumn(
+        key="of copies (%)",
+        header="of copies (%)",
+        wrapped="of copies\n(%)",
+        meaning="algbw ÷ the bandwidth of copying as many bytes from one tensor to another by all "
+        "ranks at once, in percent.",
+    ),
+    TableColumn(key="n", header="n", meaning="Repetitions, each in fresh processes."),
 )
 
 
@@ -40,7 +78,7 @@ def render(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) ->
     """A block for each collective, backend and group size, and how to read them below."""
     found = measured(records)
     blocks = [_block(one) for one in found]
-    below = [*definitions(found), *notes]
+    below = [*_definitions(found), *notes]
     return "\n\n".join([*blocks, "\n".join(map(bullet, below))]).rstrip() + "\n"
 
 
@@ -50,27 +88,23 @@ def as_data(records: Iterable[CollectiveRecord]) -> list[dict[str, Any]]:
 
 
 def _block(one: MeasuredCollective) -> str:
-    lines = [heading(one)]
+    lines = [_heading(one)]
     if one.sizes:
-        text: str = tabulate(
-            [size_cells(one, size) for size in one.sizes],
-            headers=HEADERS,
-            disable_numparse=True,
-            colalign=("right",) * len(HEADERS),
-        )
-        lines += [line.rstrip() for line in text.splitlines()]
-    lines += [bullet(text) for text in remarks(one)]
+        columns = (replace(column, header=column.wrapped or column.header) for column in COLUMNS)
+        sizes = tuple(TableRow(cells=_size_cells(one, size)) for size in one.sizes)
+        lines.append(write_table(Table(columns=tuple(columns), rows=sizes)))
+    lines += [bullet(text) for text in _remarks(one)]
     return "\n".join(lines)
 
 
-def remarks(one: MeasuredCollective) -> Iterable[str]:
+def _remarks(one: MeasuredCollective) -> Iterable[str]:
     """What was measured beside its sizes, and what failed."""
     yield from _exchanges(one.exchanges)
     yield from map(_overlap, one.overlaps)
     yield from _failures(one)
 
 
-def heading(one: MeasuredCollective) -> str:
+def _heading(one: MeasuredCollective) -> str:
     """Which collective of what, by whom."""
     spec = one.spec
     parts = [spec.label, spec.dtype, units.counted(spec.threads_per_replica, "thread") + " a rank"]
@@ -80,17 +114,56 @@ def heading(one: MeasuredCollective) -> str:
     return ", ".join([*parts, "/".join(devices)])
 
 
-def size_cells(one: MeasuredCollective, size: SizeCost) -> list[str]:
-    """Below `HEADERS`."""
-    return [
-        f"{size.nbytes:,}",
-        f"{size.nbytes // _item_bytes(one.spec.dtype):,}",
-        compact_time(size.seconds),
-        _plainly(size.algorithm_bandwidth),
-        _bandwidth(size.bus_bandwidth),
-        or_missing(size.copy_share, _share),
-        str(size.seconds.sample_size),
-    ]
+def collectives_table(stored: StoredCollectives) -> Table:
+    """A row for each collective, backend, number of ranks and size, as the page shows them."""
+    return Table(
+        key="collectives",
+        caption="Collectives by message size",
+        columns=(
+            text_column("Collective"),
+            text_column("Backend"),
+            TableColumn(key="ranks", header="Ranks", meaning="Processes that take part."),
+            *COLUMNS,
+        ),
+        rows=tuple(
+            TableRow(
+                cells=(
+                    words(one.spec.collective),
+                    words(one.spec.backend),
+                    TableCell(text=str(one.spec.group_size), sort=float(one.spec.group_size)),
+                    *_size_cells(one, size),
+                )
+            )
+            for one in measured(stored.records)
+            for size in one.sizes
+        ),
+    )
+
+
+def collective_notes(stored: StoredCollectives) -> Iterable[str]:
+    """What each block was measured with, what it costs beside its sizes, how to read the table."""
+    found = measured(stored.records)
+    for one in found:
+        yield _heading(one)
+        for remark in _remarks(one):
+            yield f"{one.spec.label}: {remark}"
+    yield from _definitions(found)
+    yield from environment_notes(stored.records, stored.environments, noun="measurement")
+
+
+def _size_cells(one: MeasuredCollective, size: SizeCost) -> tuple[TableCell, ...]:
+    """Below `COLUMNS`; elements of one type are as many as their bytes say."""
+    count = size.nbytes // _item_bytes(one.spec.dtype)
+    copied = size.copy_share
+    return (
+        TableCell(text=f"{size.nbytes:,}", sort=float(size.nbytes)),
+        TableCell(text=f"{count:,}", sort=float(count)),
+        TableCell(text=compact_time(size.seconds), sort=size.seconds.value),
+        TableCell(text=_plainly(size.algorithm_bandwidth), sort=size.algorithm_bandwidth.value),
+        TableCell(text=_bandwidth(size.bus_bandwidth), sort=size.bus_bandwidth.value),
+        TableCell(text=or_missing(copied, _share), sort=None if copied is None else copied.value),
+        TableCell(text=str(size.seconds.sample_size), sort=float(size.seconds.sample_size)),
+    )
 
 
 def _bandwidth(estimate: Estimate) -> str:
@@ -153,7 +226,7 @@ def _failures(one: MeasuredCollective) -> Iterable[str]:
         yield f"{status.words}{times}{f': {one_line(reason)}' if reason else ''}"
 
 
-def definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
+def _definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
     """How the tables are to be read."""
     full = [one for one in found if one.sizes]
     if not full:

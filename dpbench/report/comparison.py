@@ -17,14 +17,13 @@ from dpbench.analysis.matching import Matched
 from dpbench.report import formats
 from dpbench.report.export.data import write_csv
 from dpbench.report.export.markdown import escape
-from dpbench.report.folding import folded
-from dpbench.report.layouts import write_layout
 from dpbench.report.notes import WIDTH, below
-from dpbench.report.numbers import MISSING, plus_minus
+from dpbench.report.numbers import plus_minus
 from dpbench.report.plain_estimate import with_ends
 from dpbench.report.quantity import quantity, sample_sizes
+from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
-from dpbench.report.text_table import TextColumn, TextTable
+from dpbench.report.terminal import folded, write_table
 
 
 def render(
@@ -43,15 +42,11 @@ def render(
     name = formats.check_format(format or formats.DEFAULT)
     sides = _sides(comparisons)
     headers = ("Configuration", *sides, _ratio_words(metric), "p", "n", "B is")
-    cells = [list(_cells(row, sides, within)) for row in comparisons]
+    lines = [_cells(row, sides, within) for row in comparisons]
+    found = text_table(headers, lines, words=(headers[0], headers[-1]))
     if formats.is_for_terminals(name):
-        cells = folded(cells, (len(headers) - 1, 0), headers=headers)
-    words = (headers[0], headers[-1])
-    columns = (
-        TextColumn(key=header, header=header, cells=column, words=header in words)
-        for header, column in zip(headers, zip(*cells, strict=True), strict=True)
-    )
-    table = write_layout(TextTable(columns=tuple(columns)), name)
+        found = folded(found, (headers[-1], headers[0]))
+    table = write_table(found, name)
     head = (
         f"A (baseline):  {matched.baseline.label}",
         f"B (candidate): {matched.candidate.label}",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
-
-from tabulate import tabulate
 
 from dpbench.analysis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.configuration import ConfigurationSummary
@@ -14,12 +13,13 @@ from dpbench.analysis.explanation import Explanation
 from dpbench.analysis.factors import Factor
 from dpbench.analysis.fields.explanations import EFFICIENCY, PHASE_TIMES, STEP
 from dpbench.analysis.fields.field import ReadField
-from dpbench.report.folding import folded
 from dpbench.report.footnotes import reasons
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING, percentage
+from dpbench.report.numbers import percentage
 from dpbench.report.plain_estimate import plain_estimate
-from dpbench.report.values import cell
+from dpbench.report.table import MISSING, Table
+from dpbench.report.terminal import folded, write_table
+from dpbench.report.values import cell, table_of
 
 MOST_LISTED = 8
 """Configurations that a line of advice names; the rest are counted and stand in the table."""
@@ -37,9 +37,7 @@ def render(
     `rows` are all that were asked for: those without a speed are listed with their reasons.
     """
     paragraphs = [
-        _table(explanations, EFFICIENCY),
-        _table(explanations, STEP),
-        _table([explanation for explanation in explanations if explanation.phases], PHASE_TIMES),
+        *map(_written, tables(explanations)),
         "\n".join(bullet(line) for line in advice_lines(explanations, advice)),
         "\n".join(bullet(line) for line in reading(explanations, rows, notes)),
     ]
@@ -62,7 +60,7 @@ def to_json(
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def telling(
+def _telling(
     explanations: Sequence[Explanation], columns: Sequence[ReadField[Explanation]]
 ) -> tuple[ReadField[Explanation], ...]:
     """Without columns that say nothing: nowhere measured, or 1 by definition everywhere."""
@@ -73,19 +71,21 @@ def telling(
     )
 
 
-def _table(explanations: Sequence[Explanation], columns: Sequence[ReadField[Explanation]]) -> str:
-    if not explanations:
-        return ""
-    shown = telling(explanations, columns)
-    headers = [column.wrapped or column.header for column in shown]
-    cells = [[cell(c, e) for c in shown] for e in explanations]
-    text: str = tabulate(
-        folded(cells, range(len(headers)), headers=headers),
-        headers=headers,
-        disable_numparse=True,
-        colalign=["left", *["right"] * (len(shown) - 1)],
-    )
-    return "\n".join(line.rstrip() for line in text.splitlines())
+def tables(explanations: Sequence[Explanation]) -> Iterable[Table]:
+    """Efficiency and its factors; the step; its phases, where they were measured."""
+    phased = [explanation for explanation in explanations if explanation.phases]
+    for key, caption, columns, explained in (
+        ("factors", "Efficiency and the factors that multiply to it", EFFICIENCY, explanations),
+        ("steps", "A step: communication, traffic, skew", STEP, explanations),
+        ("phases", "Phases of a step", PHASE_TIMES, phased),
+    ):
+        if explained:
+            yield table_of(_telling(explained, columns), explained, key=key, caption=caption)
+
+
+def _written(table: Table) -> str:
+    columns = (replace(column, header=column.wrapped or column.header) for column in table.columns)
+    return write_table(folded(replace(table, columns=tuple(columns))))
 
 
 def advice_lines(

@@ -7,17 +7,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS
 from dpbench.analysis.laws.study import Row, Study
-from dpbench.report.folding import folded
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import (
-    MISSING,
     compact,
     compact_time,
     or_missing,
@@ -25,8 +21,9 @@ from dpbench.report.numbers import (
     plus_minus,
     time_unit,
 )
-from dpbench.report.plain_table import plain_table
 from dpbench.report.ranged import ranged
+from dpbench.report.table import MISSING, bare_table, text_table
+from dpbench.report.terminal import folded, write_table
 
 TRENDS = {
     "growing": "the overhead grows faster than a serial part would",
@@ -71,7 +68,7 @@ def _table(one: Study) -> str:
     headers = ["Group", "Step", unit[:1].upper() + unit[1:], "Efficiency", "Karp-\nFlatt"]
     headers += ["Last eff.\nkept", *(["Withheld"] if withheld else []), "Kind"]
     cells = [_cells(row, withheld=withheld, relative=one.series.relative) for row in rows]
-    return plain_table(headers, cells, words=("Kind",))
+    return write_table(text_table(headers, cells, words=("Kind",)))
 
 
 def _cells(row: Row, *, withheld: bool, relative: bool) -> list[str]:
@@ -122,7 +119,7 @@ def _law(one: Study) -> list[str]:
         [term.name, _cost(cost, term.formula, relative=one.series.relative), term.mechanism]
         for term, cost in ((term, one.fit.cost(term)) for term in one.fit.terms)
     ]
-    lines = tabulate(folded(terms, [2]), tablefmt="plain", disable_numparse=True).splitlines()
+    lines = write_table(folded(bare_table(terms), ["2"]), "plain").splitlines()
     what = "step time in steps of one replica" if one.series.relative else "step time"
     return [f"{what}, fitted to {len(one.fit.series.points)} group sizes:", *lines, *_said(one)]
 

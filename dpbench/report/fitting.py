@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dpbench.report.text_table import TextColumn, longest_line
+from dpbench.report.table import Table, longest_line
 
 NARROWEST_STATUS = 9
 ALWAYS = ("implementation", "backend", "group_size", "batch_size", "images_per_second", "status")
@@ -25,58 +25,60 @@ FIRST_TO_STAY = (
 )
 """Of the others those that stand further left."""
 
-Columns = tuple[TextColumn, ...]
-Width = Callable[[Columns], int]
-"""How many characters the widest line takes in a layout."""
+
+Width = Callable[[Table], int]
+"""How many characters the widest line of a table takes in a layout."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fitted:
     """What is shown, and the headers of what is not."""
 
-    columns: Columns
+    table: Table
     left_out: tuple[str, ...] = ()
 
 
-def fit(columns: Columns, width_of: Width, limit: int, *, all_of_them: bool) -> Fitted:
+def fit(table: Table, width_of: Width, limit: int, *, all_of_them: bool) -> Fitted:
     """The most that fits `limit` characters; with `all_of_them` no column is left out."""
-    if width_of(columns) <= limit:
-        return Fitted(columns=columns)
-    wrapped = tuple(replace(c, header=c.wrapped or c.header) for c in columns)
-    if width_of(_narrowed(wrapped, 0)) <= limit or all_of_them:
-        return Fitted(columns=_as_wide_as_fits(wrapped, width_of, limit))
-    kept = {column.key for column in wrapped if column.key in ALWAYS}
-    for column in sorted(wrapped, key=_importance):
-        tried = _only(wrapped, kept | {column.key})
-        if width_of(_narrowed(tried, 0)) <= limit:
-            kept.add(column.key)
+    line = table.widest  # all that widths depend on, however many rows there are
+    if width_of(line) <= limit:
+        return Fitted(table=table)
+    line = _wrapped(line)
+    kept = {column.key for column in table.columns}
+    if width_of(_narrowed(line, 0)) > limit and not all_of_them:
+        kept &= {*ALWAYS}
+        for key in sorted((column.key for column in table.columns), key=_importance):
+            if width_of(_narrowed(line.only(kept | {key}), 0)) <= limit:
+                kept.add(key)
+    line = line.only(kept)
+    shown = _wrapped(table.only(kept))
+    if (excess := width_of(line) - limit) > 0:
+        shown = _narrowed(shown, _longest(line) - excess)
     return Fitted(
-        columns=_as_wide_as_fits(_only(wrapped, kept), width_of, limit),
-        left_out=tuple(column.header for column in columns if column.key not in kept),
+        table=shown,
+        left_out=tuple(column.header for column in table.columns if column.key not in kept),
     )
 
 
-def _importance(column: TextColumn) -> int:
-    known = column.key in FIRST_TO_STAY
-    return FIRST_TO_STAY.index(column.key) if known else len(FIRST_TO_STAY)
+def _wrapped(table: Table) -> Table:
+    columns = (replace(one, header=one.wrapped or one.header) for one in table.columns)
+    return replace(table, columns=tuple(columns))
 
 
-def _only(columns: Columns, keys: Collection[str]) -> Columns:
-    return tuple(column for column in columns if column.key in keys)
+def _importance(key: str) -> int:
+    return FIRST_TO_STAY.index(key) if key in FIRST_TO_STAY else len(FIRST_TO_STAY)
 
 
-def _as_wide_as_fits(columns: Columns, width_of: Width, limit: int) -> Columns:
-    """Gives the column that can be narrowed whatever the others leave."""
-    longest = max((longest_line(c.cells) for c in columns if c.narrowed), default=0)
-    excess = width_of(columns) - limit
-    return columns if excess <= 0 else _narrowed(columns, longest - excess)
+def _longest(table: Table) -> int:
+    """Characters of the column that can be narrowed."""
+    texts = (table.texts(k) for k, column in enumerate(table.columns) if column.narrowed)
+    return max(map(longest_line, texts), default=0)
 
 
-def _narrowed(columns: Columns, width: int) -> Columns:
+def _narrowed(table: Table, width: int) -> Table:
+    """Gives the column that can be narrowed so many characters."""
     most = max(NARROWEST_STATUS, width)
-    return tuple(replace(c, cells=c.narrowed(most)) if c.narrowed else c for c in columns)
-
-
-def longest_cells(columns: Sequence[TextColumn]) -> list[str]:
-    """A line that is as wide as the whole table."""
-    return ["x" * longest_line(column.cells) for column in columns]
+    for place, column in enumerate(table.columns):
+        if column.narrowed:
+            table = table.with_texts(place, column.narrowed(most))
+    return table

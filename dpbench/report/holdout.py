@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.holdout import (
     LAST,
@@ -17,8 +15,9 @@ from dpbench.analysis.laws.holdout import (
     leave_one_series_out,
     own_error,
 )
-from dpbench.report.folding import folded
 from dpbench.report.notes import bullet
+from dpbench.report.table import text_table
+from dpbench.report.terminal import folded, write_table
 
 TARGETS = {2: 0.015, 4: 0.03}
 """Median |error| of the law that is aimed at, by how far it predicts."""
@@ -73,13 +72,8 @@ def _errors(cases: Sequence[HoldOut]) -> str:
         ]
         for found in errors(cases)
     ]
-    text: str = tabulate(
-        rows,
-        headers=("Model", "Predicted", "Cases", "Median |error|", "90 % of cases", "Largest"),
-        disable_numparse=True,
-        colalign=("left", *("right",) * 5),
-    )
-    return text
+    headers = ("Model", "Predicted", "Cases", "Median |error|", "90 % of cases", "Largest")
+    return write_table(text_table(headers, rows, words=("Model",)))
 
 
 def _targets(cases: Sequence[HoldOut]) -> list[str]:
@@ -110,8 +104,8 @@ def _targets(cases: Sequence[HoldOut]) -> list[str]:
             )
         )
     lines += _coverages(cases)
-    text: str = tabulate(lines, headers=("Target", "Aim", "Reached", ""), disable_numparse=True)
-    return text.splitlines()
+    headers = ("Target", "Aim", "Reached", "")
+    return write_table(text_table(headers, lines, words=headers)).splitlines()
 
 
 def _coverages(cases: Sequence[HoldOut]) -> list[list[str]]:
@@ -155,13 +149,8 @@ def _misses(missed: Sequence[HoldOut]) -> str:
         for case in missed
     ]
     headers = ("Outside its band", "Fitted up to", "Group", "Measured", "Predicted", "Error")
-    text: str = tabulate(
-        folded(rows, [0], headers=headers),
-        headers=headers,
-        disable_numparse=True,
-        colalign=("left", *("right",) * 5),
-    )
-    return text
+    table = text_table(headers, rows, words=headers[:1])
+    return write_table(folded(table, headers[:1]))
 
 
 def _common(cases: Sequence[HoldOut]) -> list[str]:

@@ -12,8 +12,8 @@ from dpbench.analysis.imported.nccl_tests import ImportedCollective, ImportedSiz
 from dpbench.printable import one_line
 from dpbench.report.export.data import WRITERS
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING
-from dpbench.report.plain_table import plain_table
+from dpbench.report.table import MISSING, text_table
+from dpbench.report.terminal import write_table
 from dpbench.units import GIGA, MICRO
 
 HEADERS = ("Size (B)", "Count", "Time (µs)", "algbw (GB/s)", "busbw (GB/s)")
@@ -57,7 +57,7 @@ def _block(one: ImportedCollective) -> str:
         )
         if part
     )
-    return f"{heading}\n{plain_table(HEADERS, [_cells(size) for size in one.sizes])}"
+    return f"{heading}\n{write_table(text_table(HEADERS, [_cells(size) for size in one.sizes]))}"
 
 
 def _cells(size: ImportedSize) -> list[str]:

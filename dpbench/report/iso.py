@@ -12,9 +12,9 @@ from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.iso import IsoRow
 from dpbench.report.assumed import assumed
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING
-from dpbench.report.plain_table import plain_table
 from dpbench.report.projection import meanings
+from dpbench.report.table import MISSING, text_table
+from dpbench.report.terminal import write_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,9 @@ def render(
             f"(n = {one.sample_size:,})"
         )
         headers = ("Replicas", "Batch per replica", "Kind")
-        paragraphs.append(plain_table(headers, [*map(_cells, one.rows)], words=("Kind",)))
+        paragraphs.append(
+            write_table(text_table(headers, [*map(_cells, one.rows)], words=("Kind",)))
+        )
     rows = [row for one in answers for row in one.rows]
     reading = [
         meanings(row.kind for row in rows),

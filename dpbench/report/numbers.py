@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable
 
 from dpbench.analysis.estimate import Estimate
+from dpbench.report.table import MISSING
 from dpbench.units import CLOCK_SECONDS, KIBI
 
-MISSING = "–"
 MOST_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
 ROUNDING = 1e-6

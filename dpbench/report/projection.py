@@ -14,10 +14,11 @@ from dpbench.analysis.projection.project import ProjectedRow, Simulated
 from dpbench.analysis.provenance import MEANINGS, Kind
 from dpbench.report.assumed import assumed
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING, ROUNDING, compact_time, or_missing, plus_minus
+from dpbench.report.numbers import ROUNDING, compact_time, or_missing, plus_minus
 from dpbench.report.plain_estimate import plain_estimate
-from dpbench.report.plain_table import plain_table
 from dpbench.report.ranged import ranged
+from dpbench.report.table import MISSING, text_table
+from dpbench.report.terminal import write_table
 
 MODELLED = (
     "straggler_seconds",
@@ -180,10 +181,12 @@ def _table(rows: Sequence[ProjectedRow], columns: Sequence[_Column]) -> str:
     shown += [c for c in columns[1:] if any(c.cell(row) != MISSING for row in rows)]
     if len(shown) == 1:
         return ""
-    return plain_table(
-        [column.header for column in shown],
-        [[column.cell(row) for column in shown] for row in rows],
-        words=("Kind",),
+    return write_table(
+        text_table(
+            [column.header for column in shown],
+            [[column.cell(row) for column in shown] for row in rows],
+            words=("Kind",),
+        )
     )
 
 

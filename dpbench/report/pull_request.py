@@ -18,7 +18,7 @@ def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
             "",
             escape(f"{sides(verdict.rows)}: {rest}"),
             "",
-            table(verdict.rows, "pipe", escape),
+            table(verdict.rows, "markdown"),
             "",
             "<details><summary>Notes</summary>",
             "",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.numbers import MISSING, compact, compact_time, memory, percentage, plus_minus
+from dpbench.report.numbers import compact, compact_time, memory, percentage, plus_minus
+from dpbench.report.table import MISSING
 
 
 def quantity(estimate: Estimate | None, *, header: str = "") -> str:

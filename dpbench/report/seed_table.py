@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.report.numbers import MISSING
+from dpbench.report.table import MISSING
 
 HEADERS = ("Backend", "Proc Group", "Batch", "Images/s")
 KEYS = ("backend", "group_size", "batch_size", "images_per_second")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.identity import Ending
-from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
+from dpbench.analysis.fields.levels import configuration_row, keys_of
 from dpbench.printable import one_line
 from dpbench.report import formats, seed_table
 from dpbench.report.columns import (
@@ -22,12 +23,12 @@ from dpbench.report.columns import (
     parse_keys,
 )
 from dpbench.report.export.data import WRITERS
+from dpbench.report.fitting import fit
 from dpbench.report.footnotes import footnotes, intervals
-from dpbench.report.layouts import fit_layout, write_layout
 from dpbench.report.notes import WIDTH, below, bullet
-from dpbench.report.numbers import MISSING
-from dpbench.report.text_table import Cells, TextColumn, TextTable
-from dpbench.report.values import cell, write_ending
+from dpbench.report.table import MISSING, Table, text_table
+from dpbench.report.terminal import width_of, write_table
+from dpbench.report.values import cell, table_of, write_ending
 
 Rows = Sequence[ConfigurationSummary]
 NO_ROWS = "No rows: nothing has been measured."
@@ -71,13 +72,12 @@ def render(
     terminal = formats.is_for_terminals(name)
     if terminal and not rows:
         return RenderedTable(text="\n".join([NO_ROWS, "", *map(bullet, notes)]).rstrip() + "\n")
-    text_columns = tuple(_text_column(column, rows, cut=terminal) for column in chosen)
-    asked = columns is not None
+    table = _table(rows, chosen, cut=terminal)
     left_out: tuple[str, ...] = ()
-    if width is not None:
-        fitted = fit_layout(text_columns, name, width, asked=asked)
-        text_columns, left_out = fitted.columns, fitted.left_out
-    shown = [column.key for column in text_columns]
+    if width is not None and terminal:
+        fitted = fit(table, partial(width_of, layout=name), width, all_of_them=columns is not None)
+        table, left_out = fitted.table, fitted.left_out
+    shown = [column.key for column in table.columns]
     said = [
         *footnotes(rows, shown),
         *notes,
@@ -85,11 +85,11 @@ def render(
         *_not_shown(left_out, width, whole),
     ]
     about = "; ".join([caption, *intervals(rows)]) if caption else ""
-    table = write_layout(TextTable(columns=text_columns, caption=about), name)
+    text = write_table(replace(table, caption=about), name)
     if not formats.has_room_for_notes(name):
-        return RenderedTable(text=f"{table}\n", notes_aside=tuple(said))
+        return RenderedTable(text=f"{text}\n", notes_aside=tuple(said))
     lines = below(said, name, min(width or WIDTH, WIDTH))
-    return RenderedTable(text="\n".join([table, "", *lines]).rstrip() + "\n")
+    return RenderedTable(text="\n".join([text, "", *lines]).rstrip() + "\n")
 
 
 def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[str]]:
@@ -106,24 +106,27 @@ def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[s
     return tuple(full), empty
 
 
-def _text_column(column: Column, rows: Rows, *, cut: bool) -> TextColumn:
+def _table(rows: Rows, columns: Sequence[Column], *, cut: bool) -> Table:
     """With reasons as far as there is room in a terminal, or whole."""
-    is_status = column is COLUMNS["status"]
-    whole = is_status and not cut
-    texts = _statuses(rows)(sys.maxsize) if whole else (cell(column, row) for row in rows)
-    return TextColumn(
-        key=column.key,
-        header=header_of(column.header, rows),
-        wrapped=header_of(column.wrapped, rows),
-        cells=tuple(map(one_line, texts)),
-        words=column.is_words,
-        narrowed=_statuses(rows) if is_status else None,
+    table, statuses = table_of(columns, rows), _statuses(rows)
+    place = next((k for k, column in enumerate(columns) if column.key == "status"), None)
+    if place is not None and not cut:
+        table = table.with_texts(place, [*map(one_line, statuses(sys.maxsize))])
+    shown = (
+        replace(
+            column,
+            header=header_of(column.header, rows),
+            wrapped=header_of(column.wrapped, rows),
+            narrowed=statuses if column.key == "status" else None,
+        )
+        for column in table.columns
     )
+    return replace(table, columns=tuple(shown))
 
 
-def _statuses(rows: Rows) -> Callable[[int], Cells]:
+def _statuses(rows: Rows) -> Callable[[int], Sequence[str]]:
     endings = [Ending(row.status, row.reason) for row in rows]
-    return lambda width: tuple(write_ending(ending, width) for ending in endings)
+    return lambda width: [write_ending(ending, width) for ending in endings]
 
 
 def _not_measured(headers: Sequence[str]) -> list[str]:
@@ -150,9 +153,5 @@ def _render_seed(rows: Rows, format: str | None, notes: Sequence[str]) -> Render
     cells = seed_table.cells(rows)
     if format is None:
         return RenderedTable(text=seed_table.layout(cells), notes_aside=aside)
-    columns = tuple(
-        TextColumn(key=key, header=header, cells=tuple(line[k] for line in cells), words=True)
-        for k, (key, header) in enumerate(zip(seed_table.KEYS, seed_table.HEADERS, strict=True))
-    )
-    text = write_layout(TextTable(columns=columns), format)
+    text = write_table(text_table(seed_table.HEADERS, cells, words=seed_table.HEADERS), format)
     return RenderedTable(text=f"{text}\n", notes_aside=aside)

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import SlowestRank
 from dpbench.analysis.fields.explanations import InsideFactor
-from dpbench.analysis.fields.field import Composite, Plain, ReadField, Style, Value
+from dpbench.analysis.fields.field import Composite, Plain, ReadField, Style, Value, plain
 from dpbench.analysis.fields.identity import Ending, LearningRate, Replicas
 from dpbench.analysis.fields.measured import Share
 from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.placement import host_counts
 from dpbench.printable import one_line
 from dpbench.records import Status
-from dpbench.report.numbers import (
-    MISSING,
-    compact,
-    compact_time,
-    memory,
-    percentage,
-    plus_minus,
-)
+from dpbench.report.numbers import compact, compact_time, memory, percentage, plus_minus
+from dpbench.report.table import MISSING, SortValue, Table, TableCell, TableColumn, TableRow
 
 S = TypeVar("S")
 STATUS_WIDTH = 32
@@ -49,6 +43,44 @@ NUMBERS: Mapping[Style, Callable[[float], str]] = {
     "traffic": units.bytes_binary,
 }
 """Styles of plain numbers."""
+
+
+def table_of(
+    fields: Sequence[ReadField[S]], sources: Iterable[S], *, key: str = "", caption: str = ""
+) -> Table:
+    """A row for each source, a column for each field; cells are sorted by their plain values."""
+    return Table(
+        key=key,
+        caption=caption,
+        columns=tuple(
+            TableColumn(
+                key=field.key,
+                header=field.header,
+                wrapped=field.wrapped,
+                meaning=field.meaning,
+                text=field.is_words,
+            )
+            for field in fields
+        ),
+        rows=tuple(
+            TableRow(cells=tuple(_table_cell(field, source) for field in fields))
+            for source in sources
+        ),
+    )
+
+
+def _table_cell(field: ReadField[S], source: S) -> TableCell:
+    value = field.read(source)
+    text = one_line(write(value, field.style))
+    return TableCell(text=text, sort=sort_value(plain(value)))
+
+
+def sort_value(value: Plain) -> SortValue:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return float(value)
+    return None if value is None else one_line(value)
 
 
 def cell(field: ReadField[S], source: S) -> str:

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
-
-from tabulate import tabulate
 
 from dpbench import units
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict, Verdict
-from dpbench.report.folding import folded
 from dpbench.report.formats import is_for_terminals
 from dpbench.report.notes import bullet
-from dpbench.report.numbers import MISSING, decimals
+from dpbench.report.numbers import decimals
 from dpbench.report.plain_estimate import with_ends
 from dpbench.report.quantity import quantity, sample_sizes
+from dpbench.report.table import MISSING, text_table
+from dpbench.report.terminal import folded, write_table
 
-Write = Callable[[str], str]
-COLUMNS = {
-    "Configuration": "left",
-    "Metric": "left",
-    "Baseline": "right",
-    "Candidate": "right",
-    "Worse by": "right",
-    "Interval": "right",
-    "Tolerance": "right",
-    "Detectable": "right",
-    "n": "right",
-    "Verdict": "left",
-}
-"""Headers and how their columns are aligned."""
+COLUMNS = (
+    *("Configuration", "Metric", "Baseline", "Candidate", "Worse by", "Interval", "Tolerance"),
+    *("Detectable", "n", "Verdict"),
+)
+WORDS = ("Configuration", "Metric", "Verdict")
+"""Columns that are aligned left."""
 FOLDED = ("Verdict", "Interval", "Configuration", "Candidate", "Baseline")
 """Columns that give way in a narrow terminal, the first one first."""
 LISTED = 3
@@ -43,7 +35,7 @@ def render(assessment: Assessment, notes: Sequence[str]) -> str:
     """The whole answer for a terminal; `notes` stand below the table."""
     rows = assessment.verdict.rows
     below = [bullet(note) for note in (*reading(rows), *notes)]
-    text = "\n".join(line.rstrip() for line in table(rows, "simple").splitlines())
+    text = table(rows, "simple")
     return "\n".join([sides(rows), "", text, "", headline(assessment.verdict), *below]) + "\n"
 
 
@@ -57,25 +49,26 @@ def sides(rows: Sequence[RowVerdict]) -> str:
     )
 
 
-def table(rows: Sequence[RowVerdict], layout: str, write: Write = str) -> str:
-    """The rows in one of tabulate's layouts; `write` escapes what the layout would misread."""
+def table(rows: Sequence[RowVerdict], layout: str) -> str:
+    """The rows in one of the layouts for people."""
     one_metric = len({row.comparison.metric for row in rows}) == 1
     names = [name for name in COLUMNS if name != "Metric" or not one_metric]
     rate = _rate(rows)
     by_name = [_cells(label, row, rate) for label, row in zip(labels(rows), rows, strict=True)]
-    cells = [[write(cell[name]) for name in names] for cell in by_name]
-    headers = [_header(name, rows, rate) for name in names]
-    if is_for_terminals(layout):
-        headers = [header.replace(" (", "\n(").replace(" i", "\ni") for header in headers]
-        cells = folded(cells, [names.index(name) for name in FOLDED], headers=headers)
-    text: str = tabulate(
-        cells,
-        headers=headers,
-        tablefmt=layout,
-        disable_numparse=True,
-        colalign=[COLUMNS[name] for name in names],
+    found = text_table(
+        [_header(name, rows, rate) for name in names],
+        [[cell[name] for name in names] for cell in by_name],
+        words=WORDS,
     )
-    return text
+    if is_for_terminals(layout):
+        headers = [one.replace(" (", "\n(").replace(" i", "\ni") for one in found.headers]
+        columns = zip(found.columns, names, headers, strict=True)
+        found = replace(
+            found,
+            columns=tuple(replace(c, key=name, header=header) for c, name, header in columns),
+        )
+        found = folded(found, FOLDED)
+    return write_table(found, layout)
 
 
 def _rate(rows: Sequence[RowVerdict]) -> str:

@@ -16,9 +16,10 @@ from dpbench.report.assumed import assumed
 from dpbench.report.notes import bullet
 from dpbench.report.numbers import plus_minus
 from dpbench.report.plain_estimate import plain_estimate
-from dpbench.report.plain_table import plain_table
 from dpbench.report.projection import meanings, signed_percent, step
 from dpbench.report.ranged import ranged
+from dpbench.report.table import text_table
+from dpbench.report.terminal import write_table
 
 SMALLEST = 5e-5
 """A ratio is not shown finer."""
@@ -116,7 +117,7 @@ def _table(outcomes: Sequence[Outcome], item: str) -> str:
         for outcome in outcomes
     ]
     headers = ("Change", "Step", "Exposed comm", f"{item.capitalize()}/s", "Ratio")
-    return plain_table(headers, rows, words=("Change",))
+    return write_table(text_table(headers, rows, words=("Change",)))
 
 
 def _ratio(ratio: Estimate) -> str:

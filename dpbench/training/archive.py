@@ -24,6 +24,10 @@ _FORBIDDEN = re.compile(r"GLOBAL (\S+)")
 """How torch names what a file wants to be called or built."""
 
 
+class Damaged(UsageError):
+    """The file is not what its writer has written, as after a power loss."""
+
+
 def dump(value: Any, file: IO[bytes]) -> None:
     """Writes a plain value; raises OSError where the file takes no more."""
     try:
@@ -42,14 +46,17 @@ def dumps(value: Any) -> bytes:
 def loads(data: bytes, where: str) -> Any:
     """What `dump` wrote, its tensors on the CPU.
 
-    Raises UsageError in one line, with `where` in front, for anything else: bytes that are cut
-    off or changed, another kind of file, objects beyond plain values. Nothing in `data` is
-    executed.
+    Raises UsageError in one line, with `where` in front, for anything else: objects beyond plain
+    values, and as Damaged bytes that are cut off or changed, or another kind of file. Nothing in
+    `data` is executed.
     """
     try:
         _require_whole(data)
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # hostile bytes can make the readers raise anything
+        raise Damaged(f"{where}: {_reason(error)}") from None
+    try:
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:
         raise UsageError(f"{where}: {_reason(error)}") from None
 
 
@@ -60,30 +67,30 @@ def one_line(words: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
 
 
-class _Damaged(Exception):
+class _NotWhole(Exception):
     """Says what is wrong with the bytes."""
 
 
 def _require_whole(data: bytes) -> None:
     """Every checksum of the archive holds, and it is one of torch.save."""
     if not data:
-        raise _Damaged("the file is empty")
+        raise _NotWhole("the file is empty")
     if not data.startswith(b"PK\x03\x04"):
-        raise _Damaged("this is no file of torch.save")
+        raise _NotWhole("this is no file of torch.save")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = archive.infolist()
         if any(m.compress_type != zipfile.ZIP_STORED or m.file_size > len(data) for m in members):
-            raise _Damaged("it is compressed, which torch.save never does")
+            raise _NotWhole("it is compressed, which torch.save never does")
         if any(m.external_attr & _FOLDER for m in members):  # torch would read nothing of it
-            raise _Damaged("its table of parts is damaged")
+            raise _NotWhole("its table of parts is damaged")
         if any(m.filename.endswith("/constants.pkl") for m in members):
-            raise _Damaged("it holds a TorchScript program")
+            raise _NotWhole("it holds a TorchScript program")
         if broken := archive.testzip():
-            raise _Damaged(f"its part {broken!r} is damaged: the checksum does not hold")
+            raise _NotWhole(f"its part {broken!r} is damaged: the checksum does not hold")
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, _Damaged):
+    if isinstance(error, _NotWhole):
         words = str(error)
     elif isinstance(error, zipfile.BadZipFile):
         words = "the file is cut off or damaged"

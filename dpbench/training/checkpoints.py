@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from dpbench.errors import StoreError
 from dpbench.files import (
+    flush_folder,
     folder_inside,
     place,
     place_also,
@@ -26,12 +27,25 @@ from dpbench.training.archive import HostCopy
 from dpbench.training.checkpoint import Checkpoint, to_plain
 
 BEST = "best.pt"
+SET_ASIDE = ".damaged"
+"""What the name of a damaged checkpoint ends with, when a training has gone on from another."""
 _STEP = re.compile(r"step-(\d+)\.pt")
 
 
 def latest(folder: Path) -> Path | None:
     """The checkpoint of the most optimizer steps; None if there is none. Makes nothing."""
     return max(_of_steps(folder), key=number_of, default=None)
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a damaged checkpoint, so that the one before it is the latest. Raises StoreError."""
+    aside = path.with_name(path.name + SET_ASIDE)
+    try:
+        path.replace(aside)
+        flush_folder(path.parent)
+    except OSError as error:
+        raise StoreError(f"cannot rename {path}, which is damaged: {error.strerror}") from None
+    return aside
 
 
 def number_of(path: Path) -> int:

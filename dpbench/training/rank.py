@@ -62,13 +62,17 @@ def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -
     reset_peak_device_memory(device)
     with Writer(job, rank, ranks) as writer:
         session = Session(job, rank, ranks, architecture, splits, samples_sha256, device, writer)
-        checkpoint = agreed_checkpoint(job, rank, ranks)
+
+        def say(text: str) -> None:
+            writer.say(Note(text=text))
+
+        checkpoint = agreed_checkpoint(job, rank, ranks, say)
         if checkpoint is not None:
             session.restore(checkpoint)
         opening = (opening_note(job, checkpoint), changed_files_note(job, checkpoint))
         for text in (*opening, *notes(job, architecture, session)):
             if text is not None:
-                writer.say(Note(text=text))
+                say(text)
         writer.say(started(job, rank, ranks, architecture, session, checkpoint))
         session.train()
         writer.finish_checkpoints()

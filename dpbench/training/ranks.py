@@ -7,7 +7,6 @@ so that the sum has the same bits as that of the other modes, and sends its weig
 from __future__ import annotations
 
 import pickle
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from dpbench.launch.agent import run_ranks
 from dpbench.rendezvous.process_group import process_group
+from dpbench.temporary import temporary_folder
 from dpbench.training.loop import round_robin, train
 from dpbench.training.replicas import (
     OwnProcess,
@@ -64,8 +64,7 @@ def train_in_processes(model: nn.Module, settings: Settings, task: Task) -> Hist
     """
     ranks = len(settings.devices)
     job = _Job(model, settings, task, max(1, torch.get_num_threads() // ranks))
-    with tempfile.TemporaryDirectory(prefix="dpbench-") as folder:
-        scratch = Path(folder)
+    with temporary_folder() as scratch:
         (scratch / JOB).write_bytes(_pickled(job))
         work = partial(_run_rank, scratch / JOB)
         report, *_ = run_ranks(work, ranks, scratch, settings.time_limit_seconds)

@@ -5,9 +5,10 @@ Ranks that looked for themselves, some of them in vain, would part for ever.
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.specs import differing_fields
 from dpbench.training.agreement import refused_by_all
+from dpbench.training.archive import Damaged
 from dpbench.training.checkpoint import Checkpoint, from_bytes
-from dpbench.training.checkpoints import latest, number_of
+from dpbench.training.checkpoints import latest, number_of, set_aside
 from dpbench.training.job import TrainingJob
 from dpbench.training.progress import Sums
 from dpbench.training.run_folder import CHECKPOINTS
@@ -39,17 +41,22 @@ class _Found:
     data: bytes = b""
     checkpoint: Checkpoint | None = None
     error: str | None = None
+    notes: tuple[str, ...] = ()
+    """Checkpoints that were passed over, and why."""
 
 
-def agreed_checkpoint(job: TrainingJob, rank: int, ranks: RankGroup) -> Checkpoint | None:
+def agreed_checkpoint(
+    job: TrainingJob, rank: int, ranks: RankGroup, say: Callable[[str], None] = lambda _: None
+) -> Checkpoint | None:
     """The checkpoint that the job goes on from; None where it starts from the beginning.
 
     A collective. Only rank 0 looks for the file, which the others need not see: its bytes go to
-    them over the control group.
+    them over the control group. With AUTO, damaged files are set aside, and rank 0 says which: a
+    batch system starts a job again and again, and nobody is there to remove them.
 
     Raises UsageError, in one line with file and reason, the same on every rank: the file is not
-    there, not whole, no checkpoint of dpbench; it belongs to another training, or to one with
-    more epochs done than the job has; a later one lies in the job's folder.
+    there, cannot be read, or is no checkpoint of dpbench; it belongs to another training, or to
+    one with more epochs done than the job has; a later one lies in the job's folder.
     """
     if job.resume is None:
         return None
@@ -57,6 +64,8 @@ def agreed_checkpoint(job: TrainingJob, rank: int, ranks: RankGroup) -> Checkpoi
         found: _Found | None = _look(job)
     else:
         found = on_first_rank(lambda: _look(job), process_group=ranks.control)
+    for note in found.notes if found else ():
+        say(note)
     words = None if found is None else json.dumps([found.path, found.error]).encode()
     path, error = json.loads(broadcast_bytes(words, ranks))
     if error is not None:
@@ -146,20 +155,36 @@ def require_position(
 
 
 def _look(job: TrainingJob) -> _Found:
-    """Finds, reads and checks."""
+    """Finds, reads and checks; with AUTO the latest one that is whole."""
     folder = job.folder / CHECKPOINTS
-    path = latest(folder) if job.resume == AUTO else Path(str(job.resume))
-    if path is None:
-        return _Found()
-    remedy = "; remove it to go on from the one before" if job.resume == AUTO else ""
+    notes: list[str] = []
+    while True:
+        path = latest(folder) if job.resume == AUTO else Path(str(job.resume))
+        if path is None:
+            return _Found(notes=tuple(notes))
+        try:
+            return replace(_look_at(path, job), notes=tuple(notes))
+        except Damaged as error:
+            if job.resume != AUTO:
+                return _Found(error=str(error))
+            try:
+                aside = set_aside(path)
+            except StoreError as failure:
+                return _Found(error=f"{error}; {failure}")
+            notes.append(f"{error}; it is called {aside.name} from now on, and was passed over")
+
+
+def _look_at(path: Path, job: TrainingJob) -> _Found:
+    """Raises Damaged."""
     try:
         data = _read(path, named_by_user=job.resume != AUTO)
         checkpoint = from_bytes(data, str(path))
-        remedy = ""
         _require_same_training(checkpoint, job)
-        _require_latest(checkpoint, folder)
+        _require_latest(checkpoint, job.folder / CHECKPOINTS)
+    except Damaged:
+        raise
     except UsageError as error:
-        return _Found(error=f"{error}{remedy}")
+        return _Found(error=str(error))
     return _Found(str(path), data, checkpoint)
 
 
@@ -179,7 +204,8 @@ def _read(path: Path, *, named_by_user: bool) -> bytes:
     except StoreError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+        kind = Damaged if error.errno == errno.EIO else UsageError
+        raise kind(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def _require_same_training(checkpoint: Checkpoint, job: TrainingJob) -> None:

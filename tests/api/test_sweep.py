@@ -135,6 +135,7 @@ OPTIONS = st.fixed_dictionaries(
         "results_dir": st.sampled_from(["elsewhere", Path("a b")]),
         "oversubscribe": st.booleans(),
         "resume": st.booleans(),
+        "retry": st.sampled_from(["failed", ["failed", "timed-out"]]),
         "stop_after_failure": st.booleans(),
         "synthetic": st.booleans(),
     },

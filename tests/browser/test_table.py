@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dpbench.report.page.content import TableCell, TableColumn, TableRow
+from dpbench.report.table import TableCell, TableColumn, TableRow
 from tests.browser.conftest import Opener, Tab
 from tests.report.page.sample import COLUMNS, HOSTILE, configurations, results, sample_page
 

@@ -10,6 +10,7 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.launch import synthetic
+from dpbench.launch.signals import ENDING
 from dpbench.specs import TrialSpec
 
 Slow = Callable[[TrialSpec], float]
@@ -18,7 +19,7 @@ Slow = Callable[[TrialSpec], float]
 @pytest.fixture
 def signals() -> Iterator[None]:
     """Measuring changes what a signal does; tests go on afterwards."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in ENDING}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -17,7 +17,7 @@ from tests.cli.synthetic import dpbench, signals
 __all__ = ["signals"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     number: signal.Signals,
     signals: None,

@@ -59,6 +59,26 @@ def test_stubborn_workers_die_with_their_launcher(
     assert not alive
 
 
+def test_the_second_ctrl_c_ends_a_launch_and_its_workers_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They ignore the first, and would be waited for, for half a minute."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    asked = launched(tmp_path / "twice", "--shutdown-timeout", "600")
+    left = workers(tmp_path / "twice")
+    asked.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert asked.poll() is None
+    asked.send_signal(signal.SIGINT)
+    _, printed = asked.communicate(timeout=20)
+    assert asked.returncode == 128 + signal.SIGINT
+    assert printed.splitlines()[-1] == "dpbench: interrupted twice: workers are killed"
+    _, alive = psutil.wait_procs(left, timeout=5)
+    assert not alive
+    assert not list((tmp_path / "tmp").iterdir())
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
 def test_the_summary_ends_with_what_the_first_cause_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

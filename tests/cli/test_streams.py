@@ -1,23 +1,49 @@
-"""A reader that leaves changes neither what a command does nor its exit status."""
+"""Standard streams that are closed, full or left by their reader change nothing else."""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from dpbench import store
+from tests.cli.command import environment
+
 CODE = """
 import sys
-from dpbench.cli.streams import forgive_readers_that_leave
-forgive_readers_that_leave()
+from dpbench.cli.streams import prepare_streams
+streams = prepare_streams()
 for stream in (sys.stdout, sys.stderr):
     for _ in range(3):
         print("é" * 100_000, file=stream)
         stream.flush()
-sys.exit(3)
+sys.exit(streams.exit_status(3))
 """
+SWEEP = (
+    *("sweep", "--arch", "mlp", "--data", "synthetic", "--implementations", "ddp", "--quiet"),
+    *("--batch-sizes", "4", "--steps", "2", "--warmup", "0", "--phases", "0", "--gpus", "2"),
+    *("--oversubscribe", "--repetitions", "1", "--no-charts", "--name", "s"),
+)
+
+
+def shell(
+    arguments: str, redirections: str, cwd: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        f"exec {shlex.quote(sys.executable)} -m dpbench {arguments} {redirections}",
+        shell=True,
+        cwd=cwd,
+        env={**environment(), **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("leaving", ["stdout", "stderr"])
@@ -30,3 +56,59 @@ def test_the_exit_status_stands_and_the_other_stream_gets_everything(leaving: st
     assert done.returncode == 3
     heard = done.stderr if leaving == "stdout" else done.stdout
     assert heard.decode() == ("é" * 100_000 + "\n") * 3
+
+
+@pytest.mark.parametrize("redirections", [">&-", "<&- >&-"])
+def test_a_sweep_without_stdout_measures_every_trial_and_says_so(
+    redirections: str, tmp_path: Path
+) -> None:
+    done = shell(shlex.join(SWEEP), redirections, tmp_path)
+    assert done.stderr.splitlines()[-1] == (
+        "dpbench: stdout is closed, so the output was not shown"
+    )
+    assert done.returncode == 0
+    records = store.load(tmp_path / "results/s").records
+    assert [record.status.value for record in records] == ["completed"] * 3
+
+
+def test_a_sweep_without_any_stream_measures_every_trial(tmp_path: Path) -> None:
+    done = shell(shlex.join(SWEEP), "<&- >&- 2>&-", tmp_path)
+    assert done.returncode == 0
+    records = store.load(tmp_path / "results/s").records
+    assert [record.status.value for record in records] == ["completed"] * 3
+
+
+def test_output_that_a_full_disk_takes_is_one_line_and_a_failure(tmp_path: Path) -> None:
+    done = shell("list", "> /dev/full", tmp_path)
+    assert done.stderr == "dpbench: cannot write the output: No space left on device\n"
+    assert done.returncode == 1
+
+
+def test_messages_that_a_full_disk_takes_cost_nothing(tmp_path: Path) -> None:
+    done = shell("sweep --synthetic-launcher --gpus 1 --no-charts", "2> /dev/full", tmp_path)
+    assert done.returncode == 0
+    assert "ddp/gloo" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    ],
+    ids=["PYTHONIOENCODING", "LC_ALL"],
+)
+def test_characters_that_the_encoding_lacks_are_escaped_so_that_json_stays_json(
+    variables: dict[str, str],
+) -> None:
+    text = "é × 😀"
+    code = (
+        "import json, sys; from dpbench.cli.streams import prepare_streams; prepare_streams();"
+        f"print(json.dumps({text!a}, ensure_ascii=False)); print({text!a}, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**environment(), **variables}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert json.loads(done.stdout) == text

@@ -21,8 +21,10 @@ from dpbench.cli.app import run
 from dpbench.cli.sweep_run import exit_status
 from dpbench.grid import plan
 from dpbench.grid import run as run_trials
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status, TrialRecord
+from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec
 from tests.cli.command import dpbench, start
 
@@ -212,6 +214,62 @@ def test_resuming_a_finished_sweep_repeats_nothing(here: Path) -> None:
     before = (here / "results/n/trials.jsonl").read_bytes()
     assert run([*arguments, "--resume"]) == 0
     assert (here / "results/n/trials.jsonl").read_bytes() == before
+
+
+def test_retry_measures_what_failed_again_and_nothing_else(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original = SyntheticLauncher.run
+
+    def failing(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+        if trial.implementation == "dp":
+            return Outcome(status=Status.FAILED, reason="rank 0 was killed by SIGKILL")
+        return original(self, trial, limit)
+
+    arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--repetitions", "1"]
+    arguments += ["--synthetic-launcher", "--no-charts"]
+    with monkeypatch.context() as broken:
+        broken.setattr(SyntheticLauncher, "run", failing)
+        assert run(arguments) == 1
+    before = (here / "results/n/trials.jsonl").read_bytes()
+    assert run([*arguments, "--resume"]) == 1
+    assert run([*arguments, "--resume", "--retry", "timed-out"]) == 1
+    assert (here / "results/n/trials.jsonl").read_bytes() == before
+    assert run([*arguments, "--resume", "--retry", "timed-out,failed"]) == 0
+    assert "--retry: 1 stored trial will be measured again" in capsys.readouterr().err
+    records = store.load(here / "results/n").records
+    assert (here / "results/n/trials.jsonl").read_bytes().startswith(before)
+    assert [r.trial.implementation for r in records[3:]] == ["dp"]
+    assert records[-1].status is Status.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--retry", "failed"], "--retry goes with --resume: nothing is stored of a new sweep"),
+        (["--resume", "--name", "n", "--retry", "lost"], "unknown value for --retry: 'lost'"),
+        (["--resume", "--name", "n", "--retry", "completed"], "unknown value for --retry:"),
+    ],
+)
+def test_a_retry_that_cannot_be_is_a_usage_error(
+    options: list[str], words: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sweep", "--synthetic-launcher", *options]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_trial_whose_rank_is_killed_is_tried_again_once_and_keeps_the_first_cause(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--batch-sizes", "4", "--steps", "2", "--warmup", "0", "--phases", "0", *TWO]
+    options += ["--repetitions", "1", "--implementations", "ddp", "--no-charts", "--name", "n"]
+    assert run(["sweep", "--arch", "tests.launch.faulty:KilledOnce", *options]) == 0
+    first, *others = store.load(here / "results/n").records
+    cause = "rank 0 was killed by SIGKILL (kill -9, or the kernel for lack of memory)"
+    assert (first.status, first.tried_again_after) == (Status.COMPLETED, cause)
+    assert [record.tried_again_after for record in others] == [None, None]
+    assert f"single ×1, batch 4: {cause}; it is tried once more" in capfd.readouterr().err
 
 
 def test_a_dry_run_prints_the_plan_and_stores_nothing(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from dataclasses import asdict
 from pathlib import Path
 
@@ -57,6 +58,13 @@ def test_a_killed_rank_is_the_cause_of_its_peers_lost_connection(tmp_path: Path)
     assert outcome.reason == (
         "rank 1 was killed by SIGKILL (kill -9, or the kernel for lack of memory)"
     )
+    assert outcome.from_outside
+
+
+def test_a_crash_does_not_come_from_outside(tmp_path: Path) -> None:
+    outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=-signal.SIGSEGV))
+    assert outcome.reason == "rank 1 was killed by SIGSEGV"
+    assert not outcome.from_outside
 
 
 def test_an_exit_status_is_named(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dpbench.launch.agent import HANDLED_SIGNALS
+from dpbench.launch.signals import ENDING
 
 
 @contextmanager
 def after_torchrun() -> Iterator[None]:
     """Puts it right at the end, so that no other test has to."""
-    before = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
+    before = {number: signal.getsignal(number) for number in ENDING}
     try:
         yield
     finally:

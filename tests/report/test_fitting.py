@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.analysis.summary import summarize
-from dpbench.report.fitting import ALWAYS, Columns, fit
+from dpbench.report.fitting import ALWAYS, Fitted, fit
 from dpbench.report.formats import FORMATS, is_for_terminals
-from dpbench.report.layouts import _width
+from dpbench.report.table import Table, longest_line, text_table
 from dpbench.report.tables import render
-from dpbench.report.text_table import TextColumn, longest_line
+from dpbench.report.terminal import width_of
 from tests.report.sample import sample_records
 
 ROWS = summarize(sample_records())
@@ -29,75 +28,72 @@ def text(width: int, **options: str) -> str:
     return render(ROWS, width=width, whole="report/table.txt", **options).text
 
 
-def column(key: str, size: int, **changes: object) -> TextColumn:
-    return replace(TextColumn(key=key, header=key[:1], cells=("x" * size,)), **changes)
+def table(**sizes: int) -> Table:
+    """One row, with a column of so many characters for each key."""
+    found = text_table([*sizes], [["x" * size for size in sizes.values()]])
+    return replace(found, columns=tuple(replace(c, header=c.key[:1]) for c in found.columns))
 
 
-def total(columns: Columns) -> int:
+def changed(found: Table, place: int, **changes: object) -> Table:
+    columns = [*found.columns]
+    columns[place] = replace(columns[place], **changes)
+    return replace(found, columns=tuple(columns))
+
+
+def total(found: Table) -> int:
     """Without anything between the columns."""
-    return sum(longest_line([c.header, *c.cells]) for c in columns)
+    return sum(longest_line([c.header, *found.texts(k)]) for k, c in enumerate(found.columns))
 
 
-def keys(columns: Sequence[TextColumn]) -> list[str]:
-    return [one.key for one in columns]
+def keys(fitted: Fitted) -> list[str]:
+    return [one.key for one in fitted.table.columns]
 
 
 def test_the_most_important_columns_stay() -> None:
-    columns = (
-        column("implementation", 10),
-        column("speedup", 10),
-        column("efficiency", 10),
-        column("anything_claimed", 5),
-        column("final_loss", 4),
-    )
-    everything = fit(columns, total, 39, all_of_them=False)
+    found = table(implementation=10, speedup=10, efficiency=10, anything_claimed=5, final_loss=4)
+    everything = fit(found, total, 39, all_of_them=False)
     assert everything.left_out == ()
-    fitted = fit(columns, total, 34, all_of_them=False)
-    assert keys(fitted.columns) == ["implementation", "speedup", "efficiency", "final_loss"]
+    fitted = fit(found, total, 34, all_of_them=False)
+    assert keys(fitted) == ["implementation", "speedup", "efficiency", "final_loss"]
     assert fitted.left_out == ("a",)
     # speedup has no room left, but what is less important and narrower has.
-    fitted = fit(columns, total, 29, all_of_them=False)
-    assert keys(fitted.columns) == [
-        "implementation",
-        "efficiency",
-        "anything_claimed",
-        "final_loss",
-    ]
-    fitted = fit(columns, total, 3, all_of_them=False)
-    assert keys(fitted.columns) == ["implementation"]
+    fitted = fit(found, total, 29, all_of_them=False)
+    assert keys(fitted) == ["implementation", "efficiency", "anything_claimed", "final_loss"]
+    assert keys(fit(found, total, 3, all_of_them=False)) == ["implementation"]
 
 
 def test_headers_are_wrapped_before_a_column_goes() -> None:
-    wide = column("final_loss", 4, header="Final loss", wrapped="Final\nloss")
-    columns = (column("implementation", 10), wide)
-    assert fit(columns, total, 20, all_of_them=False).columns[1].header == "Final loss"
-    fitted = fit(columns, total, 15, all_of_them=False)
-    assert (fitted.columns[1].header, fitted.left_out) == ("Final\nloss", ())
-    fitted = fit(columns, total, 14, all_of_them=False)
-    assert fitted.left_out == ("Final loss",)
+    found = changed(
+        table(implementation=10, final_loss=4), 1, header="Final loss", wrapped="Final\nloss"
+    )
+    assert fit(found, total, 20, all_of_them=False).table.headers[1] == "Final loss"
+    fitted = fit(found, total, 15, all_of_them=False)
+    assert (fitted.table.headers[1], fitted.left_out) == ("Final\nloss", ())
+    assert fit(found, total, 14, all_of_them=False).left_out == ("Final loss",)
 
 
 def test_the_status_takes_what_the_others_leave() -> None:
-    status = column("status", 30, narrowed=lambda width: ("x" * min(width, 30),))
-    columns = (column("implementation", 10), status)
-    assert total(fit(columns, total, 35, all_of_them=False).columns) == 35
-    assert total(fit(columns, total, 12, all_of_them=False).columns) == 19
+    found = changed(
+        table(implementation=10, status=30),
+        1,
+        narrowed=lambda width: ["x" * min(width, 30)],
+    )
+    assert total(fit(found, total, 35, all_of_them=False).table) == 35
+    assert total(fit(found, total, 12, all_of_them=False).table) == 19
 
 
 def test_what_was_asked_for_is_not_left_out() -> None:
-    columns = tuple(column(key, 20) for key in ("implementation", "speedup", "final_loss"))
-    assert fit(columns, total, 30, all_of_them=True).columns == columns
+    found = table(implementation=20, speedup=20, final_loss=20)
+    assert fit(found, total, 30, all_of_them=True).table == found
 
 
 @given(st.integers(1, 250))
 def test_a_table_is_as_wide_as_it_may_or_has_nothing_left_to_leave_out(width: int) -> None:
-    columns = tuple(
-        column(key, 9 + 3 * place)
-        for place, key in enumerate([*ALWAYS[:-1], "speedup", "efficiency", "noise_scale_samples"])
-    )
-    fitted = fit(columns, total, width, all_of_them=False)
-    assert total(fitted.columns) <= width or set(keys(fitted.columns)) <= set(ALWAYS)
-    assert len(fitted.columns) + len(fitted.left_out) == len(columns)
+    names = [*ALWAYS[:-1], "speedup", "efficiency", "noise_scale_samples"]
+    found = table(**{key: 9 + 3 * place for place, key in enumerate(names)})
+    fitted = fit(found, total, width, all_of_them=False)
+    assert total(fitted.table) <= width or set(keys(fitted)) <= set(ALWAYS)
+    assert len(fitted.table.columns) + len(fitted.left_out) == len(names)
 
 
 @pytest.mark.parametrize("layout", TERMINAL_LAYOUTS)
@@ -106,9 +102,8 @@ def test_every_layout_for_terminals_fits(layout: str) -> None:
 
 
 def test_widths_of_layouts_are_those_of_the_text() -> None:
-    columns = (column("a", 7), column("b", 3, words=True))
-    assert _width("simple", columns) == 12
-    assert _width("grid", columns) == 17
+    assert width_of(table(a=7, b=3), "simple") == 12
+    assert width_of(table(a=7, b=3), "grid") == 17
 
 
 @pytest.mark.parametrize("width", [100, 80])

@@ -147,12 +147,36 @@ def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     assert "cannot read" in refusal(job(tmp_path, "x" * 5000))
 
 
-def test_a_latest_one_that_is_damaged_is_an_error_and_is_not_passed_over(tmp_path: Path) -> None:
+def test_damaged_checkpoints_are_set_aside_for_the_last_good_one(tmp_path: Path) -> None:
+    """A job that is requeued would fail at them for ever."""
+    good, cut, empty = save(tmp_path, checkpoint(8), checkpoint(16), checkpoint(24))
+    cut.write_bytes(cut.read_bytes()[:-1])
+    empty.write_bytes(b"")
+    words = f"{cut}: the file is cut off or damaged"
+    assert refusal(job(tmp_path, str(cut))).startswith(words)
+    said: list[str] = []
+    found = agreed_checkpoint(job(tmp_path), 0, ALONE, said.append)
+    assert found is not None
+    assert found.source == str(good)
+    passed_over = "it is called {}.damaged from now on, and was passed over"
+    assert said == [
+        f"{empty}: the file is empty; {passed_over.format(empty.name)}",
+        f"{words}; {passed_over.format(cut.name)}",
+    ]
+    assert {path.name for path in good.parent.iterdir()} == {
+        good.name,
+        f"{cut.name}.damaged",
+        f"{empty.name}.damaged",
+    }
+    assert agreed_checkpoint(job(tmp_path, str(good)), 0, ALONE) is not None
+
+
+def test_a_latest_one_that_a_later_dpbench_wrote_is_not_passed_over(tmp_path: Path) -> None:
     _, latest = save(tmp_path, checkpoint(8), checkpoint(16))
-    latest.write_bytes(latest.read_bytes()[:-1])
-    words = f"{latest}: the file is cut off or damaged"
-    assert refusal(job(tmp_path)) == f"{words}; remove it to go on from the one before"
-    assert refusal(job(tmp_path, str(latest))) == words
+    newer = {**to_plain(checkpoint(16)), "format_version": 2}
+    latest.write_bytes(archive.dumps(newer))
+    assert refusal(job(tmp_path)).endswith("upgrade dpbench to read it")
+    assert latest.exists()
 
 
 def stored(**changes: object) -> Checkpoint:

@@ -84,6 +84,18 @@ class ReadField(Field, Generic[S]):
     read: Callable[[S], Value]
 
 
+def text(key: str, meaning: str, read: Callable[[S], Value], **more: Any) -> ReadField[S]:
+    return ReadField(key=key, kind="text", meaning=meaning, read=read, **more)
+
+
+def integer(key: str, meaning: str, read: Callable[[S], Value], **more: Any) -> ReadField[S]:
+    return ReadField(key=key, kind="integer", meaning=meaning, read=read, **more)
+
+
+def number(key: str, meaning: str, read: Callable[[S], Value], **more: Any) -> ReadField[S]:
+    return ReadField(key=key, kind="number", meaning=meaning, read=read, **more)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepField(Field):
     """A field of configurations, of single trials, or of both, with the same meaning."""

@@ -43,6 +43,13 @@ def _of_spec(read: Callable[[TrialSpec], Plain]) -> Callable[[TrialRecord], Plai
     return lambda record: read(record.trial)
 
 
+def _trial(
+    key: str, meaning: str, read: Callable[[TrialRecord], Plain], *, kind: FieldKind = "text"
+) -> SweepField:
+    """A field that rows of trials alone have, and all of them."""
+    return SweepField(key=key, kind=kind, meaning=meaning, run=read, run_required=True)
+
+
 def _setting(
     key: str,
     meaning: str,
@@ -69,12 +76,10 @@ def _setting(
 
 
 IDENTITY = (
-    SweepField(
-        key="trial_id",
-        kind="text",
-        meaning="Hash of the trial's specification; joins the levels.",
-        run=_of_spec(lambda trial: trial.trial_id),
-        run_required=True,
+    _trial(
+        "trial_id",
+        "Hash of the trial's specification; joins the levels.",
+        lambda r: r.trial.trial_id,
     ),
     SweepField(
         key="implementation",
@@ -122,12 +127,11 @@ IDENTITY = (
         run=_of_spec(lambda trial: trial.batch_size),
         run_required=True,
     ),
-    SweepField(
-        key="repetition",
+    _trial(
+        "repetition",
+        "Number of the repetition, from 0.",
+        lambda r: r.trial.repetition,
         kind="integer",
-        meaning="Number of the repetition, from 0.",
-        run=_of_spec(lambda trial: trial.repetition),
-        run_required=True,
     ),
 )
 
@@ -247,55 +251,26 @@ WORKLOAD = (
         row=lambda row: host_counts(row.nodes) or None,
         run=_of_spec(lambda trial: host_counts(trial.nodes) or None),
     ),
-    SweepField(
-        key="scaling",
-        kind="text",
-        meaning="weak: each replica keeps its batch; strong: they share one.",
-        run=_of_spec(lambda trial: trial.scaling),
-        run_required=True,
+    _trial(
+        "scaling",
+        "weak: each replica keeps its batch; strong: they share one.",
+        lambda r: r.trial.scaling,
     ),
-    SweepField(
-        key="architecture",
-        kind="text",
-        meaning="The model.",
-        run=_of_spec(lambda trial: trial.workload.architecture),
-        run_required=True,
-    ),
-    SweepField(
-        key="dataset",
-        kind="text",
-        meaning="Dataset that it trains on.",
-        run=_of_spec(lambda trial: trial.workload.dataset),
-        run_required=True,
-    ),
-    SweepField(
-        key="seed",
+    _trial("architecture", "The model.", lambda r: r.trial.workload.architecture),
+    _trial("dataset", "Dataset that it trains on.", lambda r: r.trial.workload.dataset),
+    _trial("seed", "Seed of the workload.", lambda r: r.trial.workload.seed, kind="integer"),
+    _trial(
+        "threads_per_replica",
+        "Threads that a replica computes with.",
+        lambda r: r.trial.threads_per_replica,
         kind="integer",
-        meaning="Seed of the workload.",
-        run=_of_spec(lambda trial: trial.workload.seed),
-        run_required=True,
     ),
-    SweepField(
-        key="threads_per_replica",
-        kind="integer",
-        meaning="Threads that a replica computes with.",
-        run=_of_spec(lambda trial: trial.threads_per_replica),
-        run_required=True,
+    _trial(
+        "environment_id",
+        "Name of the file in environments/ that describes the machine.",
+        lambda r: r.environment_id,
     ),
-    SweepField(
-        key="environment_id",
-        kind="text",
-        meaning="Name of the file in environments/ that describes the machine.",
-        run=lambda record: record.environment_id,
-        run_required=True,
-    ),
-    SweepField(
-        key="started_utc",
-        kind="text",
-        meaning="Start of the trial, ISO 8601.",
-        run=lambda record: record.started_utc,
-        run_required=True,
-    ),
+    _trial("started_utc", "Start of the trial, ISO 8601.", lambda r: r.started_utc),
     SweepField(
         key="item",
         kind="text",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from dpbench.analysis.fields.field import Field, ReadField
+from dpbench.analysis.fields.field import Field, ReadField, integer, number, text
 from dpbench.records import Phases, RankMeasurement, Window
 
 WINDOWS = TIMED, WITHOUT_SYNC = ("timed", "without_sync")
@@ -20,147 +20,91 @@ def _phase(phases: Phases | None, part: Callable[[Phases], Sequence[float]]) -> 
 
 
 RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
-    ReadField(
-        key="rank",
-        kind="integer",
-        meaning="Number of the rank, from 0.",
-        read=lambda r: r.rank,
+    integer("rank", "Number of the rank, from 0.", lambda r: r.rank, required=True),
+    integer("pid", "Process that it ran in.", lambda r: r.pid, required=True),
+    text("device", "Device that it computed on.", lambda r: r.device, required=True),
+    number(
+        "setup_seconds",
+        "Time from the rank's start to its first warmup step.",
+        lambda r: r.setup_seconds,
         required=True,
     ),
-    ReadField(
-        key="pid",
-        kind="integer",
-        meaning="Process that it ran in.",
-        read=lambda r: r.pid,
-        required=True,
+    integer("warmup_steps", "Steps before the timed window.", lambda r: r.warmup_steps),
+    integer("timed_steps", "Steps of the timed window.", lambda r: len(r.timed.step_seconds)),
+    number("timed_seconds", "Length of the timed window.", lambda r: r.timed.seconds),
+    integer("samples", "Samples consumed in the timed window.", lambda r: r.timed.samples),
+    number("step_seconds", "Mean timed step.", lambda r: _mean_step(r.timed)),
+    number(
+        "step_without_sync_seconds",
+        "Mean step without gradient synchronization.",
+        lambda r: _mean_step(r.without_sync),
     ),
-    ReadField(
-        key="device",
-        kind="text",
-        meaning="Device that it computed on.",
-        read=lambda r: r.device,
-        required=True,
+    number(
+        "data_seconds",
+        "Mean time of an instrumented step until the batch is on the device.",
+        lambda r: _phase(r.phases, lambda p: p.data_seconds),
     ),
-    ReadField(
-        key="setup_seconds",
-        meaning="Time from the rank's start to its first warmup step.",
-        read=lambda r: r.setup_seconds,
-        required=True,
+    number(
+        "forward_seconds",
+        "Mean time of forward and loss in an instrumented step.",
+        lambda r: _phase(r.phases, lambda p: p.forward_seconds),
     ),
-    ReadField(
-        key="warmup_steps",
-        kind="integer",
-        meaning="Steps before the timed window.",
-        read=lambda r: r.warmup_steps,
+    number(
+        "backward_seconds",
+        "Mean time of backward in an instrumented step, exposed communication included.",
+        lambda r: _phase(r.phases, lambda p: p.backward_seconds),
     ),
-    ReadField(
-        key="timed_steps",
-        kind="integer",
-        meaning="Steps of the timed window.",
-        read=lambda r: len(r.timed.step_seconds),
+    number(
+        "backward_without_sync_seconds",
+        "Mean time of backward in an instrumented step without gradient synchronization.",
+        lambda r: _phase(r.phases_without_sync, lambda p: p.backward_seconds),
     ),
-    ReadField(
-        key="timed_seconds",
-        meaning="Length of the timed window.",
-        read=lambda r: r.timed.seconds,
+    number(
+        "optimizer_seconds",
+        "Mean time of the optimizer in an instrumented step.",
+        lambda r: _phase(r.phases, lambda p: p.optimizer_seconds),
     ),
-    ReadField(
-        key="samples",
-        kind="integer",
-        meaning="Samples consumed in the timed window.",
-        read=lambda r: r.timed.samples,
+    integer(
+        "peak_host_memory_bytes",
+        "Largest resident set of the process.",
+        lambda r: r.peak_host_memory_bytes,
     ),
-    ReadField(
-        key="step_seconds",
-        meaning="Mean timed step.",
-        read=lambda r: _mean_step(r.timed),
+    integer(
+        "peak_device_memory_bytes",
+        "Largest allocation on the device during warmup and timed window.",
+        lambda r: r.peak_device_memory_bytes,
     ),
-    ReadField(
-        key="step_without_sync_seconds",
-        meaning="Mean step without gradient synchronization.",
-        read=lambda r: _mean_step(r.without_sync),
+    integer(
+        "peak_reserved_memory_bytes",
+        "Largest device memory that torch's allocator held.",
+        lambda r: r.peak_reserved_memory_bytes,
     ),
-    ReadField(
-        key="data_seconds",
-        meaning="Mean time of an instrumented step until the batch is on the device.",
-        read=lambda r: _phase(r.phases, lambda p: p.data_seconds),
+    number(
+        "energy_joules",
+        "Energy of the rank's devices over the timed window.",
+        lambda r: r.energy_joules,
     ),
-    ReadField(
-        key="forward_seconds",
-        meaning="Mean time of forward and loss in an instrumented step.",
-        read=lambda r: _phase(r.phases, lambda p: p.forward_seconds),
+    number("clock_hertz", "Clock of the device after the timed window.", lambda r: r.clock_hertz),
+    integer(
+        "reduced_bytes_per_step",
+        "Bytes that the rank hands to all-reduce in a step.",
+        lambda r: r.reduced_bytes_per_step,
     ),
-    ReadField(
-        key="backward_seconds",
-        meaning="Mean time of backward in an instrumented step, exposed communication included.",
-        read=lambda r: _phase(r.phases, lambda p: p.backward_seconds),
+    number(
+        "collectives_per_step",
+        "Collectives that the rank takes part in during a step.",
+        lambda r: r.collectives_per_step,
     ),
-    ReadField(
-        key="backward_without_sync_seconds",
-        meaning="Mean time of backward in an instrumented step without gradient synchronization.",
-        read=lambda r: _phase(r.phases_without_sync, lambda p: p.backward_seconds),
+    text(
+        "sample_checksum",
+        "Hash of the samples consumed in the timed window.",
+        lambda r: r.sample_checksum,
     ),
-    ReadField(
-        key="optimizer_seconds",
-        meaning="Mean time of the optimizer in an instrumented step.",
-        read=lambda r: _phase(r.phases, lambda p: p.optimizer_seconds),
-    ),
-    ReadField(
-        key="peak_host_memory_bytes",
-        kind="integer",
-        meaning="Largest resident set of the process.",
-        read=lambda r: r.peak_host_memory_bytes,
-    ),
-    ReadField(
-        key="peak_device_memory_bytes",
-        kind="integer",
-        meaning="Largest allocation on the device during warmup and timed window.",
-        read=lambda r: r.peak_device_memory_bytes,
-    ),
-    ReadField(
-        key="peak_reserved_memory_bytes",
-        kind="integer",
-        meaning="Largest device memory that torch's allocator held.",
-        read=lambda r: r.peak_reserved_memory_bytes,
-    ),
-    ReadField(
-        key="energy_joules",
-        meaning="Energy of the rank's devices over the timed window.",
-        read=lambda r: r.energy_joules,
-    ),
-    ReadField(
-        key="clock_hertz",
-        meaning="Clock of the device after the timed window.",
-        read=lambda r: r.clock_hertz,
-    ),
-    ReadField(
-        key="reduced_bytes_per_step",
-        kind="integer",
-        meaning="Bytes that the rank hands to all-reduce in a step.",
-        read=lambda r: r.reduced_bytes_per_step,
-    ),
-    ReadField(
-        key="collectives_per_step",
-        meaning="Collectives that the rank takes part in during a step.",
-        read=lambda r: r.collectives_per_step,
-    ),
-    ReadField(
-        key="sample_checksum",
-        kind="text",
-        meaning="Hash of the samples consumed in the timed window.",
-        read=lambda r: r.sample_checksum,
-    ),
-    ReadField(
-        key="initial_checksum",
-        kind="text",
-        meaning="Hash of the parameters before warmup.",
-        read=lambda r: r.initial_checksum,
-    ),
-    ReadField(
-        key="final_checksum",
-        kind="text",
-        meaning="Hash of the parameters after the timed window.",
-        read=lambda r: r.final_checksum,
+    text("initial_checksum", "Hash of the parameters before warmup.", lambda r: r.initial_checksum),
+    text(
+        "final_checksum",
+        "Hash of the parameters after the timed window.",
+        lambda r: r.final_checksum,
     ),
 )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from dpbench.report.text_table import TextColumn, TextTable
+from dpbench.report.table import Table, TableColumn
 
 
-def html_table(table: TextTable) -> str:
+def html_table(table: Table) -> str:
     """A table element without styles but the alignment of numbers; every text is escaped."""
     caption = [f"<caption>{escape(table.caption)}</caption>"] if table.caption else []
     headers = "".join(
@@ -36,7 +36,7 @@ def html_table(table: TextTable) -> str:
     )
 
 
-def _aligned(column: TextColumn) -> str:
+def _aligned(column: TableColumn) -> str:
     """Notebooks would align words right too, and break numbers at their ±."""
-    look = "text-align: left" if column.words else "text-align: right; white-space: nowrap"
+    look = "text-align: left" if column.text else "text-align: right; white-space: nowrap"
     return f' style="{look}"'

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from dpbench.report.text_table import TextTable
+from dpbench.report.table import Table
 
 _COMMANDS = {
     "\\": r"\textbackslash{}",
@@ -54,9 +54,9 @@ _POWER, _END, _APART = "\0\1\2"
 LABEL = "tab:dpbench"
 
 
-def latex_table(table: TextTable) -> str:
+def latex_table(table: Table) -> str:
     """Needs the package booktabs alone; numbers stand right, rows are not broken over pages."""
-    alignment = "".join("l" if column.words else "r" for column in table.columns)
+    alignment = "".join("l" if column.text else "r" for column in table.columns)
     body = [_line(line) for line in table.lines]
     return "\n".join(
         [

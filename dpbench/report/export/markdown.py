@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dpbench.printable import one_line
-from dpbench.report.text_table import TextTable
+from dpbench.report.table import Table
 
 MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 REFERENCE = re.compile(r"[@#](?=\w)")
@@ -13,12 +13,12 @@ REFERENCE = re.compile(r"[@#](?=\w)")
 ZERO_WIDTH_SPACE = "\u200b"
 
 
-def markdown_table(table: TextTable) -> str:
+def markdown_table(table: Table) -> str:
     """Padded, so that it reads as plain text too; numbers stand right."""
     headers = [escape(header) for header in table.headers]
     lines = [[escape(cell) for cell in line] for line in table.lines]
     widths = [max(3, *map(len, column)) for column in zip(headers, *lines, strict=True)]
-    words = [column.words for column in table.columns]
+    words = [column.text for column in table.columns]
 
     def line(cells: list[str]) -> str:
         placed = (

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import IO, TextIO
 
-from dpbench.analysis.fields.field import Plain
 from dpbench.printable import one_line
 from dpbench.report import seed_table
 from dpbench.report.columns import SEED, parse_keys
 from dpbench.report.export.data import WRITERS
 from dpbench.report.export.parquet import write_parquet
 from dpbench.report.export.source import ExportSource
-from dpbench.report.layouts import write_layout
-from dpbench.report.numbers import MISSING
+from dpbench.report.table import Table, TableCell, TableColumn, TableRow
 from dpbench.report.tables import render
-from dpbench.report.text_table import TextColumn, TextTable
+from dpbench.report.terminal import write_table
+from dpbench.report.values import write
 
 SUFFIXES = {
     ".csv": "csv",
@@ -57,7 +56,7 @@ def export_text(
             source.summaries, format=format, columns=columns, notes=shown, caption=source.caption
         )
         return lambda file: _write(file, table.text), table.notes_aside
-    text = write_layout(_text_table(source, export_columns(source, columns)), format)
+    text = write_table(_text_table(source, export_columns(source, columns)), format)
     return lambda file: _write(file, f"{text}\n"), ()
 
 
@@ -79,30 +78,17 @@ def export_parquet(source: ExportSource, file: IO[bytes], *, columns: str | None
     write_parquet(file, [known[key] for key in export_columns(source, columns)], source.rows)
 
 
-def _text_table(source: ExportSource, keys: Sequence[str]) -> TextTable:
+def _text_table(source: ExportSource, keys: Sequence[str]) -> Table:
+    """Measured numbers as they are to six digits: one observation has no interval."""
     kinds = {field.key: field.kind for field in source.fields}
-    rows = list(source.rows)
-    return TextTable(
-        columns=tuple(
-            TextColumn(
-                key=key,
-                header=key,
-                cells=tuple(_cell(row[key]) for row in rows),
-                words=kinds[key] == "text",
-            )
-            for key in keys
+    return Table(
+        columns=tuple(TableColumn(key=key, header=key, text=kinds[key] == "text") for key in keys),
+        rows=tuple(
+            TableRow(cells=tuple(TableCell(text=one_line(write(row[key]))) for key in keys))
+            for row in source.rows
         ),
         caption=source.caption,
     )
-
-
-def _cell(value: Plain) -> str:
-    """A measured number as it is to six digits: one observation has no interval."""
-    if value is None:
-        return MISSING
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else one_line(str(value))
 
 
 def _write(file: TextIO, text: str) -> None:

@@ -13,13 +13,14 @@ from dpbench.report.footnotes import footnotes, reasons, some_of
 from dpbench.report.headline import findings
 from dpbench.report.page.command import command_of
 from dpbench.report.page.comparison import comparison
-from dpbench.report.page.content import Finding, Page, SweepContent, Table
+from dpbench.report.page.content import Finding, Page, SweepContent
 from dpbench.report.page.environment import facts_of
 from dpbench.report.page.pictures import Pictures
 from dpbench.report.page.results_table import empty_columns, failures_table, results_table
 from dpbench.report.page.sections import not_drawn, sections
 from dpbench.report.page.verification import doubts, proof
 from dpbench.report.steadiness import steadiness
+from dpbench.report.table import Table
 
 
 def build_page(

@@ -10,9 +10,16 @@ from dpbench.analysis.headline import trains_together
 from dpbench.analysis.subject import Subject
 from dpbench.printable import one_line
 from dpbench.report.headline import speed_of
-from dpbench.report.numbers import MISSING
-from dpbench.report.page.cells import NOTHING, text_column, words
-from dpbench.report.page.content import Table, TableCell, TableColumn, TableRow
+from dpbench.report.table import (
+    MISSING,
+    NOTHING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    text_column,
+    words,
+)
 
 Work = tuple[str | None, int, int]
 """Backend, group size, batch size."""

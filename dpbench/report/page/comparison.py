@@ -22,9 +22,17 @@ from dpbench.report.comparison import outcome_words
 from dpbench.report.headline import speed_of
 from dpbench.report.numbers import plus_minus
 from dpbench.report.page.by_work import by_work
-from dpbench.report.page.cells import NOTHING, text_column, words
-from dpbench.report.page.content import Section, Table, TableCell, TableColumn, TableRow
+from dpbench.report.page.content import Section
 from dpbench.report.page.differences import differences
+from dpbench.report.table import (
+    NOTHING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    text_column,
+    words,
+)
 
 METRIC = METRICS["images_per_second"]
 

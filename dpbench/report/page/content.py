@@ -8,49 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SortValue = float | str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableColumn:
-    """One column of a table on the page."""
-
-    key: str
-    header: str
-    meaning: str
-    """One sentence that defines it, with its unit."""
-    text: bool = False
-    """Text is aligned left, numbers right."""
-    shown: bool = True
-    """Others are there as well, but have to be chosen."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableCell:
-    """What a cell shows, and what sorting goes by: None is last in either direction."""
-
-    text: str
-    sort: SortValue
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableRow:
-    """A configuration, a failure, a difference: one line of a table."""
-
-    cells: tuple[TableCell, ...]
-    status: str | None = None
-    """A `Status` value where the row has one: rows that did not complete look different."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
-    """A table that people sort, filter and copy."""
-
-    key: str
-    """Tells it apart from the other tables of its sweep: "configurations"."""
-    caption: str
-    columns: tuple[TableColumn, ...]
-    rows: tuple[TableRow, ...]
+from dpbench.report.table import Table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

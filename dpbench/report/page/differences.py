@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from dpbench.analysis.subject import Subject
 from dpbench.printable import one_line
-from dpbench.report.numbers import MISSING
-from dpbench.report.page.cells import text_column, words
-from dpbench.report.page.content import Table, TableRow
 from dpbench.report.page.environment import SOURCE, facts_of
+from dpbench.report.table import MISSING, Table, TableRow, text_column, words
 
 WORK = ("Workload", "CPU", "GPUs")
 """Without which nobody knows whether two speeds are of the same work."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from dpbench.report.page.content import Page, Section, Table, TableCell, TableColumn
+from dpbench.report.page.content import Page, Section
 from dpbench.report.page.visible import visible
+from dpbench.report.table import Table, TableCell, TableColumn
 
 HERE = Path(__file__).parent
 MEASURED = "images_per_second"

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields.levels import COLUMNS, configuration_row
-from dpbench.printable import one_line
+from dpbench.analysis.fields.identity import Ending
+from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.records import Status
 from dpbench.report.columns import Column, claim_columns, header_of
-from dpbench.report.numbers import MISSING
-from dpbench.report.page.cells import sort_value, words
-from dpbench.report.page.content import Table, TableCell, TableColumn, TableRow
-from dpbench.report.values import cell
+from dpbench.report.table import MISSING, Table, TableCell, TableColumn, TableRow, words
+from dpbench.report.values import table_of
 
 Rows = Sequence[ConfigurationSummary]
 
@@ -30,41 +28,28 @@ def results_table(rows: Rows) -> Table:
     """A row a configuration; cells say what the tables in other formats say, and are sorted by
     the values of the JSON rows."""
     columns = _columns(rows)
-    values = [configuration_row(row) | dict(row.claims) for row in rows]
-    texts = [[one_line(cell(column, row)) for column in columns] for row in rows]
-    return Table(
-        key="configurations",
-        caption="Configurations",
-        columns=tuple(
-            STATUS
-            if column.key == STATUS.key
-            else TableColumn(
-                key=column.key,
-                header=header_of(column.header, rows),
-                meaning=column.meaning,
-                text=column.is_words,
-                shown=_is_shown(column, [line[k] for line in texts]),
-            )
-            for k, column in enumerate(columns)
-        ),
-        rows=tuple(
-            TableRow(
-                cells=tuple(
-                    TableCell(text=text, sort=sort_value(value[column.key]))
-                    for column, text in zip(columns, line, strict=True)
-                ),
-                status=row.status.value,
-            )
-            for row, value, line in zip(rows, values, texts, strict=True)
-        ),
+    table = table_of(columns, rows, key="configurations", caption="Configurations")
+    shown = (
+        STATUS
+        if column.key == STATUS.key
+        else replace(
+            column,
+            header=header_of(column.header, rows),
+            shown=_is_shown(field, table.texts(place)),
+        )
+        for place, (field, column) in enumerate(zip(columns, table.columns, strict=True))
     )
+    lines = (
+        replace(line, status=row.status.value) for row, line in zip(rows, table.rows, strict=True)
+    )
+    return replace(table, columns=tuple(shown), rows=tuple(lines))
 
 
 def _columns(rows: Rows) -> Sequence[Column]:
     """In the usual order, but for the status, which must not be scrolled out of sight."""
     usual = [column for column in COLUMNS.values() if column.key != STATUS.key]
     place = usual.index(COLUMNS["efficiency"]) + 1
-    status = replace(COLUMNS[STATUS.key], read=lambda row: row.status.words)
+    status = replace(COLUMNS[STATUS.key], read=lambda row: Ending(row.status, None))
     return (*usual[:place], status, *usual[place:], *claim_columns(rows))
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from dpbench.analysis.advice import LARGE
-from dpbench.analysis.explanation import Explanation
-from dpbench.analysis.fields.explanations import EFFICIENCY, PHASE_TIMES, STEP
-from dpbench.analysis.fields.field import ReadField, plain
 from dpbench.analysis.subject import Subject
 from dpbench.printable import one_line
-from dpbench.report.explanation import advice_lines, reading, telling
+from dpbench.report.collectives import collective_notes, collectives_table
+from dpbench.report.explanation import advice_lines, reading
+from dpbench.report.explanation import tables as explanation_tables
 from dpbench.report.numbers import percentage
-from dpbench.report.page.cells import sort_value, words
-from dpbench.report.page.collectives import collective_notes, collectives_table
-from dpbench.report.page.content import Section, Table, TableCell, TableColumn, TableRow
+from dpbench.report.page.content import Section
 from dpbench.report.page.pictures import Pictures
-from dpbench.report.values import cell
+from dpbench.report.table import Table, TableCell, TableColumn, TableRow, words
 
 TITLES = {
     "speed": "What does the speed depend on?",
@@ -32,7 +29,7 @@ TITLES = {
 def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
     """Those that have something to show or to say; each names the charts that it lacks."""
     tables = {
-        "time": (*_advice(subject), *_explaining(subject.explanations)),
+        "time": (*_advice(subject), *explanation_tables(subject.explanations)),
         "communication": tuple(_collectives(subject)),
     }
     notes = {
@@ -126,51 +123,6 @@ def _advice(subject: Subject) -> Iterator[Table]:
                 )
             )
             for label, one in sorted(found, key=lambda pair: -pair[1].share.value)
-        ),
-    )
-
-
-def _explaining(explanations: Sequence[Explanation]) -> Iterable[Table]:
-    if not explanations:
-        return
-    yield _table(
-        "factors", "Efficiency and the factors that multiply to it", explanations, EFFICIENCY
-    )
-    yield _table("steps", "A step: communication, traffic, skew", explanations, STEP)
-    if phased := [one for one in explanations if one.phases]:
-        yield _table("phases", "Phases of a step", phased, PHASE_TIMES)
-
-
-def _table(
-    key: str,
-    caption: str,
-    explanations: Sequence[Explanation],
-    columns: Sequence[ReadField[Explanation]],
-) -> Table:
-    shown = telling(explanations, columns)
-    return Table(
-        key=key,
-        caption=caption,
-        columns=tuple(
-            TableColumn(
-                key=column.key,
-                header=column.header,
-                meaning=column.meaning,
-                text=column.is_words,
-            )
-            for column in shown
-        ),
-        rows=tuple(
-            TableRow(
-                cells=tuple(
-                    TableCell(
-                        text=one_line(cell(column, explanation)),
-                        sort=sort_value(plain(column.read(explanation))),
-                    )
-                    for column in shown
-                )
-            )
-            for explanation in explanations
         ),
     )
 

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from dpbench.report.export.html import html_table
 from dpbench.report.export.latex import latex, latex_table
 from dpbench.report.export.markdown import markdown_table
-from dpbench.report.text_table import TextColumn, TextTable
+from dpbench.report.table import Table, text_table
 
-SMALL = TextTable(
-    columns=(
-        TextColumn(key="name", header="Name", cells=("a_b", "–"), words=True),
-        TextColumn(key="speed", header="Images/s", cells=("1,000 ± 2", "-64(195) µs")),
-    ),
+SMALL = text_table(
+    ("Name", "Images/s"),
+    [("a_b", "1,000 ± 2"), ("–", "-64(195) µs")],
+    words=("Name",),
     caption="mix_1: 100 %",
 )
 
@@ -112,8 +111,8 @@ def test_an_html_fragment() -> None:
     assert lines[-1] == "</table>"
 
 
-def table_of(cell: str) -> TextTable:
-    return TextTable(columns=(TextColumn(key="a", header="A", cells=(cell, "b"), words=True),))
+def table_of(cell: str) -> Table:
+    return text_table("A", [(cell,), ("b",)], words="A")
 
 
 printable = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=30)

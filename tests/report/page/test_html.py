@@ -10,8 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dpbench.report.page.content import Finding, Page, Section, Table, TableCell, TableRow
+from dpbench.report.page.content import Finding, Page, Section
 from dpbench.report.page.html import to_html
+from dpbench.report.table import Table, TableCell, TableRow
 from tests.report.page.sample import COLUMNS, HOSTILE, results, sample_page, sweep
 
 

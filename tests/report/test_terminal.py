@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from dpbench.report.folding import folded
+from collections.abc import Iterable, Sequence
+
+from dpbench.report.table import text_table
+from dpbench.report.terminal import folded as folded_table
+
+
+def folded(
+    rows: Sequence[Sequence[str]],
+    places: Iterable[int],
+    *,
+    headers: Sequence[str] = (),
+    limit: int = 100,
+) -> list[list[str]]:
+    table = text_table(headers or [" " * k for k in range(len(rows[0]))], rows)
+    return folded_table(table, [table.columns[k].key for k in places], limit=limit).lines
 
 
 def test_only_what_is_too_wide_is_broken_and_short_cells_are_not() -> None:

@@ -1,0 +1,76 @@
+"""Signals that end a launch, but for those that are ignored where it is started.
+
+`nohup` ignores SIGHUP, and a shell ignores SIGINT of what it starts in the background. An ignored
+signal stays ignored here and in the ranks, which inherit that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+NAMES = ",".join(number.name for number in ENDING)
+Handler = Callable[[int, FrameType | None], object] | signal.Handlers
+
+
+def is_ignored(number: int) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
+def handle_unless_ignored(number: int, handler: Handler) -> None:
+    if not is_ignored(number):
+        signal.signal(number, handler)
+
+
+def without_ignored(names: str = NAMES) -> str:
+    """The names of signals that torch's agent may handle, as its `signals_to_handle` has them."""
+    known = signal.Signals.__members__
+    return ",".join(
+        name
+        for name in map(str.strip, names.split(","))
+        if name not in known or not is_ignored(known[name])
+    )
+
+
+@contextmanager
+def second_ends_at_once(end: Callable[[int], None]) -> Iterator[None]:
+    """Inside, `end` is called with a signal of ENDING that comes for the second time.
+
+    From a thread of its own, since the main thread waits for the work that the first one ends.
+    Signals without a handler of Python's are left alone. To be entered in the main thread.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def listen() -> None:
+        heard: set[int] = set()
+        while number := int.from_bytes(os.read(reading, 1)):
+            if number in heard and number in ENDING:
+                end(number)
+            heard.add(number)
+        os.close(reading)
+
+    threading.Thread(target=listen, name="second-signal", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)  # the thread ends
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Puts the handlers of the caller back, in whose place torch's agent leaves its own."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)

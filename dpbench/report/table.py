@@ -1,0 +1,155 @@
+"""A table as values, which every format is written from: terminal, Markdown, HTML, LaTeX, page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from dpbench.printable import one_line
+
+SortValue = float | str | None
+MISSING = "–"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableColumn:
+    """One column: its header, what it means, how it is aligned."""
+
+    key: str
+    header: str
+    wrapped: str = ""
+    """The header on two lines, for a terminal that is too narrow."""
+    meaning: str = ""
+    """One sentence that defines it, with its unit."""
+    text: bool = False
+    """Text is aligned left, numbers right."""
+    shown: bool = True
+    """False: on the page the reader has to choose it."""
+    narrowed: Callable[[int], Sequence[str]] | None = None
+    """The cells in so many characters, some of them on two lines; None if they stay as they are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableCell:
+    """The text of a cell, and what sorting goes by: None is last in either direction."""
+
+    text: str
+    sort: SortValue = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableRow:
+    """One line of a table."""
+
+    cells: tuple[TableCell, ...]
+    status: str | None = None
+    """A `Status` value where the row has one: on the page, rows that did not complete look
+    different."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Columns and rows. Text may hold anything that a record may hold: writers escape it."""
+
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TableRow, ...]
+    key: str = ""
+    """Tells it apart from the other tables of a page: "configurations"."""
+    caption: str = ""
+
+    @property
+    def headers(self) -> list[str]:
+        return [column.header for column in self.columns]
+
+    @property
+    def lines(self) -> list[list[str]]:
+        """The texts, row by row."""
+        return [[cell.text for cell in row.cells] for row in self.rows]
+
+    def texts(self, place: int) -> list[str]:
+        """The texts of one column."""
+        return [row.cells[place].text for row in self.rows]
+
+    @property
+    def widest(self) -> Table:
+        """One row, each of whose cells is as wide as the widest of its column."""
+        longest = (longest_line(self.texts(place)) for place in range(len(self.columns)))
+        line = TableRow(cells=tuple(TableCell(text="x" * length) for length in longest))
+        columns = (
+            replace(column, narrowed=partial(_widest_narrowed, column.narrowed))
+            if column.narrowed
+            else column
+            for column in self.columns
+        )
+        return replace(self, columns=tuple(columns), rows=(line,) if self.rows else ())
+
+    def with_texts(self, place: int, texts: Sequence[str]) -> Table:
+        """Other texts in one column."""
+        rows = (
+            replace(row, cells=(*row.cells[:place], new, *row.cells[place + 1 :]))
+            for row, text in zip(self.rows, texts, strict=True)
+            for new in [replace(row.cells[place], text=text)]
+        )
+        return replace(self, rows=tuple(rows))
+
+    def only(self, keys: Collection[str]) -> Table:
+        """Without the other columns."""
+        places = [k for k, column in enumerate(self.columns) if column.key in keys]
+        return replace(
+            self,
+            columns=tuple(self.columns[k] for k in places),
+            rows=tuple(
+                replace(row, cells=tuple(row.cells[k] for k in places)) for row in self.rows
+            ),
+        )
+
+
+def text_table(
+    headers: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    *,
+    words: Collection[str] = (),
+    caption: str = "",
+) -> Table:
+    """A table of texts; columns whose header is among `words` are aligned left, others right."""
+    return Table(
+        columns=tuple(
+            TableColumn(key=header, header=header, text=header in words) for header in headers
+        ),
+        rows=tuple(TableRow(cells=tuple(TableCell(text=text) for text in line)) for line in lines),
+        caption=caption,
+    )
+
+
+def bare_table(lines: Sequence[Sequence[str]]) -> Table:
+    """Columns of words without headers; their keys are "0", "1", …"""
+    count = len(lines[0]) if lines else 0
+    return Table(
+        columns=tuple(TableColumn(key=str(k), header="", text=True) for k in range(count)),
+        rows=text_table([""] * count, lines).rows,
+    )
+
+
+def text_column(header: str, meaning: str = "", *, key: str | None = None) -> TableColumn:
+    """A column of `words`; its key is the header unless given."""
+    return TableColumn(key=key or header.lower(), header=header, meaning=meaning, text=True)
+
+
+def words(text: str) -> TableCell:
+    """A cell of text, sorted by what it says."""
+    line = one_line(text)
+    return TableCell(text=line, sort=None if line == MISSING else line)
+
+
+NOTHING = TableCell(text=MISSING)
+
+
+def _widest_narrowed(narrowed: Callable[[int], Sequence[str]], width: int) -> list[str]:
+    texts = narrowed(width)
+    return ["x" * longest_line(texts)] if texts else []
+
+
+def longest_line(cells: Iterable[str]) -> int:
+    """Characters of the longest line of any cell."""
+    return max((len(line) for cell in cells for line in cell.split("\n")), default=0)

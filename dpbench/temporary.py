@@ -1,0 +1,112 @@
+"""Folders in $TMPDIR that are gone when their process is, however it ended.
+
+Each holds a file with a lock on it, which ends with the process; so the next process to make such a
+folder can tell what a dead one has left, and removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from multiprocessing import process, util
+from pathlib import Path
+from typing import IO
+
+from dpbench.errors import LaunchError
+
+PREFIX = "dpbench-"
+MARK = ".dpbench-owner"
+"""The locked file: no other folder, whatever its name, is ever taken for a leftover."""
+LONGEST_SOCKET_FOLDER = 107 - len("/listener-12345678")
+"""Bytes of a folder's path in which Linux lets Python's multiprocessing bind its sockets."""
+
+_mine: dict[Path, int] = {}
+"""Folders in use, with the process that made them: a fork of it must not remove them."""
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new folder that only this user can read, removed at the end."""
+    _remove_leftovers()
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    _mine[folder] = os.getpid()
+    try:
+        with _marked(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _mine.pop(folder, None)
+
+
+def remove_temporary_folders() -> None:
+    """Those of this process, which is about to end without leaving its contexts."""
+    for folder, pid in [*_mine.items()]:
+        if pid == os.getpid():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def keep_sockets_in_own_folder() -> None:
+    """Have Python's multiprocessing use such a folder, instead of $TMPDIR/pymp-* of its own.
+
+    To be called before the first process is started; child processes use the same folder.
+    """
+    # Not public, but what multiprocessing.util.get_temp_dir looks at, and hands to children.
+    options = process.current_process()._config  # type: ignore[attr-defined]
+    if "tempdir" in options:  # the program that uses dpbench has started processes before
+        return
+    stack = ExitStack()
+    folder = stack.enter_context(temporary_folder())
+    # Python ends its fork server and managers at exit, all before what has a negative priority.
+    util.Finalize(None, stack.close, exitpriority=-100)
+    options["tempdir"] = _short(folder, stack)
+
+
+def _short(folder: Path, stack: ExitStack) -> str:
+    """A path of the folder that is short enough for a socket in it."""
+    if len(os.fsencode(folder)) <= LONGEST_SOCKET_FOLDER:
+        return str(folder)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    stack.callback(os.close, descriptor)
+    path = f"/proc/{os.getpid()}/fd/{descriptor}"
+    if not os.path.isdir(path):  # noqa: PTH112 - pathlib has resolved nothing here
+        raise LaunchError(
+            f"the folder for temporary files, {tempfile.gettempdir()}, is too long for the path "
+            "of a socket; expected another TMPDIR, of 70 bytes or less"
+        )
+    return path
+
+
+@contextmanager
+def _marked(folder: Path) -> Iterator[None]:
+    """The mark appears with the lock on it."""
+    with (folder / f"{MARK}.new").open("xb") as mark:
+        with suppress(OSError):  # a file system without locks: leftovers then stay
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            Path(mark.name).replace(folder / MARK)
+        yield
+
+
+@cache
+def _remove_leftovers() -> None:
+    """Once a process: at its start."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError), _open_mark(folder) as mark:
+            if os.fstat(mark.fileno()).st_uid != os.getuid():
+                continue
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open_mark(folder: Path) -> IO[bytes]:
+    """Raises OSError unless a folder with a mark is there."""
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise NotADirectoryError
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.fdopen(os.open(folder / MARK, flags), "rb")

@@ -1,0 +1,39 @@
+"""The processes that Python keeps beside those that dpbench starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import environment
+
+STARTS_A_SERVER = """
+from multiprocessing import util
+from dpbench.launch.machine import in_child
+if __name__ == "__main__":
+    print(in_child(util.get_temp_dir) == util.get_temp_dir())
+"""
+
+
+@pytest.mark.parametrize("length", [88, 200], ids=lambda length: f"{length} bytes")
+def test_processes_start_whatever_the_length_of_tmpdir(length: int, tmp_path: Path) -> None:
+    """A socket's path has 107 bytes at most."""
+    tmp = tmp_path / ("x" * (length - len(os.fsencode(tmp_path)) - 1))
+    tmp.mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(STARTS_A_SERVER)
+    done = subprocess.run(
+        [sys.executable, script],
+        env={**environment(), "TMPDIR": str(tmp)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.stdout == "True\n", done.stderr
+    left = [path.name for path in tmp.iterdir()]  # torch has a folder of its own there
+    assert not [name for name in left if name.startswith(("dpbench-", "pymp-"))]

@@ -1,0 +1,72 @@
+"""Signals that are ignored where a command is started stay ignored."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dpbench.launch import signals
+from tests.cli.command import environment
+
+TINY = "--arch tests.launch.faulty:TakesLong --gpus 1 --threads 1"
+COMMANDS = {
+    "sweep": f"sweep {TINY} --implementations ddp --batch-sizes 4 --steps 2 --warmup 0 --phases 0 "
+    "--gradient-steps 1 --repetitions 1 --no-charts --name s",
+    "train": f"train {TINY} --limit-train 8 --batch-size 4 --epochs 2 --name t",
+    "launch": "launch --nproc-per-node 1 long.py",
+}
+LONG = "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(4)\nprint('the end')\n"
+STARTED = {"sweep": "results/s/logs/*/*/attempt_0/0", "train": "runs/t/ranks/1/*.pid"}
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    with signals.handlers_kept():
+        yield
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ignored_signals_stay_ignored(command: str, tmp_path: Path) -> None:
+    """As with nohup, for the process and its ranks, while ranks run."""
+    (tmp_path / "long.py").write_text(LONG)
+    words = f"{shlex.quote(sys.executable)} -m dpbench {COMMANDS[command]}"
+    running = subprocess.Popen(
+        ["sh", "-c", f"trap '' HUP INT; exec {words}"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 90
+    while not list(tmp_path.glob(STARTED.get(command, "started"))):
+        assert time.monotonic() < deadline
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        os.killpg(running.pid, number)
+    printed, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, printed
+
+
+def test_the_agent_handles_what_is_not_ignored(handlers: None) -> None:
+    assert signals.without_ignored() == "SIGINT,SIGTERM,SIGHUP,SIGQUIT"
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert signals.without_ignored() == "SIGINT,SIGTERM,SIGQUIT"
+    assert signals.without_ignored("SIGUSR1, SIGHUP,NONSUCH") == "SIGUSR1,NONSUCH"
+
+
+def test_the_handlers_of_the_caller_come_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with signals.handlers_kept():
+        signal.signal(signal.SIGTERM, lambda *_: None)
+    assert signal.getsignal(signal.SIGTERM) is before
