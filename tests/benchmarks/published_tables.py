@@ -1,24 +1,43 @@
-"""The error table of the hold-outs as people and programs read it."""
+"""How wrong the extrapolator of `dpbench fit` is on tables that others published.
+
+python -m tests.benchmarks.published_tables [FILE.csv …] [--residuals hold-outs.csv]
+
+Small group sizes of every table are fitted and larger ones predicted: those of results/published,
+or of files and folders that are named. The hold-outs can be written to a file, which
+`dpbench fit --residuals` calibrates its band on.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Any
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from dpbench.analysis.laws.band import CONFIDENCE
-from dpbench.analysis.laws.holdout import (
-    LAST,
-    LAW,
-    HoldOut,
-    errors,
-    leave_one_series_out,
-    own_error,
-)
+from dpbench.analysis.laws.series import Series
+from dpbench.analysis.laws.series_csv import read_series
+from dpbench.errors import DpbenchError, UsageError
 from dpbench.report.notes import bullet
 from dpbench.report.table import text_table
 from dpbench.report.terminal import folded, write_table
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.hold_outs import (
+    LAST,
+    LAW,
+    HoldOut,
+    as_csv,
+    errors,
+    hold_outs,
+    leave_one_series_out,
+    own_error,
+    unusable_reason,
+)
 
+TABLES = Path("results") / "published"
+"""From the root of the repository, where `python -m tests.benchmarks` runs."""
 TARGETS = {2: 0.015, 4: 0.03}
 """Median |error| of the law that is aimed at, by how far it predicts."""
 TARGET_COVERAGE = 0.85
@@ -26,40 +45,38 @@ SHIPPED = "results/published/weak_scaling.csv"
 NAMES = {LAW: "law (const, ring, log)", LAST: "keep the last efficiency"}
 
 
-def render(cases: Sequence[HoldOut], *, notes: Sequence[str] = ()) -> str:
+def run() -> Iterator[Figure]:
+    """Each target of the law, on all tables."""
+    series, _ = _usable(_tables([TABLES]))
+    for name, aim, got, verdict in _target_rows(hold_outs(series)):
+        yield Figure(name=name.strip(), value=got, target=aim, met=verdict == "reached")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the errors on some tables; the exit status."""
+    parser = argparse.ArgumentParser(prog="published_tables", description=__doc__)
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", default=[TABLES])
+    parser.add_argument("--residuals", type=Path, metavar="FILE")
+    wanted = parser.parse_args(arguments)
+    try:
+        series, notes = _usable(_tables(wanted.paths))
+    except DpbenchError as error:
+        print(error, file=sys.stderr)
+        return 2
+    cases = hold_outs(series)
+    print(render(cases, notes), end="")
+    if wanted.residuals is not None:
+        wanted.residuals.write_text(as_csv(cases))
+    return 0
+
+
+def render(cases: Sequence[HoldOut], notes: Sequence[str] = ()) -> str:
     """Every case that its band misses, the errors of every model, and the targets."""
     parts = [_errors(cases), "", *_targets(cases), ""]
     missed = [case for case in leave_one_series_out(cases) or cases if not case.is_covered]
     parts += [_misses(missed), ""] if missed else []
     parts += [bullet(note) for note in (*_common(cases), *notes)]
     return "\n".join(line.rstrip() for line in "\n".join(parts).splitlines()) + "\n"
-
-
-def to_json(cases: Sequence[HoldOut], notes: Sequence[str]) -> str:
-    independent = leave_one_series_out(cases)
-    error = own_error(cases)
-    data: dict[str, Any] = {
-        "errors": [
-            {
-                "model": found.model,
-                "factor": found.factor,
-                "cases": found.cases,
-                "median": found.median,
-                "p90": found.p90,
-                "largest": found.largest,
-            }
-            for found in errors(cases)
-        ],
-        "coverage": _coverage(cases),
-        "coverage_leaving_one_series_out": None if independent is None else _coverage(independent),
-        "own_band": None if error is None else {"low": error.low, "high": error.high},
-        "cases": [
-            _case(case, other)
-            for case, other in zip(cases, independent or [None] * len(cases), strict=True)
-        ],
-        "notes": list(notes),
-    }
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _errors(cases: Sequence[HoldOut]) -> str:
@@ -77,6 +94,11 @@ def _errors(cases: Sequence[HoldOut]) -> str:
 
 
 def _targets(cases: Sequence[HoldOut]) -> list[str]:
+    headers = ("Target", "Aim", "Reached", "")
+    return write_table(text_table(headers, _target_rows(cases), words=headers)).splitlines()
+
+
+def _target_rows(cases: Sequence[HoldOut]) -> list[list[str]]:
     """What is aimed at, and whether it is reached."""
     found = {(one.model, one.factor): one for one in errors(cases)}
     lines = []
@@ -103,9 +125,7 @@ def _targets(cases: Sequence[HoldOut]) -> list[str]:
                 reached=law.median < last.median,
             )
         )
-    lines += _coverages(cases)
-    headers = ("Target", "Aim", "Reached", "")
-    return write_table(text_table(headers, lines, words=headers)).splitlines()
+    return [*lines, *_coverages(cases)]
 
 
 def _coverages(cases: Sequence[HoldOut]) -> list[list[str]]:
@@ -170,17 +190,43 @@ def _common(cases: Sequence[HoldOut]) -> list[str]:
     return notes
 
 
-def _case(case: HoldOut, independent: HoldOut | None) -> dict[str, Any]:
-    return {
-        "series": case.series,
-        "trained_up_to": case.trained_up_to,
-        "group_size": case.group_size,
-        "measured": case.measured,
-        "predicted": case.predicted[LAW],
-        "low": case.low,
-        "high": case.high,
-        "covered": case.is_covered,
-        "covered_leaving_one_series_out": None if independent is None else independent.is_covered,
-        "error": case.error(LAW),
-        "last_efficiency_error": case.error(LAST),
-    }
+def _tables(paths: Sequence[Path]) -> list[Path]:
+    """The files, and those of the folders, each once."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+        if not files:
+            raise UsageError(f"no tables in {path}; expected .csv files, or a folder that has some")
+        for file in files:
+            found.setdefault(file.resolve(), file)
+    return list(found.values())
+
+
+def _usable(files: Sequence[Path]) -> tuple[list[Series], list[str]]:
+    """The series with a hold-out, and a note for every file that has others.
+
+    Where files call series the same, the labels get the file.
+    """
+    good: list[Series] = []
+    notes = []
+    read = {path: read_series(path) for path in files}
+    labels = Counter(one.label for series in read.values() for one in series)
+    for path, series in read.items():
+        reasons = [reason for one in series if (reason := unusable_reason(one))]
+        good += [
+            one if labels[one.label] == 1 else replace(one, label=f"{path}: {one.label}")
+            for one in series
+            if unusable_reason(one) is None
+        ]
+        if reasons:
+            several = f"{len(reasons)} of {len(series)} series" if len(series) > 1 else "not"
+            why = "; ".join(dict.fromkeys(reasons))
+            verb = "not used" if len(series) > 1 else "used"
+            notes.append(f"{path}: {several} {verb}: {why}")
+    if not good:
+        raise UsageError(f"no series to withhold a group size from: {'; '.join(notes)}")
+    return good, notes
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
