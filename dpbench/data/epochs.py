@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import torch
 
+from dpbench import shares as sharing
 from dpbench import units
-from dpbench.data.sharding import check_shares, permutation, split_by_shares
+from dpbench.data.sharding import permutation
 from dpbench.errors import DataError, UsageError
 from dpbench.training_spec import TrainingSpec
 
@@ -86,7 +87,7 @@ class EpochPlan:
     def _micro_batch(
         self, order: torch.Tensor, begin: int, end: int, process: int, window_samples: int
     ) -> MicroBatch:
-        sizes = split_by_shares(end - begin, self._shares)
+        sizes = sharing.split(end - begin, self._shares)
         first, count = begin + sum(sizes[:process]), sizes[process]
         return MicroBatch(
             # A copy, so that a batch sent elsewhere does not take the whole epoch with it.
@@ -118,7 +119,7 @@ class EpochPlan:
 def _shares_of(processes: int, shares: Sequence[float] | None) -> tuple[float, ...]:
     if shares is None:
         return (1.0,) * processes
-    check_shares(shares)
+    sharing.check(shares)
     if len(shares) != processes:
         raise UsageError(
             f"got {units.counted(len(shares), 'share')} for "

@@ -11,13 +11,13 @@ In a loop of the user's own, `BalancedSampler` divides each epoch among the rank
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch.utils.data import Sampler
 
+from dpbench import shares as sharing
 from dpbench import units
 from dpbench.errors import DataError, UsageError
 
@@ -29,53 +29,6 @@ def permutation(samples: int, *, seed: int, epoch: int) -> torch.Tensor:
     """
     generator = np.random.default_rng((seed, epoch))
     return torch.from_numpy(generator.permutation(np.arange(samples, dtype=np.int64)))
-
-
-def split_by_shares(total: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """`total` samples in proportion to `shares`: each at least 1, together exactly `total`.
-
-    By the largest remainder: everybody gets the whole part of its due, and what is left goes to
-    those who miss most, the earlier ones first. With equal shares the sizes differ by one at most.
-
-    Raises:
-        UsageError: a share that is not finite and above 0, or fewer samples than shares.
-    """
-    check_shares(shares)
-    if total < len(shares):
-        raise UsageError(
-            f"got {units.counted(total, 'sample')} for {units.counted(len(shares), 'rank')}; "
-            "expected at least one for each; take more samples or fewer ranks"
-        )
-    whole = sum(shares)
-    due = [total * share / whole for share in shares]
-    sizes = [max(1, math.floor(part)) for part in due]
-    while (left := total - sum(sizes)) != 0:
-        if left > 0:
-            chosen = max(range(len(due)), key=lambda i: due[i] - sizes[i])
-            sizes[chosen] += 1
-        else:  # the least of 1 gave some more than their due
-            above = (i for i, size in enumerate(sizes) if size > 1)
-            chosen = max(above, key=lambda i: sizes[i] - due[i])
-            sizes[chosen] -= 1
-    return tuple(sizes)
-
-
-def shares_by_speed(samples_per_second: Sequence[float]) -> tuple[float, ...]:
-    """Shares with which ranks of these speeds end a step together; their sum is 1.
-
-    The speeds are those of each rank alone, without waiting for others: samples ÷ seconds of its
-    own forward and backward passes.
-    """
-    check_shares(samples_per_second, "speeds in samples/s")
-    whole = sum(samples_per_second)
-    return tuple(speed / whole for speed in samples_per_second)
-
-
-def check_shares(shares: Sequence[float], what: str = "shares") -> None:
-    """Raises UsageError unless there is at least one and all are finite and above 0."""
-    if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
-        written = ", ".join(str(share) for share in shares) or "none"
-        raise UsageError(f"{what}: got {written}; expected a finite number above 0 for each rank")
 
 
 class GlobalBatchSampler:
@@ -176,7 +129,7 @@ class BalancedSampler(Sampler[int]):
                 f"shares: got {len(shares)} for {units.counted(world_size, 'rank')}; expected one "
                 "for each"
             )
-        sizes = split_by_shares(dataset_size, shares)
+        sizes = sharing.split(dataset_size, shares)
         self._dataset_size = dataset_size
         self._first, self._count = sum(sizes[:rank]), sizes[rank]
         self._shuffle = shuffle

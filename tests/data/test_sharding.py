@@ -18,11 +18,8 @@ from dpbench.data.sharding import (
     BalancedSampler,
     GlobalBatchSampler,
     permutation,
-    shares_by_speed,
-    split_by_shares,
 )
 from dpbench.errors import DataError, UsageError
-from dpbench.parallel.dp.scatter import balanced_split
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,94 +188,6 @@ def test_torchs_random_state_has_no_part_in_it() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1234)
         assert permutation(50, seed=0, epoch=0).equal(first)
-
-
-shares_of_ranks = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=8)
-
-
-@quick
-@given(shares_of_ranks, st.integers(0, 500))
-def test_the_sizes_are_all_of_the_total_and_nobody_goes_empty(
-    shares: list[float], more: int
-) -> None:
-    total = len(shares) + more
-    sizes = split_by_shares(total, shares)
-    assert sum(sizes) == total
-    assert min(sizes) >= 1
-
-
-@quick
-@given(shares_of_ranks, st.integers(0, 500))
-def test_a_size_is_less_than_one_from_its_due_unless_somebody_is_due_less_than_one(
-    shares: list[float], more: int
-) -> None:
-    total = len(shares) + more
-    due = [total * share / sum(shares) for share in shares]
-    if min(due) >= 1:
-        sizes = split_by_shares(total, shares)
-        assert all(abs(size - part) < 1 for size, part in zip(sizes, due, strict=True))
-
-
-@quick
-@given(st.integers(1, 9), st.integers(0, 100))
-def test_equal_shares_divide_as_a_batch_is_scattered_over_replicas(parts: int, more: int) -> None:
-    assert list(split_by_shares(parts + more, (1.0,) * parts)) == balanced_split(
-        parts + more, parts
-    )
-
-
-@pytest.mark.parametrize(
-    ("total", "shares", "sizes"),
-    [
-        (10, (1, 1, 1, 1), (3, 3, 2, 2)),
-        (10, (2, 1), (7, 3)),
-        (30, (9, 1), (27, 3)),
-        # Due 0.1 and 9.9: the least of one comes from the other.
-        (10, (1, 99), (1, 9)),
-        # Due 2.94, 0.03, 0.03.
-        (3, (98, 1, 1), (1, 1, 1)),
-        # The sum of 0.1, 0.2 and 0.3 is a little more than 0.6.
-        (6, (0.1, 0.2, 0.3), (1, 2, 3)),
-        # Due 2.5 and 2.5: the earlier one gets what is left.
-        (5, (0.3, 0.3), (3, 2)),
-    ],
-)
-def test_divisions_worked_by_hand(
-    total: int, shares: tuple[float, ...], sizes: tuple[int, ...]
-) -> None:
-    assert split_by_shares(total, shares) == sizes
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_a_share_or_speed_that_cannot_be_is_named(bad: float) -> None:
-    with pytest.raises(UsageError, match=rf"shares: got 1\.0, {bad}; expected a finite number"):
-        split_by_shares(4, (1.0, bad))
-    with pytest.raises(UsageError, match=rf"speeds in samples/s: got {bad}; expected"):
-        shares_by_speed((bad,))
-
-
-def test_no_shares_and_too_few_samples_are_refused() -> None:
-    with pytest.raises(UsageError, match="shares: got none"):
-        split_by_shares(4, ())
-    with pytest.raises(UsageError, match=r"got 2 samples for 3 ranks; .* or fewer ranks"):
-        split_by_shares(2, (1, 1, 1))
-
-
-@quick
-@given(st.lists(st.floats(10, 1000), min_size=2, max_size=6))
-def test_with_shares_by_speed_all_ranks_end_a_step_within_a_sample_of_each_other(
-    speeds: list[float],
-) -> None:
-    shares = shares_by_speed(speeds)
-    assert math.isclose(sum(shares), 1)
-    sizes = split_by_shares(10_000, shares)
-    step_seconds = 10_000 / sum(speeds)
-    for size, speed in zip(sizes, speeds, strict=True):
-        assert abs(size / speed - step_seconds) < 1 / speed
-
-
-def test_a_rank_slowed_to_a_third_gets_a_third_of_the_others_samples() -> None:
-    assert split_by_shares(70, shares_by_speed((300.0, 300.0, 100.0))) == (30, 30, 10)
 
 
 @st.composite
