@@ -15,7 +15,7 @@ MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
     ("errors", "units", "printable"),
-    ("files", "temporary", "codec", "learning_rate", "placement"),
+    ("files", "temporary", "process_identity", "codec", "learning_rate", "placement"),
     ("json_schema",),
     ("traits",),
     ("specs",),
