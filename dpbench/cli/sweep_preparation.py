@@ -30,7 +30,7 @@ from dpbench.cli.sweep_spec import build
 from dpbench.cli.this_machine import machine_for
 from dpbench.cli.values import comma_list, known_name
 from dpbench.data.identity import change_words
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import UsageError
 from dpbench.grid import trial_count
 from dpbench.launch.machine import Machine
 from dpbench.placement import Placement
@@ -156,10 +156,8 @@ def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
     folder = results_folder(request.results_dir, request.name, otherwise=arch)
     if request.name is None and not may_exist:
         return free(folder)
-    if folder.exists() and not (request.resume or may_exist):
-        raise StoreError(
-            f"{folder} exists already; choose another --name, or finish it with --resume"
-        )
+    if not (request.resume or may_exist):
+        store.require_free(folder)
     return folder
 
 
