@@ -16,6 +16,7 @@ from dpbench import store
 from dpbench.analysis.summary import summarize
 from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.records import Status
 from tests.builders import sweep_spec
 from tests.cli.command import environment, start
 from tests.faults.scenario import CannotTry, Scenario, Try, expect
@@ -96,6 +97,36 @@ def nearly_full_shared_memory(tries: int) -> Iterator[Try]:
         yield Try(expect(**{f"every row completes: {done.stdout[-900:]}": done.returncode == 0}))
 
 
+def without_loopback(tries: int) -> Iterator[Try]:
+    """In a network namespace whose lo is down nothing can be reached, not even the host itself."""
+    sweep = (*SLOW, "--implementations", "ddp,dp", "--backends", "gloo,shm", "--name", "s")
+    for _ in range(tries):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                ["unshare", "--net", sys.executable, "-m", "dpbench", *sweep],
+                cwd=folder,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                timeout=240,
+                check=False,
+            )
+            if "unshare: " in done.stderr:
+                raise CannotTry(f"a network namespace needs root: {done.stderr.strip()}")
+            records = store.load(Path(folder) / "results/s").records
+            by_status = {record.status for record in records if record.trial.backend != "threads"}
+            skipped = [record for record in records if record.status is Status.SKIPPED]
+            reasons = {(record.reason or "")[:22] for record in skipped}
+            yield Try(
+                expect(
+                    **{f"exits with 0: {done.stderr[-300:]}": done.returncode == 0},
+                    **{f"none fails: {by_status}": Status.FAILED not in by_status},
+                    **{f"says why: {reasons}": reasons == {"ranks talk over 127.0."}},
+                    some_are_measured=len(skipped) < len(records),
+                )
+            )
+
+
 def _with_shared_memory(size: str) -> subprocess.CompletedProcess[str]:
     """A sweep in a mount namespace with so large a /dev/shm, of which 4 KiB are taken."""
     sweep = (*SLOW, "--implementations", "ddp,dp", "--backends", "gloo,shm", "--name", "s")
@@ -124,6 +155,12 @@ def _wait_for(path: Path) -> None:
 
 
 SCENARIOS = (
+    Scenario(
+        name="a network without loopback",
+        promise="gloo and shm are skipped with the reason, the others complete",
+        tries=2,
+        run=without_loopback,
+    ),
     Scenario(
         name="two sweeps in one folder",
         promise="the second is refused in one line, the first is not disturbed",
