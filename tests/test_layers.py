@@ -14,13 +14,10 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
-    ("errors", "units", "printable"),
-    (
-        *("files", "temporary", "process_identity", "codec"),
-        *("learning_rate", "placement", "shares"),
-    ),
+    ("errors", "units", "printable", "process_identity"),
+    ("files", "temporary", "codec", "learning_rate", "placement", "shares", "values"),
     ("json_schema",),
-    ("traits",),
+    ("traits", "settings"),
     ("specs",),
     ("training_spec", "exclusion"),
     ("records", "environment"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import store, units
-from dpbench.cli.comm_options import OF_GRADIENTS
+from dpbench.cli.comm_plan import OF_GRADIENTS
 from dpbench.cli.interrupts import as_exceptions, end_at_once
 from dpbench.cli.messages import say
 from dpbench.cli.progress import reporter

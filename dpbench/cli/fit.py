@@ -11,8 +11,8 @@ import typer
 from dpbench.cli.charts import FORMATS, draw_beside, write_chart
 from dpbench.cli.messages import say, warn
 from dpbench.cli.subjects import is_table
-from dpbench.cli.values import comma_list, positive_int
 from dpbench.errors import UsageError
+from dpbench.values import comma_list, positive_int
 
 if TYPE_CHECKING:
     from dpbench.analysis.laws.series import Series

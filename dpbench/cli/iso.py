@@ -7,7 +7,7 @@ import typer
 from dpbench.cli import network as networks
 from dpbench.cli import project_grammar as grammar
 from dpbench.cli.projecting import Request, load_series, refuse_all
-from dpbench.cli.values import percentage
+from dpbench.values import percentage
 
 SIZES = (8, 64, 1000)
 

@@ -12,7 +12,7 @@ from dpbench.cli import network as networks
 from dpbench.cli import project_grammar as grammar
 from dpbench.cli.charts import draw_beside, source_of
 from dpbench.cli.projecting import Loaded, Request, load_series, refuse_all
-from dpbench.cli.values import bounded_float
+from dpbench.values import bounded_float
 
 if TYPE_CHECKING:
     from dpbench.analysis.projection.economics import Economics
