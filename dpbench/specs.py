@@ -14,6 +14,7 @@ from typing import Literal
 from dpbench.codec import content_hash, encode
 from dpbench.learning_rate import scale_lr
 from dpbench.placement import Placement, on_hosts, placed
+from dpbench.shares import split_evenly
 from dpbench.traits import IMPLEMENTATIONS
 from dpbench.units import counted
 
@@ -156,8 +157,7 @@ class TrialSpec:
         """Samples of each replica per micro-step; in strong scaling they differ by at most one."""
         if self.scaling == "weak":
             return (self.batch_size,) * self.group_size
-        share, extra = divmod(self.batch_size, self.group_size)
-        return tuple(share + (rank < extra) for rank in range(self.group_size))
+        return split_evenly(self.batch_size, self.group_size)
 
     @property
     def global_batch_size(self) -> int:

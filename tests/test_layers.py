@@ -15,7 +15,10 @@ MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
     ("errors", "units", "printable"),
-    ("files", "temporary", "process_identity", "codec", "learning_rate", "placement"),
+    (
+        *("files", "temporary", "process_identity", "codec"),
+        *("learning_rate", "placement", "shares"),
+    ),
     ("json_schema",),
     ("traits",),
     ("specs",),

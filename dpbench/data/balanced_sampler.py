@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.utils.data import Sampler
 
+from dpbench import shares as sharing
 from dpbench import units
-from dpbench.data import shares as sharing
 from dpbench.data.order import permutation
 from dpbench.errors import UsageError
 

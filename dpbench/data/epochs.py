@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
+from dpbench import shares as sharing
 from dpbench import units
-from dpbench.data import shares as sharing
 from dpbench.data.order import permutation
 from dpbench.errors import DataError, UsageError
 from dpbench.training_spec import TrainingSpec

@@ -68,12 +68,14 @@ class RankGroup:
         if self.control is None:
             return [value]
         own = plain_values.to_bytes(value)
-        lengths = [int(length) for (length,) in self.gather([len(own)])]
-        if max(lengths) > limit_bytes:
-            raise RuntimeError(
-                f"rank {lengths.index(max(lengths))} sends {max(lengths)} bytes to rank 0, "
-                f"expected at most {limit_bytes}"
-            )
+        told = [length for (length,) in self.gather([len(own)])]
+        for sender, length in enumerate(told):
+            if not 0 <= length <= limit_bytes:  # nor a NaN
+                raise RuntimeError(
+                    f"rank {sender} sends {length:.0f} bytes to rank 0, "
+                    f"expected at most {limit_bytes}"
+                )
+        lengths = list(map(int, told))
         rank = dist.get_rank(self.control)
         if rank != 0:
             message = torch.frombuffer(bytearray(own), dtype=torch.uint8)

@@ -5,6 +5,7 @@ thread and does not touch CUDA.
 
     DataParallel              replicas in threads of this process: all on GPUs, or all on the CPU
     accumulate                its gradient of several micro-batches, weighted by their sizes
+    fit, predict              train it on batches, and apply it to them
     scatter, gather           split a batch over devices and put outputs together again
     NoScatter                 marks an input that every replica gets whole
     balanced_split            the sizes of the chunks
@@ -27,6 +28,7 @@ from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParall
 from dpbench.parallel.decisions import all_ranks, any_rank
 from dpbench.parallel.dp.accumulation import accumulate
 from dpbench.parallel.dp.data_parallel import DataParallel
+from dpbench.parallel.dp.fitting import fit, predict
 from dpbench.parallel.dp.gather import gather
 from dpbench.parallel.dp.scatter import NoScatter, balanced_split, scatter
 from dpbench.parallel.local_sgd import LocalSGD
@@ -44,7 +46,9 @@ __all__ = [
     "balanced_split",
     "broadcast_checkpoint",
     "check_sync",
+    "fit",
     "gather",
+    "predict",
     "scatter",
     "sync_gradients",
 ]

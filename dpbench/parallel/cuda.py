@@ -25,26 +25,27 @@ def is_capturing() -> bool:
 class LateFlag:
     """A number on a device that the host reads without waiting: one step late, or later."""
 
-    def __init__(self, value: Tensor) -> None:
+    def __init__(self, like: Tensor) -> None:
         """
         Args:
-            value: of one element; where the number will be.
+            like: has the number's dtype.
         """
-        self._value = value
-        self._on_host = pinned(1, value.dtype).zero_()
+        self._on_host = pinned(1, like.dtype).zero_()
         self._copied = cuda.Event()
 
-    def is_set(self) -> bool:
+    def is_set(self, value: Tensor) -> bool:
         """Whether the number was other than zero when it was last read, and read it again.
 
-        Called after the work that writes the number has been given to the current stream.
+        Args:
+            value: of one element; the number, when the work is done that has been given to the
+                current stream of its device.
         """
-        stream = cuda.current_stream(self._value.device)
+        stream = cuda.current_stream(value.device)
         with cuda.stream(stream):  # makes its device the current one
             if is_capturing() or not self._copied.query():
                 return False
             was_set = bool(self._on_host.item())
-            self._on_host.copy_(self._value, non_blocking=True)
+            self._on_host.copy_(value, non_blocking=True)
             self._copied.record(stream)
         return was_set
 

@@ -69,7 +69,8 @@ def gather_bytes(
     context = torch.cuda.device(on) if on.type == "cuda" else contextlib.nullcontext()
     with context:
         head = len(data).to_bytes(_LENGTH_BYTES, "little") + data[:_HEAD_BYTES]
-        heads = _gather(head, _LENGTH_BYTES + _HEAD_BYTES, on, group)
+        head_bytes = _LENGTH_BYTES + _HEAD_BYTES
+        heads = _gather(head, head_bytes, on, group, [head_bytes] * dist.get_world_size(group))
         lengths = [int.from_bytes(head[:_LENGTH_BYTES], "little") for head in heads]
         for rank, length in enumerate(lengths):
             if length > limit_bytes:
@@ -77,10 +78,12 @@ def gather_bytes(
                     f"rank {rank} sends a message of {length} bytes, expected at most {limit_bytes}"
                 )
         longest = max(lengths)
-        whole = [head[_LENGTH_BYTES:] for head in heads]
         if longest > _HEAD_BYTES:
-            whole = _gather(data, longest, on, group)
-        return [message[:length] for message, length in zip(whole, lengths, strict=True)]
+            return _gather(data, longest, on, group, lengths)
+        return [
+            head[_LENGTH_BYTES : _LENGTH_BYTES + length]
+            for head, length in zip(heads, lengths, strict=True)
+        ]
 
 
 def gather_values(
@@ -95,10 +98,16 @@ def gather_values(
 
     Raises:
         RuntimeError: on every rank, if a rank's value takes more than LONGEST_MESSAGE_BYTES.
-        ValueError: a rank sent something else than a value.
+        NotPlain: a ValueError; a rank sent something else than a value.
     """
     messages = gather_bytes(plain_values.to_bytes(value), group, device=device)
-    return [plain_values.from_bytes(message) for message in messages]
+    values = []
+    for rank, message in enumerate(messages):
+        try:
+            values.append(plain_values.from_bytes(message))
+        except plain_values.NotPlain as error:
+            raise plain_values.NotPlain(f"from rank {rank}: {error}") from None
+    return values
 
 
 def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None = None) -> int:
@@ -114,13 +123,17 @@ def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None
     return int(tensor.item())
 
 
-def _gather(data: bytes, length: int, on: torch.device, group: dist.ProcessGroup) -> list[bytes]:
-    """The messages of all ranks, each filled up to `length`."""
+def _gather(
+    data: bytes, length: int, on: torch.device, group: dist.ProcessGroup, lengths: Sequence[int]
+) -> list[bytes]:
+    """The first `lengths` bytes of the ranks' messages, which travel filled up to `length`."""
     padded = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8)
     own: Tensor = padded.to(on)
     everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(everyone, own, group=group)
-    return [message.cpu().numpy().tobytes() for message in everyone]
+    # Each tensor goes when its bytes are taken, so that no more than one message is there twice.
+    everyone.reverse()
+    return [everyone.pop()[:size].cpu().numpy().tobytes() for size in lengths]
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

@@ -16,8 +16,11 @@ import torch
 from torch import Tensor
 
 from dpbench.errors import UsageError
+from dpbench.parallel.plain_values import DTYPES
 
 LONGEST_REASON = 160
+MOST_SHARED = 16
+"""Times the size of a file that its tensors may take, as some share their memory (tied weights)."""
 _FOLDER = 0x10
 """How an archive marks a folder among its parts, from the time of MS-DOS."""
 _FORBIDDEN = re.compile(r"GLOBAL (\S+)")
@@ -55,7 +58,9 @@ def loads(data: bytes, where: str) -> Any:
     except Exception as error:  # hostile bytes can make the readers raise anything
         raise Damaged(f"{where}: {_reason(error)}") from None
     try:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        value = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        _require_plain(value, len(data))
+        return value
     except Exception as error:
         raise UsageError(f"{where}: {_reason(error)}") from None
 
@@ -69,6 +74,10 @@ def one_line(words: str) -> str:
 
 class _NotWhole(Exception):
     """Says what is wrong with the bytes."""
+
+
+class _NotPlain(Exception):
+    """Says what a whole archive holds that is no plain value."""
 
 
 def _require_whole(data: bytes) -> None:
@@ -89,8 +98,37 @@ def _require_whole(data: bytes) -> None:
             raise _NotWhole(f"its part {broken!r} is damaged: the checksum does not hold")
 
 
+def _require_plain(value: Any, stored_bytes: int) -> None:
+    """Its tensors are dense and of plain numbers, and it is no larger than it looks.
+
+    An archive can hold a part at several places. Lists that hold each other would never be read to
+    their end, and many or expanded tensors of one piece of memory would take more than there is.
+    """
+    waiting = [value]
+    parts = tensor_bytes = 0
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Tensor):
+            if part.layout is not torch.strided or part.is_meta:
+                raise _NotPlain("it holds a tensor that is not dense")
+            if part.dtype not in DTYPES:
+                raise _NotPlain(f"it holds a tensor of {part.dtype}")
+            tensor_bytes += part.numel() * part.itemsize
+        inside = _members(part)
+        parts += len(inside)
+        if parts > stored_bytes or tensor_bytes > MOST_SHARED * stored_bytes:
+            raise _NotPlain("it holds the same parts too often")
+        waiting.extend(inside)
+
+
+def _members(part: Any) -> list[Any]:
+    if isinstance(part, dict):
+        return [*part.keys(), *part.values()]
+    return list(part) if isinstance(part, (list, tuple, set)) else []
+
+
 def _reason(error: Exception) -> str:
-    if isinstance(error, _NotWhole):
+    if isinstance(error, (_NotWhole, _NotPlain)):
         words = str(error)
     elif isinstance(error, zipfile.BadZipFile):
         words = "the file is cut off or damaged"

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from dpbench.data.shares import shares_by_speed
 from dpbench.measure.rank_group import RankGroup
+from dpbench.shares import shares_by_speed
 
 
 @dataclass(frozen=True, slots=True)

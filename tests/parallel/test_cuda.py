@@ -68,13 +68,13 @@ def test_pageable_memory_is_copied_on_the_current_stream(cuda: RecordedCuda) -> 
 def test_a_flag_is_read_when_it_has_arrived_and_the_host_never_waits(cuda: RecordedCuda) -> None:
     value = cuda.tensor(torch.zeros(1), DEVICE)
     flag = LateFlag(value)
-    assert not flag.is_set()
+    assert not flag.is_set(value)
     value.fill_(1)
     cuda.is_done = False
-    assert not flag.is_set()  # the first copy is still on its way, as far as the host knows
+    assert not flag.is_set(value)  # the first copy is still on its way, as far as the host knows
     cuda.is_done = True
-    assert not flag.is_set()  # what it was before; now the new value is read
-    assert flag.is_set()
+    assert not flag.is_set(value)  # what it was before; now the new value is read
+    assert flag.is_set(value)
     copies = cuda.named("to host")
     assert len(copies) == 3
     assert cuda.precedes(cuda.only("fill_"), copies[1])
@@ -82,18 +82,20 @@ def test_a_flag_is_read_when_it_has_arrived_and_the_host_never_waits(cuda: Recor
 
 
 def test_a_flag_on_another_device_than_the_current_one_is_copied_there(cuda: RecordedCuda) -> None:
-    flag = LateFlag(cuda.tensor(torch.ones(1), DEVICE))
+    value = cuda.tensor(torch.ones(1), DEVICE)
+    flag = LateFlag(value)
     with cuda.device(0):
-        flag.is_set()
-        assert flag.is_set()
+        flag.is_set(value)
+        assert flag.is_set(value)
     assert all(action.where.endswith("cuda:1") for action in cuda.named("to host"))
     assert cuda.current_stream(0).last == frozenset()
 
 
 def test_while_a_graph_is_captured_nothing_is_asked_of_the_device(cuda: RecordedCuda) -> None:
-    flag = LateFlag(cuda.tensor(torch.ones(1), DEVICE))
+    value = cuda.tensor(torch.ones(1), DEVICE)
+    flag = LateFlag(value)
     cuda.capturing = True
-    assert not flag.is_set()
+    assert not flag.is_set(value)
     assert not cuda.named("to host")
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from dpbench.parallel.groups import gather_bytes, gather_values, largest
+from dpbench.parallel.plain_values import NotPlain
 from tests.parallel.ranks import run_ranks
 
 
@@ -36,11 +37,22 @@ def values_arrive_as_they_were(rank: int) -> None:
     assert largest(5 - rank, group) == 5
 
 
+def bytes_that_are_no_value_name_their_sender(rank: int) -> None:
+    group = dist.group.WORLD
+    assert group is not None
+    if rank == 1:
+        gather_bytes(b"?", group)
+        return
+    with pytest.raises(NotPlain, match="from rank 1: got a message that is no plain value: a let"):
+        gather_values("hello", group)
+
+
 @pytest.mark.parametrize("backend", ["gloo", "shm"])
 def test_two_ranks_exchange_messages(tmp_path: Path, backend: str) -> None:
     checks = [
         messages_of_any_length_arrive_in_the_order_of_the_ranks,
         an_overlong_message_is_refused_on_every_rank,
         values_arrive_as_they_were,
+        bytes_that_are_no_value_name_their_sender,
     ]
     run_ranks(checks, tmp_path / "store", backend=backend)

@@ -58,6 +58,41 @@ def test_plain_values_come_back_as_they_were() -> None:
     assert same(archive.loads(WHOLE, "here"), VALUE)
 
 
+def with_dtype(value: Any, before: bytes, after: bytes) -> bytes:
+    """The file with another name of a type, its checksums made anew."""
+    changed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(saved(value))) as old, zipfile.ZipFile(changed, "w") as new:
+        for member in old.infolist():
+            new.writestr(member.filename, old.read(member).replace(before, after))
+    return changed.getvalue()
+
+
+def doubled(depth: int) -> Any:
+    part: Any = []
+    for _ in range(depth):
+        part = [part, part]
+    return part
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_tensors_that_crash_or_take_more_than_the_file_are_refused() -> None:
+    bytes_ = with_dtype(torch.arange(4, dtype=torch.uint8), b"ByteStorage", b"QUInt8Storage")
+    assert reason(bytes_) == "it holds a tensor of torch.quint8"
+    for tensor in (torch.eye(2).to_sparse(), torch.empty(2, device="meta")):
+        assert reason(saved(tensor)) == "it holds a tensor that is not dense"
+    assert reason(saved(torch.zeros(1).expand(10**6))) == "it holds the same parts too often"
+    one = torch.zeros(1000)
+    assert reason(saved([one] * 100)) == "it holds the same parts too often"
+    assert len(archive.loads(saved([one] * 4), "here")) == 4
+
+
+def test_lists_that_hold_each_other_are_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    for hostile in (doubled(60), endless, [endless] * 50):
+        assert reason(saved(hostile)) == "it holds the same parts too often"
+
+
 @given(st.integers(0, len(WHOLE) - 1))
 @settings(max_examples=60)
 def test_a_file_cut_off_anywhere_is_refused(length: int) -> None:

@@ -47,7 +47,7 @@ class Message:
         device = tensors[0].device
         self.flat = torch.zeros(packed_bytes(tensors), dtype=torch.uint8, device=device)
         # Aliases, whose writes do not count as changes of the tensors.
-        self._tensors = [tensor.detach().data for tensor in tensors]
+        self._tensors = [_in_memory(tensor.detach().data) for tensor in tensors]
         self._views = views_in(self.flat, tensors)
 
     def send(self, group: dist.ProcessGroup, source: int) -> None:
@@ -58,6 +58,14 @@ class Message:
         if not is_source:
             with torch.no_grad():
                 copy_all(self._tensors, self._views)
+
+
+def _in_memory(tensor: Tensor) -> Tensor:
+    """The tensor as its memory is, where torch conjugates or negates what is read of it."""
+    if tensor.is_conj():
+        tensor = tensor.conj()
+    # The only name of the undoing that makes no copy.
+    return tensor._neg_view() if tensor.is_neg() else tensor
 
 
 def _pieces(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:

@@ -6,6 +6,8 @@ import math
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import attrgetter, is_not
 from typing import Any
 
 import torch
@@ -14,7 +16,10 @@ from torch import Tensor, nn
 
 from dpbench.parallel.ddp.comm_hooks import Future, GradientBucket, Hook
 from dpbench.parallel.ddp.exchange import Exchange
+from dpbench.parallel.ddp.holders import is_held_elsewhere, reducers, views_of
 from dpbench.parallel.flat import ALIGNMENT_BYTES, copy_all, packed_bytes, views_in
+
+_GRADIENT = attrgetter("grad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,9 @@ def assign_buckets(
 class Bucket:
     """The flat gradient of some parameters.
 
+    A gradient that nobody but its parameter has becomes an alias of its part of the flat one, so
+    that nothing is copied back. What others have stays where it is, and gets the average.
+
     Attributes:
         indices: of the parameters, in the order of the reducer.
         waiting: indices whose gradient of the running backward is not there yet.
@@ -133,16 +141,60 @@ class Bucket:
         first = self.parameters[0]
         item = first.element_size()
         alignment = max(ALIGNMENT_BYTES, item) if aligned else item
-        size = packed_bytes(self.parameters, alignment) // item
+        self._alignment = alignment
+        self._size = packed_bytes(self.parameters, alignment) // item
         self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
-        self._wire = exchange.zeros(size + rider_elements, first.dtype, first.device)
-        self.flat, self.rider = self._wire[:size], self._wire[size:]
-        self.views = views_in(self._wire.view(torch.uint8), self.parameters, alignment)
+        self._lay_out(exchange.zeros(self._size + rider_elements, first.dtype, first.device))
         self._work: dist.Work | None = None
         self._future: Future[Any] | None = None
         self._absent: list[int] = []
         self._kept: list[tuple[int, Tensor, Tensor | None]] = []
-        self._with_graph: list[tuple[Tensor, Tensor]] = []
+        # Places whose gradients stay where they are, of which `_shared` ones for good.
+        self._apart: set[int] = set()
+        self._shared: set[int] = set()
+        self._changes_seen = 0
+        self._to_write: list[tuple[Tensor, Tensor]] = []
+
+    def _lay_out(self, wire: Tensor) -> None:
+        """Have the gradients in this memory from now on."""
+        self._wire = wire
+        self.flat, self.rider = wire[: self._size], wire[self._size :]
+        # Never handed out: what users do to a gradient (`p.grad.data = …`) must not move them.
+        self.views = views_in(wire.view(torch.uint8), self.parameters, self._alignment)
+        self._storage = wire.untyped_storage()
+        self._own_views = views_of(self._storage)
+
+    def arm(self) -> None:
+        """A forward has been made whose backward fills the bucket."""
+        if self._changes_seen != reducers.changes:
+            self._changes_seen = reducers.changes
+            places = enumerate(self.parameters)
+            self._shared = {place for place, p in places if reducers.share(p)}
+        self._apart = set(self._shared)
+        gradients = list(map(_GRADIENT, self.parameters))
+        if not any(map(is_not, gradients, repeat(None))):
+            return
+        for place, view in enumerate(self.views):
+            if gradients[place] is None:
+                continue
+            if gradients[place].is_set_to(view):
+                if place in self._shared:
+                    gradients[place].data = view.clone()
+            elif is_held_elsewhere(gradients, place):
+                self._apart.add(place)
+
+    def take_in(self, index: int) -> None:
+        """The gradient of a parameter becomes a part of the bucket, and stays the same object."""
+        place = self.indices.index(index)
+        gradient, view = self.parameters[place].grad, self.views[place]
+        assert gradient is not None
+        view.copy_(gradient)
+        gradient.data = view
+
+    def lent(self) -> list[int]:
+        """Indices of the parameters whose gradients are aliases of the bucket's."""
+        places = zip(self.indices, self.parameters, self.views, strict=True)
+        return [i for i, p, view in places if p.grad is not None and p.grad.is_set_to(view)]
 
     def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
         """Bring all gradients into the flat tensor, times `scale`; they become views of it.
@@ -164,6 +216,7 @@ class Bucket:
 
     def clear(self) -> None:
         """Zeros in the place of gradients, for a rank that has none."""
+        self._leave_to_others(len(self.lent()))
         self.flat.zero_()
         self._absent = list(range(len(self.parameters)))
 
@@ -182,12 +235,16 @@ class Bucket:
             keep: indices of parameters that no rank has a gradient for: theirs stays what it was.
         """
         self.wait()
-        for gradient, view in self._with_graph:
-            gradient.detach().copy_(view)
-        self._with_graph = []
+        if self._to_write:
+            with torch.no_grad():
+                for gradient, view in self._to_write:
+                    gradient.copy_(view)
+            self._to_write = []
         for place in self._absent:
             if self.indices[place] not in keep:
-                self.parameters[place].grad = self.views[place]
+                view = self.views[place]
+                shared = place in self._shared
+                self.parameters[place].grad = view.clone() if shared else view.data
         self._absent = []
         for place, gradient, values in self._kept:
             if self.indices[place] in keep:
@@ -205,7 +262,12 @@ class Bucket:
             result = self._future.wait()
             self._future = None
             reduced = result[0] if isinstance(result, (list, tuple)) else result
-            assert isinstance(reduced, Tensor)
+            if not isinstance(reduced, Tensor) or reduced.numel() != self.flat.numel():
+                got = tuple(reduced.shape) if isinstance(reduced, Tensor) else repr(reduced)
+                raise RuntimeError(
+                    f"the communication hook's future holds {got}, expected a tensor with the "
+                    f"{self.flat.numel()} elements of the bucket's buffer"
+                )
             if not reduced.is_set_to(self.flat):
                 self.flat.copy_(reduced.reshape(-1))
 
@@ -219,29 +281,26 @@ class Bucket:
                 self._kept.append((place, gradient, values))
 
     def _collect(self, scale: float) -> None:
-        targets: list[Tensor] = []
-        sources: list[Tensor] = []
-        empty: list[Tensor] = []
-        in_place = False
-        for place, (parameter, view) in enumerate(zip(self.parameters, self.views, strict=True)):
-            gradient = parameter.grad
+        gradients = list(map(_GRADIENT, self.parameters))
+        moving: list[int] = []
+        in_place = 0
+        for place, (gradient, view) in enumerate(zip(gradients, self.views, strict=True)):
             if gradient is None:
-                empty.append(view)
                 self._absent.append(place)
                 continue
             _require_dense(gradient)
             if gradient.is_set_to(view):
-                in_place = True
-                continue
-            targets.append(view)
-            sources.append(gradient)
-            if gradient.requires_grad:
-                self._keep_graph(gradient, view)
+                in_place += 1
             else:
-                # Now and not in the end, so that the memory of the gradient can be used again.
-                parameter.grad = view
-        if empty:
-            torch._foreach_zero_(empty)
+                moving.append(place)
+        if moving or self._absent:
+            self._leave_to_others(in_place)
+        if self._absent:
+            torch._foreach_zero_([self.views[place] for place in self._absent])
+        targets = [self.views[place] for place in moving]
+        sources = [gradients[place] for place in moving]
+        for place in moving:
+            self._hand_out(place, gradients[place])
         if scale == 1.0 or in_place or self._views_are_small():
             copy_all(targets, sources)
             if scale != 1.0:
@@ -250,14 +309,37 @@ class Bucket:
         for view, gradient in zip(targets, sources, strict=True):
             torch.mul(gradient, scale, out=view)
 
-    def _keep_graph(self, gradient: Tensor, view: Tensor) -> None:
-        if not self._with_graph:
+    def _hand_out(self, place: int, gradient: Tensor) -> None:
+        """Have the parameter's gradient in the bucket, or the average in the gradient."""
+        if gradient.requires_grad and not self._to_write:
             warnings.warn(
                 "Using DistributedDataParallel with create_graph=True: gradients are averaged, "
                 "but what a second backward adds to them is not",
                 stacklevel=2,
             )
-        self._with_graph.append((gradient, view))
+        if gradient.requires_grad or place in self._apart:
+            self._to_write.append((gradient.detach(), self.views[place]))
+        else:
+            # Now and not in the end, so that the memory of the gradient can be used again.
+            self.parameters[place].grad = self.views[place].data
+
+    def _leave_to_others(self, in_place: int) -> None:
+        """Take other memory if someone still has gradients in this one, which will be overwritten.
+
+        Such as the gradients of another loss, kept as `[p.grad for p in parameters]`.
+
+        Args:
+            in_place: how many gradients of the parameters lie in this memory.
+        """
+        if views_of(self._storage) == self._own_views + in_place:
+            return
+        lent = self.lent()
+        # Not where memory is shared: the other ranks do not allocate any.
+        wire = torch.zeros_like(self._wire)
+        wire[self._size :].copy_(self.rider)
+        self._lay_out(wire)
+        for index in lent:
+            self.take_in(index)
 
     def _views_are_small(self) -> bool:
         """Whether a call per gradient costs more than a second pass over the flat tensor."""
@@ -275,6 +357,15 @@ class LocalBucket:
     def __init__(self, indices: Sequence[int]) -> None:
         self.indices = list(indices)
         self.waiting: set[int] = set()
+
+    def arm(self) -> None:
+        """Gradients stay where they are."""
+
+    def lent(self) -> list[int]:
+        return []
+
+    def take_in(self, index: int) -> None:
+        """Nothing is lent."""
 
     def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
         return []

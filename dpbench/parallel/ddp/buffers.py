@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.ddp.broadcast import Message, broadcast_coalesced
-from dpbench.parallel.ddp.children import Children
+from dpbench.parallel.ddp.children import Children, named_once
 
 KEPT_BYTES = 64 * 1024**2
 """The most memory that is kept for a message between steps; larger buffers travel in pieces."""
@@ -32,20 +32,12 @@ class Buffers:
         self._module = module
         self._ignored = ignored
         self._children = Children(module)
-        self._held: list[dict[str, Tensor | None]] = []
-        self._found: list[Tensor | None] = []
-        self._tensors: list[Tensor] = []
-        self._aliases: list[Tensor] = []
-        self._message: Message | None = None
-        self._look()
+        # Nothing is looked at before it is sent, as a buffer that is not may be of any kind.
+        self._has_looked = False
 
     def named(self) -> list[tuple[str, Tensor]]:
         """The buffers with their names, each once."""
-        return [
-            (name, buffer)
-            for name, buffer in self._module.named_buffers()
-            if name not in self._ignored
-        ]
+        return named_once(self._module.named_buffers(remove_duplicate=False), self._ignored)
 
     def send(self, group: dist.ProcessGroup, source: int) -> int:
         """Overwrite the buffers with those of one rank of the group; a collective.
@@ -53,7 +45,7 @@ class Buffers:
         Returns:
             The number of bytes of all buffers.
         """
-        if self._has_changed():
+        if not self._has_looked or self._has_changed():
             self._look()
         if self._message is None:
             return broadcast_coalesced(self._tensors, group, source)
@@ -61,6 +53,7 @@ class Buffers:
         return sum(alias.nbytes for alias in self._aliases)
 
     def _look(self) -> None:
+        self._has_looked = True
         self._held = [child._buffers for child in self._children.look()]
         self._found = [buffer for held in self._held for buffer in held.values()]
         self._tensors = [buffer for _, buffer in self.named()]
@@ -68,7 +61,7 @@ class Buffers:
         devices = {tensor.device for tensor in self._tensors}
         nbytes = sum(tensor.nbytes for tensor in self._tensors)
         kept = len(devices) == 1 and nbytes <= KEPT_BYTES
-        self._message = Message(self._tensors) if kept else None
+        self._message: Message | None = Message(self._tensors) if kept else None
 
     def _has_changed(self) -> bool:
         found = [buffer for held in self._held for buffer in held.values()]

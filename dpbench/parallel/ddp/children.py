@@ -1,10 +1,28 @@
-"""Whether a module still has the submodules that it had, asked before each step."""
+"""What a module holds: its tensors by name, and whether it still has the submodules that it had."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from operator import is_
+from typing import TypeVar
 
 from torch import nn
+
+T = TypeVar("T")
+
+
+def named_once(named: Iterable[tuple[str, T]], ignored: Collection[str]) -> list[tuple[str, T]]:
+    """Parameters or buffers without those that are ignored, each under its first other name.
+
+    Args:
+        named: with all names of those that are in several places, as one of these may be ignored.
+        ignored: names.
+    """
+    first: dict[int, tuple[str, T]] = {}
+    for name, tensor in named:
+        if name not in ignored:
+            first.setdefault(id(tensor), (name, tensor))
+    return list(first.values())
 
 
 class Children:

@@ -17,6 +17,7 @@ from dpbench.parallel.agreement import Entry, Objection, describe, require_agree
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.ddp.buckets import BucketCaps
 from dpbench.parallel.ddp.buffers import Buffers
+from dpbench.parallel.ddp.children import named_once
 from dpbench.parallel.ddp.comm_hooks import checked_hook
 from dpbench.parallel.ddp.exchange import Exchange
 from dpbench.parallel.ddp.preconditions import (
@@ -25,6 +26,7 @@ from dpbench.parallel.ddp.preconditions import (
     refuse,
     require_type,
     untrainable_reason,
+    unwritable_reason,
 )
 from dpbench.parallel.ddp.reducer import Reducer, ReducerOptions
 from dpbench.parallel.ddp.uneven_inputs import UnevenInputs
@@ -155,8 +157,10 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self._sent_buffers = Buffers(module, self.parameters_to_ignore)
         # Decided once, as looking for buffers at each step costs more than it can find.
         self._has_buffers = bool(self._sent_buffers.named())
-        self._make_equal(with_values=init_sync, with_buffers=broadcasts)
-        self._build_reducer()
+        self.dim = dim
+        with torch.inference_mode(False):  # parameters have no graph to be hooked in there
+            self._make_equal(with_values=init_sync, with_buffers=broadcasts)
+            self._build_reducer()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call `module`; with gradients enabled, prepare the reduction of the next backward.
@@ -177,18 +181,17 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         reduces = syncs and self._reducer.begin()
         if trains and self._join_config.enable:
             self._announce(reduces)
-        if self.training:
-            if reduces:
-                self._reducer.rebuild()
-            if trains and self.require_forward_param_sync:
-                self._send_buffers()
+        if reduces:
+            self._reducer.build(rebuild=self.training)
+        # Without gradients too, so that ranks which re-estimate statistics do not drift apart.
+        shares = trains or not self._join_config.enable
+        if self.training and self.require_forward_param_sync and shares:
+            self._send_buffers()
         if self.device is not None:
             args, kwargs = move((args, kwargs), self.device)
         output = self._call_module(args, kwargs)
         if reduces:
             output = self._reducer.arm(output)
-        elif trains:
-            self._reducer.disarm()
         if trains and self.training and self.require_forward_param_sync is not syncs:
             self.require_forward_param_sync = syncs  # a module takes microseconds to set it
         return output if self.output_device is None else move(output, self.output_device)
@@ -300,17 +303,19 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self._reducer.remove_hooks()
         self._build_reducer()
 
-    def _parameters_here(self) -> Iterator[tuple[str, nn.Parameter]]:
+    def _parameters_here(self) -> list[tuple[str, nn.Parameter]]:
         """Those that take part, frozen ones included."""
-        for name, parameter in self.module.named_parameters():
-            if name not in self.parameters_to_ignore:
-                yield name, parameter
+        named = self.module.named_parameters(remove_duplicate=False)
+        return named_once(named, self.parameters_to_ignore)
 
     def _make_equal(self, *, with_values: bool, with_buffers: bool) -> None:
         """Rank 0's values on all ranks, after all have shown that they fit; with `with_values`
         False only this rank is looked at."""
-        failure = untrainable_reason(self.module, self.parameters_to_ignore)
+        parameters = self._parameters_here()
         buffers = self._sent_buffers.named() if with_buffers else []
+        failure = untrainable_reason(self.module, parameters) or unwritable_reason(
+            [*parameters, *buffers]
+        )
         if with_values:
             options = {
                 "bucket caps": self._caps,
@@ -319,12 +324,12 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
                 "static_graph": self.static_graph,
                 "skip_all_reduce_unused_params": self.skip_all_reduce_unused_params,
             }
-            mine = describe(self._parameters_here(), buffers, options)
+            mine = describe(parameters, buffers, options)
             self._require_agreement(mine, failure)
         if failure is not None:
             raise failure
         if with_values:
-            tensors = [tensor for _, tensor in (*self._parameters_here(), *buffers)]
+            tensors = [tensor for _, tensor in (*parameters, *buffers)]
             broadcast_coalesced(tensors, self.process_group)
 
     def _require_agreement(self, mine: Sequence[Entry], failure: Exception | None) -> None:
@@ -343,7 +348,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
 
     def _build_reducer(self) -> None:
         sparse = [
-            f"{name}.weight"
+            f"{name}.weight".lstrip(".")  # the wrapped module itself has no name
             for name, child in self.module.named_modules()
             if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
         ]

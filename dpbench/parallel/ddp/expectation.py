@@ -66,13 +66,11 @@ class Expectation:
         self._excluded = excluded
         self.idle = {*excluded, *self._never_used}
         self._seen, self._without_gradient, self._left_out = set(), set(), set()
+        if self._recording:
+            self._fires.clear()  # of a backward that failed
         self._left = {index: times for index, times in self._fires.items() if times > 1}
         self.counts = self._recording or bool(self._left)
         self.awaits_end = self._find_unused or self._recording
-
-    def disarm(self) -> None:
-        """A forward has been made whose backward adds to the local gradients only."""
-        self._left_out = set()
 
     def fires_without_gradient(self, index: int) -> None:
         """The hook of a parameter has fired, but what was accumulated is undefined."""
@@ -90,13 +88,18 @@ class Expectation:
         self._left[index] -= 1
         return self._left[index] > 0
 
-    def note_local_use(self, index: int) -> None:
+    def note_local_use(self, index: int, *, is_late: bool) -> None:
         """A parameter got a gradient from a backward that does not reduce.
 
+        Args:
+            index: of the parameter.
+            is_late: whether the backward goes through the output of a forward whose gradients
+                have been reduced.
+
         Raises:
-            RuntimeError: a reduction of the same forward has counted it as unused.
+            RuntimeError: that reduction has counted the parameter as unused.
         """
-        if index in self._left_out:
+        if is_late and index in self._left_out:
             raise RuntimeError(too_late(self._names, index))
         self._used_locally.add(index)
 
@@ -118,7 +121,11 @@ class Expectation:
         if not self._graph_tells:
             return set()
         self.idle |= self._unreachable
-        return self._unreachable - self._used_locally
+        return self.without_gradient_yet(self._unreachable)
+
+    def without_gradient_yet(self, indices: set[int]) -> set[int]:
+        """Those that have no gradient from backwards that do not reduce either."""
+        return indices - self._used_locally
 
     def end(self, waiting: set[int]) -> None:
         """At the end of the outermost backward: what has not come will not come.

@@ -44,8 +44,11 @@ def unfinished_elsewhere(names: Sequence[str], missing: Sequence[int], *, static
     )
 
 
-def fired_too_often(names: Sequence[str], index: int, *, static: bool) -> str:
-    """For a parameter whose gradient is accumulated more often in one backward than expected."""
+def fired_too_often(
+    names: Sequence[str], index: int, missing: Sequence[int], *, static: bool
+) -> str:
+    """For a parameter whose gradient is accumulated more often in one backward than expected, when
+    those at the indices `missing` have not got one."""
     if static:
         return (
             "Your training graph has changed in this iteration, e.g., one parameter is unused in "
@@ -57,6 +60,12 @@ def fired_too_often(names: Sequence[str], index: int, *, static: bool) -> str:
         "in another, such as a reentrant checkpoint of a layer that is used twice; checkpoint "
         "with use_reentrant=False, or set static_graph=True if the graph is always the same. "
         f"Parameter at index {index} with name {names[index]} has been marked as ready twice."
+        + (
+            " Or did the backward before this one leave out parameters? These have got no "
+            f"gradient: {_listed(names, missing)}."
+            if missing
+            else ""
+        )
     )
 
 

@@ -41,13 +41,27 @@ class MissingReport:
         self._exchange = exchange
         self._alone = rider is None
         size = self.length(count)
+        self._count = count
         self._flags = exchange.zeros(size, torch.float32, device) if rider is None else rider
-        self._missing, self._gave_up = self._flags[:count], self._flags[count:]
         self._work: dist.Work | None = None
         self._averaged = False
         self._placed: set[int] = set()
         self._places: Tensor | None = None
-        self._late = LateFlag(self._gave_up) if device.type == "cuda" else None
+        self._late = LateFlag(self._flags) if device.type == "cuda" else None
+
+    @property
+    def _missing(self) -> Tensor:
+        """One element per parameter; not kept, as the bucket counts who looks at its memory."""
+        return self._flags[: self._count]
+
+    @property
+    def _gave_up(self) -> Tensor:
+        return self._flags[self._count :]
+
+    def ride_on(self, rider: Tensor) -> None:
+        """The last bucket has other memory now, and the flags with it."""
+        if not self._alone:
+            self._flags = rider
 
     @staticmethod
     def length(count: int) -> int:
@@ -102,7 +116,7 @@ class MissingReport:
         """On CUDA only as far as is known without waiting for the device: of a backward before."""
         if self._late is None:
             return bool(self._gave_up.item())
-        return self._late.is_set()
+        return self._late.is_set(self._gave_up)
 
     def on_some_rank(self) -> list[int]:
         """The parameters that are missing on at least one rank."""

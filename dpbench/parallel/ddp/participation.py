@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from operator import attrgetter, is_
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import stateless
 
@@ -81,6 +82,8 @@ class Participation:
         found = [
             (child._parameters, key, parameter)
             for child in self._children.look()
+            # Compiled from TorchScript, it has no dictionary of its own, and none can be replaced.
+            if not isinstance(child, torch.jit.ScriptModule)
             for key, parameter in child._parameters.items()
             if id(parameter) in watched
         ]
@@ -94,7 +97,8 @@ class Participation:
         return all(map(is_, held, self._placed))
 
     def _swapped(self) -> frozenset[int]:
-        """The trained parameters in whose place functional_call has put other tensors."""
+        """The trained parameters in whose place functional_call has put tensors that lead no
+        gradient to them."""
         held = set(map(id, self._module.parameters()))
         away = [(name, p) for name, p in self._watched if id(p) not in held]
         if not away:  # they have only moved
@@ -105,7 +109,12 @@ class Participation:
                 f"parameter {away[0][0]!r} was replaced after it was wrapped, so that nothing "
                 "averages its gradient; wrap the module again"
             )
-        indices = (self._index_of.get(id(parameter)) for _, parameter in away)
+        led_to = {
+            id(parameter)
+            for (held, key), parameter in zip(self._places, self._placed, strict=True)
+            if _may_be_computed(held.get(key))
+        }
+        indices = (self._index_of.get(id(p)) for _, p in away if id(p) not in led_to)
         return frozenset(index for index in indices if index is not None)
 
     def _note_flags(self, flags: list[bool]) -> None:
@@ -135,6 +144,16 @@ class Participation:
             self._aliases[index] = self.parameters[index].detach()
             self._addresses[index] = addresses[index]
         return renewed
+
+
+def _may_be_computed(stand_in: Tensor | None) -> bool:
+    """Whether a tensor in the place of a parameter may be a function of it, as a scaled one is.
+
+    Not what torch.func differentiates: it keeps gradients to itself.
+    """
+    if stand_in is None or torch._C._functorch.is_functorch_wrapped_tensor(stand_in):
+        return False
+    return stand_in.grad_fn is not None
 
 
 def _within_functional_call() -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from dpbench.parallel.devices import DeviceLike, parse_device
@@ -66,9 +66,10 @@ def chosen_group(
     return member_group(group, "DistributedDataParallel")
 
 
-def untrainable_reason(module: nn.Module, ignored: set[str]) -> Exception | None:
-    """Why the module cannot be trained over ranks; None if it can."""
-    named = [(name, p) for name, p in module.named_parameters() if name not in ignored]
+def untrainable_reason(
+    module: nn.Module, named: Sequence[tuple[str, nn.Parameter]]
+) -> Exception | None:
+    """Why the module, with these parameters, cannot be trained over ranks; None if it can."""
     if not any(parameter.requires_grad for _, parameter in named):
         return RuntimeError(
             "DistributedDataParallel is not needed when a module doesn't have any parameter that "
@@ -91,6 +92,29 @@ def untrainable_reason(module: nn.Module, ignored: set[str]) -> Exception | None
         )
     if kinds == {"cpu"} and any(isinstance(m, nn.SyncBatchNorm) for m in module.modules()):
         return ValueError("SyncBatchNorm layers only work with GPU modules")
+    return None
+
+
+def unwritable_reason(named: Sequence[tuple[str, Tensor]]) -> Exception | None:
+    """Why the first of these parameters and buffers that cannot take another rank's values cannot;
+    None if all can."""
+    for name, tensor in named:
+        if tensor.layout != torch.strided:
+            return RuntimeError(
+                f"No support for sparse tensors: {name!r} has layout {tensor.layout}; make it "
+                "dense, or leave buffers alone with broadcast_buffers=False"
+            )
+        if tensor.is_inference():
+            return RuntimeError(
+                f"{name!r} was made in torch.inference_mode(), so it can neither be trained nor "
+                "sent; make the module outside of it"
+            )
+        strides = zip(tensor.stride(), tensor.shape, strict=True)
+        if any(stride == 0 and size > 1 for stride, size in strides):
+            return RuntimeError(
+                f"{name!r} is expanded: more than one element refers to a single memory location, "
+                "so it cannot take other values; clone() it"
+            )
     return None
 
 

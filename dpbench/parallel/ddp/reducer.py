@@ -3,7 +3,7 @@
 forward ─ begin ─ module ─ arm            hooks count from now on
 backward ─ hook per parameter             it leaves its bucket's `waiting`
          ├ nothing waits in a bucket      launch, if all earlier buckets are launched
-         └ end of backward                wait for all buckets, gradients are averaged, disarm
+         └ end of backward                wait for all buckets, gradients are averaged
 
 With unused parameters allowed, those without a gradient at the end of the backward are sent as
 zeros; the first backward of a static graph is recorded, and all of it is sent at its end.
@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._functorch import pyfunctorch
 from torch.autograd.graph import get_gradient_edge
 
 from dpbench.parallel.ddp.buckets import Bucket, BucketCaps, LocalBucket, assign_buckets
@@ -37,6 +39,7 @@ from dpbench.parallel.ddp.graph_errors import (
     unfinished,
     unfinished_elsewhere,
 )
+from dpbench.parallel.ddp.holders import reducers
 from dpbench.parallel.ddp.missing import MissingReport
 from dpbench.parallel.ddp.participation import NOTHING, Participation
 from dpbench.parallel.ddp.sink import Sink
@@ -116,8 +119,12 @@ class Reducer:
         self._launched = 0
         self._skipped: set[int] = set()
         self._flagged: set[int] = set()
+        # Backwards, by their number: those whose end calls back, those that began at an output,
+        # and those of them that came when the reduction of that output was over.
         self._ends_queued: set[int] = set()
-        self._end_of_graph_queued = False
+        self._graphs: set[int] = set()
+        self._late_graphs: set[int] = set()
+        self._has_asked = False
 
         me = weakref.ref(self)
         self._sink = Sink(partial(_on_backward, me), self._parameters[0].device)
@@ -125,7 +132,10 @@ class Reducer:
         self._handles: list[Any] = [None] * len(self._parameters)
         for index in range(len(self._parameters)):
             self._hook(index)
-        self._detach = weakref.finalize(self, _remove, self._handles)
+        reducers.enter(self._parameters)
+        self._detach = weakref.finalize(
+            self, _remove, self._handles, [weakref.ref(p) for p in self._parameters]
+        )
 
     @property
     def has_begun(self) -> bool:
@@ -142,7 +152,7 @@ class Reducer:
         self._buckets = []
 
     def begin(self) -> bool:
-        """Before a forward whose backward would reduce; a collective when it makes buckets.
+        """Before a forward whose backward would reduce.
 
         Returns:
             Whether it will: not if no parameter takes part, as in a discriminator that is frozen
@@ -154,21 +164,25 @@ class Reducer:
         """
         with self._lock:
             if self._armed and self._ready_order:
-                self._give_up()
+                with _outside_of_transforms():
+                    self._give_up()
             self._excluded, renewed = self._participation.begin()
             for index in renewed:
                 self._hook(index)
-            if len(self._excluded) == len(self._parameters):
-                return False
-            if not self._buckets:
-                self._build()
-            return True
+            return len(self._excluded) < len(self._parameters)
 
-    def rebuild(self) -> None:
-        """Once, after the first reduction: buckets in the order in which rank 0's gradients got
-        ready. A collective."""
-        if self._rebuild_due:
-            with self._lock:
+    def build(self, *, rebuild: bool) -> None:
+        """Make the buckets, where there are none; a collective, if it does something.
+
+        Args:
+            rebuild: whether, once, after the first reduction, to make them in the order in which
+                rank 0's gradients got ready.
+        """
+        if not self._buckets:
+            with self._lock, _outside_of_transforms():
+                self._build()
+        if rebuild and self._rebuild_due:
+            with self._lock, _outside_of_transforms():
                 order = torch.tensor(self._observed_order, device=self._parameters[0].device)
                 group = self._exchange.group
                 dist.broadcast(order, src=dist.get_global_rank(group, 0), group=group)
@@ -184,9 +198,11 @@ class Reducer:
             self._launched = 0
             self._ready_order = []
             self._flagged = set()
-            self._ends_queued, self._end_of_graph_queued = set(), False
+            self._ends_queued, self._graphs, self._late_graphs = set(), set(), set()
+            self._has_asked = False
             self._expectation.arm(self._excluded)
             for bucket in self._buckets:
+                bucket.arm()
                 bucket.waiting = set(bucket.indices)
                 if self._expectation.idle:
                     bucket.waiting -= self._expectation.idle
@@ -194,11 +210,6 @@ class Reducer:
             if self._options.skip_unused:
                 self._skipped = self._buckets_within(self._expectation.unused_everywhere or set())
         return self._sink(output) if self._expectation.awaits_end else output
-
-    def disarm(self) -> None:
-        """The next backward adds to the local gradients only."""
-        self._armed = False
-        self._expectation.disarm()
 
     def mark_ready(self, index: int, has_gradient: bool) -> None:
         """The gradient of a parameter has been accumulated, if there is one.
@@ -210,12 +221,12 @@ class Reducer:
         expectation = self._expectation
         if not self._armed:
             if expectation.tolerates_missing and has_gradient:
-                expectation.note_local_use(index)
+                expectation.note_local_use(index, is_late=_backward() in self._late_graphs)
             return
         self._ready_order.append(index)
         if not has_gradient:
             expectation.fires_without_gradient(index)
-        if expectation.awaits_end and not self._end_of_graph_queued:
+        if expectation.awaits_end and not self._graphs:
             self._queue_end_of_graph()  # of an output in which the sink found no tensors
         if expectation.counts:
             with self._lock:
@@ -226,7 +237,10 @@ class Reducer:
             waiting.remove(index)
         except KeyError:
             static = self._options.static_graph
-            raise RuntimeError(fired_too_often(self._names, index, static=static)) from None
+            missing = sorted(self._still_waiting())
+            raise RuntimeError(
+                fired_too_often(self._names, index, missing, static=static)
+            ) from None
         if not waiting:
             with self._lock:
                 self._launch_full_buckets()
@@ -235,17 +249,19 @@ class Reducer:
     def begin_backward(self) -> None:
         """The outermost backward through the output begins: have its end call back."""
         with self._lock:
-            if self._armed and not self._end_of_graph_queued:
+            if not self._armed:
+                self._late_graphs.add(_backward())
+                return
+            # An earlier one, if there is, has failed: its end never came.
+            if _backward() not in self._graphs:
                 self._queue_end_of_graph()
-                if self._options.find_unused:
-                    self._ask_the_graph()
+            if self._options.find_unused and not self._has_asked:
+                self._ask_the_graph()
 
     def shadow(self) -> None:
         """Take part in one reduction for a rank that has no data left: it contributes nothing, and
         gets the average as the others do."""
         with self._lock:
-            if not self._buckets:
-                self._build()
             expectation, everyone = self._expectation, range(len(self._parameters))
             unused = expectation.unused_everywhere or set()
             if self._options.skip_unused and self._options.find_unused:
@@ -253,6 +269,7 @@ class Reducer:
             self._skipped = self._buckets_within(unused) if self._options.skip_unused else set()
             for number, bucket in enumerate(self._buckets):
                 bucket.clear()
+                self._follow(bucket)
                 if number == len(self._buckets) - 1 and expectation.tolerates_missing:
                     self._report.flag(everyone)
                 self._send(number, average=False)
@@ -271,9 +288,14 @@ class Reducer:
         unused = self._expectation.ask_the_graph(lambda index: will_run(self._nodes[index]))
         for bucket in self._buckets:
             bucket.waiting -= self._expectation.idle
+        self._agree_on_unused(unused)
+        self._launch_full_buckets()
+
+    def _agree_on_unused(self, unused: set[int]) -> None:
+        """Once in a backward, before its first bucket: which buckets nobody needs."""
+        self._has_asked = True
         if self._options.skip_unused:
             self._skipped = self._buckets_within(self._report.agreed_now(unused))
-        self._launch_full_buckets()
 
     def _buckets_within(self, indices: set[int]) -> set[int]:
         """The numbers of the buckets that hold none but these parameters."""
@@ -281,6 +303,8 @@ class Reducer:
 
     def _launch_full_buckets(self) -> None:
         """In the order of the buckets, which is the same on all ranks; readiness is not."""
+        if self._options.skip_unused and self._options.find_unused and not self._has_asked:
+            return
         while self._launched < len(self._buckets) and not self._buckets[self._launched].waiting:
             self._launch(self._launched)
             self._launched += 1
@@ -294,12 +318,18 @@ class Reducer:
             without = bucket.collect(
                 1 / (self.divisor or self._exchange.size) if divides else 1.0, missing
             )
+            self._follow(bucket)
             flagged = without if self._expectation.tolerates_missing else missing
             self._report.flag(flagged)
             self._flagged.update(flagged)
             self.reductions += bucket.nbytes > 0
             self.reduced_bytes += bucket.nbytes
         self._send(number, average=average)
+
+    def _follow(self, bucket: AnyBucket) -> None:
+        """The report rides behind the last bucket, wherever that is."""
+        if bucket is self._buckets[-1] and isinstance(bucket, Bucket):
+            self._report.ride_on(bucket.rider)
 
     def _send(self, number: int, *, average: bool) -> None:
         last = number == len(self._buckets) - 1
@@ -316,15 +346,14 @@ class Reducer:
         self._launch_full_buckets()
 
     def _queue_end_of_graph(self) -> None:
-        self._end_of_graph_queued = True
+        self._graphs.add(_backward())
         _queue_callback(self._end_of_graph)
 
     def _queue_end_of_task(self) -> None:
         """Have the end of the running backward call back, be it nested in another or not."""
-        if self._end_of_graph_queued:
+        if self._graphs:
             return
-        # The only way to tell apart the backwards of several threads; torch.autograd.graph asks it.
-        task = torch._C._current_graph_task_id()
+        task = _backward()
         if task not in self._ends_queued:
             self._ends_queued.add(task)
             _queue_callback(self._end_of_task)
@@ -339,7 +368,10 @@ class Reducer:
         with self._lock:
             if not self._armed:
                 return
-            self._expectation.end(self._still_waiting())
+            waiting = self._still_waiting()
+            self._expectation.end(waiting)
+            if self._options.find_unused and not self._has_asked:
+                self._agree_on_unused(self._expectation.without_gradient_yet(waiting))
             self._launch_rest()
             self._finish()
 
@@ -390,7 +422,9 @@ class Reducer:
     def _settle_missing(self) -> set[int]:
         """Wait for the report; returns the parameters without a gradient on every rank."""
         self._report.wait()
-        self._buckets[-1].wait()
+        for bucket in self._buckets:
+            # All of them, in their order: a sparse one communicates while it is waited for.
+            bucket.wait()
         return self._report.on_every_rank()
 
     def _give_up(self) -> None:
@@ -410,6 +444,7 @@ class Reducer:
             self._report.reset()
         except Exception as error:
             failure = error
+            self._report.reset()
         self._armed = False
         rank = dist.get_rank(self._exchange.group)
         static = self._options.static_graph
@@ -420,6 +455,7 @@ class Reducer:
         count = len(self._parameters)
         size = self._exchange.size
         rider: Tensor | None = None
+        lent = [index for bucket in self._buckets for index in bucket.lent()]
         self._buckets = []
         for group in groups:
             bucket: AnyBucket
@@ -446,6 +482,8 @@ class Reducer:
             self._buckets.append(bucket)
         of = {index: bucket for bucket in self._buckets for index in bucket.indices}
         self._bucket_of = [of[index] for index in range(count)]
+        for index in lent:
+            self._bucket_of[index].take_in(index)
         self._report = MissingReport(count, self._exchange, first.device, rider)
 
     def _hook(self, index: int) -> None:
@@ -458,6 +496,18 @@ class Reducer:
                 self._handles[index].remove()
             self._nodes[index] = node
             self._handles[index] = node.register_hook(partial(_on_ready, weakref.ref(self), index))
+
+
+def _outside_of_transforms() -> AbstractContextManager[object]:
+    """Tensors made here are plain ones, also where torch.func is transforming a function."""
+    # Underscored; the way in which torch's own custom functions do it.
+    return pyfunctorch.temporarily_clear_interpreter_stack()
+
+
+def _backward() -> int:
+    """The number of the running backward; one that is nested in it has another."""
+    # The only way to tell apart the backwards of several threads; torch.autograd.graph asks it.
+    return torch._C._current_graph_task_id()
 
 
 def _queue_callback(callback: Callable[[], None]) -> None:
@@ -483,6 +533,7 @@ def _on_backward(reducer: weakref.ref[Reducer]) -> None:
         alive.begin_backward()
 
 
-def _remove(handles: Iterable[Any]) -> None:
+def _remove(handles: Iterable[Any], parameters: Sequence[weakref.ref[nn.Parameter]]) -> None:
     for handle in handles:
         handle.remove()
+    reducers.leave(parameters)

@@ -28,6 +28,16 @@ class SparseBucket:
         self._work: dist.Work | None = None
         self._future: Future[Any] | None = None
 
+    def arm(self) -> None:
+        """A forward has been made whose backward gives the gradient."""
+
+    def lent(self) -> list[int]:
+        """None: each gradient is a tensor of its own."""
+        return []
+
+    def take_in(self, index: int) -> None:
+        """Nothing is lent."""
+
     def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
         """Take the gradient, times `scale`; returns [index] where there is none of this backward.
 

@@ -5,7 +5,7 @@ joinable optimizers can share one context. In each step of theirs, the ranks wit
 
     notice          how many they are (torch's context)
     will it sync?   whether the backward of this step reduces
-    rebuild         the order of the buckets, once
+    build           the buckets, and once their order
     buffers         from the last rank that has data
     buckets         in their order
 """
@@ -97,9 +97,9 @@ class UnevenInputs(Joinable):
         if self._without_gradient is None:
             self._without_gradient = [p for p in self.module.parameters() if p.grad is None]
         syncs = self._largest(0) == 1
+        if syncs:
+            self._reducer.build(rebuild=self.training)
         if self.training:
-            if syncs:
-                self._reducer.rebuild()
             if self.require_forward_param_sync:
                 self._send_buffers(has_data=False)
             self.require_forward_param_sync = syncs

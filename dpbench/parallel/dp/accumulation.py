@@ -30,10 +30,10 @@ def accumulate(wrapper: DataParallel, batches: Iterable[Any]) -> Tensor:
         ValueError: no batches, or one without samples to count; before anything runs.
         RuntimeError: no loss in an output, see DataParallel.backward.
     """
-    calls = [_call(batch) for batch in batches]
+    calls = [split_call(batch) for batch in batches]
     if not calls:
         raise ValueError("got no batches to accumulate, expected at least one")
-    sizes = [_samples(call, index, wrapper.dim) for index, call in enumerate(calls)]
+    sizes = [samples_in(call, index, wrapper.dim) for index, call in enumerate(calls)]
     losses = []
     for (args, kwargs), size in zip(calls, sizes, strict=True):
         weight = size / sum(sizes) if wrapper.loss_reduction == "mean" else 1.0
@@ -42,13 +42,15 @@ def accumulate(wrapper: DataParallel, batches: Iterable[Any]) -> Tensor:
     return sum(losses[1:], losses[0])
 
 
-def _call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def split_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments from a tuple, a dict, or the only one."""
     if isinstance(batch, dict):
         return (), batch
     return (batch if isinstance(batch, tuple) else (batch,)), {}
 
 
-def _samples(call: Any, index: int, dim: int) -> int:
+def samples_in(call: Any, index: int, dim: int) -> int:
+    """How many samples batch number `index` has; ValueError if it has none."""
     size = batch_size(call, dim)
     if not size:
         raise ValueError(f"batch {index} has {size or 'no'} samples along dim {dim} to count")

@@ -20,7 +20,8 @@ def balanced_split(n: int, parts: int) -> list[int]:
     """Sizes of the chunks of n samples: balanced, the earlier ones get the remainder.
 
     torch.chunk leaves devices idle (6 over 4 is 2, 2, 2 there; here it is 2, 2, 1, 1). There are
-    never empty chunks: with fewer samples than parts there are fewer chunks.
+    never empty chunks: with fewer samples than parts there are fewer chunks. Ranks divide a batch
+    in the same way (dpbench.shares).
 
     Raises:
         ValueError: for n < 1 or parts < 1.

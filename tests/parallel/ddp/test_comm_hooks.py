@@ -212,7 +212,13 @@ def a_failing_hook_raises_where_it_fails(rank: int) -> None:
 
         return default_hooks.allreduce_hook(None, bucket).then(divide)
 
+    def too_small(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+        future: Future[Tensor] = Future()
+        future.set_result(bucket.buffer().sum().reshape(1))
+        return future
+
     for hook, kind, words in (
+        (too_small, RuntimeError, r"holds \(1,\), expected a tensor with the 92 elements"),
         (fails, ArithmeticError, "from bucket 0"),
         (no_future, RuntimeError, "must return a torch.futures.Future object, but got Tensor"),
         (fails_later, Exception, "from the future of bucket 0"),

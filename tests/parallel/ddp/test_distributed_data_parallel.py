@@ -104,8 +104,10 @@ def sends_nested_buffers_in_training_only(rank: int) -> None:
     assert means[0] != means[1]  # of the last batch, which rank 0 will send next
     sum(losses).backward()  # although the buffers were written in between
     sent = ddp.broadcast_bytes
-    with torch.no_grad():
+    with torch.no_grad():  # as torch.optim.swa_utils.update_bn does
         ddp(batches(2)[rank])
+    assert ddp.broadcast_bytes > sent
+    sent = ddp.broadcast_bytes
     if rank == 0:  # neither a mode nor eval is a collective
         ddp.eval()
         assert not module.training

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.func import functional_call, grad
+from torch.func import functional_call, grad, jacrev, jvp
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
@@ -169,6 +169,122 @@ def a_function_of_the_parameters_can_be_differentiated(rank: int) -> None:
     check_steps(perceptron, lambda m, r: step(m, 0, r), rank)
 
 
+def what_is_computed_from_the_parameters_can_be_lent(rank: int) -> None:
+    def scaled(module: nn.Module) -> dict[str, Tensor]:
+        return {name: 1.5 * p for name, p in module.named_parameters()}
+
+    def alone(module: nn.Module, rank: int) -> None:
+        x = batches(0)[rank]
+        (functional_call(module, scaled(module), (x,)) + module(x)).pow(2).mean().backward()
+
+    ddp = Ddp(perceptron())
+    for _ in range(3):
+        ddp.zero_grad()
+        x = batches(0)[rank]
+        output = ddp(x)  # its reduction is that of both
+        (functional_call(ddp, scaled(ddp), (x,)) + output).pow(2).mean().backward()
+        assert_same(gradients(ddp), mean_gradients(perceptron, alone))
+
+
+def a_forward_without_sync_takes_nothing_from_one_with_it(rank: int) -> None:
+    def both(module: nn.Module, rank: int) -> None:
+        (module(batches(0)[rank]) + module(batches(1)[rank])).pow(2).mean().backward()
+
+    ddp = Ddp(perceptron())
+    for _ in range(3):
+        ddp.zero_grad()
+        output = ddp(batches(0)[rank])
+        with ddp.no_sync():
+            more = ddp(batches(1)[rank])
+        (output + more).pow(2).mean().backward()
+        assert_same(gradients(ddp), mean_gradients(perceptron, both))
+
+
+def an_unfinished_reduction_is_not_forgotten_without_sync(rank: int) -> None:
+    ddp = Ddp(Branches())
+    ddp(batches(0)[rank], "ab").sum().backward()
+    with ddp.no_sync():
+        output = ddp(batches(1)[rank], "a")
+    with pytest.raises(RuntimeError, match=r"These have got no gradient: c\.weight, c\.bias\."):
+        output.sum().backward()
+    with pytest.raises(RuntimeError, match=r"did not receive grad .*\n.* c\.weight, c\.bias"):
+        ddp(batches(0)[rank])
+
+
+def a_tied_weight_is_averaged_unless_all_its_names_are_ignored(rank: int) -> None:
+    def make() -> nn.Module:
+        module = Branches()
+        module.b.weight = module.a.weight
+        return module
+
+    for ignored in (["a.weight"], ["b.weight"]):
+        module = make()
+        Ddp._set_params_and_buffers_to_ignore_for_model(module, ignored)
+        ddp = Ddp(module)
+        step(ddp, 0, rank)
+        assert_same(gradients(ddp), mean_gradients(make, lambda m, r: step(m, 0, r)))
+
+
+def a_compiled_script_can_be_wrapped(rank: int) -> None:
+    for compiled in (torch.jit.script, lambda m: torch.jit.trace(m, batches(0)[0])):
+        ddp = Ddp(compiled(perceptron()))
+        for number in range(3):
+            ddp.zero_grad()
+            step(ddp, number, rank)
+            want = mean_gradients(perceptron, lambda m, r, n=number: step(m, n, r))  # type: ignore
+            assert_same(gradients(ddp), want)
+
+
+def the_first_forward_may_be_inside_a_transformation(rank: int) -> None:
+    """The buckets that it makes are plain tensors."""
+
+    def run(module: nn.Module, rank: int) -> None:
+        x = batches(0)[rank]
+        sum(jvp(module, (x,), (torch.ones_like(x),))).pow(2).mean().backward()
+
+    check_steps(perceptron, run, rank)
+
+    def jacobian(module: nn.Module, rank: int) -> None:
+        x = batches(0)[rank]
+        (jacrev(module)(x).pow(2).mean() + module(x).sum()).backward()
+
+    check_steps(perceptron, jacobian, rank)
+
+
+def it_may_be_wrapped_in_inference_mode(rank: int) -> None:
+    module = perceptron()
+    with torch.inference_mode():
+        ddp = Ddp(module)
+    step(ddp, 0, rank)
+    assert_same(gradients(ddp), mean_gradients(perceptron, lambda m, r: step(m, 0, r)))
+
+
+class Conjugated(nn.Module):
+    """Parameters whose memory holds something else than their values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        complex_values = torch.randn(6, 4, dtype=torch.complex128)
+        self.c = nn.Parameter(complex_values.conj())
+        self.negative = nn.Parameter(torch.randn(4, 4, dtype=torch.complex128).conj().imag)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.to(torch.complex128) @ self.c).abs() @ self.negative
+
+
+def parameters_may_be_conjugated_or_negated_views(rank: int) -> None:
+    ddp = check_steps(Conjugated, lambda m, r: step(m, 0, r), rank)
+    torch.manual_seed(rank + 5)  # other values on each rank, until they are wrapped
+    other = Conjugated()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(rank)
+    ddp = Ddp(other)
+    values = everywhere([torch.view_as_real(ddp.module.c.resolve_conj()).tolist()])
+    assert values[0] == values[1]
+
+
 def a_part_of_the_parameters_can_be_lent(rank: int) -> None:
     ddp = Ddp(perceptron())
     lent = {name: p for name, p in values(ddp).items() if name.startswith("module.0")}
@@ -223,7 +339,15 @@ SCENARIOS = [
     all_may_be_frozen_from_the_second_step_on,
     other_parameters_can_be_lent_to_a_call,
     a_function_of_the_parameters_can_be_differentiated,
+    the_first_forward_may_be_inside_a_transformation,
+    it_may_be_wrapped_in_inference_mode,
+    parameters_may_be_conjugated_or_negated_views,
     a_part_of_the_parameters_can_be_lent,
+    what_is_computed_from_the_parameters_can_be_lent,
+    a_forward_without_sync_takes_nothing_from_one_with_it,
+    an_unfinished_reduction_is_not_forgotten_without_sync,
+    a_tied_weight_is_averaged_unless_all_its_names_are_ignored,
+    a_compiled_script_can_be_wrapped,
     a_parameter_that_was_only_moved_in_the_module_is_averaged,
     one_rank_alone_may_copy_the_wrapper,
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from dpbench.parallel import DistributedDataParallel as Ddp
@@ -57,8 +57,29 @@ def bad_arguments_are_refused(rank: int) -> None:
             Ddp(nn.Linear(2, 2), **arguments)
 
 
+def with_buffer(buffer: Tensor) -> nn.Module:
+    module = nn.Linear(2, 2)
+    module.register_buffer("extra", buffer)
+    return module
+
+
+def buffers_that_are_not_sent_may_be_of_any_kind(rank: int) -> None:
+    for buffer in (
+        torch.eye(2).to_sparse(),
+        torch.eye(2).to_sparse_csr(),
+        torch.zeros(1).expand(3),
+    ):
+        ddp = Ddp(with_buffer(buffer), broadcast_buffers=False)
+        ddp(torch.ones(1, 2)).sum().backward()
+        module = with_buffer(buffer)
+        Ddp._set_params_and_buffers_to_ignore_for_model(module, ["extra"])
+        Ddp(module)(torch.ones(1, 2)).sum().backward()
+
+
 def bad_modules_are_refused(rank: int) -> None:
     norm = nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2))
+    with torch.inference_mode():
+        in_inference_mode = nn.Linear(2, 2)
     split = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
     for module, kind, words in (
         (None, TypeError, "got module=None, expected"),
@@ -68,6 +89,13 @@ def bad_modules_are_refused(rank: int) -> None:
         (norm, ValueError, "SyncBatchNorm layers only work with GPU modules"),
         (split, ValueError, "same type of devices"),
         (nn.Linear(2, 2, device="meta"), ValueError, "'meta'"),
+        (
+            with_buffer(torch.eye(2).to_sparse()),
+            RuntimeError,
+            "'extra' has layout torch.sparse_coo",
+        ),
+        (with_buffer(torch.zeros(1).expand(3)), RuntimeError, "'extra' is expanded"),
+        (in_inference_mode, RuntimeError, "made in torch.inference_mode"),
     ):
         with pytest.raises(kind, match=words):
             Ddp(module)
@@ -114,6 +142,7 @@ def a_device_mesh_of_one_dimension_is_a_group(rank: int) -> None:
 SCENARIOS = [
     bad_arguments_are_refused,
     bad_modules_are_refused,
+    buffers_that_are_not_sent_may_be_of_any_kind,
     arguments_at_torchs_defaults_are_accepted,
     a_device_mesh_of_one_dimension_is_a_group,
 ]

@@ -118,9 +118,50 @@ def a_sparse_gradient_from_elsewhere_is_refused(rank: int) -> None:
         ddp(torch.tensor([1])).sum().backward()
 
 
+def several_tables_may_be_unused_on_one_rank_only(rank: int) -> None:
+    """Sparse rows are exchanged while they are waited for: in one order on all ranks."""
+
+    def run(module: nn.Module, rank: int) -> None:
+        words = (2,) if rank else ()
+        module(batches(0)[rank], *words).pow(2).mean().backward()
+
+    for cap in (None, TINY):
+        check_steps(Words, run, rank, find_unused_parameters=True, bucket_cap_mb=cap)
+
+
+class OneOfTwo(nn.Module):
+    """Two tables, of which the second may be unused, and no dense parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = (nn.Embedding(7, 6, sparse=True).double() for _ in range(2))
+
+    def forward(self, words: Tensor, both: bool) -> Tensor:
+        return self.a(words) * self.b(words) if both else self.a(words)
+
+
+def a_rank_may_use_one_table_and_another_rank_two(rank: int) -> None:
+    def run(module: nn.Module, rank: int) -> None:
+        module(torch.tensor([rank, 2, 5][: 2 + rank]), rank == 0).pow(2).sum().backward()
+
+    check_steps(OneOfTwo, run, rank, find_unused_parameters=True)
+
+
+def a_table_may_be_the_wrapped_module_itself(rank: int) -> None:
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Embedding(7, 6, sparse=True).double()
+
+    check_steps(make, lambda m, r: m(torch.tensor([r, 2])).pow(2).sum().backward(), rank)
+
+
 GRADIENTS = [
     rows_of_all_ranks_are_averaged,
     tables_may_be_unused,
+    several_tables_may_be_unused_on_one_rank_only,
+    a_rank_may_use_one_table_and_another_rank_two,
+    a_table_may_be_the_wrapped_module_itself,
     an_old_gradient_that_nobody_adds_to_is_kept,
     rows_accumulate_without_sync,
     what_is_sent_is_counted,

@@ -81,6 +81,41 @@ def set_static_graph_is_for_the_time_before_training(rank: int) -> None:
         late._set_static_graph()
 
 
+class FailsOnce(Branches):
+    """Its first backward fails, after some hooks have fired."""
+
+    fails = True
+
+    def forward(self, x: Tensor, use: str = "abc") -> Tensor:
+        out = torch.tanh(self.b(x))
+        if self.fails:
+            self.fails = False
+            out.register_hook(self._fail)
+        return self.c(x) + out
+
+    def _fail(self, gradient: Tensor) -> None:
+        raise ArithmeticError("on purpose")
+
+
+def a_first_backward_that_fails_is_not_the_graph(rank: int) -> None:
+    ddp = Ddp(FailsOnce(), static_graph=True)
+    with pytest.raises(ArithmeticError, match="on purpose"):
+        step(ddp, 0, rank)
+
+    def works(module: nn.Module, rank: int) -> None:
+        module.fails = False  # type: ignore[assignment]
+        step(module, 1, rank)
+
+    for _ in range(4):
+        ddp.zero_grad()
+        try:
+            works(ddp, rank)
+        except RuntimeError as error:
+            assert "finished reduction in the prior iteration" in str(error)  # noqa: PT017
+            continue
+        assert_same(gradients(ddp), mean_gradients(FailsOnce, works))
+
+
 def with_find_unused_parameters_too_it_is_as_right(rank: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns that one of them is enough
@@ -159,6 +194,7 @@ GRAPHS = [
     parameters_may_be_used_outside_of_forward,
     gradients_accumulate_before_the_first_reduction,
     set_static_graph_is_for_the_time_before_training,
+    a_first_backward_that_fails_is_not_the_graph,
     with_find_unused_parameters_too_it_is_as_right,
 ]
 CHANGES = [

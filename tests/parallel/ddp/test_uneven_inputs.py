@@ -76,6 +76,17 @@ def digest(module: nn.Module) -> str:
     return hashlib.sha256(torch.cat(data).numpy().tobytes()).hexdigest()
 
 
+def a_rank_may_have_no_batch_at_all(rank: int) -> None:
+    """It makes its buckets when the others do, which on shm is a collective."""
+    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+        ddp = Ddp(perceptron(), **options)
+        with ddp.join():
+            for seed in range(3 if rank == 0 else 0):
+                ddp.zero_grad()
+                step(ddp, seed, rank)
+        assert len(set(everywhere(digest(ddp)))) == 1
+
+
 def both_divisors_train_as_one_process(rank: int) -> None:
     for by_active in (True, False):
         ddp = Ddp(perceptron(), bucket_cap_mb=1e-4)
@@ -225,6 +236,7 @@ def an_exception_in_the_body_comes_out_as_it_is(rank: int) -> None:
 
 
 MODELS = [
+    a_rank_may_have_no_batch_at_all,
     both_divisors_train_as_one_process,
     after_the_context_all_is_as_before,
     unused_parameters_and_static_graphs_work_in_it,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.data.shares import shares_by_speed, split
 from dpbench.errors import UsageError
 from dpbench.parallel.dp.scatter import balanced_split
+from dpbench.shares import shares_by_speed, split, split_evenly
 
 quick = settings(max_examples=100, deadline=None)
 shares_of_ranks = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=8)
@@ -38,9 +38,14 @@ def test_a_size_is_less_than_one_from_its_due_unless_somebody_is_due_less_than_o
 
 
 @quick
-@given(st.integers(1, 9), st.integers(0, 100))
-def test_equal_shares_divide_as_a_batch_is_scattered_over_replicas(parts: int, more: int) -> None:
-    assert list(split(parts + more, (1.0,) * parts)) == balanced_split(parts + more, parts)
+@given(st.integers(1, 600), st.integers(1, 5000))
+def test_a_batch_is_divided_among_ranks_as_it_is_scattered_over_replicas(
+    parts: int, total: int
+) -> None:
+    """dpbench.parallel stands alone, so its function is another one."""
+    assert [size for size in split_evenly(total, parts) if size] == balanced_split(total, parts)
+    if total >= parts:
+        assert split(total, (1.0,) * parts) == split_evenly(total, parts)
 
 
 @pytest.mark.parametrize(

@@ -9,33 +9,36 @@ from dpbench import units
 from dpbench.errors import UsageError
 
 
-def split(total: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """`total` samples in proportion to `shares`: each at least 1, together exactly `total`.
+def split(total: int, shares: Sequence[float], *, least: int = 1) -> tuple[int, ...]:
+    """`total` samples in proportion to `shares`: each at least `least`, together exactly `total`.
 
     By the largest remainder: everybody gets the whole part of its due, and what is left goes to
     those who miss most, the earlier ones first. With equal shares the sizes differ by one at most.
 
     Raises:
-        UsageError: a share that is not finite and above 0, or fewer samples than shares.
+        UsageError: a share that is not finite and above 0, or too few samples.
     """
     check(shares)
-    if total < len(shares):
+    if total < least * len(shares):
         raise UsageError(
             f"got {units.counted(total, 'sample')} for {units.counted(len(shares), 'rank')}; "
             "expected at least one for each; take more samples or fewer ranks"
         )
     whole = sum(shares)
     due = [total * share / whole for share in shares]
-    sizes = [max(1, math.floor(part)) for part in due]
-    while (left := total - sum(sizes)) != 0:
-        if left > 0:
-            chosen = max(range(len(due)), key=lambda i: due[i] - sizes[i])
-            sizes[chosen] += 1
-        else:  # the least of 1 gave some more than their due
-            above = (i for i, size in enumerate(sizes) if size > 1)
-            chosen = max(above, key=lambda i: sizes[i] - due[i])
-            sizes[chosen] -= 1
+    sizes = [max(least, math.floor(part)) for part in due]
+    missing = sorted(range(len(due)), key=lambda i: sizes[i] - due[i])
+    for chosen in missing[: max(0, total - sum(sizes))]:
+        sizes[chosen] += 1
+    while sum(sizes) > total:  # the least gave some more than their due
+        above = (i for i, size in enumerate(sizes) if size > least)
+        sizes[max(above, key=lambda i: sizes[i] - due[i])] -= 1
     return tuple(sizes)
+
+
+def split_evenly(total: int, parts: int) -> tuple[int, ...]:
+    """`split` with equal shares, where the last parts may get nothing."""
+    return split(total, (1.0,) * parts, least=0)
 
 
 def shares_by_speed(samples_per_second: Sequence[float]) -> tuple[float, ...]:

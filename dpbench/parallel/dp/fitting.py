@@ -1,0 +1,129 @@
+"""Train and apply a DataParallel in one call each; all work goes through the wrapper's forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.parallel.dp.accumulation import samples_in, split_call
+from dpbench.parallel.dp.data_parallel import DataParallel
+from dpbench.parallel.dp.gather import gather
+from dpbench.parallel.tree import move
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+def fit(
+    wrapper: DataParallel,
+    batches: Iterable[Any],
+    optimizer: torch.optim.Optimizer,
+    loss: Loss | None = None,
+    *,
+    epochs: int = 1,
+) -> list[float]:
+    """Train in train mode: forward, loss, backward and optimizer step for each batch.
+
+    Args:
+        wrapper: on one device or several.
+        batches: gone through once per epoch, a DataLoader for example. Each is a pair of inputs
+            and targets, or without `loss` what `accumulate` takes. Inputs are one argument, a
+            tuple of positional ones, or a dict of keyword ones.
+        optimizer: of the wrapper's parameters.
+        loss: a mean over samples, of the output and the targets, which are moved to the output's
+            device first. None: the module returns its loss.
+        epochs: times that all batches are gone through.
+
+    Returns:
+        The mean loss of each epoch, weighted by the samples of each batch.
+
+    Raises:
+        ValueError: epochs below 1, an epoch without batches (such as the second of a generator), or
+            a batch without samples.
+        RuntimeError: without `loss`, if there is none in an output; see DataParallel.backward.
+    """
+    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+        raise ValueError(f"got epochs={epochs!r}, expected an int of 1 or more")
+    with _mode(wrapper, training=True):
+        return [_epoch(wrapper, batches, optimizer, loss, number + 1) for number in range(epochs)]
+
+
+def predict(wrapper: DataParallel, batches: Iterable[Any]) -> Any:
+    """The outputs of all batches together, in evaluation mode and without gradients.
+
+    Args:
+        wrapper: one that gathers its outputs.
+        batches: the inputs of each call, as in `fit`; no targets.
+
+    Returns:
+        One output with the samples of all batches, in their order, on the wrapper's output device.
+
+    Raises:
+        ValueError: no batches, outputs that do not fit together, or a wrapper that does not
+            gather.
+    """
+    if wrapper.output_device is None:
+        raise ValueError('got a wrapper with output_device="none", expected one that gathers')
+    with _mode(wrapper, training=False), torch.no_grad():
+        outputs = [_called(wrapper, inputs) for inputs in batches]
+    if not outputs:
+        raise ValueError("got no batches to predict, expected at least one")
+    return gather(outputs, wrapper.output_device, wrapper.dim)
+
+
+def _epoch(
+    wrapper: DataParallel,
+    batches: Iterable[Any],
+    optimizer: torch.optim.Optimizer,
+    loss: Loss | None,
+    number: int,
+) -> float:
+    losses: list[Tensor] = []
+    sizes: list[int] = []
+    for index, batch in enumerate(batches):
+        inputs, targets = (batch, None) if loss is None else _pair(batch, index)
+        sizes.append(samples_in(split_call(inputs), index, wrapper.dim))
+        optimizer.zero_grad()
+        output = _called(wrapper, inputs)
+        if loss is None:
+            value = wrapper.backward()
+        else:
+            if wrapper.output_device is not None:
+                targets = move(targets, wrapper.output_device)
+            value = loss(output, targets)
+            value.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(value.detach())
+    if not losses:
+        raise ValueError(f"got no batches in epoch {number}, expected some in every epoch")
+    # Read once per epoch: on a GPU each read waits for all that was started.
+    values: list[float] = torch.stack(losses).tolist()
+    return sum(v * size for v, size in zip(values, sizes, strict=True)) / sum(sizes)
+
+
+def _pair(batch: Any, index: int) -> tuple[Any, Any]:
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise ValueError(
+        f"got a {type(batch).__name__} as batch {index}, expected a pair of inputs and targets"
+    )
+
+
+def _called(wrapper: DataParallel, inputs: Any) -> Any:
+    args, kwargs = split_call(inputs)
+    return wrapper(*args, **kwargs)
+
+
+@contextmanager
+def _mode(wrapper: DataParallel, *, training: bool) -> Iterator[None]:
+    """Every submodule in one mode, and afterwards each in its own again."""
+    before: list[tuple[nn.Module, bool]] = [(m, m.training) for m in wrapper.modules()]
+    wrapper.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in before:
+            module.training = mode

@@ -1,0 +1,116 @@
+"""fit and predict: every replica does its part, and the result is that of one device."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpbench.parallel import DataParallel, fit, predict
+from tests.parallel.dp.modules import F64, Losses, assert_same, batch, parallel, perceptron
+
+X, Y = batch(10), torch.linspace(0, 1, 40, dtype=F64).view(10, 4)
+BATCHES = list(zip(X.split(4), Y.split(4), strict=True))
+
+
+class Counting(nn.Module):
+    """Counts its calls, and their samples, by the thread that makes them: one per replica."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = perceptron()
+        self.calls: Counter[str] = Counter()
+        self.samples: Counter[str] = Counter()
+
+    def forward(self, x: Tensor) -> Tensor:
+        thread = threading.current_thread().name
+        self.calls[thread] += 1
+        self.samples[thread] += len(x)
+        result: Tensor = self.inner(x)
+        return result
+
+
+def test_each_replica_is_called_once_for_each_batch() -> None:
+    module = Counting()
+    wrapper = parallel(module, 2)
+    fit(wrapper, BATCHES, torch.optim.SGD(wrapper.parameters(), lr=0.1), F.mse_loss, epochs=2)
+    predict(wrapper, [x for x, _ in BATCHES])
+    names = ["dpbench-replica-0", "dpbench-replica-1"]
+    assert module.calls == dict.fromkeys(names, 9)
+    assert module.samples == dict.fromkeys(names, 15)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_training_gives_the_weights_losses_and_outputs_of_one_device(replicas: int) -> None:
+    module, alone = perceptron(), perceptron()
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
+    expected = []
+    for _ in range(2):
+        total = 0.0
+        for x, y in BATCHES:
+            optimizer.zero_grad()
+            loss = F.mse_loss(alone(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(x)
+        expected.append(total / 10)
+    wrapper = parallel(module, replicas)
+    loader = DataLoader(TensorDataset(X, Y), batch_size=4)
+    mine = torch.optim.SGD(wrapper.parameters(), lr=0.1)
+    assert fit(wrapper, loader, mine, F.mse_loss, epochs=2) == pytest.approx(expected, rel=1e-12)
+    assert_same(list(module.parameters()), list(alone.parameters()))
+    assert_same([predict(wrapper, X.split(3))], [alone(X)])
+
+
+def test_a_module_may_return_its_loss_and_take_keywords() -> None:
+    module, alone = Losses(), Losses()
+    mine = torch.optim.SGD(module.parameters(), lr=0.1)
+    wrapper = parallel(module, 2)
+    [found] = fit(wrapper, [{"x": x, "targets": y} for x, y in BATCHES], mine)
+    [expected] = fit(
+        parallel(alone.inner, 1), BATCHES, torch.optim.SGD(alone.parameters(), lr=0.1), F.mse_loss
+    )
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert_same(list(module.parameters()), list(alone.parameters()))
+
+
+def test_modes_are_set_and_come_back() -> None:
+    module = nn.Sequential(perceptron(), nn.Dropout(0.5))
+    module[1].eval()
+    wrapper = parallel(module, 2)
+    first, second = predict(wrapper, [X]), predict(wrapper, [X])
+    assert torch.equal(first, second)
+    assert not first.requires_grad
+    assert [m.training for m in wrapper.modules()].count(False) == 1
+    assert not module[1].training
+
+
+@pytest.mark.parametrize(
+    ("batches", "epochs", "message"),
+    [
+        ([], 1, "got no batches in epoch 1"),
+        (iter(BATCHES), 2, "got no batches in epoch 2"),
+        (BATCHES, 0, "got epochs=0"),
+        (BATCHES, True, "got epochs=True"),
+        ([X], 1, "got a Tensor as batch 0, expected a pair"),
+        ([(X[:0], Y[:0])], 1, "batch 0 has no samples"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(batches: Any, epochs: Any, message: str) -> None:
+    wrapper = parallel(perceptron(), 2)
+    optimizer = torch.optim.SGD(wrapper.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=message):
+        fit(wrapper, batches, optimizer, F.mse_loss, epochs=epochs)
+
+
+def test_what_cannot_be_predicted_is_refused() -> None:
+    with pytest.raises(ValueError, match="got no batches to predict"):
+        predict(parallel(perceptron(), 2), [])
+    with pytest.raises(ValueError, match="expected one that gathers"):
+        predict(DataParallel(perceptron(), ["cpu"] * 2, "none"), [X])
