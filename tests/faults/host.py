@@ -17,6 +17,7 @@ from dpbench.analysis.summary import summarize
 from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status
+from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.builders import sweep_spec
 from tests.cli.command import environment, start
 from tests.faults.scenario import CannotTry, Scenario, Try, expect
@@ -49,6 +50,32 @@ def two_sweeps(tries: int) -> Iterator[Try]:
                     another_name_works=beside.returncode == 0,
                     first_undisturbed=first.returncode == 0,
                     all_stored=counts == [TRIALS, TRIALS],
+                )
+            )
+
+
+def two_trainings(tries: int) -> Iterator[Try]:
+    """One goes on in the folder of another, at another moment of it every time."""
+    train = ("train", "--arch", "tests.launch.faulty:TakesLong", "--gpus", "1", "--threads", "1")
+    run = ("--limit-train", "800", "--batch-size", "4", "--epochs", "1", "--name", "t")
+    for number in range(tries):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            first = start(*train, *run, cwd=folder)
+            _wait_for(folder / "runs/t/run.json")
+            time.sleep(number)
+            second = start(*train[:3], "--resume", "t", cwd=folder)
+            (_, refused), (_, printed) = [
+                process.communicate(timeout=240) for process in (second, first)
+            ]
+            header = RunFolder.open(folder / "runs/t").header
+            yield Try(
+                expect(
+                    **{f"refused: {refused[-200:]}": "runs/t is in use: " in refused},
+                    second_exits_with_2=second.returncode == 2,
+                    **{f"the first completes: {printed[-200:]}": first.returncode == 0},
+                    run_json_is_the_first_ones=(len(header.starts), header.status)
+                    == (1, RunStatus.COMPLETED),
                 )
             )
 
@@ -166,6 +193,12 @@ SCENARIOS = (
         promise="the second is refused in one line, the first is not disturbed",
         tries=3,
         run=two_sweeps,
+    ),
+    Scenario(
+        name="two trainings in one folder",
+        promise="the second is refused in one line, the first is not disturbed",
+        tries=5,
+        run=two_trainings,
     ),
     Scenario(
         name="the clock set back",

@@ -19,7 +19,7 @@ import psutil
 from dpbench import store
 from dpbench.errors import StoreError
 from tests.cli.command import environment
-from tests.faults.parent import GONE_SECONDS, LONGEST_SECONDS, SWEEP, TRIALS
+from tests.faults.parent import GONE_SECONDS, LONGEST_SECONDS, SWEEP, TRIALS, runs
 from tests.faults.scenario import Scenario, Try, expect
 
 NUMBERS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -55,7 +55,7 @@ def _try(folder: Path, number: int, delay: float, *, ignored: bool, to_all: bool
     (os.killpg if to_all else os.kill)(running.pid, number)
     _, printed = running.communicate(timeout=END_SECONDS)
     seconds = None if ignored else time.monotonic() - began
-    _, left = psutil.wait_procs(family, timeout=GONE_SECONDS)
+    left = [process for process in psutil.wait_procs(family, GONE_SECONDS)[1] if runs(process)]
     kept = [path.name for path in (folder / "tmp").glob("dpbench-*")]
     # Before Python is up a signal does what it does to every program.
     expected = (0,) if ignored else (128 + number, -number)
