@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from typing import Any
 
-from dpbench.specs import NONE_WORDS, WORKLOAD_AXES, TrialSpec, Variant
+from dpbench.specs import AXES, BASELINE, TrialSpec
 
 Rule = tuple[str, ...]
 """Conditions on one row, as in ("backend=gloo", "group_size=4")."""
 
-BASELINE = "single"
-FIELDS = (
-    *("implementation", "backend", "group_size", "batch_size"),
-    *(field.name for field in fields(Variant)),
-)
+FIELDS = ("implementation", "backend", "group_size", "batch_size", *AXES)
 """What conditions are about."""
 
 
 def condition(field: str, value: Any) -> str:
     """A field of a row with its value: "channels_last=yes", "bucket_cap_mb=auto"."""
-    if value is None:
-        return f"{field}={NONE_WORDS[field]}"
-    if isinstance(value, bool):
-        return f"{field}={'yes' if value else 'no'}"
-    return f"{field}={str(value).removesuffix('.0')}"
+    return f"{field}={AXES[field].text(value) if field in AXES else value}"
 
 
 def applies(rule: Rule, trial: TrialSpec) -> bool:
@@ -37,8 +28,8 @@ def kept(trials: Iterable[TrialSpec], rules: Sequence[Rule]) -> tuple[TrialSpec,
     no rule names it."""
     rows = tuple(trials)
     staying = {row for row in rows if not any(applies(rule, row) for rule in rules)}
-    points = {_point(row) for row in staying}
-    staying |= {row for row in rows if _point(row) in points and _is_spared(row, rules)}
+    baselines = {row.baseline for row in staying}
+    staying |= {row for row in rows if row.baseline in baselines and _is_spared(row, rules)}
     return tuple(row for row in rows if row in staying)
 
 
@@ -48,12 +39,5 @@ def _is_spared(trial: TrialSpec, rules: Sequence[Rule]) -> bool:
     return trial.implementation == BASELINE and not any(named in rule for rule in applying)
 
 
-def _point(trial: TrialSpec) -> tuple[Any, ...]:
-    """What rows have in common with their baseline."""
-    loading = trial.prefetch, trial.data_workers
-    return trial.workload, trial.batch_size, trial.accumulation_steps, *loading
-
-
 def _condition_of(trial: TrialSpec, field: str) -> str:
-    owner = trial.workload if field in WORKLOAD_AXES else trial
-    return condition(field, getattr(owner, field))
+    return condition(field, trial.setting(field))

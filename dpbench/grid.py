@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from time import monotonic
 
-from dpbench.exclusion import BASELINE, kept
+from dpbench.exclusion import kept
 from dpbench.launch.launcher import Launcher, Outcome
 from dpbench.records import Status, TrialRecord
-from dpbench.specs import Inclusion, SweepSpec, TrialSpec, Variant
+from dpbench.specs import BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec, Variant
 from dpbench.traits import IMPLEMENTATIONS
 
 TIGHTER_WITHIN_RUNS = 3
@@ -205,29 +205,16 @@ def _with_backends(
 ) -> Iterator[TrialSpec]:
     traits = IMPLEMENTATIONS[implementation]
     for backend in spec.backends if traits.backend is None else (traits.backend,):
-        yield TrialSpec(
-            workload=spec.workload,
+        trial = TrialSpec(
+            **{field.name: getattr(spec, field.name) for field in fields(TrialSettings)},
             implementation=implementation,
             backend=backend,
             group_size=group_size,
             batch_size=batch_size,
-            warmup_steps=spec.warmup_steps,
-            timed_steps=spec.timed_steps,
-            threads_per_replica=spec.threads_per_replica,
             devices=spec.devices_of(group_size),
             nodes=spec.nodes_of(group_size),
-            scaling=spec.scaling,
-            accumulation_steps=spec.accumulation_steps,
-            sync_every=spec.sync_every if traits.averages_parameters else 1,
             precision=spec.precision / TIGHTER_WITHIN_RUNS
             if spec.precision and spec.steps_grow
             else None,
-            phase_steps=spec.phase_steps,
-            noise_steps=spec.noise_steps,
-            trace_steps=spec.trace_steps,
-            gradient_steps=spec.gradient_steps,
-            bucket_cap_mb=spec.bucket_cap_mb if traits.has_buckets else None,
-            comm_hook=spec.comm_hook if traits.has_setting("comm_hook") else "none",
-            prefetch=spec.prefetch,
-            data_workers=spec.data_workers,
         )
+        yield trial.with_own_settings

@@ -60,7 +60,10 @@ def _collect(kind: type, found: dict[str, Schema]) -> None:
         return
     found[kind.__name__] = {}
     hints = typing.get_type_hints(kind)
-    said = _field_docstrings(kind)
+    said: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(base):
+            said |= _field_docstrings(base)
     properties = {}
     for field in dataclasses.fields(kind):
         properties[field.name] = _of(hints[field.name], found)

@@ -28,7 +28,7 @@ from dpbench.records import (
     Status,
     TrialRecord,
 )
-from dpbench.specs import COMM_HOOKS, COMPILE_MODES, DTYPES, MOST_REPETITIONS, SweepSpec, TrialSpec
+from dpbench.specs import MOST_REPETITIONS, SETTINGS, SweepSpec, TrialSpec
 from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 LONGEST_SECONDS = 1e9
@@ -68,16 +68,13 @@ def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
         yield f"repetitions is {spec.repetitions}; expected at most {MOST_REPETITIONS}"
     if spec.workload.learning_rate_rule not in RULES:
         yield f"no rule for learning rates is called {spec.workload.learning_rate_rule!r}"
-    for name in (
-        "time_limit_seconds",
-        "precision",
-        "budget_seconds",
-        "target_loss",
-        "bucket_cap_mb",
-    ):
+    for name in ("time_limit_seconds", "precision", "budget_seconds", "target_loss"):
         value = getattr(spec, name)
         if value is not None and not 0 < value < math.inf:
             yield f"{name} is {value}; expected a number above 0"
+    for name, setting in SETTINGS.items():
+        if flaw := setting.flaw(name, spec.setting(name)):
+            yield flaw
 
 
 def impossible_in_record(record: TrialRecord) -> Iterator[str]:
@@ -91,7 +88,7 @@ def impossible_in_record(record: TrialRecord) -> Iterator[str]:
         yield f"group size {trial.group_size} on hosts with {trial.nodes}"
     if record.host_environment_ids and len(record.host_environment_ids) != len(trial.nodes):
         yield f"environments of {len(record.host_environment_ids)} of {len(trial.nodes)} hosts"
-    for name in ("batch_size", "timed_steps", "accumulation_steps", "sync_every"):
+    for name in ("batch_size", "timed_steps"):
         if getattr(trial, name) < 1:
             yield f"{name} is {getattr(trial, name)}; expected at least 1"
     yield from _impossible_settings(trial)
@@ -126,20 +123,10 @@ def impossible_in_record(record: TrialRecord) -> Iterator[str]:
 
 
 def _impossible_settings(trial: TrialSpec) -> Iterator[str]:
-    workload = trial.workload
-    for what, name, known in (
-        ("dtype", workload.dtype, DTYPES),
-        ("mode of compiling", workload.compile, COMPILE_MODES),
-        ("communication hook", trial.comm_hook, COMM_HOOKS),
-    ):
-        if name not in known:
-            yield f"no {what} is called {name!r}"
-    cap = trial.bucket_cap_mb
-    if cap is not None and not 0 < cap < math.inf:
-        yield f"bucket_cap_mb is {cap}; expected a number above 0"
-    if trial.prefetch is not None and trial.prefetch < 0:
-        yield f"prefetch is {trial.prefetch}; expected at least 0"
-    if trial.data_workers < 0 or (trial.data_workers and not trial.prefetch):
+    for name, setting in SETTINGS.items():
+        if flaw := setting.flaw(name, trial.setting(name)):
+            yield flaw
+    if trial.data_workers and not trial.prefetch:
         yield f"data_workers is {trial.data_workers} with prefetch {trial.prefetch}"
     try:
         _ = trial.learning_rate

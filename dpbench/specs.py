@@ -6,16 +6,16 @@ without the fields that are at their default, so a new option orphans no old res
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from itertools import accumulate
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from dpbench.codec import content_hash, encode
 from dpbench.learning_rate import scale_lr
 from dpbench.placement import Placement, on_hosts, placed
+from dpbench.settings import Choice, PositiveNumber, Setting, Switch, Text, WholeNumber, settings_of
 from dpbench.shares import split_evenly
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
@@ -26,6 +26,13 @@ DTYPES = {
     "f16": "float16 where autocast takes it, with a loss scale (CUDA only)",
     "tf32": "float32 whose products keep 10 bits of the mantissa (CUDA only)",
 }
+DTYPE_NAMES = {
+    **dict.fromkeys(("f32", "fp32", "float32"), "f32"),
+    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
+    **dict.fromkeys(("f16", "fp16", "float16"), "f16"),
+    "tf32": "tf32",
+}
+"""Every spelling of a dtype."""
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
 """Of torch.compile; "reduce-overhead" plays CUDA graphs."""
 COMM_HOOKS = ("none", "bf16", "powersgd")
@@ -36,6 +43,8 @@ OPTIMIZERS = (
 )
 """torch's own; behind the dash the kernels, in place of those that torch would take."""
 DEFAULT_OPTIMIZER = "sgd"
+BASELINE = "single"
+"""The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""
 
@@ -47,21 +56,84 @@ class WorkloadSpec:
     architecture: str
     """A name from `architectures/`, or "package.module:factory"."""
     dataset: str
-    optimizer: str = DEFAULT_OPTIMIZER
+    optimizer: Annotated[
+        str,
+        Setting(
+            options=("--optimizers", "--optimizer"),
+            argument="optimizer",
+            kind=Choice(OPTIMIZERS, "optimizer"),
+            metavar="A,B",
+            help="sgd, adamw, adam, adadelta; with -fused or -foreach the kernels.",
+            shown=str,
+            position=2,
+        ),
+    ] = DEFAULT_OPTIMIZER
     learning_rate: float = 0.01
     learning_rate_rule: str = "none"
     """How the learning rate follows the samples behind an optimizer step; see
     TrialSpec.learning_rate and learning_rate.RULES."""
     seed: int = 0
-    dtype: str = "f32"
+    dtype: Annotated[
+        str,
+        Setting(
+            options=("--dtypes", "--dtype"),
+            kind=Choice(DTYPE_NAMES, "dtype"),
+            metavar="A,B",
+            help="f32, bf16, f16, tf32: of products; parameters and gradients stay f32.",
+            shown=str,
+            position=1,
+        ),
+    ] = "f32"
     """Of the products in forward and backward; see DTYPES."""
-    compile: str = "none"
+    compile: Annotated[
+        str,
+        Setting(
+            options=("--compile",),
+            kind=Choice(COMPILE_MODES, "mode of compiling"),
+            metavar="A,B",
+            help="none, default, reduce-overhead (CUDA graphs), max-autotune: of torch.compile.",
+            shown=lambda mode: "compiled" if mode == "default" else mode,
+            position=1,
+        ),
+    ] = "none"
     """Mode of torch.compile, or "none"."""
-    channels_last: bool = False
+    channels_last: Annotated[
+        bool,
+        Setting(
+            options=("--channels-last",),
+            kind=Switch(),
+            metavar="no,yes",
+            help="Images in memory pixel by pixel.",
+            shown=lambda _: "channels-last",
+            position=1,
+        ),
+    ] = False
     """Images lie in memory with the channels of a pixel together."""
-    checkpoint_activations: bool = False
+    checkpoint_activations: Annotated[
+        bool,
+        Setting(
+            options=("--checkpoint-activations",),
+            kind=Switch(),
+            metavar="no,yes",
+            help="Compute blocks again in the backward pass, to save memory.",
+            shown=lambda _: "recomputing",
+            position=1,
+        ),
+    ] = False
     """Blocks keep their inputs only, and are computed again in the backward pass."""
-    step: str | None = None
+    step: Annotated[
+        str | None,
+        Setting(
+            options=("--step",),
+            kind=Text(),
+            none="dpbench's",
+            metavar="FILE:NAME",
+            help="A training step of your own: file.py:step or package.module:step; see "
+            "docs/architectures.md.",
+            shown=lambda _: "own step",
+            position=6,
+        ),
+    ] = None
     """The user's own training step: "path/to/file.py:step" or "package.module:step"."""
     files_sha256: str | None = None
     """Of the user's files that architecture, step and dataset name, and of the text trained on."""
@@ -72,47 +144,124 @@ class WorkloadSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialSpec:
-    """One run of one configuration in processes of its own."""
+class TrialSettings:
+    """The settings that a sweep and each of its trials have."""
 
     workload: WorkloadSpec
-    implementation: str
-    backend: str
-    group_size: int
-    batch_size: int
-    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong)."""
     warmup_steps: int
     timed_steps: int
     threads_per_replica: int
-    devices: tuple[str, ...]
-    """The device of each replica, e.g. ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
     scaling: Scaling = "weak"
-    accumulation_steps: int = 1
-    repetition: int = 0
-    sync_every: int = 1
+    accumulation_steps: Annotated[
+        int,
+        Setting(
+            options=("--accumulate",),
+            kind=WholeNumber(least=1),
+            metavar="N,N",
+            help="Micro-steps per optimizer step.",
+            shown=lambda steps: f"{steps} micro-steps",
+            position=3,
+        ),
+    ] = 1
+    sync_every: Annotated[
+        int,
+        Setting(
+            options=("--sync-every",),
+            kind=WholeNumber(least=1),
+            metavar="N,N",
+            help="Of local-sgd: optimizer steps between two averages of parameters.",
+            shown=str,
+        ),
+    ] = 1
     """Optimizer steps between two averages of parameters, where the implementation has them."""
-    precision: float | None = None
-    """Relative half-width of the interval of the mean step at which the timed window ends;
-    `timed_steps` is then the most that it may hold."""
     phase_steps: int = 5
     """Steps after the timed windows whose phases are timed one by one; 0 for none."""
     noise_steps: int = 0
     """Global batches after the windows from which the gradient noise scale is estimated."""
     trace_steps: int = 0
-    """Steps after the windows that torch's profiler records in a file."""
+    """Steps after the windows that torch's profiler records in a file, in the first repetition."""
     gradient_steps: int = 10
     """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
     as many without that lie between them. 0 for none; see `traces_gradients`."""
-    bucket_cap_mb: float | None = None
+    bucket_cap_mb: Annotated[
+        float | None,
+        Setting(
+            options=("--bucket-cap-mb",),
+            # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
+            kind=PositiveNumber(most=1e6, unit="MiB"),
+            none="auto",
+            metavar="X,X",
+            help="Of ddp, torch-ddp and its kin: MiB of gradients in one collective, or auto.",
+            default_text="auto: 1, then 25",
+            shown=lambda cap: f"{cap:g} MiB",
+            position=4,
+        ),
+    ] = None
     """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
     the implementation."""
-    comm_hook: str = "none"
+    comm_hook: Annotated[
+        str,
+        Setting(
+            options=("--comm-hook", "--comm-hooks"),
+            kind=Choice(COMM_HOOKS, "communication hook"),
+            metavar="A,B",
+            help="Of the same: none, bf16, powersgd: gradients on their way.",
+            shown=lambda hook: f"{hook} hook",
+            position=5,
+        ),
+    ] = "none"
     """What the implementation's buckets go through on their way, where it has such hooks."""
-    prefetch: int | None = None
+    prefetch: Annotated[
+        int | None,
+        Setting(
+            options=("--prefetch",),
+            kind=WholeNumber(most=1024),
+            none="resident",
+            metavar="N,N",
+            help="Steps whose samples a thread loads ahead from host memory; 0: each step loads "
+            "its own; resident: all lie on the device. With --data-workers batches for each "
+            "worker.",
+            default_text="resident, 0 with --data of your own",
+            shown=lambda steps: f"prefetch {steps}",
+            position=7,
+        ),
+    ] = None
     """Steps whose samples a thread loads ahead from host memory; 0: each step loads its own; None:
     all samples lie on the device."""
-    data_workers: int = 0
+    data_workers: Annotated[
+        int,
+        Setting(
+            options=("--data-workers",),
+            kind=WholeNumber(most=256),
+            metavar="N,N",
+            help="Processes of each rank that take samples one by one, as torch's DataLoader has "
+            "them; of rows with --prefetch from 1 on.",
+            shown=lambda workers: counted(workers, "worker"),
+            position=8,
+        ),
+    ] = 0
     """Processes of each rank that take the samples one by one, as torch's DataLoader has them."""
+
+    def setting(self, name: str) -> Any:
+        """The value of a setting, which the trial or its workload has."""
+        return getattr(self.workload if name in WORKLOAD_SETTINGS else self, name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialSpec(TrialSettings):
+    """One run of one configuration in processes of its own."""
+
+    implementation: str
+    backend: str
+    group_size: int
+    batch_size: int
+    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong)."""
+    devices: tuple[str, ...]
+    """The device of each replica, e.g. ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
+    repetition: int = 0
+    precision: float | None = None
+    """Relative half-width of the interval of the mean step at which the timed window ends;
+    `timed_steps` is then the most that it may hold."""
     nodes: tuple[int, ...] = ()
     """Replicas on each host, in the order of ranks; () when all are on one. `devices` then name the
     device of each replica on its own host."""
@@ -201,38 +350,28 @@ class TrialSpec:
         return sum(sizes[:rank]), sizes[rank]
 
     @property
+    def with_own_settings(self) -> TrialSpec:
+        """The same without settings that its implementation has not."""
+        traits = IMPLEMENTATIONS[self.implementation]
+        foreign = (name for name in OPTIONAL_SETTINGS if not traits.has_setting(name))
+        return replace(self, **{name: DEFAULTS[name] for name in foreign})
+
+    @property
+    def baseline(self) -> TrialSpec:
+        """The same work done by the plain module on the first device."""
+        alone = replace(self.of_one_replica, implementation=BASELINE, backend="none")
+        return alone.with_own_settings
+
+    @property
     def implementation_label(self) -> str:
         """The implementation's name, with what is not at its default: "ddp(bf16, 5 MiB)",
         "local-sgd(4)" for the steps between two averages."""
-        settings = [*self._settings()]
-        return f"{self.implementation}({', '.join(settings)})" if settings else self.implementation
-
-    def _settings(self) -> Iterator[str]:
-        workload = self.workload
-        if self.sync_every != 1:
-            yield str(self.sync_every)
-        if workload.dtype != "f32":
-            yield workload.dtype
-        if workload.compile != "none":
-            yield "compiled" if workload.compile == "default" else workload.compile
-        if workload.channels_last:
-            yield "channels-last"
-        if workload.checkpoint_activations:
-            yield "recomputing"
-        if workload.optimizer != DEFAULT_OPTIMIZER:
-            yield workload.optimizer
-        if self.accumulation_steps != 1:
-            yield f"{self.accumulation_steps} micro-steps"
-        if self.bucket_cap_mb is not None:
-            yield f"{self.bucket_cap_mb:g} MiB"
-        if self.comm_hook != "none":
-            yield f"{self.comm_hook} hook"
-        if workload.step is not None:
-            yield "own step"
-        if self.prefetch is not None:
-            yield f"prefetch {self.prefetch}"
-        if self.data_workers:
-            yield counted(self.data_workers, "worker")
+        words = [
+            setting.shown(self.setting(name))
+            for name, setting in BY_POSITION
+            if setting.shown and self.setting(name) != DEFAULTS[name]
+        ]
+        return f"{self.implementation}({', '.join(words)})" if words else self.implementation
 
     @property
     def label(self) -> str:
@@ -264,18 +403,25 @@ class Variant:
         given = {
             f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None
         }
-        of_workload = {name: given.pop(name) for name in WORKLOAD_AXES if name in given}
-        traits = IMPLEMENTATIONS[trial.implementation]
-        given = {name: value for name, value in given.items() if traits.has_setting(name)}
+        of_workload = {name: given.pop(name) for name in WORKLOAD_SETTINGS if name in given}
         varied = replace(trial, workload=replace(trial.workload, **of_workload), **given)
+        varied = varied.with_own_settings
         return varied if varied.prefetch else replace(varied, data_workers=0)
 
 
-WORKLOAD_AXES = ("optimizer", "dtype", "compile", "channels_last", "checkpoint_activations")
-"""Fields of Variant that belong to the workload."""
-NONE_WORDS = {"bucket_cap_mb": "auto", "prefetch": "resident"}
-"""What None means in those fields that a trial may have it in. As None keeps to the sweep in a
-Variant, a sweep of several values has None itself."""
+WORKLOAD_SETTINGS = settings_of(WorkloadSpec)
+SETTINGS: dict[str, Setting] = {**WORKLOAD_SETTINGS, **settings_of(TrialSettings)}
+"""All settings of a trial, by the field of the trial or of its workload."""
+BY_POSITION = sorted(SETTINGS.items(), key=lambda item: item[1].position)
+DEFAULTS = {
+    field.name: field.default
+    for spec in (WorkloadSpec, TrialSpec)
+    for field in fields(spec)
+    if field.default is not MISSING
+}
+"""The stored defaults. They decide the trial ids of existing results, so they never change."""
+AXES = {field.name: SETTINGS[field.name] for field in fields(Variant)}
+"""The settings of which a list makes rows, in the order in which rows vary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,25 +437,17 @@ class Inclusion:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SweepSpec:
+class SweepSpec(TrialSettings):
     """The axes of a grid of trials, and what all its trials share."""
 
-    workload: WorkloadSpec
     implementations: tuple[str, ...]
     backends: tuple[str, ...]
     group_sizes: tuple[int, ...]
     batch_sizes: tuple[int, ...]
     devices: tuple[str, ...]
     """A device for each replica of the largest group; smaller groups take the first ones."""
-    warmup_steps: int
-    timed_steps: int
     repetitions: int
-    threads_per_replica: int
     time_limit_seconds: float
-    scaling: Scaling = "weak"
-    accumulation_steps: int = 1
-    sync_every: int = 1
-    """Of those implementations that average parameters."""
     precision: float | None = None
     """Relative half-width of a row's interval up to which repetitions are added, from
     `repetitions` on; None keeps to `repetitions`."""
@@ -317,18 +455,6 @@ class SweepSpec:
     """How long repetitions may go on being added."""
     steps_grow: bool = False
     """Windows grow to the precision too, up to `timed_steps`."""
-    phase_steps: int = 5
-    noise_steps: int = 0
-    trace_steps: int = 0
-    """Of the first repetition; see TrialSpec for all three."""
-    gradient_steps: int = 10
-    bucket_cap_mb: float | None = None
-    """Of those implementations that have buckets."""
-    comm_hook: str = "none"
-    """Of those implementations that have hooks."""
-    prefetch: int | None = None
-    data_workers: int = 0
-    """Of the rows that load ahead."""
     variants: tuple[Variant, ...] = ()
     """What each row is measured with in turn; () for once as the sweep says."""
     exclude: tuple[tuple[str, ...], ...] = ()

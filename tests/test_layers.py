@@ -15,9 +15,9 @@ MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
     ("errors", "units", "printable"),
-    ("files", "temporary", "codec", "learning_rate", "placement", "shares"),
+    ("files", "temporary", "codec", "learning_rate", "placement", "shares", "values"),
     ("json_schema",),
-    ("traits",),
+    ("traits", "settings"),
     ("specs",),
     ("training_spec", "exclusion"),
     ("records", "environment"),

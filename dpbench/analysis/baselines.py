@@ -43,12 +43,10 @@ def with_scaling(
     """Adds speedup and efficiency, or a note that says which baseline is missing."""
     if (own := speeds.get(spec)) is None:
         return row
-    relative = _baseline(spec, spec.implementation, spec.backend)
-    absolute = replace(
-        _baseline(spec, "single", "none"), sync_every=1, bucket_cap_mb=None, comm_hook="none"
+    gain, notes = _against(spec.of_one_replica, spec, own, speeds, ALONE)
+    absolute_gain, absolute_notes = _against(
+        spec.baseline, spec, own, speeds, spec.baseline.implementation
     )
-    gain, notes = _against(relative, spec, own, speeds, ALONE)
-    absolute_gain, absolute_notes = _against(absolute, spec, own, speeds, "single")
     if gain is None:
         notes.append(f"no speedup, because {ALONE} has no completed run")
     row = replace(
@@ -59,11 +57,6 @@ def with_scaling(
     )
     found = dict.fromkeys([*notes, *absolute_notes])
     return with_note(row, *(f"{row.label}: {note}" for note in found))
-
-
-def _baseline(spec: TrialSpec, implementation: str, backend: str) -> TrialSpec:
-    """The same work on the first replica alone."""
-    return replace(spec.of_one_replica, implementation=implementation, backend=backend)
 
 
 def _against(

@@ -31,7 +31,6 @@ from dpbench.analysis.scaling import BASELINE
 from dpbench.analysis.throughput import mean_step_seconds, steps_without_sync
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
 
 Part = Literal["granularity", "contention", "wrapper", "balance", "communication"]
 PARTS: tuple[Part, ...] = ("granularity", "contention", "wrapper", "balance", "communication")
@@ -214,13 +213,9 @@ def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Est
 
 def _work(trial: TrialSpec) -> TrialSpec:
     """The trial without what does not change its timed steps: a key to find it by."""
-    traits = IMPLEMENTATIONS[trial.implementation]
     return replace(
-        trial,
+        trial.with_own_settings,
         scaling="weak" if trial.group_size == 1 else trial.scaling,
-        sync_every=trial.sync_every if traits.averages_parameters else 1,
-        bucket_cap_mb=trial.bucket_cap_mb if traits.has_buckets else None,
-        comm_hook=trial.comm_hook if traits.has_setting("comm_hook") else "none",
         phase_steps=0,
         noise_steps=0,
         trace_steps=0,

@@ -12,8 +12,8 @@ from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.placement import host_counts, on_hosts
 from dpbench.records import TrialRecord
-from dpbench.specs import NONE_WORDS, TrialSpec, differing_fields, series_name
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs import TrialSpec, differing_fields, series_name
+from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
 Value = str | int | float
 Key = tuple[Value | None, ...]
@@ -32,7 +32,7 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
         "default" if trial.bucket_cap_mb is None else f"{trial.bucket_cap_mb:g}"
     ),
     "comm_hook": attrgetter("comm_hook"),
-    "prefetch": lambda trial: NONE_WORDS["prefetch"] if trial.prefetch is None else trial.prefetch,
+    "prefetch": lambda trial: "resident" if trial.prefetch is None else trial.prefetch,
     "data_workers": attrgetter("data_workers"),
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
@@ -88,7 +88,7 @@ class Side:
         if "group_size" in fixed:
             fixed.add("nodes")
         if "implementation" in fixed:
-            fixed |= {"sync_every", "bucket_cap_mb", "comm_hook"}
+            fixed |= OPTIONAL_SETTINGS
             traits = IMPLEMENTATIONS.get(self.where["implementation"])
             if traits is not None and traits.backend is not None:
                 fixed.add("backend")

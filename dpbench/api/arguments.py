@@ -8,6 +8,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from dpbench.errors import UsageError
+from dpbench.settings import AUTO
 
 IDS = ("gpus",)
 """Where a list of one is written with a comma: "0," is device 0, and "1" one device."""
@@ -19,7 +20,7 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 def text(name: str, value: Any) -> str | None:
     """How the value is typed on the command line; None for an option that is left out."""
-    if value is None:
+    if value is None or value is AUTO:
         return None
     if isinstance(value, PathLike):
         return str(fspath(value))
@@ -57,7 +58,7 @@ def plain(given: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, A
     """
     defaults = defaults_of(function)
     for name, value in given.items():
-        if value is None and defaults[name] is not None:
+        if value is None and defaults[name] not in (None, AUTO):
             raise UsageError(f"{name}: expected {_expected(defaults[name])}, got None")
         if isinstance(value, (bytes, bytearray, Mapping, Set)):
             raise UsageError(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench.cli import sweep_grammar as grammar
 from dpbench.cli.check import AXES, is_typed
-from dpbench.cli.check_grammar import BatchSizes, Name, Steps
+from dpbench.cli.check_options import CalibrateOptions
 from dpbench.cli.messages import say, warn
+from dpbench.cli.options import Texts, command
 from dpbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,45 +17,13 @@ if TYPE_CHECKING:
     from dpbench.store import StoredSweep
 
 
-def calibrate(
-    context: typer.Context,
-    folder: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="DIR",
-            help="A results folder with repetitions. Without it they are measured now.",
-            show_default=False,
-        ),
-    ] = None,
-    implementations: grammar.Implementations = "ddp",
-    backends: grammar.Backends = None,
-    batch_sizes: BatchSizes = "64",
-    group_sizes: grammar.GroupSizes = None,
-    repetitions: Annotated[
-        str, typer.Option(metavar="N", help="Fresh runs of every row, at least 4.")
-    ] = "10",
-    arch: grammar.Arch = "mnist_cnn",
-    step: grammar.Step = None,
-    data: grammar.Data = None,
-    data_dir: grammar.DataDir = None,
-    steps: Steps = "50",
-    warmup: grammar.Warmup = "10",
-    gpus: grammar.Gpus = None,
-    threads: grammar.Threads = None,
-    oversubscribe: grammar.Oversubscribe = False,
-    name: Name = None,
-    results_dir: grammar.ResultsDir = Path("results"),
-    as_json: Annotated[
-        bool, typer.Option("--json", rich_help_panel=grammar.OUTPUT, help="The same as JSON.")
-    ] = False,
-    quiet: grammar.Quiet = False,
-    synthetic: grammar.Synthetic = False,
-) -> int:
+@command(CalibrateOptions)
+def calibrate(context: typer.Context, typed: Texts) -> int:
     """Measure how much runs of the same thing differ here, and which tolerance that supports.
 
     dpbench calibrate --backends gloo,shm --gpus 2
     """
-    typed = locals()
+    folder, as_json = typed["folder"], typed["as_json"]
     measuring = (*AXES, "repetitions", "name", "results_dir", "data_dir", "quiet")
     if folder is not None:
         for key in measuring:
@@ -66,7 +33,7 @@ def calibrate(
     from dpbench.cli.gate_sweep import Target
 
     target = Target(
-        name=name, results_dir=results_dir, data_dir=data_dir, quiet=quiet, synthetic=synthetic
+        **{name: typed[name] for name in ("name", "results_dir", "data_dir", "quiet", "synthetic")}
     )
     if folder is None:
         stored = _measure({key: typed[key] for key in (*AXES, "repetitions")}, target)
@@ -86,7 +53,7 @@ def _measure(options: dict[str, Any], target: Target) -> StoredSweep:
     parsed = parse_sweep(options)
     from dpbench.analysis.calibration import FEWEST
 
-    if parsed.settings.effort.repetitions < FEWEST:
+    if parsed.effort.repetitions < FEWEST:
         raise UsageError(
             f"--repetitions {options['repetitions']}: two halves with a spread each take at least "
             f"{FEWEST}; 10 is the default"
@@ -102,16 +69,11 @@ def _measure(options: dict[str, Any], target: Target) -> StoredSweep:
 
 
 def _report(stored: StoredSweep, *, as_json: bool, measured: bool) -> int:
-    import json
-
     from dpbench.analysis.calibration import calibrate as calibrated
     from dpbench.cli.sweep_run import exit_status
-    from dpbench.report.calibration import as_data, render
+    from dpbench.report.calibration import answer
 
     warn(*stored.warnings)
     found = calibrated(stored.records, stored.environments)
-    if as_json:
-        typer.echo(json.dumps(as_data(found, str(stored.folder)), indent=1, ensure_ascii=False))
-    else:
-        typer.echo(render(found, str(stored.folder)), nl=False)
+    typer.echo(answer(found, str(stored.folder)).shown(as_json=as_json), nl=False)
     return exit_status(stored.records) if measured else 0

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
 import typer
 
-from dpbench.cli import check_grammar as options
-from dpbench.cli import sweep_grammar as grammar
+from dpbench.cli.check_options import CheckOptions
+from dpbench.cli.options import Texts, command
 from dpbench.errors import UsageError
 
 EXIT_STATUSES = """Exit status: 0 pass, or inconclusive without --strict; 1 measuring failed in
@@ -38,52 +36,20 @@ EFFORT = ("repetitions", "budget", "name", "results_dir", "data_dir", "quiet")
 """Options of whatever is measured."""
 
 
-def check(
-    context: typer.Context,
-    candidate: options.Candidate = None,
-    baseline: options.Baseline = None,
-    against: options.Against = None,
-    tolerance: options.Tolerance = None,
-    metric: options.Metric = None,
-    strict: options.Strict = None,
-    force: options.Force = False,
-    repetitions: options.Repetitions = None,
-    budget: options.Budget = None,
-    name: options.Name = None,
-    results_dir: grammar.ResultsDir = Path("results"),
-    data_dir: grammar.DataDir = None,
-    quiet: grammar.Quiet = False,
-    implementations: grammar.Implementations = "ddp",
-    backends: grammar.Backends = None,
-    batch_sizes: options.BatchSizes = "64",
-    group_sizes: grammar.GroupSizes = None,
-    arch: grammar.Arch = "mnist_cnn",
-    step: grammar.Step = None,
-    data: grammar.Data = None,
-    steps: options.Steps = "50",
-    warmup: grammar.Warmup = "10",
-    gpus: grammar.Gpus = None,
-    threads: grammar.Threads = None,
-    oversubscribe: grammar.Oversubscribe = False,
-    as_json: options.AsJson = False,
-    junit: options.Junit = None,
-    benchmark_action: options.BenchmarkAction = None,
-    markdown: options.Markdown = None,
-    github: options.Github = False,
-    synthetic: grammar.Synthetic = False,
-) -> int:
+@command(CheckOptions)
+def check(context: typer.Context, typed: Texts) -> int:
     """Check for a regression: regressed, pass or inconclusive, on whole runs, row by row.
 
     dpbench check --against torch-ddp --tolerance 5%
     """
-    typed = locals()
+    candidate, baseline, against = typed["candidate"], typed["baseline"], typed["against"]
     given = {key for key in (*AXES, *EFFORT, "force") if is_typed(context, key)}
     theirs = _theirs(typed) if candidate is None and against is None else {}
     _check_combination(candidate, baseline, against, given - theirs.keys())
     return _execute(typed, theirs)
 
 
-def _theirs(typed: dict[str, Any]) -> dict[str, str]:
+def _theirs(typed: Texts) -> dict[str, str]:
     """What names code of the user's."""
     from dpbench.architecture import is_theirs
 
@@ -91,7 +57,7 @@ def _theirs(typed: dict[str, Any]) -> dict[str, str]:
     return {key: name for key, name in given.items() if is_theirs(name)}
 
 
-def _execute(typed: dict[str, Any], theirs: dict[str, str]) -> int:
+def _execute(typed: Texts, theirs: dict[str, str]) -> int:
     from dpbench.analysis.fields.levels import METRICS
     from dpbench.cli.thresholds import resolve
 

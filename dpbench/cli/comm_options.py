@@ -1,264 +1,177 @@
-"""From the typed options of `dpbench comm` to what to measure, with every check on the way."""
+"""The options of `dpbench comm`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from dpbench.cli.devices import DeviceRequest, devices_for, parse_gpus, threads_for
-from dpbench.cli.messages import say
-from dpbench.cli.sizes import parse_sizes, size_text
-from dpbench.cli.values import (
-    comma_list,
-    duration_seconds,
-    integer,
-    known_name,
-    positive_int,
-    shorten,
+from dpbench.cli.shared_options import (
+    BACKENDS_OPTION,
+    GROUP_SIZES_OPTION,
+    OUTPUT,
+    REPETITIONS,
+    FolderOptions,
+    MachineOptions,
 )
-from dpbench.collectives import COLLECTIVES, Collective, CollectiveSpec
 from dpbench.errors import UsageError
-from dpbench.launch.machine import Machine
-from dpbench.specs import MOST_REPETITIONS
+from dpbench.settings import (
+    AUTO,
+    Auto,
+    Choice,
+    Flag,
+    Kind,
+    Parsed,
+    Setting,
+    Text,
+    WholeNumber,
+)
 from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.values import duration_seconds, shorten
 
 SHORTEST_TIME_LIMIT_SECONDS = 1.0
 """Ranks take longer to start."""
-ELEMENT_BYTES = 4
-"""Of float32."""
-OVERLAP_SIZES = (64 * 2**10, 2**20, 25 * 2**20)
-"""A small message, the first bucket of DistributedDataParallel, and its others."""
-BUCKET_SIZES = range(4 * 10**3, 10**8 + 1)
-"""Buckets of gradients are hardly ever smaller or larger."""
-OF_GRADIENTS: Collective = "all_reduce"
-IN_PARTS = ("all_gather", "reduce_scatter")
-"""Of which each rank holds an equal part."""
+MEASURED = "What is measured"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommOptions:
-    """The option values as they were typed; None where the option was left out."""
-
-    collectives: str
-    backends: str | None
-    group_sizes: str | None
-    sizes: str
-    overlap_sizes: str | None
-    bucket_sizes: str | None
-    samples: str
-    repetitions: str
-    time_limit: str
-    gpus: str | None
-    threads: str | None
-    oversubscribe: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParsedComm:
-    """Options that are right in themselves; only the machine may still object."""
-
-    collectives: tuple[Collective, ...]
-    backends: tuple[str, ...] | None
-    sizes_bytes: tuple[int, ...]
-    overlap_sizes_bytes: tuple[int, ...]
-    bucket_sizes_bytes: tuple[int, ...]
-    samples: int
-    repetitions: int
-    time_limit_seconds: float
-    devices: DeviceRequest
-    notes: tuple[str, ...]
-
-
-def parse(options: CommOptions) -> ParsedComm:
-    """Checks every token; raises UsageError. Looks at nothing but the text."""
-    notes: list[str] = []
-    sizes = parse_sizes("--sizes", options.sizes, multiple_of=ELEMENT_BYTES, notes=notes)
-    collectives = _parse_collectives(options.collectives, notes)
-    return ParsedComm(
-        collectives=collectives,
-        backends=None
-        if options.backends is None
-        else comma_list("--backends", options.backends, _backend, notes),
-        sizes_bytes=sizes,
-        overlap_sizes_bytes=_parse_special_sizes(
-            "--overlap-sizes",
-            options.overlap_sizes,
-            otherwise=[size for size in OVERLAP_SIZES if sizes[0] <= size <= sizes[-1]],
-            sizes=sizes,
-            collectives=collectives,
-            notes=notes,
-        ),
-        bucket_sizes_bytes=_parse_special_sizes(
-            "--bucket-sizes",
-            options.bucket_sizes,
-            otherwise=[size for size in sizes if size in BUCKET_SIZES],
-            sizes=sizes,
-            collectives=collectives,
-            notes=notes,
-        ),
-        samples=positive_int("--samples", options.samples),
-        repetitions=_parse_repetitions(options.repetitions),
-        time_limit_seconds=_parse_time_limit(options.time_limit),
-        devices=_parse_devices(options, notes),
-        notes=tuple(notes),
-    )
-
-
-def build(parsed: ParsedComm, machine: Machine) -> tuple[CollectiveSpec, ...]:
-    """What to measure on this machine, in this order: a palindrome over repetitions.
-
-    A drift of the machine then falls on all alike, and the backends of one collective, which are
-    compared most often, lie closest together. Says the notes that the user must see.
-    """
-    notes = list(parsed.notes)
-    devices = devices_for(parsed.devices, machine, notes)
-    group_sizes = parsed.devices.sizes or _doubling(len(devices))
-    if not group_sizes:
-        raise UsageError(
-            f"a collective takes at least 2 ranks, and {_asked(parsed)} means 1; expected more, "
-            "with --oversubscribe where there is one core or GPU"
-        )
-    for note in notes:
-        say(note)
-    threads = threads_for(parsed.devices, machine, max(group_sizes))
-    first_pass = list(_configurations(parsed, machine, devices, group_sizes, threads))
-    return tuple(
-        replace(spec, repetition=repetition)
-        for repetition in range(parsed.repetitions)
-        for spec in (first_pass if repetition % 2 == 0 else reversed(first_pass))
-    )
-
-
-def _configurations(
-    parsed: ParsedComm,
-    machine: Machine,
-    devices: tuple[str, ...],
-    group_sizes: tuple[int, ...],
-    threads: int,
-) -> Iterator[CollectiveSpec]:
-    for group_size in group_sizes:
-        for collective in parsed.collectives:
-            for backend in parsed.backends or _usable_backends(machine, devices[:group_size]):
-                whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
-                spec = CollectiveSpec(
-                    collective=collective,
-                    backend=backend,
-                    group_size=group_size,
-                    devices=devices[:group_size],
-                    sizes_bytes=_rounded_up(parsed.sizes_bytes, whole),
-                    threads_per_replica=threads,
-                    samples=parsed.samples,
-                )
-                yield _with_special_sizes(spec, parsed) if collective == OF_GRADIENTS else spec
-
-
-def _with_special_sizes(spec: CollectiveSpec, parsed: ParsedComm) -> CollectiveSpec:
-    return replace(
-        spec,
-        overlap_sizes_bytes=parsed.overlap_sizes_bytes,
-        exchange_sizes_bytes=parsed.bucket_sizes_bytes,
-    )
-
-
-def _usable_backends(machine: Machine, devices: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(
-        backend
-        for backend in PROCESS_GROUP_BACKENDS
-        if machine.unusable_backend_reason(backend, devices) is None
-    )
-
-
-def _doubling(largest: int) -> tuple[int, ...]:
-    """2, 4, 8, …, and the largest; nothing below 2."""
-    sizes = (2**power for power in range(1, largest.bit_length()))
-    return tuple(dict.fromkeys((*sizes, largest))) if largest > 1 else ()
-
-
-def _rounded_up(sizes: tuple[int, ...], multiple: int) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(-(-size // multiple) * multiple for size in sizes))
-
-
-def _asked(parsed: ParsedComm) -> str:
-    return parsed.devices.asked if parsed.devices.gpus else "this machine"
-
-
-def _parse_collectives(text: str, notes: list[str]) -> tuple[Collective, ...]:
-    if text.strip() == "all":
-        return COLLECTIVES
-
-    def collective(option: str, token: str) -> Collective:
-        if token.strip() == "all":
-            raise UsageError(f"{option} {text}: all stands alone; expected {option} all")
-        name = known_name(option, token, COLLECTIVES)
-        return next(known for known in COLLECTIVES if known == name)
-
-    return comma_list("--collectives", text, collective, notes)
-
-
-def _backend(option: str, token: str) -> str:
-    return known_name(option, token, PROCESS_GROUP_BACKENDS)
-
-
-def _parse_special_sizes(
-    option: str,
-    text: str | None,
-    *,
-    otherwise: Sequence[int],
-    sizes: tuple[int, ...],
-    collectives: tuple[Collective, ...],
-    notes: list[str],
-) -> tuple[int, ...]:
-    """Sizes at which more is measured of the collective that reduces gradients; within `sizes`."""
-    if text is None:
-        return tuple(otherwise)
-    if text.strip() == "none":
-        return ()
-    if OF_GRADIENTS not in collectives:
-        raise UsageError(
-            f"{option} {text}: it is measured of {OF_GRADIENTS} only; add it to --collectives, or "
-            f"leave {option} out"
-        )
-    if not any(character.isdigit() for character in text):
-        raise UsageError(f"{option}: {shorten(text)}; expected sizes, as in 1MiB,25MiB, or none")
-    special = parse_sizes(option, text, multiple_of=ELEMENT_BYTES, notes=notes)
-    if outside := [size for size in special if not sizes[0] <= size <= sizes[-1]]:
-        raise UsageError(
-            f"{option}: {size_text(outside[0])} is outside of --sizes, which go from "
-            f"{size_text(sizes[0])} to {size_text(sizes[-1])}; widen --sizes, or leave it out"
-        )
-    return special
-
-
-def _parse_time_limit(text: str) -> float:
-    seconds = duration_seconds("--time-limit", text)
+def _time_limit(option: str, token: str) -> float:
+    seconds = duration_seconds(option, token)
     if seconds < SHORTEST_TIME_LIMIT_SECONDS:
         raise UsageError(
-            f"--time-limit {shorten(text)}: ranks take longer to start; expected 1s or more"
+            f"{option} {shorten(token)}: ranks take longer to start; expected 1s or more"
         )
     return seconds
 
 
-def _parse_repetitions(text: str) -> int:
-    repetitions = positive_int("--repetitions", text)
-    if repetitions > MOST_REPETITIONS:
-        raise UsageError(f"--repetitions {text}: expected at most {MOST_REPETITIONS:,}")
-    return repetitions
+def _measured(options: tuple[str, ...], kind: Kind, metavar: str, help: str) -> Setting:
+    return Setting(options=options, kind=kind, metavar=metavar, panel=MEASURED, help=help)
 
 
-def _parse_devices(options: CommOptions, notes: list[str]) -> DeviceRequest:
-    count, ids = parse_gpus(options.gpus)
-    return DeviceRequest(
-        gpus=options.gpus,
-        group_sizes=options.group_sizes,
-        gpu_count=count,
-        gpu_ids=ids,
-        sizes=None
-        if options.group_sizes is None
-        else comma_list("--group-sizes", options.group_sizes, _ranks, notes),
-        threads=None if options.threads is None else positive_int("--threads", options.threads),
-        oversubscribe=options.oversubscribe,
-    )
+@dataclass(frozen=True, kw_only=True)
+class CommOptions(FolderOptions, MachineOptions):
+    """Every option of `dpbench comm` with its value."""
 
-
-def _ranks(option: str, token: str) -> int:
-    return integer(option, token, least=2)
+    collectives: Annotated[
+        str,
+        _measured(
+            ("--collectives", "--collective"),
+            Text(),
+            "A,B",
+            "Any of all_reduce, broadcast, all_gather, reduce_scatter; or all.",
+        ),
+    ] = "all_reduce"
+    backends: Annotated[
+        tuple[str, ...] | Auto,
+        replace(
+            BACKENDS_OPTION,
+            kind=Choice(PROCESS_GROUP_BACKENDS),
+            panel=MEASURED,
+            default_text="all that work here",
+        ),
+    ] = AUTO
+    group_sizes: Annotated[
+        tuple[int, ...] | Auto,
+        replace(
+            GROUP_SIZES_OPTION,
+            kind=WholeNumber(least=2),
+            panel=MEASURED,
+            help="Numbers of ranks.",
+            default_text="2, 4, 8, … up to --gpus",
+        ),
+    ] = AUTO
+    sizes: Annotated[
+        str,
+        _measured(
+            ("--sizes",),
+            Text(),
+            "FROM-TO|A,B",
+            "Message sizes: a range, each 4 times the last (x2 at its end: twice), or a list. "
+            "B, KB, MB, GB, KiB, MiB, GiB.",
+        ),
+    ] = "4B-256MB"
+    overlap_sizes: Annotated[
+        str | Auto,
+        replace(
+            _measured(
+                ("--overlap-sizes",),
+                Text(),
+                "A,B|none",
+                "Sizes of all_reduce also measured while every rank computes.",
+            ),
+            default_text="64KiB,1MiB,25MiB, those within --sizes",
+        ),
+    ] = AUTO
+    bucket_sizes: Annotated[
+        str | Auto,
+        replace(
+            _measured(
+                ("--bucket-sizes",),
+                Text(),
+                "A,B|none",
+                "Sizes of all_reduce also measured as a bucket of gradients in a step: copied, "
+                "and with cold caches.",
+            ),
+            default_text="those of --sizes from 4KB to 100MB",
+        ),
+    ] = AUTO
+    samples: Annotated[
+        int,
+        _measured(
+            ("--samples",),
+            WholeNumber(least=1),
+            "N",
+            "Timed samples of each size, a millisecond each at least; large messages get "
+            "fewer, but 5.",
+        ),
+    ] = 20
+    repetitions: Annotated[
+        int, _measured(("--repetitions",), REPETITIONS, "N", "Fresh runs of everything.")
+    ] = 3
+    time_limit: Annotated[
+        float,
+        replace(
+            _measured(
+                ("--time-limit",),
+                Parsed(_time_limit),
+                "TIME",
+                "Per collective, backend, group size and repetition: seconds, or 90s, 5m.",
+            ),
+            typed_default="5m",
+        ),
+    ] = 300.0
+    name: Annotated[
+        str | None,
+        Setting(
+            options=("--name",),
+            kind=Text(),
+            metavar="NAME",
+            panel=OUTPUT,
+            help="Folder of the results. That of a sweep gets the collectives added; what has "
+            "completed in it already is not measured again.",
+            default_text="the time and collectives",
+        ),
+    ] = None
+    charts: Annotated[
+        bool,
+        Setting(
+            options=("--charts/--no-charts",),
+            kind=Flag(),
+            panel=OUTPUT,
+            help="Draw them (PNG and SVG).",
+        ),
+    ] = True
+    dry_run: Annotated[
+        bool,
+        Setting(
+            options=("--dry-run",), kind=Flag(), panel=OUTPUT, help="Print what would be measured."
+        ),
+    ] = False
+    as_json: Annotated[
+        bool,
+        Setting(
+            options=("--json",),
+            argument="as_json",
+            kind=Flag(),
+            panel=OUTPUT,
+            help="JSON on stdout, all else on stderr.",
+        ),
+    ] = False

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import store, units
-from dpbench.cli.comm_options import OF_GRADIENTS
+from dpbench.cli.comm_plan import OF_GRADIENTS
 from dpbench.cli.interrupts import as_exceptions, end_at_once
 from dpbench.cli.messages import say
 from dpbench.cli.progress import reporter
@@ -23,7 +23,7 @@ from dpbench.errors import Interrupted
 from dpbench.files import folder_inside
 from dpbench.launch.machine import Machine
 from dpbench.records import Status
-from dpbench.report.notes import bullet
+from dpbench.report.terminal import bullet
 from dpbench.store import LOGS_FOLDER, CollectiveStore
 
 if TYPE_CHECKING:

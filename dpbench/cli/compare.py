@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli.messages import warn
-from dpbench.cli.values import comma_list, known_name, percentage
 from dpbench.cli.written import write_text
 from dpbench.errors import UsageError
+from dpbench.values import comma_list, known_name, percentage
 
 if TYPE_CHECKING:
     from dpbench.analysis.matching import Side

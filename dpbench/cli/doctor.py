@@ -35,9 +35,9 @@ def doctor(
 
     Exit status: 1 if a backend that should work here fails, else 0.
     """
-    from dpbench.cli.values import positive_int
     from dpbench.errors import UsageError
     from dpbench.launch.machine import inspect_machine
+    from dpbench.values import positive_int
 
     wanted = None if gpus is None else positive_int("--gpus", gpus)
     if strict and not quiet_machine:

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from dpbench.cli.values import duration_seconds, integer, percentage, positive_int
+from dpbench.cli.shared_options import GROWING
 from dpbench.errors import UsageError
-from dpbench.specs import MOST_REPETITIONS
+from dpbench.settings import AUTO, AnyStored, Auto
+from dpbench.values import duration_seconds, duration_text, integer, percentage
 
-AUTO = "auto"
 STEPS, MOST_STEPS = 50, 10_000
 REPETITIONS, PRECISE_REPETITIONS = 3, 5
 PRECISION = "1%"
 BUDGET = "10m"
+
+
+class NoiseBatches(AnyStored):
+    """Global batches to estimate the gradient noise scale from."""
+
+    def parse(self, option: str, token: str) -> int:
+        from dpbench.analysis.noise_scale import FEWEST_BATCHES
+
+        count = integer(option, token, least=0)
+        if 0 < count < FEWEST_BATCHES:
+            raise UsageError(
+                f"{option} {count}: an estimate takes at least {FEWEST_BATCHES} global batches, "
+                "better 50; or 0 for none"
+            )
+        return count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,81 +42,61 @@ class Effort:
     budget_seconds: float | None
 
 
-def parse_effort(
-    *,
-    steps: str | None,
-    repetitions: str | None,
-    precision: str | None,
-    budget: str | None,
-    notes: list[str],
-) -> Effort:
+class EffortOptions(Protocol):
+    """The four options that say it together."""
+
+    @property
+    def steps(self) -> int | str | Auto: ...
+
+    @property
+    def repetitions(self) -> int | Auto: ...
+
+    @property
+    def precision(self) -> float | None: ...
+
+    @property
+    def budget(self) -> float | Auto: ...
+
+
+def effort(options: EffortOptions, notes: list[str]) -> Effort:
     """Checks the four options together; raises UsageError, and notes what it had to assume."""
-    grow = steps == AUTO or (steps is None and precision is not None)
-    if steps == AUTO and precision is None:
-        precision = PRECISION
+    steps, precision, budget = options.steps, options.precision, options.budget
+    if steps == GROWING and precision is None:
+        precision = percentage("--precision", PRECISION)
         notes.append(f"--steps auto: until --precision {PRECISION}")
     if precision is None:
-        if budget is not None:
+        if budget is not AUTO:
             raise UsageError(
-                f"--budget {budget} is for --precision, which is not given; "
-                "add --precision 1%, or leave --budget out"
+                f"--budget {duration_text(budget)} is for --precision, which is not given; "
+                "add --precision 1%, or leave --budget out",
+                about=("budget",),
             )
         return Effort(
-            timed_steps=STEPS if steps is None else _steps(steps),
+            timed_steps=STEPS if not isinstance(steps, int) else steps,
             steps_grow=False,
-            repetitions=_repetitions(repetitions, REPETITIONS),
+            repetitions=REPETITIONS if options.repetitions is AUTO else options.repetitions,
             precision=None,
             budget_seconds=None,
         )
-    if budget is None:
+    if budget is AUTO:
         notes.append(f"--budget {BUDGET} for repetitions, the default with --precision")
     return Effort(
-        timed_steps=MOST_STEPS if grow else _steps(steps or ""),
-        steps_grow=grow,
-        repetitions=_precise_repetitions(repetitions),
-        precision=percentage("--precision", precision),
-        budget_seconds=duration_seconds("--budget", budget or BUDGET),
+        timed_steps=steps if isinstance(steps, int) else MOST_STEPS,
+        steps_grow=not isinstance(steps, int),
+        repetitions=_precise_repetitions(options.repetitions),
+        precision=precision,
+        budget_seconds=duration_seconds("--budget", BUDGET) if budget is AUTO else budget,
     )
 
 
-def _steps(token: str) -> int:
-    try:
-        return positive_int("--steps", token)
-    except UsageError as error:
-        raise UsageError(f"{error}, or {AUTO}") from None
-
-
-def noise_steps(token: str) -> int:
-    """Global batches to estimate the gradient noise scale from; raises UsageError."""
-    from dpbench.analysis.noise_scale import FEWEST_BATCHES
-
-    count = integer("--noise-scale", token, least=0)
-    if 0 < count < FEWEST_BATCHES:
-        raise UsageError(
-            f"--noise-scale {count}: an estimate takes at least {FEWEST_BATCHES} global batches, "
-            "better 50; or 0 for none"
-        )
-    return count
-
-
-def _repetitions(token: str | None, default: int) -> int:
-    return default if token is None else repetition_count("--repetitions", token)
-
-
-def repetition_count(name: str, token: str) -> int:
-    """A number of repetitions that can be planned; raises UsageError."""
-    count = positive_int(name, token)
-    if count > MOST_REPETITIONS:
-        raise UsageError(f"{name} {count:,}: expected at most {MOST_REPETITIONS:,}")
-    return count
-
-
-def _precise_repetitions(token: str | None) -> int:
+def _precise_repetitions(count: int | Auto) -> int:
     """The spread between runs needs two of them at least."""
-    count = _repetitions(token, PRECISE_REPETITIONS)
+    if count is AUTO:
+        return PRECISE_REPETITIONS
     if count < 2:
         raise UsageError(
-            f"--repetitions {token} with --precision: an interval needs at least 2 repetitions; "
-            f"give 2 or more ({PRECISE_REPETITIONS} is the default)"
+            f"--repetitions {count} with --precision: an interval needs at least 2 repetitions; "
+            f"give 2 or more ({PRECISE_REPETITIONS} is the default)",
+            about=("repetitions", "precision"),
         )
     return count

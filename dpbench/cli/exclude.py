@@ -5,9 +5,9 @@ from __future__ import annotations
 from dpbench import units
 from dpbench.cli.rules import parse_rules, words
 from dpbench.errors import UsageError
-from dpbench.exclusion import BASELINE, Rule, applies, kept
+from dpbench.exclusion import Rule, applies, kept
 from dpbench.grid import configurations, rows
-from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs import BASELINE, SweepSpec, TrialSpec
 
 OPTION = "--exclude"
 

@@ -11,8 +11,8 @@ import typer
 from dpbench.cli.charts import FORMATS, draw_beside, write_chart
 from dpbench.cli.messages import say, warn
 from dpbench.cli.subjects import is_table
-from dpbench.cli.values import comma_list, positive_int
 from dpbench.errors import UsageError
+from dpbench.values import comma_list, positive_int
 
 if TYPE_CHECKING:
     from dpbench.analysis.laws.series import Series
@@ -144,7 +144,7 @@ def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
 
 def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -> Sequence[Study]:
     from dpbench.analysis.laws.study import study_all
-    from dpbench.report.fit import render, to_json
+    from dpbench.report.fit import answer
 
     if path.is_dir() and all(len(one.points) < 2 for one in series):
         sizes = sorted({n for one in series for n in one.group_sizes})
@@ -156,7 +156,7 @@ def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -
         studies, left_out = study_all(series, wanted)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    typer.echo(to_json(studies) if json else render(studies), nl=False)
+    typer.echo(answer(studies).shown(as_json=json), nl=False)
     for reason in left_out:
         say(f"left out: {reason}")
     return studies

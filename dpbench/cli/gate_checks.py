@@ -14,7 +14,6 @@ from dpbench.architecture import is_theirs
 from dpbench.cli.sweep import make_importable
 from dpbench.cli.this_machine import here
 from dpbench.cli.thresholds import FEWEST_REPETITIONS
-from dpbench.cli.values import comma_list, known_name
 from dpbench.data.identity import with_files
 from dpbench.errors import UsageError
 from dpbench.grid import plan
@@ -22,6 +21,7 @@ from dpbench.launch.machine import Machine
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.traits import IMPLEMENTATIONS
+from dpbench.values import comma_list, known_name
 
 
 def candidates(implementations: str, against: str, notes: list[str]) -> tuple[str, ...]:

@@ -3,20 +3,19 @@ defaults."""
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dpbench.cli.measuring import Measurement
 from dpbench.cli.new_folder import results_folder
-from dpbench.cli.sweep import make_importable, sweep
-from dpbench.cli.sweep_options import ParsedOptions, SweepOptions, parse
-from dpbench.cli.values import positive_int
+from dpbench.cli.options import Texts, defaults_as_typed, from_texts
+from dpbench.cli.sweep import make_importable
+from dpbench.cli.sweep_checks import ParsedOptions, parse
+from dpbench.cli.sweep_options import SweepOptions
 from dpbench.errors import StoreError
 from dpbench.specs import SweepSpec
+from dpbench.values import positive_int
 
 NOT_MEASURED = {"phases": "0", "gradient_steps": "0"}
 """Nothing here reads them, so no time is spent on them."""
@@ -50,10 +49,10 @@ class Target:
         )
 
 
-def parse_sweep(typed: Mapping[str, Any]) -> ParsedOptions:
+def parse_sweep(texts: Texts) -> ParsedOptions:
     """Checks the options that were typed, under the names that `dpbench sweep` has for them."""
-    defaults = {name: p.default for name, p in inspect.signature(sweep).parameters.items()}
-    make_importable(typed["arch"], typed.get("step"), typed.get("data"))
-    positive_int("--steps", typed["steps"])  # not auto: for that there is no --precision here
-    values = {**defaults, **NOT_MEASURED, **typed}
-    return parse(SweepOptions(**{field.name: values[field.name] for field in fields(SweepOptions)}))
+    notes: list[str] = []
+    make_importable(texts["arch"], texts.get("step"), texts.get("data"))
+    positive_int("--steps", texts["steps"])  # not auto: for that there is no --precision here
+    every = {**defaults_as_typed(SweepOptions), **NOT_MEASURED, **texts}
+    return parse(from_texts(SweepOptions, every, notes), notes)

@@ -6,17 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dpbench import units
-from dpbench.cli.axes import AXES, Axes
+from dpbench.cli.axes import Axes
 from dpbench.cli.rules import Conditions, words
 from dpbench.errors import UsageError
-from dpbench.exclusion import BASELINE
 from dpbench.grid import included, rows
-from dpbench.specs import NONE_WORDS, Inclusion, SweepSpec, Variant
+from dpbench.specs import AXES, BASELINE, Inclusion, SweepSpec, Variant
 from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 OPTION = "--include"
-SETTINGS = tuple(axis.field for axis in AXES.values())
-
 Include = Mapping[str, Inclusion]
 """Each by its rule, as an error names it: "--include implementation=ddp batch_size=256"."""
 
@@ -70,15 +67,17 @@ def inclusion_notes(include: Include, spec: SweepSpec) -> Iterator[str]:
 
 def _inclusion(rule: Conditions, implementations: Sequence[str], axes: Axes) -> Inclusion:
     fitting = _fitting(rule, implementations)
-    settings = {field: value for field, value in rule.items() if field in SETTINGS}
-    for field, word in NONE_WORDS.items():
-        values, option = axes.values[field], f"--{field.replace('_', '-')}"
+    settings = {field: value for field, value in rule.items() if field in AXES}
+    for field, axis in AXES.items():
+        values = axes.values[field]
+        if axis.none is None:
+            continue
         if len(values) > 1:  # the sweep itself is then at None, which need not be the first
             settings.setdefault(field, values[0])
         elif values != (None,) and settings.get(field, values) is None:
             raise UsageError(
-                f"{OPTION} {' '.join(words(rule))}: {option} {values[0]:g} is for all rows; "
-                f"expected a number, or {option} {values[0]:g},{word}"
+                f"{OPTION} {' '.join(words(rule))}: {axis.option} {values[0]:g} is for all rows; "
+                f"expected a number, or {axis.option} {values[0]:g},{axis.none}"
             )
     return Inclusion(
         implementations=fitting,

@@ -10,7 +10,8 @@ from time import monotonic
 
 from dpbench import units
 from dpbench.cli.messages import say
-from dpbench.cli.sweep_options import LARGEST, ParsedOptions
+from dpbench.cli.shared_options import LARGEST
+from dpbench.cli.sweep_checks import ParsedOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.data.registry import prepare
 from dpbench.errors import UsageError
@@ -99,14 +100,14 @@ def with_largest(
         alike = earlier.batch_sizes[:count] == parsed.batch_sizes
         sizes = earlier.batch_sizes if alike else parsed.batch_sizes
         return replace(parsed, batch_sizes=sizes, largest_batch=False)
-    if parsed.scaling == "strong":
+    if parsed.options.scaling == "strong":
         raise UsageError(
             f"{OPTION} with --scaling strong: the batch is that of the whole group there; expected "
             "a number"
         )
     one = replace(parsed, batch_sizes=(1,), largest_batch=False, exclude=())
     spec, _ = build(one, machine)
-    found = _find(spec, _row(spec, parsed.implementations[0]), machine, data_dir)
+    found = _find(spec, _row(spec, parsed.options.implementations[0]), machine, data_dir)
     every = tuple(dict.fromkeys((*parsed.batch_sizes, found)))
     return replace(parsed, batch_sizes=every, largest_batch=False)
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 from dpbench.cli import messages
 from dpbench.cli.nodes import Nodes
-from dpbench.cli.sweep_options import ParsedOptions
+from dpbench.cli.shared_options import NODES, OUTPUT
+from dpbench.cli.sweep_checks import ParsedOptions
+from dpbench.cli.sweep_options import SweepOptions
 from dpbench.cli.sweep_spec import devices_lent
 from dpbench.cli.this_machine import here
 from dpbench.data.identity import files_sha256, named_files, shown
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes.addresses import this_node
 from dpbench.launch.nodes.node import Node
+from dpbench.settings import AUTO, as_typed, settings_of
 from dpbench.specs import WorkloadSpec
 
-OF_ONE_NODE = ("gpus",)
-"""Options that may differ from node to node."""
+OF_ONE_NODE = ("gpus", "config", "preset", "data_dir", "stop_after_failure", "synthetic")
+PANELS_OF_ONE_NODE = (NODES, OUTPUT)
+"""Options that may differ from node to node, or that node 0 alone follows."""
 
 
 def node_here(
@@ -53,9 +56,8 @@ def said_unless(*, quiet: bool) -> Callable[[str], None]:
 def _files(parsed: ParsedOptions, data_dir: Path | None) -> tuple[tuple[str, ...], ...]:
     """The content of the user's files, which all nodes must have alike too."""
     options = parsed.options
-    workload = WorkloadSpec(
-        architecture=options.arch, dataset=parsed.settings.data or "", step=options.step
-    )
+    dataset = "" if options.data is AUTO else options.data
+    workload = WorkloadSpec(architecture=options.arch, dataset=dataset, step=options.step)
     found = files_sha256(workload, data_dir)
     return () if found is None else ((f"SHA-256 of {named_files(workload)}", shown(found)),)
 
@@ -63,14 +65,14 @@ def _files(parsed: ParsedOptions, data_dir: Path | None) -> tuple[tuple[str, ...
 def _options(
     parsed: ParsedOptions, nodes: Nodes, *, synthetic: bool
 ) -> tuple[tuple[str, ...], ...]:
-    """Those that all nodes must be given alike, as they were typed; not those left out."""
-    typed = {
-        **asdict(parsed.options),
-        "placement": nodes.placement,
-        "synthetic_launcher": synthetic,
-    }
-    return tuple(
-        (f"--{name.replace('_', '-')}", str(value))
-        for name, value in typed.items()
-        if name not in OF_ONE_NODE and value not in (None, False)
-    )
+    """Those that all nodes must be given alike, as they would be typed; not those left out."""
+    options = parsed.options
+    alike = [
+        (setting.option, as_typed(value))
+        for name, setting in settings_of(SweepOptions).items()
+        if (value := getattr(options, name)) not in (None, AUTO, False)
+        and setting.panel not in PANELS_OF_ONE_NODE
+        and name not in OF_ONE_NODE
+    ]
+    alike.append(("--placement", nodes.placement))
+    return (*alike, *([("--synthetic-launcher", "yes")] if synthetic else []))

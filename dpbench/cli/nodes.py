@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 
-from dpbench.cli.values import duration_seconds, integer, known_name, shorten
+from dpbench.cli.shared_options import NodeOptions
 from dpbench.errors import UsageError
 from dpbench.launch.nodes.node import (
     DEFAULT_JOB_ID,
@@ -15,28 +15,13 @@ from dpbench.launch.nodes.node import (
 )
 from dpbench.launch.nodes.token import OPTION, VARIABLE, given_token, new_token
 from dpbench.placement import PLACEMENTS, Placement
+from dpbench.values import duration_seconds, integer, known_name, shorten
 
 MOST_NODES = 1024
 LARGEST_PORT = 65_535
 LONGEST_ID = 100
 LONGEST_INTERFACE = 15
 """Of Linux: IFNAMSIZ is 16 with the zero at the end."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeOptions:
-    """The option values as they were typed; None where the option was left out."""
-
-    nnodes: str | None
-    node_rank: str | None
-    rdzv_endpoint: str | None
-    rdzv_id: str | None
-    token_file: str | None
-    local_addr: str | None
-    interface: str | None
-    join_timeout: str | None
-    lost_after: str | None
-    placement: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,10 +120,12 @@ def _node_rank(text: str | None, count: int) -> int:
 
 
 def _refuse_without_nnodes(options: NodeOptions) -> None:
-    for field in fields(options):
+    for field in fields(NodeOptions):
         if getattr(options, field.name) is not None:
             option = f"--{field.name.replace('_', '-')}"
-            raise UsageError(f"{option} is for several nodes; add --nnodes, or leave {option} out")
+            raise UsageError(
+                f"{option} is for several nodes; add --nnodes, or leave {option} out", (field.name,)
+            )
 
 
 def _seconds(option: str, text: str | None, default: float) -> float:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpbench.cli.values import shorten
 from dpbench.errors import UsageError
+from dpbench.values import shorten
 
 Layer = dict[str, str | bool]
 """Options by the names of the command's parameters, as they would be typed."""

@@ -15,8 +15,8 @@ from dpbench.cli.messages import say
 from dpbench.cli.plotted import Plotted
 from dpbench.cli.row_filter import listed, only, parse_filter
 from dpbench.cli.subjects import is_table
-from dpbench.cli.values import comma_list, known_name
 from dpbench.errors import UnknownName, UsageError
+from dpbench.values import comma_list, known_name
 
 if TYPE_CHECKING:
     from dpbench.report.charts.kinds import ChartKind

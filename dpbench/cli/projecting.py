@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from dpbench.cli.messages import say, warn
 from dpbench.cli.network import Network, read_network
 from dpbench.cli.row_filter import RowFilter, listed
-from dpbench.cli.values import bounded_float, known_name, positive_int
 from dpbench.errors import UsageError
 from dpbench.traits import BUCKETED, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.values import bounded_float, known_name, positive_int
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary

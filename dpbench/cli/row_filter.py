@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from dpbench.cli.messages import say
-from dpbench.cli.values import comma_list, positive_int
+from dpbench.values import comma_list, positive_int
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary

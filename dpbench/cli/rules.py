@@ -8,11 +8,11 @@ from math import prod
 from typing import Any
 
 from dpbench import exclusion
-from dpbench.cli.axes import AXES
-from dpbench.cli.values import comma_list, known_name, positive_int, shorten
 from dpbench.errors import UnknownName, UsageError
 from dpbench.exclusion import FIELDS
+from dpbench.specs import AXES
 from dpbench.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.values import comma_list, known_name, positive_int, shorten
 
 Conditions = dict[str, Any]
 """The value that a rule names of each field, in the order of FIELDS."""
@@ -23,7 +23,7 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "backend": lambda option, token: known_name(option, token, BACKENDS),
     "group_size": positive_int,
     "batch_size": positive_int,
-    **{axis.field: axis.parse for axis in AXES.values()},
+    **{field: axis.parse for field, axis in AXES.items()},
 }
 
 

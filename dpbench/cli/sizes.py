@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from dpbench.cli.values import comma_list, positive_int, shorten
 from dpbench.errors import UsageError
+from dpbench.values import comma_list, positive_int, shorten
 
 UNITS = {
     "B": 1,

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.cli.slurm_script import Array, SlurmJob, script
-from dpbench.cli.values import known_name, positive_int, shorten
 from dpbench.errors import UsageError
+from dpbench.values import known_name, positive_int, shorten
 
 COMMANDS = ("sweep", "train")
 OF_THE_SCRIPT = (
@@ -160,14 +160,12 @@ def _check(name: str, words: Sequence[str], *, several: bool) -> None:
     if name == "sweep" and several:
         words = [*words, "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "host0:15000"]
     from dpbench.cli.app import commands
-    from dpbench.cli.sweep import parse_typed
     from dpbench.cli.sweep_file import Asked
 
     with commands().commands[name].make_context(f"dpbench {name}", [*words]) as context:
         if name == "sweep":
             asked = Asked.of(context, context.params)
-            with asked.blaming(parse_typed):
-                parse_typed(asked.options())
+            asked.parsed(asked.options())
 
 
 def one_line(text: str) -> str:

@@ -7,7 +7,7 @@ defaults.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +27,18 @@ from dpbench.cli.option_file import (
     scalar,
     switch,
 )
+from dpbench.cli.options import Texts, from_texts
 from dpbench.cli.rules import as_text
-from dpbench.cli.values import known_name
+from dpbench.cli.sweep_options import SweepOptions
 from dpbench.errors import UnknownName, UsageError
 from dpbench.store import holds_sweep, load_header
+from dpbench.values import known_name
 
 if TYPE_CHECKING:
     import typer
+
+    from dpbench.cli.nodes import Nodes
+    from dpbench.cli.sweep_checks import ParsedOptions
 
 SOURCES = ("config", "preset")
 OF_ONE_CALL = (
@@ -82,23 +87,45 @@ class Asked:
 
     def options(self) -> dict[str, Any]:
         """All options, and the command that would be typed without a file."""
-        merged_options = self._options(len(self.layers))
-        return {**merged_options, "command": self._command()} if self.layers else merged_options
+        options = self._options()
+        return {**options, "command": self._command()} if self.layers else options
+
+    def parsed(self, texts: Texts) -> tuple[ParsedOptions, Nodes | None, list[str]]:
+        """Reads and checks the options; an error that comes from a layer names it.
+
+        Raises UsageError.
+        """
+        from dpbench.cli.nodes import parse_nodes
+        from dpbench.cli.sweep import make_importable
+        from dpbench.cli.sweep_checks import parse
+
+        notes: list[str] = []
+        make_importable(texts["arch"], texts["step"], texts["data"])
+        options = from_texts(SweepOptions, texts, notes, self._blaming)
+        try:
+            parsed = parse(options, notes)
+            told: list[str] = []
+            return parsed, parse_nodes(options, told), told
+        except UsageError as error:
+            sources = (self._sources.get(name) for name in error.about)
+            raise _named(error, next(filter(None, sources), None)) from None
 
     @contextmanager
-    def blaming(self, parse: Callable[[dict[str, Any]], object]) -> Iterator[None]:
-        """An error of `parse` that comes from a layer names it."""
+    def _blaming(self, name: str) -> Iterator[None]:
         try:
             yield
         except UsageError as error:
-            for count in range(len(self.layers) + 1):
-                if str(error) == _error_of(parse, self._options(count)):
-                    raise _named(error, self.layers[count - 1][0] if count else None) from None
-            raise
+            raise _named(error, self._sources.get(name)) from None
+
+    @property
+    def _sources(self) -> dict[str, str]:
+        """The layer that each option comes from; none for what is typed or left out."""
+        found = {name: source for source, layer in self.layers for name in layer}
+        return {name: source for name, source in found.items() if name not in self.given}
 
     def shown(self) -> str:
         """All options as a YAML file that --config reads back."""
-        options = self._options(len(self.layers))
+        options = self._options()
         return as_yaml(
             {
                 _key(one): str(value) if isinstance(value, Path) else value
@@ -108,10 +135,8 @@ class Asked:
             }
         )
 
-    def _options(self, layer_count: int) -> dict[str, Any]:
-        """With so many of the layers."""
-        below = [layer for _, layer in self.layers[:layer_count]]
-        over = merged([*below, self.given], EXCLUSIVE)
+    def _options(self) -> dict[str, Any]:
+        over = merged([*(layer for _, layer in self.layers), self.given], EXCLUSIVE)
         options = {**self.typed, **over}
         return {
             name: Path(value) if name in PATHS and value is not None else value
@@ -182,14 +207,6 @@ def _given(context: Any, parameters: Sequence[Any]) -> Layer:
     """The options that are not just at their defaults, but for those that name files."""
     names = [one.name for one in parameters if one.name not in SOURCES]
     return {name: context.params[name] for name in names if _is_given(context, name)}
-
-
-def _error_of(parse: Callable[[dict[str, Any]], object], options: dict[str, Any]) -> str | None:
-    try:
-        parse(options)
-    except UsageError as error:
-        return str(error)
-    return None
 
 
 def _named(error: UsageError, source: str | None) -> UsageError:

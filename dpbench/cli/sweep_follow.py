@@ -4,59 +4,38 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.cli.interrupts import as_exceptions
 from dpbench.cli.messages import say
 from dpbench.cli.node_here import node_here, said_unless
 from dpbench.cli.nodes import Nodes
-from dpbench.cli.sweep_options import ParsedOptions
+from dpbench.cli.sweep_checks import ParsedOptions
+from dpbench.cli.sweep_options import SweepOptions
 from dpbench.cli.this_machine import machine_for
 from dpbench.data.registry import prepare
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.nodes.follower import follow
+from dpbench.launch.nodes.node import NodeRequest
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, check_name
 from dpbench.temporary import temporary_folder
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Following:
-    """One invocation of `dpbench sweep` on such a node."""
-
-    options: ParsedOptions
-    nodes: Nodes
-    name: str | None
-    results_dir: Path
-    data_dir: Path | None
-    quiet: bool
-    synthetic: bool
-    dry_run: bool
-
-    @property
-    def folder(self) -> Path:
-        """For the output of failed ranks and for traces; records are on node 0."""
-        request = self.nodes.request
-        plain_id = re.sub("[^A-Za-z0-9_.-]", "-", request.job_id)
-        name = self.name or f"{plain_id}-node{request.node_rank}"
-        check_name(name)
-        return self.results_dir / name
-
-
-def follow_sweep(job: Following) -> int:
+def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
     """Takes part until node 0 has no more to run, and returns the exit status."""
-    if job.dry_run:
+    options = parsed.options
+    if options.dry_run:
         raise UsageError("--dry-run: the plan is made by node 0; expected --node-rank 0")
-    folder = job.folder
-    machine = machine_for(synthetic=job.synthetic)
-    listener = said_unless(quiet=job.quiet)
+    folder = _folder(options, nodes.request)
+    machine = machine_for(synthetic=options.synthetic)
+    listener = said_unless(quiet=options.quiet)
     me = node_here(
-        job.options,
-        job.nodes,
+        parsed,
+        nodes,
         machine,
-        data_dir=job.data_dir,
-        synthetic=job.synthetic,
+        data_dir=options.data_dir,
+        synthetic=options.synthetic,
         say=listener,
     )
     with temporary_folder() as cache, as_exceptions():
@@ -64,9 +43,9 @@ def follow_sweep(job: Following) -> int:
         def prepare_here(dataset: str) -> Path | None:
             prepared = prepare(
                 dataset,
-                data_dir=job.data_dir,
+                data_dir=options.data_dir,
                 cache=cache,
-                architecture=job.options.options.arch,
+                architecture=options.arch,
             )
             for note in prepared.notes:
                 say(note)
@@ -74,7 +53,7 @@ def follow_sweep(job: Following) -> int:
 
         try:
             farewell = follow(
-                job.nodes.request,
+                nodes.request,
                 me,
                 prepare=prepare_here,
                 logs=folder_inside(folder, LOGS_FOLDER),
@@ -86,3 +65,11 @@ def follow_sweep(job: Following) -> int:
                 folder.rmdir()
     listener(farewell)
     return 0
+
+
+def _folder(options: SweepOptions, request: NodeRequest) -> Path:
+    """For the output of failed ranks and for traces; records are on node 0."""
+    plain_id = re.sub("[^A-Za-z0-9_.-]", "-", request.job_id)
+    name = options.name or f"{plain_id}-node{request.node_rank}"
+    check_name(name)
+    return options.results_dir / name

@@ -16,8 +16,8 @@ from dpbench.cli.interrupts import as_exceptions
 from dpbench.cli.messages import say, warn
 from dpbench.cli.node_here import node_here, said_unless
 from dpbench.cli.nodes import Nodes
-from dpbench.cli.sweep_preparation import find_place, how_to_finish, prepare
-from dpbench.cli.sweep_run import Job, report, show_planned
+from dpbench.cli.sweep_preparation import SweepRequest, find_place, how_to_finish, prepare
+from dpbench.cli.sweep_run import report, show_planned
 from dpbench.launch.nodes.node import Node, NodeRequest
 from dpbench.launch.nodes.team import Team, lead
 from dpbench.launch.nodes.token import OPTION, VARIABLE
@@ -28,34 +28,34 @@ LONGEST_DIFFERENCES = 1000
 """Characters that another node's environment may fill."""
 
 
-def lead_sweep(job: Job, nodes: Nodes) -> int:
+def lead_sweep(request: SweepRequest, nodes: Nodes) -> int:
     """Measures the sweep with all nodes, and returns the exit status."""
-    place = find_place(job, may_exist=job.dry_run)
-    listener = said_unless(quiet=job.quiet)
+    place = find_place(request, may_exist=request.options.dry_run)
+    listener = said_unless(quiet=request.options.quiet)
     me = node_here(
-        job.options,
+        request.parsed,
         nodes,
         place.machine,
-        data_dir=job.data_dir,
-        synthetic=job.synthetic,
+        data_dir=request.options.data_dir,
+        synthetic=request.options.synthetic,
         say=listener,
     )
-    if job.dry_run:
+    if request.options.dry_run:
         alike = _Alike(nodes.request, me)
-        return show_planned(job, prepare(job, place, team=alike, placement=nodes.placement))
+        return show_planned(request, prepare(request, place, team=alike, placement=nodes.placement))
     if nodes.request.token_is_new:
-        _tell_how_to_join(job, nodes.request)
+        _tell_how_to_join(request.command, nodes.request)
     with as_exceptions(), lead(nodes.request, me, say=listener) as team:
         _tell_differences(team)
-        stored = prepare(job, place, team=team, placement=nodes.placement).measure()
-    _tell_left_over(job, team, stored)
-    return report(job, stored)
+        stored = prepare(request, place, team=team, placement=nodes.placement).measure()
+    _tell_left_over(request, team, stored)
+    return report(request, stored)
 
 
-def _tell_how_to_join(job: Job, request: NodeRequest) -> None:
+def _tell_how_to_join(command: Sequence[str], node: NodeRequest) -> None:
     """The command for the other nodes, with the token where other users of a host cannot see it."""
-    where = "on node 1" if request.node_count == 2 else "on each other node, with its --node-rank"
-    say(f"{where}: {VARIABLE}={request.token} {_as_node_1(job.command)}")
+    where = "on node 1" if node.node_count == 2 else "on each other node, with its --node-rank"
+    say(f"{where}: {VARIABLE}={node.token} {_as_node_1(command)}")
     with suppress(OSError, ValueError):  # no such stream
         found = os.fstat(sys.stderr.fileno())
         if stat.S_ISREG(found.st_mode) and found.st_mode & 0o044:
@@ -78,9 +78,9 @@ def _as_node_1(command: Sequence[str]) -> str:
 class _Alike(Team):
     """For a plan, which waits for nobody: every node is taken to lend what this one does."""
 
-    def __init__(self, request: NodeRequest, me: Node) -> None:
-        super().__init__(request, me, say)
-        self._alike = tuple(replace(me, number=number) for number in range(request.node_count))
+    def __init__(self, node: NodeRequest, me: Node) -> None:
+        super().__init__(node, me, say)
+        self._alike = tuple(replace(me, number=number) for number in range(node.node_count))
         lent = units.counted(len(me.devices), "replica")
         say(f"the plan assumes that every node lends {lent}, as this one does")
 
@@ -102,7 +102,7 @@ def _tell_differences(team: Team) -> None:
             warn(f"{node.name} differs from {first.name}: {shown}")
 
 
-def _tell_left_over(job: Job, team: Team, stored: StoredSweep) -> None:
+def _tell_left_over(request: SweepRequest, team: Team, stored: StoredSweep) -> None:
     """How to measure what a lost node left over."""
     final = [record for group in by_configuration(stored.records).values() for record in group]
     left_over = [record for record in final if record.lost_host is not None]
@@ -111,5 +111,5 @@ def _tell_left_over(job: Job, team: Team, stored: StoredSweep) -> None:
     reasons = dict.fromkeys(record.reason for record in left_over if record.reason)
     say(
         f"{units.counted(len(left_over), 'trial')} left over: {'; '.join(reasons)}; to finish: "
-        f"{how_to_finish(job, stored.folder, team)}"
+        f"{how_to_finish(request, stored.folder, team)}"
     )

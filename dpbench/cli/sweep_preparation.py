@@ -9,7 +9,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +24,10 @@ from dpbench.cli.measuring import (
 from dpbench.cli.messages import say, warn
 from dpbench.cli.new_folder import free, results_folder
 from dpbench.cli.rounds import UntilSettled
-from dpbench.cli.sweep_options import ParsedOptions
+from dpbench.cli.sweep_checks import ParsedOptions
+from dpbench.cli.sweep_options import RETRIED, SweepOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.cli.this_machine import machine_for
-from dpbench.cli.values import comma_list, known_name
 from dpbench.data.identity import change_words
 from dpbench.errors import StoreError, UsageError
 from dpbench.grid import trial_count
@@ -46,20 +45,15 @@ if TYPE_CHECKING:
 class SweepRequest:
     """A sweep that is asked for, and where its records go."""
 
-    options: ParsedOptions
-    name: str | None
-    results_dir: Path
-    data_dir: Path | None
-    resume: bool
-    quiet: bool
-    synthetic: bool
-    stop_after_failure: bool
-    retry: str | None = None
-    """Statuses, comma-separated; a resumed sweep measures trials that ended so again."""
+    parsed: ParsedOptions
     command: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
     """What was typed after "dpbench", or would be for the same sweep."""
     embedded: bool = False
     """Asked for by somebody's own program, whose signals are not touched."""
+
+    @property
+    def options(self) -> SweepOptions:
+        return self.parsed.options
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,12 +87,12 @@ def find_place(request: SweepRequest, *, may_exist: bool = False) -> Place:
 
     Raises StoreError for a folder that is there already unless it `may_exist`.
     """
-    parse_retry(request.retry, resume=request.resume)  # before anything is looked at
+    retried(request.options)  # before anything is looked at
     folder = _folder(request, may_exist=may_exist)
     return Place(
         folder=folder,
-        earlier=store.load(folder) if request.resume else None,
-        machine=machine_for(synthetic=request.synthetic),
+        earlier=store.load(folder) if request.options.resume else None,
+        machine=machine_for(synthetic=request.options.synthetic),
     )
 
 
@@ -113,7 +107,9 @@ def prepare(
     hosts = () if team is None else team.nodes
     if team is None:
         request = _with_largest_batch(request, place)
-    spec, notes = build(request.options, machine, hosts, placement, data_dir=request.data_dir)
+    spec, notes = build(
+        request.parsed, machine, hosts, placement, data_dir=request.options.data_dir
+    )
     _check_resumable(earlier, spec)
     for note in notes:
         say(note)
@@ -121,12 +117,12 @@ def prepare(
         spec=spec,
         folder=folder,
         command=request.command,
-        data_dir=request.data_dir,
-        quiet=request.quiet,
-        synthetic=request.synthetic,
-        resumed=request.resume,
-        retry=parse_retry(request.retry, resume=request.resume),
-        stop_after_failure=request.stop_after_failure,
+        data_dir=request.options.data_dir,
+        quiet=request.options.quiet,
+        synthetic=request.options.synthetic,
+        resumed=request.options.resume,
+        retry=retried(request.options),
+        stop_after_failure=request.options.stop_after_failure,
         to_finish=how_to_finish(request, folder, team),
         embedded=request.embedded,
         team=team,
@@ -135,28 +131,28 @@ def prepare(
 
 
 def _with_largest_batch(request: SweepRequest, place: Place) -> SweepRequest:
-    if not request.options.largest_batch:
+    if not request.parsed.largest_batch:
         return request
     from dpbench.cli.largest_batch import OPTION, as_typed, with_largest
 
-    if request.synthetic:
+    if request.options.synthetic:
         raise UsageError(f"{OPTION}: synthetic trials take no memory; expected a number")
     earlier = None if place.earlier is None else place.earlier.spec
-    options = with_largest(
-        request.options, place.machine, data_dir=request.data_dir, earlier=earlier
+    parsed = with_largest(
+        request.parsed, place.machine, data_dir=request.options.data_dir, earlier=earlier
     )
-    command = as_typed(request.command, options.batch_sizes)
-    return replace(request, options=options, command=command)
+    command = as_typed(request.command, parsed.batch_sizes)
+    return replace(request, parsed=parsed, command=command)
 
 
 def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
-    if request.resume and request.name is None:
+    if request.options.resume and request.options.name is None:
         raise UsageError("--resume needs the --name of the sweep to finish")
-    arch = folder_name(request.options.options.arch)
-    folder = results_folder(request.results_dir, request.name, otherwise=arch)
-    if request.name is None and not may_exist:
+    arch = folder_name(request.options.arch)
+    folder = results_folder(request.options.results_dir, request.options.name, otherwise=arch)
+    if request.options.name is None and not may_exist:
         return free(folder)
-    if folder.exists() and not (request.resume or may_exist):
+    if folder.exists() and not (request.options.resume or may_exist):
         raise StoreError(
             f"{folder} exists already; choose another --name, or finish it with --resume"
         )
@@ -202,15 +198,11 @@ def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
     )
 
 
-def parse_retry(text: str | None, *, resume: bool) -> frozenset[Status]:
-    """The statuses that --retry names; raises UsageError for others, and without --resume."""
-    if text is None:
-        return frozenset()
-    if not resume:
+def retried(options: SweepOptions) -> frozenset[Status]:
+    """The statuses that --retry names; raises UsageError without --resume."""
+    if options.retry and not options.resume:
         raise UsageError("--retry goes with --resume: nothing is stored of a new sweep")
-    known = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
-    named = comma_list("--retry", text, partial(known_name, known=known), [])
-    return frozenset(known[name] for name in named)
+    return frozenset(RETRIED[name] for name in options.retry or ())
 
 
 def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep, retry: frozenset[Status]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dpbench.cli.measuring import launcher_for
 from dpbench.cli.messages import say
@@ -19,36 +18,29 @@ from dpbench.temporary import temporary_folder
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job(SweepRequest):
-    """One invocation of `dpbench sweep`."""
-
-    dry_run: bool
-    json_rows: bool
-    charts: bool
-
-
-def execute(job: Job) -> int:
-    """Runs the job and returns its exit status."""
-    prepared = prepare(job, find_place(job, may_exist=job.dry_run))
-    if job.dry_run:
-        return show_planned(job, prepared)
-    return report(job, prepared.measure())
+def execute(request: SweepRequest) -> int:
+    """Runs the sweep and returns its exit status."""
+    prepared = prepare(request, find_place(request, may_exist=request.options.dry_run))
+    if request.options.dry_run:
+        return show_planned(request, prepared)
+    return report(request, prepared.measure())
 
 
-def show_planned(job: Job, prepared: PreparedSweep) -> int:
+def show_planned(request: SweepRequest, prepared: PreparedSweep) -> int:
     """Prints what would be measured."""
     spec = prepared.measurement.spec
     with (
         temporary_folder() as logs,
         launcher_for(prepared.measurement, prepared.machine, logs) as launcher,
     ):
-        return show_plan(plan(spec), spec, launcher, as_json=job.json_rows)
+        return show_plan(plan(spec), spec, launcher, as_json=request.options.json_rows)
 
 
-def report(job: Job, stored: StoredSweep) -> int:
+def report(request: SweepRequest, stored: StoredSweep) -> int:
     """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
-    show_sweep(stored, format="json" if job.json_rows else None, charts=job.charts)
+    show_sweep(
+        stored, format="json" if request.options.json_rows else None, charts=request.options.charts
+    )
     say(f"records are in {stored.folder}")
     return exit_status(stored.records)
 

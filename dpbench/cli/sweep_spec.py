@@ -17,15 +17,17 @@ from dpbench.cli.devices import (
 )
 from dpbench.cli.exclude import exclusion_notes
 from dpbench.cli.include import check_group_sizes, check_shares, inclusion_notes
-from dpbench.cli.sweep_options import LARGEST, ParsedOptions
-from dpbench.cli.values import known_name
+from dpbench.cli.shared_options import LARGEST
+from dpbench.cli.sweep_checks import ParsedOptions
 from dpbench.data.identity import with_files
 from dpbench.data.registry import DATASETS, check_fits, is_function
 from dpbench.errors import UsageError
 from dpbench.launch.sparse import optimizer_reason
 from dpbench.measure.try_out import load_tried, try_dataset, try_step
 from dpbench.placement import Placement, placed
-from dpbench.specs import WORKLOAD_AXES, SweepSpec, WorkloadSpec
+from dpbench.settings import AUTO
+from dpbench.specs import AXES, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
+from dpbench.values import known_name
 
 
 def build(
@@ -47,45 +49,40 @@ def build(
         devices = devices_for(_device_request(parsed), machine, notes)
         hosts = (ThisHost(machine=machine, devices=devices),)
     offered = tuple(len(host.devices) for host in hosts)
-    group_sizes = parsed.group_sizes or tuple(range(1, sum(offered) + 1))
+    group_sizes = _group_sizes(parsed, sum(offered))
     _check(parsed, hosts, group_sizes)
     check_group_sizes(parsed.include, sum(offered))
-    settings, axes = parsed.settings, parsed.axes
+    options, axes, effort = parsed.options, parsed.axes, parsed.effort
     include = tuple(parsed.include.values())
     largest = max((*group_sizes, *(one.group_size or 1 for one in include)))
     spec = SweepSpec(
         workload=_workload(parsed, notes, data_dir),
-        implementations=parsed.implementations,
-        backends=parsed.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
+        implementations=options.implementations,
+        backends=_backends(parsed, machine),
         group_sizes=group_sizes,
         batch_sizes=parsed.batch_sizes,
         devices=tuple(device for host in hosts for device in host.devices),
         nodes=offered if len(hosts) > 1 else (),
         placement=placement,
-        warmup_steps=settings.warmup_steps,
-        timed_steps=settings.effort.timed_steps,
-        steps_grow=settings.effort.steps_grow,
-        repetitions=settings.effort.repetitions,
-        precision=settings.effort.precision,
-        budget_seconds=settings.effort.budget_seconds,
-        phase_steps=settings.phase_steps,
-        noise_steps=settings.noise_steps,
-        trace_steps=settings.trace_steps,
-        gradient_steps=settings.gradient_steps,
-        bucket_cap_mb=axes.base("bucket_cap_mb"),
-        comm_hook=axes.base("comm_hook"),
-        prefetch=axes.base("prefetch"),
-        data_workers=axes.base("data_workers"),
+        warmup_steps=options.warmup,
+        timed_steps=effort.timed_steps,
+        steps_grow=effort.steps_grow,
+        repetitions=effort.repetitions,
+        precision=effort.precision,
+        budget_seconds=effort.budget_seconds,
+        phase_steps=options.phases,
+        noise_steps=options.noise_scale,
+        trace_steps=options.trace,
+        gradient_steps=options.gradient_steps,
+        **{name: axes.base(name) for name in AXES if name not in WORKLOAD_SETTINGS},
         variants=axes.variants(),
         exclude=parsed.exclude,
         include=include,
-        target_loss=settings.target_loss,
+        target_loss=options.target_loss,
         threads_per_replica=_threads(parsed, hosts, placed(largest, offered, placement)),
-        time_limit_seconds=settings.time_limit_seconds,
-        scaling=parsed.scaling,
-        accumulation_steps=axes.base("accumulation_steps"),
-        sync_every=axes.base("sync_every"),
-        order_seed=settings.order_seed,
+        time_limit_seconds=options.time_limit,
+        scaling="strong" if options.scaling == "strong" else "weak",
+        order_seed=options.order_seed,
     )
     check_shares(parsed.include, spec)
     return spec, (*notes, *exclusion_notes(spec), *inclusion_notes(parsed.include, spec))
@@ -105,15 +102,15 @@ def _check(parsed: ParsedOptions, hosts: Sequence[Host], group_sizes: tuple[int,
 
 
 def _workload(parsed: ParsedOptions, notes: list[str], data_dir: Path | None) -> WorkloadSpec:
-    settings = parsed.settings
+    options = parsed.options
     workload = WorkloadSpec(
-        architecture=parsed.options.arch,
+        architecture=options.arch,
         dataset=_dataset(parsed, notes),
-        **{name: parsed.axes.base(name) for name in WORKLOAD_AXES},
-        learning_rate=settings.learning_rate,
-        learning_rate_rule=settings.learning_rate_rule,
-        step=parsed.options.step,
-        seed=settings.seed,
+        **{name: parsed.axes.base(name) for name in AXES if name in WORKLOAD_SETTINGS},
+        learning_rate=options.lr,
+        learning_rate_rule=options.lr_scaling,
+        step=options.step,
+        seed=options.seed,
     )
     return with_files(workload, data_dir)
 
@@ -155,17 +152,25 @@ def _device_request(parsed: ParsedOptions) -> DeviceRequest:
     options = parsed.options
     return DeviceRequest(
         gpus=options.gpus,
-        group_sizes=options.group_sizes,
-        gpu_count=parsed.gpu_count,
-        gpu_ids=parsed.gpu_ids,
-        sizes=parsed.group_sizes,
-        threads=parsed.settings.threads,
+        sizes=options.group_sizes,
+        threads=options.threads,
         oversubscribe=options.oversubscribe,
     )
 
 
+def _group_sizes(parsed: ParsedOptions, offered: int) -> tuple[int, ...]:
+    sizes = parsed.options.group_sizes
+    return tuple(range(1, offered + 1)) if sizes is AUTO else sizes
+
+
+def _backends(parsed: ParsedOptions, machine: Resources) -> tuple[str, ...]:
+    if parsed.backends is not AUTO:
+        return parsed.backends
+    return ("nccl",) if machine.has_cuda else ("gloo",)
+
+
 def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -> None:
-    if parsed.scaling != "strong":
+    if parsed.options.scaling != "strong":
         return
     smallest, largest = min(parsed.batch_sizes), max(group_sizes)
     if smallest < largest:
@@ -193,16 +198,16 @@ def _check_dtypes(option: str, dtypes: Sequence[str], hosts: Sequence[Host]) -> 
 
 def _dataset(parsed: ParsedOptions, notes: list[str]) -> str:
     """The dataset; loads the architecture in any case, so that it fails here if it fails."""
-    arch, dataset = parsed.options.arch, parsed.settings.data
+    arch, dataset = parsed.options.arch, parsed.options.data
     loaded = load_tried(arch)
     if parsed.options.step is not None:
         try_step(parsed.options.step, loaded)
     notes += architecture.notes(loaded)
-    if dataset is None:
+    if dataset is AUTO:
         dataset = known_name("--data", loaded.default_dataset, DATASETS)
         notes.append(f"--data {dataset}, the default of {arch}")
     if is_function(dataset):
-        try_dataset(dataset, loaded, seed=parsed.settings.seed)
+        try_dataset(dataset, loaded, seed=parsed.options.seed)
     else:
         check_fits(dataset, loaded, named=arch)
     return dataset

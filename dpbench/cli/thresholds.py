@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import units
-from dpbench.cli.effort import repetition_count
-from dpbench.cli.values import duration_seconds, known_name, percentage
+from dpbench.cli.shared_options import REPETITIONS
 from dpbench.errors import UnknownName, UsageError
+from dpbench.values import duration_seconds, known_name, percentage
 
 PROJECT_FILE = "pyproject.toml"
 SECTION = "[tool.dpbench.check]"
@@ -83,7 +83,7 @@ def resolve(
     values.update(given)
     sources.update(dict.fromkeys(given, "command line"))
     name = {key: _spelling(key, sources[key]) for key in DEFAULTS}
-    repetitions = repetition_count(name["repetitions"], str(values["repetitions"]))
+    repetitions = REPETITIONS.parse(name["repetitions"], str(values["repetitions"]))
     if repetitions < FEWEST_REPETITIONS:
         raise UsageError(
             f"{name['repetitions']}: {repetitions} has no spread to judge by; expected at least "

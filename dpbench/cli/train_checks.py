@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dpbench.cli.axes import MOST_BUCKET_MB
 from dpbench.cli.train_options import TrainSettings
 from dpbench.errors import UsageError
 from dpbench.traits import BUCKETED, IMPLEMENTATIONS
@@ -44,8 +43,6 @@ def _bucket_cap(settings: TrainSettings) -> None:
             f"--bucket-cap-mb {cap:g}: it is an option of {', '.join(BUCKETED)}, but "
             f"--implementation is {settings.implementation}; take one of them, or leave it out"
         )
-    if cap > MOST_BUCKET_MB:
-        raise UsageError(f"--bucket-cap-mb {cap:g}: expected at most {MOST_BUCKET_MB:,.0f} MiB")
 
 
 def _warmup(settings: TrainSettings) -> None:

@@ -25,13 +25,13 @@ from dpbench.cli.train_preparation import TrainPlan, samples
 from dpbench.cli.train_run import ended_well, job_of, open_folder, set_ending
 from dpbench.cli.train_watch import following
 from dpbench.cli.train_world import orders, plan_of_world, standing
-from dpbench.cli.values import duration_seconds
 from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
 from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
+from dpbench.values import duration_seconds
 
 STORE_SECONDS = 120.0
 """How long to look for the launch's store, where --timeout is wrong: rank 0 says so."""

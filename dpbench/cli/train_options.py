@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import TypeVar, get_args
 
 from dpbench import architecture
-from dpbench.cli.axes import DTYPE_NAMES, SWITCH
-from dpbench.cli.devices import parse_gpus
-from dpbench.cli.sweep_options import STAGED_BACKEND
-from dpbench.cli.values import (
+from dpbench.cli.devices import GpuNumbers
+from dpbench.cli.shared_options import STAGED_BACKEND
+from dpbench.data.registry import DATASETS, is_function
+from dpbench.errors import UsageError
+from dpbench.learning_rate import RULES
+from dpbench.settings import AUTO, Auto
+from dpbench.specs import OPTIMIZERS, SETTINGS, WorkloadSpec
+from dpbench.training_spec import Balance, Evaluation, LastWindow, TrainingRun
+from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.values import (
     duration_seconds,
     integer,
     known_name,
     positive_float,
     positive_int,
 )
-from dpbench.data.registry import DATASETS, is_function
-from dpbench.errors import UsageError
-from dpbench.learning_rate import RULES
-from dpbench.specs import COMPILE_MODES, OPTIMIZERS, WorkloadSpec
-from dpbench.training_spec import Balance, Evaluation, LastWindow, TrainingRun
-from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 BALANCES: dict[str, Balance] = {name: name for name in get_args(Balance)}
 EVALUATIONS: dict[str, Evaluation] = {name: name for name in get_args(Evaluation)}
@@ -86,11 +86,8 @@ class TrainSettings:
 
     implementation: str
     backend: str | None
-    gpus: str | None
-    """As it was typed."""
-    gpu_count: int | None
-    gpu_ids: tuple[int, ...] | None
-    threads: int | None
+    gpus: int | tuple[int, ...] | Auto
+    threads: int | Auto
     oversubscribe: bool
     arch: str
     data: str | None
@@ -136,7 +133,6 @@ class TrainSettings:
 def parse(options: TrainOptions) -> TrainSettings:
     """Reads every value by itself; raises UsageError. Looks at nothing but the text."""
     notes: list[str] = []
-    count, ids = parse_gpus(options.gpus)
     shape = options.input_shape
     arch = options.arch if shape is None else architecture.with_input_shape(options.arch, shape)
     architecture.check(arch)
@@ -146,10 +142,8 @@ def parse(options: TrainOptions) -> TrainSettings:
     return TrainSettings(
         implementation=known_name("--implementation", options.implementation, IMPLEMENTATIONS),
         backend=_backend(options, notes),
-        gpus=options.gpus,
-        gpu_count=count,
-        gpu_ids=ids,
-        threads=None if threads is None else positive_int("--threads", threads),
+        gpus=AUTO if options.gpus is None else GpuNumbers().parse("--gpus", options.gpus),
+        threads=AUTO if threads is None else positive_int("--threads", threads),
         oversubscribe=options.oversubscribe,
         arch=arch,
         data=None if data is None else _dataset(data),
@@ -164,15 +158,17 @@ def parse(options: TrainOptions) -> TrainSettings:
         gamma=None if gamma is None else positive_float("--gamma", gamma),
         learning_rate_rule=known_name("--lr-scaling", options.lr_scaling, RULES),
         warmup_steps=integer("--lr-warmup", options.lr_warmup, least=0),
-        dtype=_named("--dtype", options.dtype, DTYPE_NAMES),
-        compile=known_name("--compile", options.compile, COMPILE_MODES),
-        channels_last=_named("--channels-last", options.channels_last, SWITCH),
-        checkpoint_activations=_named(
-            "--checkpoint-activations", options.checkpoint_activations, SWITCH
+        dtype=SETTINGS["dtype"].parse("--dtype", options.dtype),
+        compile=SETTINGS["compile"].parse("--compile", options.compile),
+        channels_last=SETTINGS["channels_last"].parse("--channels-last", options.channels_last),
+        checkpoint_activations=SETTINGS["checkpoint_activations"].parse(
+            "--checkpoint-activations", options.checkpoint_activations
         ),
         max_norm=None if norm is None else positive_float("--max-norm", norm),
         sync_every=None if every is None else positive_int("--sync-every", every),
-        bucket_cap_mb=None if cap is None else positive_float("--bucket-cap-mb", cap),
+        bucket_cap_mb=None
+        if cap is None
+        else SETTINGS["bucket_cap_mb"].kind.parse("--bucket-cap-mb", cap),
         balance=_named("--balance", options.balance, BALANCES),
         shares=_shares(options.shares),
         seed=integer("--seed", options.seed, least=0),

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dpbench import architecture, units
 from dpbench.cli.devices import DeviceRequest, Resources, devices_for, threads_for
 from dpbench.cli.train_options import TrainSettings
-from dpbench.cli.values import known_name
 from dpbench.data.identity import with_files
 from dpbench.data.registry import DATASETS, check_fits
 from dpbench.errors import UsageError
 from dpbench.measure.try_out import load_tried
+from dpbench.settings import AUTO, Auto
 from dpbench.training_spec import TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
+from dpbench.values import known_name
 
 DEFAULTS = (5, 0.7)
 """Epochs and gamma, as the MNIST example of torch has them."""
@@ -67,8 +68,8 @@ def devices_here(
 def device_request(
     settings: TrainSettings, machine: Resources, notes: list[str] | None = None
 ) -> DeviceRequest:
-    sizes = None
-    if settings.gpus is None and (not machine.has_cuda or settings.implementation == "single"):
+    sizes: tuple[int, ...] | Auto = AUTO
+    if settings.gpus is AUTO and (not machine.has_cuda or settings.implementation == "single"):
         sizes = (1,)  # how many replicas there are decides the numbers: no guess from the cores
         if notes is not None and settings.implementation != "single":
             notes.append(
@@ -76,9 +77,6 @@ def device_request(
             )
     return DeviceRequest(
         gpus=settings.gpus,
-        group_sizes=None,
-        gpu_count=settings.gpu_count,
-        gpu_ids=settings.gpu_ids,
         sizes=sizes,
         threads=settings.threads,
         oversubscribe=settings.oversubscribe,

@@ -20,6 +20,7 @@ from dpbench.errors import UsageError
 from dpbench.rendezvous.available_backends import available_backends
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.rendezvous.local_device import local_device
+from dpbench.settings import AUTO, as_typed
 from dpbench.training_spec import TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
 
@@ -92,9 +93,9 @@ def _threads(request: TrainRequest, ranks: Sequence[Standing], machine: _Resourc
 
 def _check_options(request: TrainRequest, size: int) -> None:
     settings = request.settings
-    if settings.gpus is not None:
+    if settings.gpus is not AUTO:
         raise UsageError(
-            f"--gpus {settings.gpus}: the launcher has started {size} "
+            f"--gpus {as_typed(settings.gpus)}: the launcher has started {size} "
             f"{'process' if size == 1 else 'processes'} and says which device each takes; leave "
             "--gpus out, or run dpbench train without a launcher"
         )

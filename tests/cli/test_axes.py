@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.cli.axes import AXES, Axes, parse_axes
+from dpbench.cli.axes import Axes
 from dpbench.errors import UsageError
 from dpbench.specs import Variant
+from tests.cli.typed import axes_of
 
 
 def parsed(implementations: tuple[str, ...] = ("ddp",), **typed: str) -> Axes:
-    return parse_axes({name: typed.get(name) for name in AXES}, implementations, [])
+    return axes_of(implementations, **typed)
 
 
 def test_nothing_typed_is_the_defaults_and_no_variant() -> None:

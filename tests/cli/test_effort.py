@@ -2,19 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.cli.effort import Effort, parse_effort
+from dpbench.cli.effort import Effort
+from dpbench.cli.effort import effort as effort_of
 from dpbench.errors import UsageError
+from tests.cli.typed import options_of
 
 
 def effort(**typed: str) -> tuple[Effort, list[str]]:
     notes: list[str] = []
-    options: dict[str, str | None] = {
-        "steps": None,
-        "repetitions": None,
-        "precision": None,
-        "budget": None,
-    }
-    return parse_effort(**{**options, **typed}, notes=notes), notes
+    return effort_of(options_of([], **typed), notes), notes
 
 
 def test_without_a_precision_steps_and_repetitions_are_fixed() -> None:

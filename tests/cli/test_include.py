@@ -11,26 +11,25 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dpbench import exclusion
-from dpbench.cli.axes import AXES, Axes, parse_axes
+from dpbench.cli.axes import Axes
 from dpbench.cli.include import inclusions
 from dpbench.cli.rules import parse_rules
-from dpbench.cli.sweep import parse_typed
 from dpbench.exclusion import FIELDS
 from dpbench.grid import plan, rows
 from dpbench.plausibility import impossible_in_spec
-from dpbench.specs import WORKLOAD_AXES, Inclusion, SweepSpec, TrialSpec
+from dpbench.specs import AXES, WORKLOAD_SETTINGS, Inclusion, SweepSpec, TrialSpec
 from dpbench.store import load_header
 from dpbench.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, sweep_spec
 from tests.cli.synthetic import dpbench, signals
-from tests.cli.test_sweep_file import asked
+from tests.cli.test_sweep_file import asked, parsed
+from tests.cli.typed import axes_of
 
 __all__ = ["signals"]
-LEFT_OUT: dict[str, str | None] = dict.fromkeys(AXES)
 
 
 def axes(**typed: str) -> Axes:
-    return parse_axes({**LEFT_OUT, **typed}, IMPLEMENTATIONS, [])
+    return axes_of(IMPLEMENTATIONS, **typed)
 
 
 def spec_of(values: Axes, **changes: object) -> SweepSpec:
@@ -108,7 +107,7 @@ def rule_of(trial: TrialSpec) -> str:
     traits = IMPLEMENTATIONS[trial.implementation]
     words = []
     for field in FIELDS:
-        value = getattr(trial.workload if field in WORKLOAD_AXES else trial, field)
+        value = trial.setting(field)
         if traits.has_setting(field):
             words.append(exclusion.condition(field, value))
     return " ".join(words)
@@ -142,7 +141,9 @@ def test_a_row_that_is_there_already_changes_nothing(
 ) -> None:
     values = axes(**typed)
     base = {name: values.base(name) for name in ("sync_every", "bucket_cap_mb")}
-    workload = replace(WORKLOAD, **{name: values.base(name) for name in WORKLOAD_AXES})
+    workload = replace(
+        WORKLOAD, **{name: values.base(name) for name in AXES if name in WORKLOAD_SETTINGS}
+    )
     spec = sweep_spec(
         workload=workload,
         implementations=tuple(names),
@@ -238,9 +239,9 @@ def test_tables_of_a_file_are_what_the_option_says(tmp_path: Path) -> None:
     read = {}
     for name, text in (("a.toml", TOML[TOML.index("[[") :]), ("a.yaml", YAML)):
         (tmp_path / name).write_text(text)
-        read[name], _, _ = parse_typed(asked("--config", tmp_path / name).options())
+        read[name] = parsed(asked("--config", tmp_path / name))
     rule = "implementation=dp group_size=2 batch_size={} channels_last=yes"
-    typed, _, _ = parse_typed(asked("--include", f"{rule.format(8)},{rule.format(16)}").options())
+    typed = parsed(asked("--include", f"{rule.format(8)},{rule.format(16)}"))
     assert read["a.toml"].include == read["a.yaml"].include == typed.include
     assert [*typed.include] == [f"--include {rule.format(size)}" for size in (8, 16)]
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from dpbench.cli.largest_batch import Search, as_typed, with_largest
-from dpbench.cli.sweep import parse_typed
-from dpbench.cli.sweep_options import ParsedOptions
+from dpbench.cli.sweep_checks import ParsedOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.errors import UsageError
 from dpbench.launch import agent, largest_batch
@@ -23,6 +22,7 @@ from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec, trial_spec
 from tests.cli.synthetic import dpbench
 from tests.cli.test_sweep_file import asked
+from tests.cli.typed import parsed_options
 
 MIB = 2**20
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -46,7 +46,7 @@ class Filling(SyntheticLauncher):
 
 def options(**typed: Any) -> ParsedOptions:
     defaults = asked("--arch", "mlp", "--data", "synthetic", "--group-sizes", "1,2").options()
-    return parse_typed({**defaults, **typed})[0]
+    return parsed_options(**{**defaults, **typed})
 
 
 @pytest.fixture

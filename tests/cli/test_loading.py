@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dpbench.cli.axes import AXES, Axes, parse_axes
+from dpbench.cli.axes import Axes
 from dpbench.cli.loading import check_included, dataset_name, with_loading
 from dpbench.errors import UsageError
 from dpbench.specs import Inclusion, Variant
+from tests.cli.typed import axes_of, options_of
 
 THEIRS = "theirs.py:dataset"
 
 
 def axes(prefetch: str | None, workers: str | None) -> Axes:
-    typed = {"prefetch": prefetch, "data_workers": workers}
-    return parse_axes({name: typed.get(name) for name in AXES}, ["ddp"], [])
+    return axes_of(["ddp"], prefetch=prefetch, data_workers=workers)
 
 
 def loading(
-    dataset: str | None, prefetch: str | None = None, workers: str | None = None
+    dataset: str, prefetch: str | None = None, workers: str | None = None
 ) -> tuple[Axes, list[str]]:
     notes: list[str] = []
-    return with_loading(axes(prefetch, workers), dataset, prefetch, notes), notes
+    options = replace(options_of([], prefetch=prefetch), data=dataset)
+    return with_loading(axes(prefetch, workers), options, notes), notes
 
 
 def test_samples_lie_on_the_device_unless_something_else_is_asked_for() -> None:
@@ -80,7 +82,7 @@ def test_a_dataset_is_a_name_or_a_function_that_is_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "theirs.py").write_text("raise AssertionError('not imported')")
-    assert [dataset_name(name) for name in (None, "iris", THEIRS)] == [None, "iris", THEIRS]
+    assert [dataset_name("--data", name) for name in ("iris", THEIRS)] == ["iris", THEIRS]
     for name, words in (
         ("irsi", "Did you mean 'iris'"),
         ("other.py:dataset", "dataset 'other.py:dataset': no file other.py here"),
@@ -88,4 +90,4 @@ def test_a_dataset_is_a_name_or_a_function_that_is_there(
         ("no.such:dataset", "no module 'no.such' found"),
     ):
         with pytest.raises(UsageError, match=words):
-            dataset_name(name)
+            dataset_name("--data", name)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dpbench.cli import presets
 from dpbench.cli.app import app
 from dpbench.cli.option_file import LEFT_OUT
-from dpbench.cli.sweep import parse_typed
+from dpbench.cli.sweep_checks import ParsedOptions
 from dpbench.cli.sweep_file import OF_ONE_CALL, Asked
 from dpbench.errors import UsageError
 from dpbench.grid import plan
@@ -35,9 +35,12 @@ def asked(*words: object) -> Asked:
 
 def read(*words: object) -> dict[str, Any]:
     one = asked(*words)
-    with one.blaming(parse_typed):
-        parse_typed(one.options())
+    parsed(one)
     return one.options()
+
+
+def parsed(one: Asked) -> ParsedOptions:
+    return one.parsed(one.options())[0]
 
 
 def written(folder: Path, text: str, name: str = "sweep.toml") -> Path:
@@ -141,11 +144,11 @@ def test_another_name_of_an_option_takes_the_place_of_what_the_file_says(tmp_pat
 def test_tables_of_conditions_are_what_the_option_says(tmp_path: Path) -> None:
     text = "[[exclude]]\nimplementation = 'dp'\ndtype = ['fp32', 'bf16']\n[[exclude]]\n"
     text += "channels-last = true\nbucket_cap_mb = 25.0"
-    (parsed, _, _) = parse_typed(read("--config", written(tmp_path, text)))
+    found = parsed(asked("--config", written(tmp_path, text)))
     typed = "dtype=f32 implementation=dp,implementation=dp dtype=bf16,channels_last=yes "
-    (same, _, _) = parse_typed(read("--exclude", f"{typed}bucket-cap-mb=25"))
-    assert parsed.exclude == same.exclude
-    assert parsed.exclude[1] == ("implementation=dp", "dtype=bf16")
+    same = parsed(asked("--exclude", f"{typed}bucket-cap-mb=25"))
+    assert found.exclude == same.exclude
+    assert found.exclude[1] == ("implementation=dp", "dtype=bf16")
 
 
 TEXTS = [one.name for one in COMMAND.params if one.name not in OF_ONE_CALL and not one.is_flag]
@@ -251,8 +254,8 @@ def test_what_rules_do_is_said(
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_is_a_sweep_that_says_what_it_is_for_and_what_it_asks(name: str) -> None:
     one = asked("--preset", name, "--warmup", "1")
-    parsed, _, notes = parse_typed(one.options())
-    assert parsed.settings.warmup_steps == 1
+    found, _, notes = one.parsed(one.options())
+    assert found.options.warmup == 1
     assert notes == []
     assert one.notes[0].startswith(f"--preset {name}: --implementations ")
     assert "--warmup" not in one.notes[0]

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import IO
 
@@ -16,7 +15,6 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.cli.joined_world import free_port
 from dpbench.cli.measuring import lasting
-from dpbench.cli.sweep import parse_typed, sweep
 from dpbench.cli.sweep_run import exit_status
 from dpbench.cli.sweep_spec import build
 from dpbench.environment import variables
@@ -30,6 +28,7 @@ from tests.analysis.builders import record, trial
 from tests.analysis.builders import run as completed
 from tests.builders import sweep_spec
 from tests.cli.command import start
+from tests.cli.typed import parsed_options
 
 SYNTHETIC = ("--synthetic-launcher", "--arch", "mlp", "--gpus", "1", "--no-charts")
 TOKEN = "a-token-of-the-tests"
@@ -171,8 +170,7 @@ class Lent:
 
 
 def built(*hosts: Lent, **options: str) -> SweepSpec:
-    defaults = {name: one.default for name, one in signature(sweep).parameters.items()}
-    parsed, _, _ = parse_typed({**defaults, "arch": "mlp", "data": "digits", **options})
+    parsed = parsed_options(**{"arch": "mlp", "data": "digits", **options})
     return build(parsed, hosts[0].machine, hosts)[0]
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dpbench.cli.values import (
+from dpbench.errors import UsageError
+from dpbench.values import (
     comma_list,
     duration_seconds,
     integer,
@@ -18,7 +19,6 @@ from dpbench.cli.values import (
     positive_float,
     positive_int,
 )
-from dpbench.errors import UsageError
 
 OPTION = "--some-option"
 NUMBERLIKE = st.text(alphabet="0123456789-+.,_eEsmhinfat \t٣½", max_size=12)

@@ -85,6 +85,14 @@ def duration_seconds(option: str, token: str) -> float:
     return value
 
 
+def duration_text(seconds: float) -> str:
+    """A time as it would be typed, in the largest unit that holds it in whole numbers: "5m"."""
+    for unit, size in sorted(_UNITS.items(), key=lambda item: -item[1]):
+        if seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
+
+
 def shorten(token: str) -> str:
     """The token in quotes, cut if it would fill the screen."""
     return repr(token if len(token) <= LONGEST_SHOWN else token[:LONGEST_SHOWN] + "…")

@@ -1,0 +1,332 @@
+"""What a setting is: how it is asked for, which values it takes, and how a row shows it.
+
+A setting is declared once, on the field of a spec or of the options of a command that holds it:
+`field: Annotated[type, Setting(…)] = default`. Tables of settings are derived from there.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Final, Protocol, get_type_hints
+
+from dpbench.errors import UsageError
+from dpbench.values import (
+    MOST_DIGITS,
+    comma_list,
+    duration_seconds,
+    integer,
+    known_name,
+    percentage,
+    positive_float,
+)
+
+
+class Auto(enum.Enum):
+    """The type of AUTO."""
+
+    AUTO = "auto"
+
+    def __repr__(self) -> str:
+        return "AUTO"
+
+
+AUTO: Final = Auto.AUTO
+"""The value of an option that is left to dpbench, which decides by the machine and the data."""
+
+
+class Kind(Protocol):
+    """The values that a setting takes."""
+
+    def parse(self, option: str, token: str) -> Any:
+        """Reads one value as it is typed; raises UsageError that names the option."""
+        ...
+
+    def takes(self, value: object) -> bool:
+        """Whether a Python value is one of these as it is; others are read as they print."""
+        ...
+
+    def flaw(self, name: str, value: Any) -> str | None:
+        """Why a stored value is none of these; None if it is. Limits of options do not count:
+        a later version may have stored more than this one takes."""
+        ...
+
+
+class AnyStored:
+    """Kinds whose stored values nothing checks."""
+
+    __slots__ = ()
+
+    def takes(self, value: object) -> bool:
+        return False
+
+    def flaw(self, name: str, value: Any) -> str | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some names."""
+
+    names: Collection[str] | Mapping[str, str]
+    """A mapping has several spellings of one name."""
+    noun: str = "name"
+    also: tuple[str, ...] = ()
+    """Words of other tools, which are taken and not offered."""
+
+    def parse(self, option: str, token: str) -> str:
+        if token.strip() in self.also:
+            return token.strip()
+        name = known_name(option, token, self.names)
+        return self.names[name] if isinstance(self.names, Mapping) else name
+
+    def takes(self, value: object) -> bool:
+        return value in self.canonical
+
+    def flaw(self, name: str, value: Any) -> str | None:
+        return None if value in self.canonical else f"no {self.noun} is called {value!r}"
+
+    @property
+    def canonical(self) -> tuple[str, ...]:
+        """Each name once, in its own spelling."""
+        names = self.names.values() if isinstance(self.names, Mapping) else self.names
+        return tuple(dict.fromkeys(names))
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """An integer from `least` on; `most` is for options alone."""
+
+    least: int = 0
+    most: int | None = None
+
+    def parse(self, option: str, token: str) -> int:
+        count = integer(option, token, least=self.least)
+        if self.most is not None and count > self.most:
+            raise UsageError(f"{option} {count:,}: expected at most {self.most:,}")
+        return count
+
+    def takes(self, value: object) -> bool:
+        if type(value) is not int:
+            return False
+        return self.least <= value <= (self.most or 10**MOST_DIGITS - 1)
+
+    def flaw(self, name: str, value: Any) -> str | None:
+        return None if value >= self.least else f"{name} is {value}; expected at least {self.least}"
+
+
+@dataclass(frozen=True, slots=True)
+class CountOr(AnyStored):
+    """A positive integer, or a word that stands in its place."""
+
+    word: str
+    offers_word: bool = True
+    """Whether an error mentions the word."""
+
+    def parse(self, option: str, token: str) -> int | str:
+        if token.strip() == self.word:
+            return self.word
+        try:
+            return integer(option, token, least=1)
+        except UsageError as error:
+            raise UsageError(
+                f"{error}, or {self.word}" if self.offers_word else str(error)
+            ) from None
+
+    def takes(self, value: object) -> bool:
+        return WholeNumber(least=1).takes(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PositiveNumber:
+    """A finite number above 0; `most` and its `unit` are for options alone."""
+
+    most: float = math.inf
+    unit: str = ""
+
+    def parse(self, option: str, token: str) -> float:
+        number = positive_float(option, token)
+        if number > self.most:
+            raise UsageError(f"{option} {number:g}: expected at most {self.most:,.0f} {self.unit}")
+        return number
+
+    def takes(self, value: object) -> bool:
+        return type(value) is float and 0 < value <= self.most and value < math.inf
+
+    def flaw(self, name: str, value: Any) -> str | None:
+        possible = 0 < value < math.inf
+        return None if possible else f"{name} is {value}; expected a number above 0"
+
+
+class Switch(AnyStored):
+    """Yes or no, as a value of a list."""
+
+    def parse(self, option: str, token: str) -> bool:
+        return known_name(option, token, ("no", "yes")) == "yes"
+
+    def takes(self, value: object) -> bool:
+        return isinstance(value, bool)
+
+
+class Flag(AnyStored):
+    """An option without a value."""
+
+    def parse(self, option: str, token: object) -> bool:
+        return bool(token)
+
+    def takes(self, value: object) -> bool:
+        return isinstance(value, bool)
+
+
+class Text(AnyStored):
+    """Any text; whoever uses it checks it."""
+
+    def parse(self, option: str, token: str) -> str:
+        return token
+
+
+class Several(AnyStored):
+    """An option that may be given more than once."""
+
+    def parse(self, option: str, token: list[str]) -> tuple[str, ...]:
+        return tuple(token)
+
+
+class PathName(AnyStored):
+    """A file or folder."""
+
+    def parse(self, option: str, token: str | Path) -> Path:
+        return Path(token)
+
+    def takes(self, value: object) -> bool:
+        return isinstance(value, Path)
+
+
+class Duration(AnyStored):
+    """Seconds, or a number with its unit: 90, 90s, 5m."""
+
+    def parse(self, option: str, token: str) -> float:
+        return duration_seconds(option, token)
+
+
+class Percentage(AnyStored):
+    """A share as "3%", read as 0.03."""
+
+    def parse(self, option: str, token: str) -> float:
+        return percentage(option, token)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(AnyStored):
+    """What a function of the option's name and the token returns."""
+
+    read: Callable[[str, str], Any]
+
+    def parse(self, option: str, token: str) -> Any:
+        return self.read(option, token)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One setting: of a trial, where a list of its values makes rows, or of a command."""
+
+    options: tuple[str, ...]
+    """Its names on the command line; the first one is used in messages."""
+    kind: Kind
+    help: str
+    metavar: str | None = None
+    several: bool = False
+    """Whether it takes a list."""
+    panel: str | None = None
+    """The heading under which help has it."""
+    default_text: str | None = None
+    """What help says of the default, where that is not simply a value."""
+    typed_default: str | None = None
+    """How the default is typed, where its value prints otherwise."""
+    hidden: bool = False
+    is_ids: bool = False
+    """Whether a list of one differs from its item: "0," is device 0, "1" is one device."""
+    complete: Collection[str] | Callable[[], Collection[str]] = ()
+    """What a shell offers; without it the names of a Choice."""
+    none: str | None = None
+    """The word for None, where that is a value of its own."""
+    argument: str | None = None
+    """Its name in Python calls, where that is not the first option's."""
+    shown: Callable[[Any], str] | None = None
+    """How a row's name has a value that is not the default; None keeps it out of the name."""
+    position: int = 0
+    """Where a row's name has it: smaller numbers come first."""
+
+    @property
+    def option(self) -> str:
+        return self.options[0].partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The parameter of commands and Python calls."""
+        return self.argument or self.option.removeprefix("--").replace("-", "_")
+
+    def parse(self, option: str, token: str) -> Any:
+        """Reads one value as it is typed; raises UsageError that names the option."""
+        if self.none is not None and token.strip() == self.none:
+            return None
+        return self.kind.parse(option, token)
+
+    def read(self, text: Any, notes: list[str]) -> Any:
+        """The value of the whole option as it is typed, a list where it takes one."""
+        if not self.several:
+            return self.parse(self.option, text)
+        return comma_list(self.option, text, self.parse, notes)
+
+    def check(self, given: Any, notes: list[str]) -> Any:
+        """The value that a Python call gives: values stay, others are read as they print."""
+        if isinstance(given, (str, PathLike)) or not self.several:
+            text = as_typed(given)
+            is_one_id = self.is_ids and isinstance(given, list | tuple) and len(given) == 1
+            return given if self._takes(given) else self.read(text + "," * is_one_id, notes)
+        items = given if isinstance(given, list | tuple) else [given]
+        if not items or not all(map(self._takes, items)) or len({*items}) < len(items):
+            return self.read(as_typed(items), notes)
+        return tuple(items)
+
+    def _takes(self, value: object) -> bool:
+        return not isinstance(value, str) and self.kind.takes(value)
+
+    def flaw(self, name: str, value: Any) -> str | None:
+        """Why a stored value is impossible; None if it is possible."""
+        return None if value is None and self.none is not None else self.kind.flaw(name, value)
+
+    def text(self, value: Any) -> str:
+        """The value as it is typed: "yes", "auto", "25", "32,64"."""
+        if isinstance(value, tuple):
+            return ",".join(map(self.text, value))
+        if value is None:
+            return self.none or ""
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return str(value).removesuffix(".0")
+
+
+def as_typed(value: Any) -> str:
+    """A Python value as a shell would have it: (32, 64) as "32,64", True as "yes"."""
+    if isinstance(value, PathLike):
+        return str(fspath(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(map(as_typed, value)) if isinstance(value, list | tuple) else str(value)
+
+
+@cache
+def settings_of(spec: Any) -> dict[str, Setting]:
+    """The settings that the fields of a dataclass declare, by the names of the fields."""
+    return {
+        name: declared
+        for name, hint in get_type_hints(spec, include_extras=True).items()
+        for declared in getattr(hint, "__metadata__", ())
+        if isinstance(declared, Setting)
+    }
