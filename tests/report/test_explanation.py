@@ -11,8 +11,7 @@ from dpbench.analysis.explanation import explain
 from dpbench.analysis.summary import summarize
 from dpbench.records import Phases, ReplicaPhases, Status, TrialRecord
 from dpbench.report.explanation import answer
-from tests.analysis.builders import record, trial
-from tests.analysis.sweeps import steps_of, weak_sweep
+from tests.analysis.builders import record, steps_of, trial, weak_sweep
 
 
 def sweep(passes: int = 3) -> list[TrialRecord]:
