@@ -49,6 +49,10 @@ MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""
 
 
+def _workers(count: int) -> str:
+    return counted(count, "worker")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadSpec:
     """What is trained, on what, and how."""
@@ -236,7 +240,7 @@ class TrialSettings:
             metavar="N,N",
             help="Processes of each rank that take samples one by one, as torch's DataLoader has "
             "them; of rows with --prefetch from 1 on.",
-            shown=lambda workers: counted(workers, "worker"),
+            shown=_workers,
             position=8,
         ),
     ] = 0
