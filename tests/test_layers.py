@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
-    ("errors", "units", "printable"),
+    ("errors", "units", "printable", "process_identity"),
     ("files", "temporary", "codec", "learning_rate", "placement", "shares", "values"),
     ("json_schema",),
     ("traits", "settings"),
