@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - of socket; he may not be able to read Python's own files
 import json
 import multiprocessing
 import os
