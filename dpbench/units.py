@@ -40,6 +40,16 @@ def percent(share: float, digits: int = 2) -> str:
     return f"{value:,.0f} %" if large else f"{value:.{digits}g} %"
 
 
+def exact_percent(share: float) -> str:
+    """Writes a share that somebody chose, with the digits that it has: 3 %, 0.5 %."""
+    return f"{100 * share:g} %"
+
+
+def fixed_percent(share: float, decimals: int = 0, *, signed: bool = False) -> str:
+    """Writes a share with so many decimals: 38 %, 1.7 %; `signed`: +38 %, -1.7 %."""
+    return f"{100 * share:{'+' if signed else ''}.{decimals}f} %"
+
+
 def counted(count: int, noun: str) -> str:
     """Writes "1 trial", "2 trials"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

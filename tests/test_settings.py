@@ -50,9 +50,11 @@ def test_settings_of_a_trial_are_those_of_a_sweep() -> None:
 
 
 def test_a_row_is_named_by_every_setting_that_is_not_at_its_default() -> None:
-    one = trial(implementation="ddp", bucket_cap_mb=5.0, accumulation_steps=2)
-    one = replace(one, workload=replace(one.workload, dtype="bf16", learning_rate=0.1, seed=3))
-    assert one.implementation_label == "ddp(bf16, lr 0.1, 2 micro-steps, 5 MiB, seed 3)"
+    one = trial(bucket_cap_mb=5.0, accumulation_steps=2, prefetch=2, data_workers=1)
+    one = replace(one, workload=replace(one.workload, dtype="bf16", optimizer="adamw"))
+    assert one.implementation_label == (
+        "ddp(bf16, adamw, 2 micro-steps, 5 MiB, prefetch 2, 1 worker)"
+    )
 
 
 def test_stored_values_that_cannot_be_are_told() -> None:
@@ -107,3 +109,10 @@ def _words(path: Path) -> set[str]:
 
 def test_workload_settings_are_those_of_the_workload() -> None:
     assert {*WORKLOAD_SETTINGS} == {*settings_of(type(trial().workload))}
+
+
+def test_rows_of_other_learning_rates_and_seeds_have_other_names() -> None:
+    one = trial()
+    other = replace(one, workload=replace(one.workload, learning_rate=0.1, seed=3))
+    assert other.implementation_label == "ddp(lr 0.1, seed 3)"
+    assert other.baseline.workload == other.workload

@@ -16,7 +16,9 @@ from dpbench.traits import IMPLEMENTATIONS
 
 LARGE = 0.05
 """Share of a step below which a loss is not worth a line."""
-NOTHING_LARGE = f"no loss is both large ({100 * LARGE:g} % of a step) and beyond the noise"
+NOTHING_LARGE = (
+    f"no loss is both large ({units.exact_percent(LARGE)} of a step) and beyond the noise"
+)
 ACCUMULATE_TIMES = 4
 Kind = Literal[
     "granularity", "contention", "wrapper", "balance", "communication", "cannot tell apart"

@@ -10,7 +10,7 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.comparability import check_environments
 from dpbench.analysis.comparison import Comparison, compare
-from dpbench.analysis.detectable import detectable_difference
+from dpbench.analysis.differences import detectable_difference
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Matched, NotComparable, Side, match
 from dpbench.analysis.outcome import outcome

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import chdtri
 
 from dpbench.analysis.comparison import compare
-from dpbench.analysis.detectable import minimum_detectable_effect, repetitions_for
+from dpbench.analysis.differences import minimum_detectable_effect, repetitions_for
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Side, match

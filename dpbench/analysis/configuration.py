@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.memory import MemoryKind
+from dpbench.analysis.resources import MemoryKind
 from dpbench.analysis.steps import StepSummary
 from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.placement import on_hosts

@@ -8,10 +8,9 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis import convergence, throughput
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.goodput import goodput, statistical_efficiency
 from dpbench.analysis.loss_agreement import loss_mean
 from dpbench.analysis.loss_rate import loss_slope_per_second, slopes_over_repetitions
-from dpbench.analysis.noise_scale import noise_scale
+from dpbench.analysis.noise_scale import goodput, noise_scale, statistical_efficiency
 from dpbench.analysis.time_to_loss import time_to_loss
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec

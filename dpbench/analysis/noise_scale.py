@@ -4,6 +4,11 @@ B_simple = tr(Sigma) / |G|², with the true gradient G and the covariance Sigma 
 single samples: McCandlish, Kaplan, Amodei et al., "An empirical model of large-batch training"
 (2018), appendix A. The squared norm of the mean gradient of b samples is |G|² + tr(Sigma) / b on
 average, so two sizes of batch tell both. A rank's shard and the global batch are such a pair.
+
+With that scale phi, training to a given loss takes S = S_min (1 + phi / B) steps of B samples
+(equation 2.11 there). So a sample of a batch of B is worth (phi + B0) / (phi + B) samples of a
+batch of B0, and goodput = throughput times that: Qiao et al., "Pollux" (OSDI 2021). phi itself is
+the critical batch: twice the fewest steps, twice the fewest samples.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import Estimate, t_quantile
+from dpbench.analysis.propagation import product
 from dpbench.records import GradientNorms, TrialRecord
 
 Floats = NDArray[np.float64]
@@ -107,3 +113,36 @@ def _norms(record: TrialRecord) -> list[GradientNorms] | None:
     """Of every rank, or None: with one missing, the mean over ranks is unknown."""
     norms = [rank.gradient_norms for rank in record.ranks if rank.gradient_norms is not None]
     return norms if len(norms) == len(record.ranks) > 1 else None
+
+
+def statistical_efficiency(
+    noise_scale: Estimate, batch_size: float, *, base_batch_size: float
+) -> Estimate:
+    """Progress of a sample at a batch size, in samples of the base batch size.
+
+    Batch sizes are those of one optimizer step, all replicas and micro-steps together.
+    """
+    value = _efficiency(noise_scale.value, batch_size, base_batch_size)
+    low = high = None
+    if noise_scale.interval is not None:
+        # Monotonic in phi: rising if the batch is larger than the base, else falling.
+        low, high = sorted(
+            _efficiency(end, batch_size, base_batch_size) for end in noise_scale.interval
+        )
+    return Estimate(
+        value=value,
+        low=low,
+        high=high,
+        unit="×",
+        sample_size=noise_scale.sample_size,
+        basis=noise_scale.basis,
+    )
+
+
+def goodput(throughput: Estimate, efficiency: Estimate) -> Estimate:
+    """Throughput times statistical efficiency, in items of the base batch size per second."""
+    return product(throughput, efficiency, unit=throughput.unit)
+
+
+def _efficiency(noise_scale: float, batch_size: float, base_batch_size: float) -> float:
+    return (noise_scale + base_batch_size) / (noise_scale + batch_size)

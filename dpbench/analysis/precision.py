@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions
@@ -30,7 +31,7 @@ def too_wide(records: Iterable[TrialRecord], precision: float) -> frozenset[Tria
 
 def precision_note(rows: Sequence[tuple[str, Estimate | None]], precision: float) -> str:
     """What was asked for and what was reached, from the (label, throughput) of each row."""
-    asked = f"--precision {100 * precision:g} %"
+    asked = f"--precision {units.exact_percent(precision)}"
     reached = [
         (label, speed.half_width / speed.value)
         for label, speed in rows
@@ -39,7 +40,11 @@ def precision_note(rows: Sequence[tuple[str, Estimate | None]], precision: float
     known = {label for label, _ in reached}
     if not reached:
         return f"{asked}: no row has the two repetitions that an interval needs"
-    wide = [f"{label} (± {100 * width:.1f} %)" for label, width in reached if width > precision]
+    wide = [
+        f"{label} (± {units.fixed_percent(width, 1)})"
+        for label, width in reached
+        if width > precision
+    ]
     unknown = [label for label, _ in rows if label not in known]
     rest = f"; not known, for want of two repetitions, in {'; '.join(unknown)}" if unknown else ""
     if wide:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.steady_state import WORST_FIRST, Floats, SteadyState, Verdict, steady_states
 from dpbench.analysis.throughput import Seconds, batch_means
+from dpbench.records import RankMeasurement, TrialRecord, Window
 from dpbench.units import CLOCK_SECONDS
 
 OUTLIER_DEVIATIONS = 14.826
@@ -23,6 +25,12 @@ ROUNDING = 1e-12
 """Values whose spread is this much smaller than they are differ by the rounding of sums."""
 LARGEST_CHUNK = 1 << 20
 """Steps that are worked on at once, so that memory does not grow with the number of trials."""
+
+
+CORRELATED = 0.3
+"""First-order autocorrelation of batch means from which their interval is too narrow."""
+INDEPENDENT = ("steady", "too few steps")
+"""Verdicts on windows whose steps are not correlated anyway, as those that drift are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,3 +142,55 @@ def _of_equal_length(steps: Floats, warmup_steps: int) -> Iterator[StepStatistic
 
 def _or_none(values: Floats) -> list[float | None]:
     return [None if np.isnan(value) else value for value in values.tolist()]
+
+
+def step_notes(label: str, steps: StepSummary, throughput: Estimate) -> list[str]:
+    """A note where batches of steps are correlated and the interval is that of batches."""
+    if throughput.basis != "step batches" or steps.steady not in INDEPENDENT:
+        return []
+    correlation = steps.windows[0].batch_autocorrelation
+    if correlation is None or correlation <= CORRELATED:
+        return []
+    return [
+        f"{label}: batches of its steps are correlated ({correlation:.2f}): the interval within "
+        "its one repetition is too narrow; raise --steps or --repetitions"
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RankSteps:
+    """Arrays of seconds, a value a step."""
+
+    rank: int
+    timed: Floats
+    """With synchronization: the fast ranks wait in them for the slow ones."""
+    alone: Floats | None
+    """Without synchronization; None where a repetition lacks it."""
+    outliers: Floats
+    """Those of the timed ones that are, among the steps of the rank's own window."""
+
+
+def rank_steps(records: Sequence[TrialRecord]) -> tuple[RankSteps, ...]:
+    """One for each rank; of at least one record that is measured."""
+    by_rank: dict[int, list[RankMeasurement]] = {}
+    for record in records:
+        for measured in record.ranks:
+            by_rank.setdefault(measured.rank, []).append(measured)
+    return tuple(_rank_steps(rank, measured) for rank, measured in sorted(by_rank.items()))
+
+
+def _rank_steps(rank: int, measured: Sequence[RankMeasurement]) -> RankSteps:
+    windows = [np.array(one.timed.step_seconds) for one in measured]
+    without = [one.without_sync for one in measured if _has_steps(one.without_sync)]
+    return RankSteps(
+        rank=rank,
+        timed=np.concatenate(windows),
+        alone=np.concatenate([window.step_seconds for window in without if window])
+        if len(without) == len(measured)
+        else None,
+        outliers=np.concatenate([one[one > outlier_limits(one[None])] for one in windows]),
+    )
+
+
+def _has_steps(window: Window | None) -> bool:
+    return window is not None and bool(window.step_seconds)

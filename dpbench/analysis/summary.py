@@ -15,11 +15,10 @@ from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_
 from dpbench.analysis.fields.levels import SWEEP_FIELDS
 from dpbench.analysis.flops import counted_flops, utilisation
 from dpbench.analysis.learning import learning
-from dpbench.analysis.memory import UNBALANCED, memory_imbalance, peak_memory
 from dpbench.analysis.outcome import effective_status, outcome
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions
-from dpbench.analysis.step_notes import step_notes
-from dpbench.analysis.steps import StepSummary, step_statistics, summarize_steps
+from dpbench.analysis.resources import UNBALANCED, memory_imbalance, peak_memory
+from dpbench.analysis.steps import StepSummary, step_notes, step_statistics, summarize_steps
 from dpbench.environment import Environment, comparable
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec, differing_fields

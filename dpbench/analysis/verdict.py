@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.analysis.comparison import Comparison, differences_of
-from dpbench.analysis.detectable import detectable_difference
-from dpbench.analysis.differences import Array, Differences, holm
+from dpbench.analysis.differences import Array, Differences, detectable_difference, holm
 
 Outcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA = 0.05
@@ -48,7 +47,7 @@ class RowVerdict:
     p_regressed: float | None
     """Of the test that the slow-down exceeds the tolerance, corrected for the number of rows."""
     minimum_detectable_effect: float | None
-    """The slow-down that these tests find in 4 of 5 cases; see `detectable`."""
+    """The slow-down that these tests find in 4 of 5 cases; see `differences`."""
     any_change: bool
     """Tells whether the 95 % interval of the slow-down leaves out 1: worth a look, no verdict."""
 

@@ -49,14 +49,14 @@ def buckets(
     )
     if loaded.group_sizes is not None and 1 in loaded.group_sizes:
         raise UsageError("--group-sizes: 1 replica sends no buckets; expected 2 or more")
-    from dpbench.report.buckets import render, to_json
+    from dpbench.report.buckets import answer
 
     advice, refusals = _advise(loaded)
     if not advice:
         raise UsageError(f"{folder}: {refusals[0]}")
-    write = to_json if json else render
     notes = (*refusals, *loaded.notes)
-    typer.echo(write(advice, notes=notes, premise=loaded.premise), nl=False)
+    found = answer(advice, notes=notes, premise=loaded.premise)
+    typer.echo(found.shown(as_json=json), nl=False)
 
 
 def _advise(loaded: Loaded) -> tuple[list[BucketAdvice], list[str]]:

@@ -69,16 +69,11 @@ def _measure(options: dict[str, Any], target: Target) -> StoredSweep:
 
 
 def _report(stored: StoredSweep, *, as_json: bool, measured: bool) -> int:
-    import json
-
     from dpbench.analysis.calibration import calibrate as calibrated
     from dpbench.cli.sweep_run import exit_status
-    from dpbench.report.calibration import as_data, render
+    from dpbench.report.calibration import answer
 
     warn(*stored.warnings)
     found = calibrated(stored.records, stored.environments)
-    if as_json:
-        typer.echo(json.dumps(as_data(found, str(stored.folder)), indent=1, ensure_ascii=False))
-    else:
-        typer.echo(render(found, str(stored.folder)), nl=False)
+    typer.echo(answer(found, str(stored.folder)).shown(as_json=as_json), nl=False)
     return exit_status(stored.records) if measured else 0

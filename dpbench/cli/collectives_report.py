@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,13 +17,10 @@ if TYPE_CHECKING:
 def print_collectives(stored: StoredCollectives, *, as_json: bool) -> None:
     """The table, or the same for programs, on stdout."""
     from dpbench.analysis.environments import environment_notes
-    from dpbench.report.collectives import as_data, render
+    from dpbench.report.collectives import answer
 
-    if as_json:
-        typer.echo(json.dumps(as_data(stored.records), indent=1, ensure_ascii=False))
-        return
     notes = environment_notes(stored.records, stored.environments, noun="measurement")
-    typer.echo(render(stored.records, notes=notes), nl=False)
+    typer.echo(answer(stored.records, notes=notes).shown(as_json=as_json), nl=False)
 
 
 def show_collectives(stored: StoredCollectives, *, as_json: bool, charts: bool = True) -> None:

@@ -23,7 +23,7 @@ from dpbench.errors import Interrupted
 from dpbench.files import folder_inside
 from dpbench.launch.machine import Machine
 from dpbench.records import Status
-from dpbench.report.notes import bullet
+from dpbench.report.terminal import bullet
 from dpbench.store import LOGS_FOLDER, CollectiveStore
 
 if TYPE_CHECKING:

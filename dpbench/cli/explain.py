@@ -60,7 +60,7 @@ def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool)
     from dpbench.analysis.environments import environment_notes
     from dpbench.analysis.explanation import explain
     from dpbench.analysis.summary import summarize
-    from dpbench.report.explanation import render, to_json
+    from dpbench.report.explanation import answer
 
     rows = summarize(sweep.records)
     everything = explain(sweep.records, rows)
@@ -70,10 +70,8 @@ def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool)
         raise UsageError(_nothing(sweep.folder, rows, chosen, [one.row for one in everything]))
     advice = advise(explanations, sweep.environments, everything)
     notes = environment_notes(sweep.records, sweep.environments)
-    if json:
-        typer.echo(to_json(explanations, advice, notes), nl=False)
-    else:
-        typer.echo(render(explanations, advice, rows=chosen, notes=notes), nl=False)
+    found = answer(explanations, advice, rows=chosen, notes=notes)
+    typer.echo(found.shown(as_json=json), nl=False)
     warn(*sweep.warnings)
     if charts:
         from dpbench.report.charts.waterfall import waterfall

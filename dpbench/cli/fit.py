@@ -144,7 +144,7 @@ def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
 
 def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -> Sequence[Study]:
     from dpbench.analysis.laws.study import study_all
-    from dpbench.report.fit import render, to_json
+    from dpbench.report.fit import answer
 
     if path.is_dir() and all(len(one.points) < 2 for one in series):
         sizes = sorted({n for one in series for n in one.group_sizes})
@@ -156,7 +156,7 @@ def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -
         studies, left_out = study_all(series, wanted)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    typer.echo(to_json(studies) if json else render(studies), nl=False)
+    typer.echo(answer(studies).shown(as_json=json), nl=False)
     for reason in left_out:
         say(f"left out: {reason}")
     return studies

@@ -15,7 +15,7 @@ from dpbench.errors import UnknownName, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpbench.analysis.published_speed import PublishedSpeed
+    from dpbench.analysis.published import PublishedSpeed
 
 TOOLS = ("nccl-tests", "horovod", "torch-ddp")
 
@@ -78,7 +78,7 @@ def _collectives(
     """The text that was asked for, that of the CSV file, and what has no room in the first."""
     from dpbench.analysis.imported.nccl_tests import read_nccl_tests
     from dpbench.report.export.data import WRITERS
-    from dpbench.report.imported import render, write
+    from dpbench.report.imported import answer, write
 
     if format not in (None, "simple", *WRITERS):
         raise UnknownName("format of collectives", format or "", ("simple", *WRITERS))
@@ -86,14 +86,13 @@ def _collectives(
     notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
     if format in WRITERS:
         return write(found, format or ""), write(found, "csv"), notes
-    return render(found), write(found, "csv"), ()
+    return answer(found).text, write(found, "csv"), ()
 
 
 def _speeds(tool: str, file: Path, format: str | None) -> tuple[str, str, Sequence[str]]:
     from dpbench.analysis.imported.horovod import read_horovod
     from dpbench.analysis.imported.torch_ddp import read_torch_ddp
-    from dpbench.analysis.published import to_csv
-    from dpbench.analysis.published_speed import summaries
+    from dpbench.analysis.published import summaries, to_csv
     from dpbench.report.tables import render
 
     readers = {"horovod": read_horovod, "torch-ddp": read_torch_ddp}

@@ -46,7 +46,7 @@ def iso(
     )
     from dpbench.analysis.projection.assumptions import assumptions
     from dpbench.analysis.projection.iso import families, iso_batches
-    from dpbench.report.iso import IsoAnswer, render, to_json
+    from dpbench.report.iso import IsoAnswer, answer
 
     sizes = loaded.sizes(SIZES)
     answers = [
@@ -63,6 +63,5 @@ def iso(
         for family in families(loaded.series)
     ]
     refuse_all([row for one in answers for row in one.rows])
-    write = to_json if json else render
-    text = write(answers, wanted, premise=loaded.premise, notes=loaded.notes)
-    typer.echo(text, nl=False)
+    found = answer(answers, wanted, premise=loaded.premise, notes=loaded.notes)
+    typer.echo(found.shown(as_json=json), nl=False)

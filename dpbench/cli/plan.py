@@ -58,8 +58,8 @@ def _growth(spec: SweepSpec) -> str:
     if spec.precision is None or spec.budget_seconds is None:
         return ""
     return (
-        f" at least; repetitions are added up to --precision {100 * spec.precision:g} % or "
-        f"--budget {units.seconds(spec.budget_seconds)}"
+        " at least; repetitions are added up to --precision "
+        f"{units.exact_percent(spec.precision)} or --budget {units.seconds(spec.budget_seconds)}"
     )
 
 

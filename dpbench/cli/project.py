@@ -66,13 +66,13 @@ def project(
             target_loss=loss,
         )
     )
-    from dpbench.report.projection import render, to_json
+    from dpbench.report.projection import answer
 
     found = projections_of(
         loaded, price=price, watts=watts, noise_scale=noise_scale, target_loss=loss
     )
-    write = to_json if json else render
-    typer.echo(write(found, premise=loaded.premise, notes=loaded.notes), nl=False)
+    text = answer(found, premise=loaded.premise, notes=loaded.notes).shown(as_json=json)
+    typer.echo(text, nl=False)
     if charts:
         from dpbench.report.charts.projection import file_name, projection
 
@@ -127,7 +127,7 @@ def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
 
 
 def _noise_scale(known: Economics, item: str) -> Iterable[str]:
-    from dpbench.report.ranged import ranged
+    from dpbench.report.numbers import ranged
 
     if known.noise_scale is not None:
         yield f"phi, the gradient noise scale: {ranged(known.noise_scale)} {item}"

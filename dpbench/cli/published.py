@@ -46,11 +46,11 @@ def published(
     dpbench published results/published/weak_scaling.csv mine.csv
     """
     from dpbench.analysis.laws.holdout import hold_outs
-    from dpbench.report.holdout import render, to_json
+    from dpbench.report.holdout import answer
 
     series, notes = _usable(_tables(files or [TABLES]))
     cases = hold_outs(series)
-    typer.echo(to_json(cases, notes) if json else render(cases, notes=notes), nl=False)
+    typer.echo(answer(cases, notes=notes).shown(as_json=json), nl=False)
     if residuals is not None:
         from dpbench.analysis.laws.holdout import as_csv
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ from dpbench.cli.written import write_text
 from dpbench.errors import StoreError, UsageError
 from dpbench.report.benchmark_action import benchmark_action, tool
 from dpbench.report.junit import junit
-from dpbench.report.pull_request import pull_request
-from dpbench.report.verdict_table import as_data, render
+from dpbench.report.verdict_table import answer, pull_request
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
@@ -54,11 +52,8 @@ class Outputs:
         failed = (f"{label}: {how}" for label, how in assessment.failures)
         notes = [*failed, *assessment.notes, thresholds.describe()]
         verdict = assessment.verdict
-        if self.as_json:
-            data = {**as_data(assessment, notes), "exit_status": exit_status}
-            typer.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
-        else:
-            typer.echo(render(assessment, notes), nl=False)
+        found = answer(assessment, notes, exit_status=exit_status)
+        typer.echo(found.shown(as_json=self.as_json), nl=False)
         if self.junit is not None:
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
             text = junit(assessment, strict=thresholds.strict, notes=notes, started_utc=now)

@@ -51,7 +51,7 @@ def what_if(
     )
     from dpbench.analysis.projection.assumptions import assumptions
     from dpbench.analysis.projection.what_if import what_if as changed
-    from dpbench.report.what_if import Answers, render, to_json
+    from dpbench.report.what_if import Answers, answer
 
     sizes = loaded.sizes(SIZES)
     answers = [
@@ -65,5 +65,5 @@ def what_if(
         for one in loaded.series
     ]
     refuse_all([row for one in answers for row in one.found])
-    write = to_json if json else render
-    typer.echo(write(answers, premise=loaded.premise, notes=loaded.notes), nl=False)
+    found = answer(answers, premise=loaded.premise, notes=loaded.notes)
+    typer.echo(found.shown(as_json=json), nl=False)

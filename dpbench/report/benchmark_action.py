@@ -6,12 +6,12 @@ range and extra; one file has one direction.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.errors import UsageError
+from dpbench.report.answer import json_text
 from dpbench.report.numbers import decimals
 from dpbench.report.verdict_table import labels, sentence
 
@@ -32,7 +32,7 @@ def benchmark_action(verdict: Verdict) -> str:
     """An entry per configuration and metric that the candidate has a value of."""
     named = zip(labels(verdict.rows), verdict.rows, strict=True)
     entries = [entry for name, row in named if (entry := _entry(name, row))]
-    return json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(entries)
 
 
 def _entry(name: str, row: RowVerdict) -> dict[str, str | float] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,11 +13,9 @@ from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.bucket_advice import WORTH, BucketAdvice, CapSummary
 from dpbench.analysis.simulation.buckets import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, MEBI
 from dpbench.analysis.simulation.trace import StepTrace
-from dpbench.report.assumed import assumed
-from dpbench.report.notes import bullet
+from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import compact_time, percentage
-from dpbench.report.plain_estimate import plain_estimate
-from dpbench.report.projection import signed_percent
+from dpbench.report.predicted import predicted
 from dpbench.report.table import text_table
 from dpbench.report.terminal import write_table
 
@@ -26,27 +23,19 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 """Of the gradients' bytes, whose readiness is told."""
 
 
-def render(
+def answer(
     advice: Sequence[BucketAdvice], notes: Sequence[str] = (), *, premise: str | None = None
-) -> str:
-    """For each configuration its gradients, a table of caps, and the cap to take; then notes."""
-    paragraphs = [] if premise is None else [bullet(premise)]
-    paragraphs += map(_section, advice)
-    paragraphs.append("\n".join(map(bullet, (*_common_notes(advice), *dict.fromkeys(notes)))))
-    paragraphs += assumed([(one.label, one.notes) for one in advice])
-    return "\n\n".join(paragraphs) + "\n"
-
-
-def to_json(
-    advice: Sequence[BucketAdvice], notes: Sequence[str] = (), *, premise: str | None = None
-) -> str:
-    """An object with "configurations" and "notes"; a cap of null is the implementation's own."""
-    content = {
-        "configurations": [_plain(one) for one in advice],
-        "premise": premise,
-        "notes": list(notes),
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+) -> Answer:
+    """For each configuration its gradients, a table of caps, and the cap to take; then notes. As
+    data, a cap of null is the implementation's own."""
+    return predicted(
+        map(_section, advice),
+        reading=_common_notes(advice),
+        assumptions=[(one.label, one.notes) for one in advice],
+        data={"configurations": [_plain(one) for one in advice]},
+        premise=premise,
+        notes=notes,
+    )
 
 
 def cap_to_take(advice: BucketAdvice) -> float | None:
@@ -76,7 +65,8 @@ def _profile(advice: BucketAdvice) -> Iterable[str]:
     steps = units.counted(trace.sample_size, "step")
     yield f"{count}, {units.bytes_binary(trace.total_bytes)}; {advice.inputs.trace_source}, {steps}"
     ready = ", ".join(
-        f"{100 * share:.0f} % at {units.seconds(_ready_at(trace, share))}" for share in SHARES
+        f"{units.fixed_percent(share)} at {units.seconds(_ready_at(trace, share))}"
+        for share in SHARES
     )
     yield (
         f"backward from {units.seconds(trace.forward_seconds)} "
@@ -138,12 +128,12 @@ def _common_notes(advice: Sequence[BucketAdvice]) -> Iterable[str]:
     yield (
         "steps are simulated: gradients get ready as in the trace, and buckets are all-reduced one "
         "after the other while computing goes on; exposed communication is what that adds to a "
-        f"step. A change is worth it from {100 * WORTH:g} % of a step on"
+        f"step. A change is worth it from {units.exact_percent(WORTH)} of a step on"
     )
     for one in advice:
         if (measured := one.measured_step_seconds) is not None:
             simulated = one.present.step_seconds
-            off = signed_percent(simulated.value / measured.value - 1)
+            off = units.fixed_percent(simulated.value / measured.value - 1, signed=True)
             yield (
                 f"{one.label}: measured {compact_time(measured)} a step "
                 f"(n = {measured.sample_size}), simulated {compact_time(simulated)} with the "
@@ -160,8 +150,9 @@ def _intervals(advice: Sequence[BucketAdvice]) -> Iterable[str]:
         count = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
         yield (
             f"digits in parentheses are the 95 % t interval over the traces of {count} "
-            f"repetitions; what a cap saves has the {100 * CONFIDENCE:.0f} % band of that and of "
-            "communication, contention and stragglers, each moved to both ends of its interval"
+            f"repetitions; what a cap saves has the {units.fixed_percent(CONFIDENCE)} band of "
+            "that and of communication, contention and stragglers, each moved to both ends of "
+            "its interval"
         )
     if len(sizes) < len({one.present.gain.basis for one in advice}) or not sizes:
         yield (

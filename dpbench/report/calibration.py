@@ -14,16 +14,15 @@ from dpbench.analysis.calibration import (
     Noise,
     Rehearsal,
 )
-from dpbench.report.notes import bullet
+from dpbench.report.answer import Answer, bullets
 from dpbench.report.numbers import decimals
 from dpbench.report.table import text_table
-from dpbench.report.terminal import write_table
 
 MOST_SHOWN = 1000
 """Repetitions; more than these nobody runs."""
 
 
-def render(calibration: Calibration, folder: str) -> str:
+def answer(calibration: Calibration, folder: str) -> Answer:
     """The spread of every configuration, what it supports, a rehearsal, and the command."""
     headers = ("Configuration", "Spread", *(f"{n} runs" for n in REPETITIONS), "n")
     table = text_table(headers, map(_cells, calibration.rows), words=headers[:2])
@@ -35,8 +34,7 @@ def render(calibration: Calibration, folder: str) -> str:
         *_rehearsed(calibration.rehearsal),
     ]
     last = command(calibration, folder) or _too_noisy(calibration.noisiest)
-    lines = [*write_table(table).splitlines(), "", *map(bullet, notes), "", last]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return Answer(paragraphs=(table, bullets(notes), last), data=_data(calibration, folder))
 
 
 def command(calibration: Calibration, folder: str) -> str | None:
@@ -53,12 +51,13 @@ def command(calibration: Calibration, folder: str) -> str | None:
 def _too_noisy(noisiest: Noise) -> str:
     return (
         f"No check: runs of {noisiest.label} differ so much that {REPETITIONS[-1]} of them do not "
-        f"support a tolerance of {100 * SUPPORTED[-1]:g} %. Use a quieter machine or more --steps."
+        f"support a tolerance of {units.exact_percent(SUPPORTED[-1])}. Use a quieter "
+        "machine or more --steps."
     )
 
 
-def as_data(calibration: Calibration, folder: str) -> dict[str, Any]:
-    """The same for programs; spreads and tolerances are fractions, 0.01 is 1 %."""
+def _data(calibration: Calibration, folder: str) -> dict[str, Any]:
+    """Spreads and tolerances are fractions, 0.01 is 1 %."""
     rehearsal = calibration.rehearsal
     return {
         "rows": [
@@ -99,7 +98,9 @@ def _cells(row: Noise) -> list[str]:
 
 def _needed(noisiest: Noise) -> str:
     counts = ((tolerance, noisiest.repetitions(tolerance)) for tolerance in TOLERANCES)
-    listed = ", ".join(f"{100 * share:g} % takes {_count(count)}" for share, count in counts)
+    listed = ", ".join(
+        f"{units.exact_percent(share)} takes {_count(count)}" for share, count in counts
+    )
     return f"the noisiest row decides ({noisiest.label}): a tolerance of {listed} runs a side"
 
 
@@ -113,10 +114,10 @@ def _rehearsed(rehearsal: Rehearsal | None) -> list[str]:
         return []
     counts = rehearsal.outcomes
     return [
-        f"rehearsal with {100 * rehearsal.tolerance:g} %, {rehearsal.repetitions} runs a side of "
-        f"what was measured against the others: of {units.counted(sum(counts.values()), 'row')} "
-        f"{counts['regressed']} regressed (false alarms), {counts['pass']} pass, "
-        f"{counts['inconclusive']} inconclusive",
+        f"rehearsal with {units.exact_percent(rehearsal.tolerance)}, {rehearsal.repetitions} runs "
+        "a side of what was measured against the others: of "
+        f"{units.counted(sum(counts.values()), 'row')} {counts['regressed']} regressed (false "
+        f"alarms), {counts['pass']} pass, {counts['inconclusive']} inconclusive",
         "where the speed changes from job to job, as on shared machines, take --against "
         "IMPLEMENTATION instead of --baseline: it measures both sides in turn",
     ]

@@ -21,9 +21,8 @@ from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.estimate import Estimate
 from dpbench.collectives import CollectiveRecord
 from dpbench.printable import one_line
-from dpbench.report.notes import bullet
+from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.numbers import compact, compact_time, or_missing, percentage, plus_minus
-from dpbench.report.plain_estimate import plain_estimate
 from dpbench.report.table import (
     Table,
     TableCell,
@@ -32,7 +31,7 @@ from dpbench.report.table import (
     text_column,
     words,
 )
-from dpbench.report.terminal import write_table
+from dpbench.report.terminal import bullet, write_table
 from dpbench.store import StoredCollectives
 
 COLUMNS = (
@@ -74,17 +73,14 @@ COLUMNS = (
 )
 
 
-def render(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) -> str:
-    """A block for each collective, backend and group size, and how to read them below."""
+def answer(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) -> Answer:
+    """A block for each collective, backend and group size, and how to read them below; as data,
+    seconds, bytes per second, and shares as fractions."""
     found = measured(records)
-    blocks = [_block(one) for one in found]
-    below = [*_definitions(found), *notes]
-    return "\n\n".join([*blocks, "\n".join(map(bullet, below))]).rstrip() + "\n"
-
-
-def as_data(records: Iterable[CollectiveRecord]) -> list[dict[str, Any]]:
-    """The same for programs: seconds, bytes per second, shares as fractions."""
-    return [_plain(one) for one in measured(records)]
+    return Answer(
+        paragraphs=(*map(_block, found), bullets([*_definitions(found), *notes])),
+        data=[_plain(one) for one in found],
+    )
 
 
 def _block(one: MeasuredCollective) -> str:

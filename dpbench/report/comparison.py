@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,15 +14,13 @@ from dpbench.analysis.fields.field import Plain
 from dpbench.analysis.fields.metric import Metric
 from dpbench.analysis.matching import Matched
 from dpbench.report import formats
+from dpbench.report.answer import json_text, with_ends
 from dpbench.report.export.data import write_csv
-from dpbench.report.export.markdown import escape
-from dpbench.report.notes import WIDTH, below
-from dpbench.report.numbers import plus_minus
-from dpbench.report.plain_estimate import with_ends
-from dpbench.report.quantity import quantity, sample_sizes
+from dpbench.report.export.markup import escape
+from dpbench.report.numbers import plus_minus, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
-from dpbench.report.terminal import folded, write_table
+from dpbench.report.terminal import WIDTH, below, folded, write_table
 
 
 def render(
@@ -75,7 +72,7 @@ def to_json(comparisons: Sequence[Comparison], matched: Matched, notes: Sequence
         "only_in_candidate": list(matched.only_in_candidate),
         "notes": list(notes),
     }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(content)
 
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:

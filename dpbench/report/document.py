@@ -3,7 +3,6 @@ not at all."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,7 @@ from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
 from dpbench.files import as_text, folder_inside, write_whole
-from dpbench.report.collectives import as_data
-from dpbench.report.collectives import render as render_collectives
+from dpbench.report.collectives import answer
 from dpbench.report.page.build import build_page
 from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, draw, without
@@ -91,9 +89,9 @@ def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
 
 def _of_collectives(stored: StoredCollectives) -> Iterator[tuple[str, str]]:
     notes = environment_notes(stored.records, stored.environments, noun="measurement")
-    yield "collectives.txt", render_collectives(stored.records, notes=notes)
-    data = json.dumps(as_data(stored.records), indent=1, ensure_ascii=False, allow_nan=False)
-    yield "collectives.json", f"{data}\n"
+    found = answer(stored.records, notes=notes)
+    yield "collectives.txt", found.text
+    yield "collectives.json", found.json
 
 
 def _remarks(pictures: Pictures, folder: Path, *, charts: bool) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,10 +12,9 @@ from dpbench.analysis.explanation import Explanation
 from dpbench.analysis.factors import Factor
 from dpbench.analysis.fields.explanations import EFFICIENCY, PHASE_TIMES, STEP
 from dpbench.analysis.fields.field import ReadField
+from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
-from dpbench.report.notes import bullet
 from dpbench.report.numbers import percentage
-from dpbench.report.plain_estimate import plain_estimate
 from dpbench.report.table import MISSING, Table
 from dpbench.report.terminal import folded, write_table
 from dpbench.report.values import cell, table_of
@@ -25,49 +23,31 @@ MOST_LISTED = 8
 """Configurations that a line of advice names; the rest are counted and stand in the table."""
 
 
-def render(
+def answer(
     explanations: Sequence[Explanation],
     advice: Sequence[Sequence[Advice]],
     *,
     rows: Sequence[ConfigurationSummary] = (),
     notes: Sequence[str] = (),
-) -> str:
+) -> Answer:
     """Tables (efficiency and its factors; the step; its phases), advice, and how to read them.
 
-    `rows` are all that were asked for: those without a speed are listed with their reasons.
+    `rows` are all that were asked for: those without a speed are listed with their reasons. The
+    data is an object with "configurations", one for each explanation, and "notes".
     """
-    paragraphs = [
-        *map(_written, tables(explanations)),
-        "\n".join(bullet(line) for line in advice_lines(explanations, advice)),
-        "\n".join(bullet(line) for line in reading(explanations, rows, notes)),
-    ]
-    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
-
-
-def to_json(
-    explanations: Sequence[Explanation],
-    advice: Sequence[Sequence[Advice]],
-    notes: Sequence[str] = (),
-) -> str:
-    """An object with "configurations", one for each explanation, and "notes"."""
-    content = {
-        "configurations": [
-            _plain(explanation, found)
-            for explanation, found in zip(explanations, advice, strict=True)
-        ],
-        "notes": list(notes),
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _telling(
-    explanations: Sequence[Explanation], columns: Sequence[ReadField[Explanation]]
-) -> tuple[ReadField[Explanation], ...]:
-    """Without columns that say nothing: nowhere measured, or 1 by definition everywhere."""
-    first, *rest = columns
-    return (
-        first,
-        *(c for c in rest if any(cell(c, e) not in (MISSING, "1") for e in explanations)),
+    return Answer(
+        paragraphs=(
+            *map(_written, tables(explanations)),
+            bullets(advice_lines(explanations, advice)),
+            bullets(reading(explanations, rows, notes)),
+        ),
+        data={
+            "configurations": [
+                _plain(explanation, found)
+                for explanation, found in zip(explanations, advice, strict=True)
+            ],
+            "notes": list(notes),
+        },
     )
 
 
@@ -81,6 +61,17 @@ def tables(explanations: Sequence[Explanation]) -> Iterable[Table]:
     ):
         if explained:
             yield table_of(_telling(explained, columns), explained, key=key, caption=caption)
+
+
+def _telling(
+    explanations: Sequence[Explanation], columns: Sequence[ReadField[Explanation]]
+) -> tuple[ReadField[Explanation], ...]:
+    """Without columns that say nothing: nowhere measured, or 1 by definition everywhere."""
+    first, *rest = columns
+    return (
+        first,
+        *(c for c in rest if any(cell(c, e) not in (MISSING, "1") for e in explanations)),
+    )
 
 
 def _written(table: Table) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,18 +11,18 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS
 from dpbench.analysis.laws.study import Row, Study
-from dpbench.report.notes import bullet
+from dpbench.report.answer import Answer, bullets
 from dpbench.report.numbers import (
     compact,
     compact_time,
     or_missing,
     percentage,
     plus_minus,
+    ranged,
     time_unit,
 )
-from dpbench.report.ranged import ranged
 from dpbench.report.table import MISSING, bare_table, text_table
-from dpbench.report.terminal import folded, write_table
+from dpbench.report.terminal import bullet, folded, write_table
 
 TRENDS = {
     "growing": "the overhead grows faster than a serial part would",
@@ -39,19 +38,17 @@ WIDE_OF_ITS_POINTS = 0.05
 """A law that misses a point of its own by more has not seen everything that goes on."""
 
 
-def render(studies: Sequence[Study], *, notes: Sequence[str] = ()) -> str:
-    """A block for each series, then what holds for all."""
-    blocks = ["\n".join([one.series.label, _table(one), "", *_law(one)]) for one in studies]
+def answer(studies: Sequence[Study], *, notes: Sequence[str] = ()) -> Answer:
+    """A block for each series, then what holds for all; as data, a row for every series and group
+    size that was asked for."""
     of_series = [note for one in studies for note in one.series.notes]
-    below = [*_common(studies), *dict.fromkeys([*of_series, *notes])]
-    lines = ["\n\n".join(blocks), "", *map(bullet, below)]
-    return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"
-
-
-def to_json(studies: Sequence[Study]) -> str:
-    """A row for every series and group size that was asked for."""
-    rows = [_row(one, row) for one in studies for row in one.predicted]
-    return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return Answer(
+        paragraphs=(
+            *("\n".join([one.series.label, _table(one), "", *_law(one)]) for one in studies),
+            bullets([*_common(studies), *dict.fromkeys([*of_series, *notes])]),
+        ),
+        data=[_row(one, row) for one in studies for row in one.predicted],
+    )
 
 
 def seconds(estimate: Estimate) -> str:
@@ -109,8 +106,10 @@ def _withheld(row: Row) -> str:
     if row.withheld is None:
         return MISSING
     predicted = row.prediction.throughput
-    missed = "" if predicted is None else f" ({predicted.value / row.withheld - 1:+.1%})"
-    return f"{_plain(row.withheld)}{missed}".replace("%", " %")
+    if predicted is None:
+        return _plain(row.withheld)
+    missed = predicted.value / row.withheld - 1
+    return f"{_plain(row.withheld)} ({units.fixed_percent(missed, 1, signed=True)})"
 
 
 def _law(one: Study) -> list[str]:
@@ -151,10 +150,9 @@ def _said(one: Study) -> list[str]:
     size, miss = one.fit.largest_miss
     if abs(miss) > WIDE_OF_ITS_POINTS:
         said.append(
-            f"the law misses the measured step at {size} by {miss:+.0%}: something changes along "
-            "the sizes that no smooth cost explains; expect misses beyond the band".replace(
-                "%", " %"
-            )
+            f"the law misses the measured step at {size} by "
+            f"{units.fixed_percent(miss, signed=True)}: something changes along the sizes that no "
+            "smooth cost explains; expect misses beyond the band"
         )
     if one.fit.ambiguous:
         said.append(
@@ -183,11 +181,10 @@ def _common(studies: Sequence[Study]) -> list[str]:
         *dict.fromkeys(refusals),
         f"efficiency and Karp-Flatt against group size {', '.join(map(str, bases))}; measured "
         f"values with their 95 % interval, where there is one (n = {_sample_sizes(studies)})",
-        f"band of predictions: {CONFIDENCE:.0%}".replace("%", " %")
-        + f", the noise of the points and the error of the law; the latter makes a step "
-        f"{-100 * low:.1f} % faster to {100 * high:.1f} % slower one doubling beyond the data, "
-        f"and grows with the root of the doublings (an assumption; {error.hold_outs} hold-outs "
-        f"of {error.source})",
+        f"band of predictions: {units.fixed_percent(CONFIDENCE)}, the noise of the points and the "
+        f"error of the law; the latter makes a step {units.fixed_percent(-low, 1)} faster to "
+        f"{units.fixed_percent(high, 1)} slower one doubling beyond the data, and grows with the "
+        f"root of the doublings (an assumption; {error.hold_outs} hold-outs of {error.source})",
     ]
     if others := [one.series.label for one in studies if not _is_calibrated(one)]:
         notes.append(
@@ -209,7 +206,11 @@ def _is_calibrated(one: Study) -> bool:
 
 
 def _error(share: float) -> str:
-    return units.percent(share) if share >= SMALLEST_ERROR else f"< {100 * SMALLEST_ERROR:g} %"
+    return (
+        units.percent(share)
+        if share >= SMALLEST_ERROR
+        else f"< {units.exact_percent(SMALLEST_ERROR)}"
+    )
 
 
 def _sample_sizes(studies: Sequence[Study]) -> str:

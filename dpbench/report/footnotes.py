@@ -79,15 +79,16 @@ def intervals(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     }
     if repeated := by_basis["repetitions"]:
         yield (
-            f"± is the {_percent(repeated[0])} interval over {_sizes(repeated)} repetitions "
-            "(t; of speeds and speedups on logarithms); 0.69(2) is 0.69 ± 0.02"
+            f"± is the {units.exact_percent(repeated[0].confidence)} interval over "
+            f"{_sizes(repeated)} repetitions (t; of speeds and speedups on logarithms); 0.69(2) "
+            "is 0.69 ± 0.02"
         )
     if batched := by_basis["step batches"]:
         rest = "" if len(batched) == len(speeds) else f" of {len(batched)} of the rows"
         yield (
-            f"the {_percent(batched[0])} interval{rest} is from {_sizes(batched)} batches of "
-            "steps of one repetition: the noise within a run, not between runs; "
-            "other numbers of those rows are single values (n = 1)"
+            f"the {units.exact_percent(batched[0].confidence)} interval{rest} is from "
+            f"{_sizes(batched)} batches of steps of one repetition: the noise within a run, not "
+            "between runs; other numbers of those rows are single values (n = 1)"
         )
     if single := by_basis["single value"]:
         which = "numbers" if len(single) == len(speeds) else f"speeds of {len(single)} of the rows"
@@ -192,10 +193,6 @@ def _noise(rows: Rows) -> Iterable[str]:
 
 def _is_single(estimate: Estimate | None) -> bool:
     return estimate is not None and estimate.basis == "single value"
-
-
-def _percent(estimate: Estimate) -> str:
-    return f"{estimate.confidence * 100:g} %"
 
 
 def _sizes(estimates: Sequence[Estimate]) -> str:

@@ -9,9 +9,8 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.headline import Absent, Best, Headline, Limit
 from dpbench.printable import one_line
-from dpbench.report.numbers import percentage
+from dpbench.report.numbers import percentage, quantity
 from dpbench.report.page.content import Finding
-from dpbench.report.quantity import quantity
 
 NAMED = 2
 """Configurations that are named as not distinguishable; the rest are counted."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
+from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.holdout import (
     LAST,
@@ -15,9 +15,9 @@ from dpbench.analysis.laws.holdout import (
     leave_one_series_out,
     own_error,
 )
-from dpbench.report.notes import bullet
-from dpbench.report.table import text_table
-from dpbench.report.terminal import folded, write_table
+from dpbench.report.answer import Answer, bullets
+from dpbench.report.table import Table, text_table
+from dpbench.report.terminal import folded
 
 TARGETS = {2: 0.015, 4: 0.03}
 """Median |error| of the law that is aimed at, by how far it predicts."""
@@ -26,19 +26,24 @@ SHIPPED = "results/published/weak_scaling.csv"
 NAMES = {LAW: "law (const, ring, log)", LAST: "keep the last efficiency"}
 
 
-def render(cases: Sequence[HoldOut], *, notes: Sequence[str] = ()) -> str:
-    """Every case that its band misses, the errors of every model, and the targets."""
-    parts = [_errors(cases), "", *_targets(cases), ""]
+def answer(cases: Sequence[HoldOut], *, notes: Sequence[str] = ()) -> Answer:
+    """The errors of every model, the targets, and every case that its band misses."""
     missed = [case for case in leave_one_series_out(cases) or cases if not case.is_covered]
-    parts += [_misses(missed), ""] if missed else []
-    parts += [bullet(note) for note in (*_common(cases), *notes)]
-    return "\n".join(line.rstrip() for line in "\n".join(parts).splitlines()) + "\n"
+    return Answer(
+        paragraphs=(
+            _errors(cases),
+            _targets(cases),
+            *([_misses(missed)] if missed else []),
+            bullets([*_common(cases), *notes]),
+        ),
+        data=_data(cases, notes),
+    )
 
 
-def to_json(cases: Sequence[HoldOut], notes: Sequence[str]) -> str:
+def _data(cases: Sequence[HoldOut], notes: Sequence[str]) -> dict[str, Any]:
     independent = leave_one_series_out(cases)
     error = own_error(cases)
-    data: dict[str, Any] = {
+    return {
         "errors": [
             {
                 "model": found.model,
@@ -59,24 +64,26 @@ def to_json(cases: Sequence[HoldOut], notes: Sequence[str]) -> str:
         ],
         "notes": list(notes),
     }
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _errors(cases: Sequence[HoldOut]) -> str:
+def _errors(cases: Sequence[HoldOut]) -> Table:
     rows = [
         [
             NAMES.get(found.model, found.model),
             f"{found.factor}×",
             str(found.cases),
-            *(f"{100 * value:.1f} %" for value in (found.median, found.p90, found.largest)),
+            *(
+                f"{units.fixed_percent(value, 1)}"
+                for value in (found.median, found.p90, found.largest)
+            ),
         ]
         for found in errors(cases)
     ]
     headers = ("Model", "Predicted", "Cases", "Median |error|", "90 % of cases", "Largest")
-    return write_table(text_table(headers, rows, words=("Model",)))
+    return text_table(headers, rows, words=("Model",))
 
 
-def _targets(cases: Sequence[HoldOut]) -> list[str]:
+def _targets(cases: Sequence[HoldOut]) -> Table:
     """What is aimed at, and whether it is reached."""
     found = {(one.model, one.factor): one for one in errors(cases)}
     lines = []
@@ -84,36 +91,41 @@ def _targets(cases: Sequence[HoldOut]) -> list[str]:
         law, last = found.get((LAW, factor)), found.get((LAST, factor))
         if law is None or last is None:
             lines.append(
-                [f"median |error| at {factor}×", f"<= {100 * target:.1f} %", "no case", ""]
+                [
+                    f"median |error| at {factor}×",
+                    f"<= {units.fixed_percent(target, 1)}",
+                    "no case",
+                    "",
+                ]
             )
             continue
         lines.append(
             _target(
                 f"median |error| at {factor}×",
-                f"<= {100 * target:.1f} %",
-                f"{100 * law.median:.1f} %",
+                f"<= {units.fixed_percent(target, 1)}",
+                f"{units.fixed_percent(law.median, 1)}",
                 reached=law.median <= target,
             )
         )
         lines.append(
             _target(
                 f"  beats the last efficiency at {factor}×",
-                f"< {100 * last.median:.1f} %",
-                f"{100 * law.median:.1f} %",
+                f"< {units.fixed_percent(last.median, 1)}",
+                f"{units.fixed_percent(law.median, 1)}",
                 reached=law.median < last.median,
             )
         )
     lines += _coverages(cases)
     headers = ("Target", "Aim", "Reached", "")
-    return write_table(text_table(headers, lines, words=headers)).splitlines()
+    return text_table(headers, lines, words=headers)
 
 
 def _coverages(cases: Sequence[HoldOut]) -> list[list[str]]:
-    name = f"{100 * CONFIDENCE:.0f} % band covers"
+    name = f"{units.fixed_percent(CONFIDENCE)} band covers"
     independent = leave_one_series_out(cases)
     others = f"{name}, calibrated on the other series"
     if independent is None:
-        aim = f">= {100 * TARGET_COVERAGE:.0f} %"
+        aim = f">= {units.fixed_percent(TARGET_COVERAGE)}"
         return [_covers(name, cases), [others, aim, "too few cases", ""]]
     return [_covers(name, cases), _covers(others, independent)]
 
@@ -122,8 +134,8 @@ def _covers(name: str, cases: Sequence[HoldOut]) -> list[str]:
     share = _coverage(cases)
     return _target(
         name,
-        f">= {100 * TARGET_COVERAGE:.0f} %",
-        f"{100 * share:.0f} % ({sum(case.is_covered for case in cases)} of {len(cases)})",
+        f">= {units.fixed_percent(TARGET_COVERAGE)}",
+        f"{units.fixed_percent(share)} ({sum(case.is_covered for case in cases)} of {len(cases)})",
         reached=share >= TARGET_COVERAGE,
     )
 
@@ -136,7 +148,7 @@ def _coverage(cases: Sequence[HoldOut]) -> float:
     return sum(case.is_covered for case in cases) / len(cases)
 
 
-def _misses(missed: Sequence[HoldOut]) -> str:
+def _misses(missed: Sequence[HoldOut]) -> Table:
     rows = [
         [
             case.series,
@@ -144,13 +156,12 @@ def _misses(missed: Sequence[HoldOut]) -> str:
             str(case.group_size),
             f"{case.measured:,.5g}",
             f"{case.predicted[LAW]:,.5g} ({case.low:,.5g}–{case.high:,.5g})",
-            f"{100 * case.error(LAW):+.1f} %",
+            f"{units.fixed_percent(case.error(LAW), 1, signed=True)}",
         ]
         for case in missed
     ]
     headers = ("Outside its band", "Fitted up to", "Group", "Measured", "Predicted", "Error")
-    table = text_table(headers, rows, words=headers[:1])
-    return write_table(folded(table, headers[:1]))
+    return folded(text_table(headers, rows, words=headers[:1]), headers[:1])
 
 
 def _common(cases: Sequence[HoldOut]) -> list[str]:

@@ -10,8 +10,8 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields.field import Plain
 from dpbench.analysis.imported.nccl_tests import ImportedCollective, ImportedSize
 from dpbench.printable import one_line
+from dpbench.report.answer import Answer, bullets
 from dpbench.report.export.data import WRITERS
-from dpbench.report.notes import bullet
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.terminal import write_table
 from dpbench.units import GIGA, MICRO
@@ -24,7 +24,7 @@ KEYS = (
 )
 
 
-def render(found: Sequence[ImportedCollective]) -> str:
+def answer(found: Sequence[ImportedCollective]) -> Answer:
     """A block for each collective and place, and how to read them below."""
     below = [
         *dict.fromkeys(note for one in found for note in one.notes),
@@ -34,7 +34,7 @@ def render(found: Sequence[ImportedCollective]) -> str:
         "ring; GB is 10⁹ bytes",
         *dict.fromkeys(f"source: {one_line(one.source)}" for one in found),
     ]
-    return "\n\n".join([*map(_block, found), "\n".join(map(bullet, below))]) + "\n"
+    return Answer(paragraphs=(*map(_block, found), bullets(below)), data=[*_rows(found)])
 
 
 def write(found: Iterable[ImportedCollective], format: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +9,9 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.iso import IsoRow
-from dpbench.report.assumed import assumed
-from dpbench.report.notes import bullet
-from dpbench.report.projection import meanings
-from dpbench.report.table import MISSING, text_table
-from dpbench.report.terminal import write_table
+from dpbench.report.answer import Answer
+from dpbench.report.predicted import meanings, predicted
+from dpbench.report.table import MISSING, Table, text_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,71 +29,59 @@ class IsoAnswer:
     """Of each batch size that was traced: its label and sentences."""
 
 
-def render(
+def answer(
     answers: Sequence[IsoAnswer],
     efficiency: float,
     *,
     premise: str | None = None,
     notes: Sequence[str] = (),
-) -> str:
-    """A table each, and how to read them."""
-    paragraphs = [] if premise is None else [bullet(premise)]
-    for one in answers:
-        paragraphs.append(
-            f"{one.label}, on {one.network}: {_percent(efficiency)} efficiency "
-            f"(n = {one.sample_size:,})"
-        )
-        headers = ("Replicas", "Batch per replica", "Kind")
-        paragraphs.append(
-            write_table(text_table(headers, [*map(_cells, one.rows)], words=("Kind",)))
-        )
-    rows = [row for one in answers for row in one.rows]
-    reading = [
-        meanings(row.kind for row in rows),
+) -> Answer:
+    """A table each, and how to read them; as data, batches are samples per replica and
+    micro-step."""
+    return predicted(
+        [block for one in answers for block in _blocks(one, efficiency)],
+        reading=_reading(answers, efficiency),
+        assumptions=[pair for one in answers for pair in one.assumptions],
+        data={"efficiency": efficiency, "series": [_series(one) for one in answers]},
+        premise=premise,
+        notes=notes,
+    )
+
+
+def _blocks(one: IsoAnswer, efficiency: float) -> Iterable[str | Table]:
+    yield (
+        f"{one.label}, on {one.network}: {units.exact_percent(efficiency)} efficiency "
+        f"(n = {one.sample_size:,})"
+    )
+    headers = ("Replicas", "Batch per replica", "Kind")
+    yield text_table(headers, map(_cells, one.rows), words=("Kind",))
+
+
+def _reading(answers: Sequence[IsoAnswer], efficiency: float) -> Iterable[str]:
+    yield meanings(row.kind for one in answers for row in one.rows)
+    yield (
         "the smallest number of samples per replica and micro-step, rounded up, whose step loses "
         "no more to communication, stragglers and contention; in brackets where the "
-        f"{_percent(CONFIDENCE)} band of the efficiency crosses ({MISSING}: its lower end never "
-        "does); n: repetitions traced",
-        *(
+        f"{units.fixed_percent(CONFIDENCE)} band of the efficiency crosses ({MISSING}: its lower "
+        "end never does); n: repetitions traced"
+    )
+    for traced in dict.fromkeys(map(_traced, answers)):
+        yield (
             f"the step is a line through the batches traced, {traced}; only the optimizer's part "
             "is constant"
-            for traced in dict.fromkeys(map(_traced, answers))
-        ),
-        *_reasons(answers),
-        *notes,
-    ]
-    paragraphs.append("\n".join(map(bullet, dict.fromkeys(reading))))
-    paragraphs += assumed([pair for one in answers for pair in one.assumptions])
-    return "\n\n".join(paragraphs) + "\n"
+        )
+    yield from _reasons(answers)
 
 
-def to_json(
-    answers: Sequence[IsoAnswer],
-    efficiency: float,
-    *,
-    premise: str | None = None,
-    notes: Sequence[str] = (),
-) -> str:
-    """An object with "series"; batches are samples per replica and micro-step."""
-    content = {
-        "efficiency": efficiency,
-        "series": [
-            {
-                "series": one.label,
-                "network": one.network,
-                "traced_batch_sizes": list(one.traced),
-                "rows": [_plain(row) for row in one.rows],
-                "sample_size": one.sample_size,
-                "assumptions": list(
-                    dict.fromkeys(line for _, lines in one.assumptions for line in lines)
-                ),
-            }
-            for one in answers
-        ],
-        "premise": premise,
-        "notes": list(notes),
+def _series(one: IsoAnswer) -> dict[str, Any]:
+    return {
+        "series": one.label,
+        "network": one.network,
+        "traced_batch_sizes": list(one.traced),
+        "rows": [_plain(row) for row in one.rows],
+        "sample_size": one.sample_size,
+        "assumptions": list(dict.fromkeys(line for _, lines in one.assumptions for line in lines)),
     }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _traced(answer: IsoAnswer) -> str:
@@ -132,7 +117,3 @@ def _plain(row: IsoRow) -> dict[str, Any]:
         "kind": row.kind,
         "reason": row.reason,
     }
-
-
-def _percent(share: float) -> str:
-    return units.percent(share, digits=4)

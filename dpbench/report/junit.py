@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict
 from dpbench.printable import one_line
-from dpbench.report.quantity import quantity
+from dpbench.report.numbers import quantity
 from dpbench.report.verdict_table import headline, labels, sentence
 
 SUITE = "dpbench check"

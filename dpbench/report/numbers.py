@@ -132,3 +132,64 @@ def _fixed(value: float, places: int) -> str:
 def _is_lopsided(value: float, low: float, high: float) -> bool:
     below, above = value - low, high - value
     return above > 1.25 * below and above > 0.2 * abs(value)
+
+
+def quantity(estimate: Estimate | None, *, header: str = "") -> str:
+    """Writes "1.23(4) ms", "297 MiB", "86 ± 2 %", "1,337 ± 15 images/s"; a rate that stands in the
+    header of its column goes without its unit."""
+    if estimate is None:
+        return MISSING
+    if estimate.unit == "s":
+        return compact_time(estimate)
+    if estimate.unit == "B":
+        return memory(estimate.value)
+    if estimate.unit == "of linear":
+        return percentage(estimate)
+    if estimate.unit.endswith("/s"):
+        number = plus_minus(estimate, plain_decimals=1)
+        return number if f"({estimate.unit})" in header else f"{number} {estimate.unit}"
+    return compact(estimate)
+
+
+def sample_sizes(repetitions: tuple[int, int]) -> str:
+    """Writes "5"; "5, 2" where baseline and candidate differ."""
+    return ", ".join(map(str, dict.fromkeys(repetitions)))
+
+
+def ranged(estimate: Estimate, *, scale: float = 1.0) -> str:
+    """The value and both ends to the digits that they support; alone, three digits.
+
+    The nearer end counts, as it must be told from the value, but by no more than one digit beyond
+    what the farther one supports. An interval that is nothing is left out.
+    """
+    value = estimate.value * scale
+    if estimate.interval is None:
+        return written(value, _places(abs(value), 3))
+    low, high = (end * scale for end in estimate.interval)
+    nearer, farther = sorted((value - low, high - value))
+    if farther <= ROUNDING * abs(value):
+        return written(value, _places(abs(value), 3))
+    places = _supported(farther)
+    if nearer > 0:
+        places = max(places, min(_supported(nearer), places + 1))
+    if abs(value) > nearer:  # two digits of it at the least, however wide the band
+        places = max(places, _places(abs(value), 2))
+    places = min(places, _places(abs(value), MOST_DIGITS))
+    return f"{written(value, places)} ({written(low, places)}–{written(high, places)})"
+
+
+def written(value: float, places: int) -> str:
+    """To so many decimals; below zero, to tens, hundreds, …; without the sign of a zero."""
+    rounded = round(value, places)
+    return f"{rounded + 0.0:,.{max(places, 0)}f}"
+
+
+def _supported(half_width: float) -> int:
+    """Decimals that show one significant digit of it, two if it starts with a 1."""
+    exponent = math.floor(math.log10(half_width))
+    return int(half_width / 10.0**exponent < 1.95) - exponent
+
+
+def _places(size: float, digits: int) -> int:
+    """Decimals that show so many significant digits."""
+    return digits - 1 - math.floor(math.log10(size)) if size > 0 else digits - 1

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.assumptions import band_meaning
 from dpbench.analysis.projection.project import ProjectedRow, Simulated
-from dpbench.analysis.provenance import MEANINGS, Kind
-from dpbench.report.assumed import assumed
-from dpbench.report.notes import bullet
-from dpbench.report.numbers import ROUNDING, compact_time, or_missing, plus_minus
-from dpbench.report.plain_estimate import plain_estimate
-from dpbench.report.ranged import ranged
-from dpbench.report.table import MISSING, text_table
-from dpbench.report.terminal import write_table
+from dpbench.analysis.provenance import Kind
+from dpbench.report.answer import Answer, plain_estimate
+from dpbench.report.numbers import compact_time, or_missing, plus_minus, ranged
+from dpbench.report.predicted import meanings, predicted, step
+from dpbench.report.table import MISSING, Table, text_table
 
 MODELLED = (
     "straggler_seconds",
@@ -55,56 +51,41 @@ class _Column(NamedTuple):
 _REPLICAS = _Column("Replicas", lambda row: f"{row.group_size:,}")
 
 
-def render(
+def answer(
     projections: Sequence[Projection], *, premise: str | None = None, notes: Sequence[str] = ()
-) -> str:
-    """Up to three tables a series (speed; losses and costs; training), and how to read them.
-
-    `premise` stands above all: what of the simulation is of which machine.
-    """
-    paragraphs: list[str] = [] if premise is None else [bullet(premise)]
-    for one in projections:
-        paragraphs.append(f"{one.label}, on {one.network}")
-        paragraphs.append(_table(one.rows, _speed(one.item)))
-        numbers = [row for row in one.rows if row.kind != "refused"]
-        paragraphs.append(_table(numbers, _losses_and_costs(one.item)))
-        paragraphs.append(_table(numbers, _training(one.item)))
-    paragraphs.append("\n".join(bullet(line) for line in dict.fromkeys(_reading(projections))))
-    paragraphs += assumed([(one.label, (*one.assumptions, *one.notes)) for one in projections])
-    paragraphs.append("\n".join(bullet(note) for note in dict.fromkeys(notes)))
-    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
-
-
-def to_json(
-    projections: Sequence[Projection], *, premise: str | None = None, notes: Sequence[str] = ()
-) -> str:
-    """An object with "series" and "notes"; every number with its unit, interval and kind."""
-    content = {
-        "series": [
-            {
-                "implementation": one.implementation,
-                "backend": one.backend,
-                "batch_size": one.batch_size,
-                "network": one.network,
-                "rows": [_plain(row) for row in one.rows],
-                "assumptions": list(one.assumptions),
-                "notes": list(one.notes),
-            }
-            for one in projections
-        ],
-        "premise": premise,
-        "interval": band_meaning(),
-        "notes": list(notes),
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+) -> Answer:
+    """Up to three tables a series (speed; losses and costs; training), and how to read them; as
+    data, every number with its unit, interval and kind."""
+    return predicted(
+        [block for one in projections for block in _blocks(one)],
+        reading=_reading(projections),
+        assumptions=[(one.label, (*one.assumptions, *one.notes)) for one in projections],
+        data={
+            "series": [
+                {
+                    "implementation": one.implementation,
+                    "backend": one.backend,
+                    "batch_size": one.batch_size,
+                    "network": one.network,
+                    "rows": [_plain(row) for row in one.rows],
+                    "assumptions": list(one.assumptions),
+                    "notes": list(one.notes),
+                }
+                for one in projections
+            ]
+        },
+        premise=premise,
+        notes=notes,
+        interval=band_meaning(),
+    )
 
 
-def step(estimate: Estimate) -> str:
-    """Seconds of a step or a part of one; a simulated one alone if no input has a spread."""
-    half_width = estimate.half_width or 0.0
-    if estimate.basis == "model" and half_width <= ROUNDING * abs(estimate.value):
-        estimate = replace(estimate, low=None, high=None)
-    return compact_time(estimate)
+def _blocks(one: Projection) -> Iterable[str | Table]:
+    yield f"{one.label}, on {one.network}"
+    yield _table(one.rows, _speed(one.item))
+    numbers = [row for row in one.rows if row.kind != "refused"]
+    yield _table(numbers, _losses_and_costs(one.item))
+    yield _table(numbers, _training(one.item))
 
 
 def duration(estimate: Estimate) -> str:
@@ -113,17 +94,6 @@ def duration(estimate: Estimate) -> str:
         if estimate.value >= size:
             return f"{plus_minus(estimate, scale=1 / size, plain_decimals=2)} {unit}"
     return compact_time(estimate)
-
-
-def signed_percent(share: float) -> str:
-    """Of an error, whose step is known to some percents at best: whole ones."""
-    return f"{100 * share:+.0f} %"
-
-
-def meanings(kinds: Iterable[Kind]) -> str:
-    """What each kind that occurs means."""
-    found = set(kinds)
-    return "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in found)
 
 
 def _percent(efficiency: Estimate) -> str:
@@ -172,21 +142,20 @@ def _simulated(row: ProjectedRow) -> str:
     error = row.simulation_error
     if error is None or row.simulated is None:
         return MISSING
-    return f"{units.seconds(row.simulated.step_seconds.value)} ({signed_percent(error)})"
+    seconds = units.seconds(row.simulated.step_seconds.value)
+    return f"{seconds} ({units.fixed_percent(error, signed=True)})"
 
 
-def _table(rows: Sequence[ProjectedRow], columns: Sequence[_Column]) -> str:
+def _table(rows: Sequence[ProjectedRow], columns: Sequence[_Column]) -> str | Table:
     """Without columns that are empty, and not at all with the group size alone."""
     shown = [columns[0]]
     shown += [c for c in columns[1:] if any(c.cell(row) != MISSING for row in rows)]
     if len(shown) == 1:
         return ""
-    return write_table(
-        text_table(
-            [column.header for column in shown],
-            [[column.cell(row) for column in shown] for row in rows],
-            words=("Kind",),
-        )
+    return text_table(
+        [column.header for column in shown],
+        [[column.cell(row) for column in shown] for row in rows],
+        words=("Kind",),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.steady_state import FEWEST_STEPS, SteadyState, Verdict
 
@@ -19,21 +20,21 @@ def steadiness(
         worst = max(_windows(never), key=lambda window: abs(window.change))
         yield (
             f"no steady state: {some(_shares(never))}; the first half of a window changes the mean "
-            f"step by up to {_percent(worst.change)}; raise --warmup above "
+            f"step by up to {_signed(worst.change)}; raise --warmup above "
             f"{max(map(_settled_after, _places(never)))}"
         )
     if warming := _with(rows, "warming up"):
         worst = max(_windows(warming), key=lambda window: abs(window.change))
         yield (
             f"still warming up: {some(_shares(warming))}; the first steps of a window change the "
-            f"mean step by up to {_percent(worst.change)}; raise --warmup to "
+            f"mean step by up to {_signed(worst.change)}; raise --warmup to "
             f"{max(map(_settled_after, _places(warming)))}"
         )
     if drifting := _with(rows, "drifting"):
         worst = max(_windows(drifting), key=lambda window: abs(window.drift))
         remedy = "raise --warmup" if worst.drift < 0 else "look for heat or other load"
         yield (
-            f"steps drift: {some(_shares(drifting))}; by up to {_percent(worst.drift)} over a "
+            f"steps drift: {some(_shares(drifting))}; by up to {_signed(worst.drift)} over a "
             f"window; {remedy}"
         )
     if _with(rows, "too few steps"):
@@ -75,5 +76,5 @@ def _shares(found: Windows) -> list[str]:
     ]
 
 
-def _percent(part: float) -> str:
-    return f"{100 * part:+.1f} %"
+def _signed(part: float) -> str:
+    return units.fixed_percent(part, 1, signed=True)

@@ -25,9 +25,8 @@ from dpbench.report.columns import (
 from dpbench.report.export.data import WRITERS
 from dpbench.report.fitting import fit
 from dpbench.report.footnotes import footnotes, intervals
-from dpbench.report.notes import WIDTH, below, bullet
 from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import width_of, write_table
+from dpbench.report.terminal import WIDTH, below, bullet, width_of, write_table
 from dpbench.report.values import cell, table_of, write_ending
 
 Rows = Sequence[ConfigurationSummary]

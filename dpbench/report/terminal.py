@@ -1,4 +1,4 @@
-"""Writes a table for people: tabulate's layouts, our own markup, and what fits a terminal."""
+"""Writes tables and notes for people: tabulate's layouts, our own markup, lines that fit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from tabulate import tabulate
 
 from dpbench.analysis.csv_cells import inert
 from dpbench.report import formats
-from dpbench.report.export.html import html_table
-from dpbench.report.export.latex import latex_table
-from dpbench.report.export.markdown import markdown_table
-from dpbench.report.notes import WIDTH
+from dpbench.report.export.markup import escape, html_table, latex_table, markdown_table
+from dpbench.report.formats import is_markdown
 from dpbench.report.table import Table, longest_line
+
+WIDTH = 100
+
 
 OWN: dict[str, Callable[[Table], str]] = {
     "html": html_table,
@@ -26,6 +27,25 @@ GAP = 2
 _TOGETHER = re.compile(r"(?<=[\d)]) (?=%)|(?<=batch|tects) (?=\d)|(?<=±) ")
 """Blanks at which nobody would break: before %, after ±, in "batch 16", "detects 8 %"."""
 _GLUE = "\0"
+
+
+def below(notes: Iterable[str], layout: str, width: int = WIDTH) -> list[str]:
+    """The notes as they may stand below a table in that layout, in which none is markup."""
+    if is_markdown(layout):
+        return [f"- {escape(note)}" for note in notes]
+    return [bullet(note, width) for note in notes]
+
+
+def bullet(note: str, width: int = WIDTH) -> str:
+    """The note behind "· ", its further lines indented; words stay whole."""
+    return textwrap.fill(
+        note,
+        width,
+        initial_indent="· ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def write_table(table: Table, layout: str = formats.DEFAULT) -> str:

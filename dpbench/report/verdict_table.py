@@ -10,11 +10,10 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.verdict import RowVerdict, Verdict
+from dpbench.report.answer import Answer, bullets, with_ends
+from dpbench.report.export.markup import escape
 from dpbench.report.formats import is_for_terminals
-from dpbench.report.notes import bullet
-from dpbench.report.numbers import decimals
-from dpbench.report.plain_estimate import with_ends
-from dpbench.report.quantity import quantity, sample_sizes
+from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.terminal import folded, write_table
 
@@ -31,12 +30,24 @@ NO_SPREAD = 1e-6
 """Percent; runs that differ by less are equal."""
 
 
-def render(assessment: Assessment, notes: Sequence[str]) -> str:
-    """The whole answer for a terminal; `notes` stand below the table."""
-    rows = assessment.verdict.rows
-    below = [bullet(note) for note in (*reading(rows), *notes)]
-    text = table(rows, "simple")
-    return "\n".join([sides(rows), "", text, "", headline(assessment.verdict), *below]) + "\n"
+def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) -> Answer:
+    """The whole answer; `notes` stand below the table. As data, ratios above 1 are worse, and None
+    is not measured."""
+    verdict = assessment.verdict
+    below = bullets([*reading(verdict.rows), *notes])
+    return Answer(
+        paragraphs=(
+            sides(verdict.rows),
+            table(verdict.rows, "simple"),
+            f"{headline(verdict)}\n{below}",
+        ),
+        data={
+            "outcome": verdict.outcome,
+            "rows": [_row_data(row) for row in verdict.rows],
+            "notes": list(notes),
+            "exit_status": exit_status,
+        },
+    )
 
 
 def sides(rows: Sequence[RowVerdict]) -> str:
@@ -81,7 +92,7 @@ def _rate(rows: Sequence[RowVerdict]) -> str:
 def _header(name: str, rows: Sequence[RowVerdict], rate: str) -> str:
     if name in ("Baseline", "Candidate"):
         return f"{name}{rate}"
-    return f"{confidence(rows[0])} interval" if name == "Interval" else name
+    return f"{units.fixed_percent(rows[0].confidence)} interval" if name == "Interval" else name
 
 
 def headline(verdict: Verdict) -> str:
@@ -170,7 +181,7 @@ def sentence(row: RowVerdict) -> str:
     if row.low is not None and row.high is not None:
         low, high = (row.high, row.low) if better else (row.low, row.high)
         ends = f"{_signed(low, row, better)} to {_signed(high, row, better)} %"
-        text += f" ({confidence(row)} interval {ends})"
+        text += f" ({units.fixed_percent(row.confidence)} interval {ends})"
     text += f", tolerance {units.percent(row.tolerance, 3)}"
     return f"{text}, {reason}" if reason else text
 
@@ -180,19 +191,6 @@ def interval(row: RowVerdict) -> str:
     if row.low is None or row.high is None:
         return MISSING
     return f"{_signed(row.low, row)} to {_signed(row.high, row)} %"
-
-
-def confidence(row: RowVerdict) -> str:
-    return f"{100 * row.confidence:.0f} %"
-
-
-def as_data(assessment: Assessment, notes: Sequence[str]) -> dict[str, Any]:
-    """The same for programs; ratios above 1 are worse, None is not measured."""
-    return {
-        "outcome": assessment.verdict.outcome,
-        "rows": [_row_data(row) for row in assessment.verdict.rows],
-        "notes": list(notes),
-    }
 
 
 def _row_data(row: RowVerdict) -> dict[str, Any]:
@@ -226,3 +224,24 @@ def _signed(slowdown: float, row: RowVerdict, flipped: bool = False) -> str:
     percent = 100 * (1 - slowdown if flipped else slowdown - 1)
     spread = 0.0 if row.low is None or row.high is None else 50 * (row.high - row.low)
     return f"{percent:+z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"
+
+
+def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
+    """The headline, the table, and the notes folded away."""
+    outcome, _, rest = headline(verdict).partition(": ")
+    return "\n".join(
+        [
+            f"### dpbench check: {outcome}",
+            "",
+            escape(f"{sides(verdict.rows)}: {rest}"),
+            "",
+            table(verdict.rows, "markdown"),
+            "",
+            "<details><summary>Notes</summary>",
+            "",
+            *(f"- {escape(note)}" for note in (*reading(verdict.rows), *notes)),
+            "",
+            "</details>",
+            "",
+        ]
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,14 +11,10 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.assumptions import band_meaning
 from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
 from dpbench.analysis.provenance import Kind
-from dpbench.report.assumed import assumed
-from dpbench.report.notes import bullet
-from dpbench.report.numbers import plus_minus
-from dpbench.report.plain_estimate import plain_estimate
-from dpbench.report.projection import meanings, signed_percent, step
-from dpbench.report.ranged import ranged
-from dpbench.report.table import text_table
-from dpbench.report.terminal import write_table
+from dpbench.report.answer import Answer, plain_estimate
+from dpbench.report.numbers import plus_minus, ranged
+from dpbench.report.predicted import meanings, predicted, step
+from dpbench.report.table import Table, text_table
 
 SMALLEST = 5e-5
 """A ratio is not shown finer."""
@@ -36,63 +31,58 @@ class Answers:
     assumptions: tuple[str, ...]
 
 
-def render(
+def answer(
     answers: Sequence[Answers], *, premise: str | None = None, notes: Sequence[str] = ()
-) -> str:
-    """A table for each series and group size, the changes in words, and how to read them."""
-    paragraphs = [] if premise is None else [bullet(premise)]
-    for one in answers:
-        for at in one.found:
-            if at.outcomes:
-                paragraphs.append(_title(one, at))
-                paragraphs.append(_table(at.outcomes, one.item))
+) -> Answer:
+    """A table for each series and group size, the changes in words, and how to read them; as data,
+    every number with its unit, interval and kind."""
     every = [(one, at) for one in answers for at in one.found]
-    reading = [
-        meanings(at.kind for _, at in every),
-        *(f"{o.change}: {o.words}" for _, at in every for o in at.outcomes if o.change != AS_IS),
-        "ratio: of throughputs, against the step as it is; both sides share their inputs, so that "
-        "it is known better than they are. All steps are simulated; n: repetitions traced",
-        band_meaning(),
-        *(
-            f"{one.label}, {at.group_size:,} replicas: {at.reason}"
+    return predicted(
+        [
+            block
             for one, at in every
-            if at.reason
-        ),
-        *notes,
-    ]
-    paragraphs.append("\n".join(map(bullet, filter(None, dict.fromkeys(reading)))))
-    paragraphs += assumed([(one.label, one.assumptions) for one in answers])
-    return "\n\n".join(paragraphs) + "\n"
-
-
-def to_json(
-    answers: Sequence[Answers], *, premise: str | None = None, notes: Sequence[str] = ()
-) -> str:
-    """An object with "series"; every number with its unit, interval and kind."""
-    content = {
-        "series": [
-            {
-                "series": one.label,
-                "network": one.network,
-                "group_sizes": [
-                    {
-                        "group_size": at.group_size,
-                        "kind": at.kind,
-                        "reason": at.reason,
-                        "simulation_error": at.simulation_error,
-                        "changes": [_plain(outcome, at.kind) for outcome in at.outcomes],
-                    }
-                    for at in one.found
-                ],
-                "assumptions": list(one.assumptions),
-            }
-            for one in answers
+            if at.outcomes
+            for block in (_title(one, at), _table(at.outcomes, one.item))
         ],
-        "premise": premise,
-        "interval": band_meaning(),
-        "notes": list(notes),
+        reading=_reading(every),
+        assumptions=[(one.label, one.assumptions) for one in answers],
+        data={"series": [_series(one) for one in answers]},
+        premise=premise,
+        notes=notes,
+        interval=band_meaning(),
+    )
+
+
+def _reading(every: Sequence[tuple[Answers, WhatIf]]) -> Iterable[str]:
+    yield meanings(at.kind for _, at in every)
+    for _, at in every:
+        yield from (f"{o.change}: {o.words}" for o in at.outcomes if o.change != AS_IS)
+    yield (
+        "ratio: of throughputs, against the step as it is; both sides share their inputs, so that "
+        "it is known better than they are. All steps are simulated; n: repetitions traced"
+    )
+    yield band_meaning()
+    for one, at in every:
+        if at.reason:
+            yield f"{one.label}, {at.group_size:,} replicas: {at.reason}"
+
+
+def _series(one: Answers) -> dict[str, Any]:
+    return {
+        "series": one.label,
+        "network": one.network,
+        "group_sizes": [
+            {
+                "group_size": at.group_size,
+                "kind": at.kind,
+                "reason": at.reason,
+                "simulation_error": at.simulation_error,
+                "changes": [_plain(outcome, at.kind) for outcome in at.outcomes],
+            }
+            for at in one.found
+        ],
+        "assumptions": list(one.assumptions),
     }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _title(one: Answers, at: WhatIf) -> str:
@@ -102,10 +92,11 @@ def _title(one: Answers, at: WhatIf) -> str:
     title = f"{one.label}, on {one.network}, {replicas} ({at.kind}, n = {count:,})"
     if at.simulation_error is None:
         return title
-    return f"{title}\nas is, {signed_percent(at.simulation_error)} off the measured step"
+    off = units.fixed_percent(at.simulation_error, signed=True)
+    return f"{title}\nas is, {off} off the measured step"
 
 
-def _table(outcomes: Sequence[Outcome], item: str) -> str:
+def _table(outcomes: Sequence[Outcome], item: str) -> Table:
     rows = [
         (
             outcome.change,
@@ -117,7 +108,7 @@ def _table(outcomes: Sequence[Outcome], item: str) -> str:
         for outcome in outcomes
     ]
     headers = ("Change", "Step", "Exposed comm", f"{item.capitalize()}/s", "Ratio")
-    return write_table(text_table(headers, rows, words=("Change",)))
+    return text_table(headers, rows, words=("Change",))
 
 
 def _ratio(ratio: Estimate) -> str:

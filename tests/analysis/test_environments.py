@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from dpbench import environment
 from dpbench.analysis.environments import environment_notes
-from dpbench.analysis.memory import memory_imbalance
+from dpbench.analysis.resources import memory_imbalance
 from dpbench.environment import Environment
 from dpbench.grid import run
 from dpbench.launch.synthetic import SyntheticLauncher

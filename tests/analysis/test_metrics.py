@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis import convergence, throughput
-from dpbench.analysis.memory import peak_memory
-from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
+from dpbench.analysis.resources import collectives_per_step, peak_memory, reduced_bytes_per_step
 from dpbench.errors import StoreError
 from dpbench.records import TrialRecord
 from tests.analysis.builders import rank, record, run, trial, window

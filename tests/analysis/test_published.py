@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.published import from_csv, to_csv
-from dpbench.analysis.published_speed import PublishedSpeed, summaries
+from dpbench.analysis.published import PublishedSpeed, from_csv, summaries, to_csv
 from dpbench.errors import StoreError
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 
-from dpbench.report.buckets import cap_to_take, render, to_json
+from dpbench.report.buckets import answer, cap_to_take
 from tests.analysis.projection.test_bucket_advice import advise, sweep
 
 
 def test_the_text_holds_the_profile_the_caps_and_the_command() -> None:
-    text = render([advise(sweep())], ["a remark"])
+    text = answer([advise(sweep())], ["a remark"]).text
     assert text.startswith(
         "ddp/gloo ×2, batch 32, on gloo as measured (interpolated)\n"
         "8 gradients, 8 MiB; ddp/gloo ×1, batch 32, 6 steps\n"
@@ -32,30 +32,31 @@ def test_the_text_holds_the_profile_the_caps_and_the_command() -> None:
 def test_one_bucket_is_recommended_as_mebibytes_that_hold_everything() -> None:
     advice = advise(sweep(), latency=20e-3)
     assert cap_to_take(advice) == 10.0
-    assert "--bucket-cap-mb 10, or" in render([advice])
+    assert "--bucket-cap-mb 10, or" in answer([advice]).text
 
 
 def test_a_gain_within_the_noise_is_no_recommendation() -> None:
     advice = advise(sweep(), latency=1e-9, bandwidth=1e15)
     assert cap_to_take(advice) is None
-    text = render([advice])
+    text = answer([advice]).text
     assert "no difference worth a change" in text or "no cap is better" in text
 
 
 def test_a_model_that_fits_in_every_bucket_has_nothing_to_choose() -> None:
     advice = advise(sweep(gradient_bytes=(1000,) * 8))
-    assert "→ no cap makes other buckets" in render([advice])
+    assert "→ no cap makes other buckets" in answer([advice]).text
 
 
 def test_a_single_repetition_is_said_to_be_one() -> None:
-    assert "of a single repetition the interval is over its traced steps" in render(
-        [advise(sweep(1))]
+    assert (
+        "of a single repetition the interval is over its traced steps"
+        in answer([advise(sweep(1))]).text
     )
 
 
 def test_json_holds_the_same_numbers() -> None:
     advice = advise(sweep())
-    found = json.loads(to_json([advice], ["a remark"]))
+    found = json.loads(answer([advice], ["a remark"]).json)
     [one] = found["configurations"]
     assert (one["implementation"], one["group_size"], one["bucket_cap_mb"]) == ("ddp", 2, 1.0)
     assert one["present"]["bucket_cap_mb"] is None

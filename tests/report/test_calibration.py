@@ -6,7 +6,7 @@ import re
 import shlex
 
 from dpbench.analysis.calibration import calibrate
-from dpbench.report.calibration import as_data, command, render
+from dpbench.report.calibration import answer, command
 from tests.analysis.builders import trial
 from tests.analysis.sides import runs
 from tests.analysis.test_calibration import steady
@@ -16,13 +16,13 @@ HOPELESS = calibrate(runs(trial(), steady(1.0, 8)), {})
 
 
 def test_a_row_has_its_spread_and_the_tolerances_it_supports() -> None:
-    row = render(QUIET, "results/x").splitlines()[2]
+    row = answer(QUIET, "results/x").text.splitlines()[2]
     expected = "ddp/gloo ×1, batch 32 | 1.0 % (0.7–1.8) | 3.3 % | 2.1 % | 1.4 % | 0.95 % | 10"
     assert re.sub(r"  +", " | ", row) == expected
 
 
 def test_it_ends_with_the_check_that_it_supports() -> None:
-    text = render(QUIET, "results/x").splitlines()
+    text = answer(QUIET, "results/x").text.splitlines()
     assert text[-1] == "dpbench check --baseline results/x --tolerance 3% --repetitions 5"
     odd = command(QUIET, "my results/x")
     assert odd is not None
@@ -30,20 +30,20 @@ def test_it_ends_with_the_check_that_it_supports() -> None:
 
 
 def test_without_a_usable_tolerance_it_says_what_to_do() -> None:
-    assert render(HOPELESS, "results/x").splitlines()[-1].startswith("No check: runs of ddp")
+    assert answer(HOPELESS, "results/x").text.splitlines()[-1].startswith("No check: runs of ddp")
     assert command(HOPELESS, "results/x") is None
 
 
 def test_the_rehearsal_and_the_repetitions_are_in_the_notes() -> None:
-    notes = " ".join(render(QUIET, "results/x").split())
+    notes = " ".join(answer(QUIET, "results/x").text.split())
     assert "1 % takes 19, 3 % takes 4, 5 % takes 3, 10 % takes 2 runs a side" in notes
     assert "of 2 rows 0 regressed (false alarms), 2 pass, 0 inconclusive" in notes
 
 
 def test_data_hold_fractions() -> None:
-    data = as_data(QUIET, "results/x")
+    data = answer(QUIET, "results/x").data
     (row,) = data["rows"]
     assert round(row["spread"], 6) == 0.01
     assert row["repetitions_needed"] == {"0.01": 19, "0.03": 4, "0.05": 3, "0.1": 2}
     assert data["rehearsal"]["pass"] == 2
-    assert as_data(HOPELESS, "results/x")["rehearsal"] is None
+    assert answer(HOPELESS, "results/x").data["rehearsal"] is None

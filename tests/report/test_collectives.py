@@ -8,7 +8,7 @@ import pytest
 
 from dpbench.collectives import CollectiveRecord
 from dpbench.records import Status
-from dpbench.report.collectives import as_data, render
+from dpbench.report.collectives import answer
 from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
@@ -49,7 +49,7 @@ def sample(
 
 
 def test_a_row_reads_as_in_nccl_tests_with_intervals() -> None:
-    text = render(sample())
+    text = answer(sample()).text
     assert "all_reduce on gloo ×2, float32, 1 thread a rank, cpu" in text
     row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
     # 100 µs + 699 µs; 1.31 GB/s, which at 2 ranks is the busbw, and 13 % of 10 GB/s.
@@ -66,19 +66,19 @@ def test_a_row_reads_as_in_nccl_tests_with_intervals() -> None:
 
 
 def test_four_ranks_have_half_as_much_busbw_again() -> None:
-    block = render(sample()).split("all_reduce on gloo ×4")[1]
+    block = answer(sample()).text.split("all_reduce on gloo ×4")[1]
     row = next(line for line in block.splitlines() if line.strip().startswith("1,048,576 "))
     assert row.split()[4:6] == ["1.31", "2.0(1)"]
 
 
 def test_the_overlap_stands_below_its_block() -> None:
-    text = render(sample())
+    text = answer(sample()).text
     assert "1 MiB while the ranks compute: 1.25 ± 0 × as long as alone" in text
 
 
 def test_what_is_lost_cannot_be_told_from_an_interval_wider_than_all_of_it() -> None:
     # Shares of -24, 20 and 64 %: 20 ± 109 %.
-    text = render(sample(spread=0.2))
+    text = answer(sample(spread=0.2)).text
     assert "cannot tell how much of the computing is lost (n = 3)" in " ".join(text.split())
     assert "± 1" not in text
 
@@ -86,20 +86,20 @@ def test_what_is_lost_cannot_be_told_from_an_interval_wider_than_all_of_it() -> 
 def test_buckets_in_a_step_stand_in_one_line() -> None:
     spec = collective_spec(exchange_sizes_bytes=(MIB, 4 * MIB))
     exchanges = [exchange_timing(MIB, 2e-3), exchange_timing(4 * MIB, 6e-3)]
-    text = render([collective_record(spec, lambda _: 1e-3, exchanges=exchanges)])
+    text = answer([collective_record(spec, lambda _: 1e-3, exchanges=exchanges)]).text
     assert "· as a bucket in a step: 1 MiB 2 ms, 4 MiB 6 ms\n" in text
     assert "from when the last rank has filled its bucket" in " ".join(text.split())
 
 
 def test_what_did_not_complete_has_its_reason() -> None:
-    block = render(sample()).split("all_reduce on nccl ×2")[1]
+    block = answer(sample()).text.split("all_reduce on nccl ×2")[1]
     assert "· skipped: nccl needs a CUDA device a rank; none is visible" in block
 
 
 def test_some_repetitions_that_failed_are_counted_beside_the_numbers() -> None:
     records = sample()
     records[0] = failed_record(records[0].collective, Status.FAILED, "rank 1 died")
-    text = render(records)
+    text = answer(records).text
     assert "· failed (1 repetition): rank 1 died" in text
     row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
     assert row.split()[-1] == "2"
@@ -107,18 +107,18 @@ def test_some_repetitions_that_failed_are_counted_beside_the_numbers() -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 0.02, 0.3, 0.9])
 def test_it_fits_a_hundred_columns_however_noisy(spread: float) -> None:
-    assert max(map(len, render(sample(spread=spread)).splitlines())) <= 100
+    assert max(map(len, answer(sample(spread=spread)).text.splitlines())) <= 100
 
 
 def test_one_repetition_says_so_and_without_copies_there_is_no_share() -> None:
-    text = render(sample(copy_bytes_per_second=None)[:1])
+    text = answer(sample(copy_bytes_per_second=None)[:1]).text
     row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
     assert row.split()[-2:] == ["–", "1"]
     assert "times without an interval are single values (n = 1)" in text
 
 
 def test_json_holds_every_estimate_in_base_units() -> None:
-    data = json.loads(json.dumps(as_data(sample()), allow_nan=False))
+    data = json.loads(json.dumps(answer(sample()).data, allow_nan=False))
     gloo = data[0]
     size = next(size for size in gloo["sizes"] if size["nbytes"] == MIB)
     assert (gloo["backend"], gloo["group_size"], gloo["repetitions"]) == ("gloo", 2, 3)

@@ -10,7 +10,7 @@ from dpbench.analysis.advice import advise
 from dpbench.analysis.explanation import explain
 from dpbench.analysis.summary import summarize
 from dpbench.records import Phases, Status, TrialRecord
-from dpbench.report.explanation import render, to_json
+from dpbench.report.explanation import answer
 from tests.analysis.builders import record, trial
 from tests.analysis.sweeps import steps_of, weak_sweep
 
@@ -22,7 +22,7 @@ def sweep(passes: int = 3) -> list[TrialRecord]:
 def text_of(records: Sequence[TrialRecord]) -> str:
     rows = summarize(records)
     explanations = explain(records, rows)
-    return render(explanations, advise(explanations), rows=rows, notes=["a note"])
+    return answer(explanations, advise(explanations), rows=rows, notes=["a note"]).text
 
 
 def line_of(text: str, start: str, table: int = 0) -> str:
@@ -132,7 +132,7 @@ def test_phases_have_a_table_of_their_own_where_they_were_measured() -> None:
 def test_json_holds_every_number_with_its_interval() -> None:
     records = sweep()
     explanations = explain(records, summarize(records))
-    content = json.loads(to_json(explanations, advise(explanations), ["a note"]))
+    content = json.loads(answer(explanations, advise(explanations), notes=["a note"]).json)
     assert content["notes"] == ["a note"]
     two = content["configurations"][1]
     assert (two["implementation"], two["group_size"], two["repetitions"]) == ("ddp", 2, 3)

@@ -51,18 +51,18 @@ def given_one(known: Economics | None = None) -> Projection:
 
 
 def test_every_row_has_its_kind_and_refused_ones_share_a_reason() -> None:
-    text = projection.render([projected()], notes=["a note"])
+    text = projection.answer([projected()], notes=["a note"]).text
     lines = text.splitlines()
     assert lines[0] == "ddp/gloo, batch 32, on gloo as measured"
     kinds = [line.split()[-1] for line in lines[4:10]]
     assert kinds == ["measured", "measured", "extrapolated", "refused", "refused", "refused"]
     assert "refused, 64, 1,000, 10,000 replicas: the largest group measured is 2" in text
     assert "· a note of the series" in text
-    assert text.endswith("· a note\n")
+    assert "· a note\n\nAssumed\n" in text
 
 
 def test_the_simulated_step_stands_beside_the_measured_one_with_its_error() -> None:
-    text = projection.render([projected()])
+    text = projection.answer([projected()]).text
     row = text.splitlines()[5]
     assert row.split()[1] == "20.0000(0)"
     assert row.split()[-2:] == ["3", "measured"]
@@ -73,23 +73,23 @@ def test_the_simulated_step_stands_beside_the_measured_one_with_its_error() -> N
 @pytest.mark.parametrize("known", [None, costs()])
 def test_no_line_is_wider_than_100_columns(known: Economics | None) -> None:
     for one in (projected(known), given_one(known)):
-        assert max(map(len, projection.render([one]).splitlines())) <= 100
+        assert max(map(len, projection.answer([one]).text.splitlines())) <= 100
 
 
 def test_columns_of_costs_appear_where_they_are_known() -> None:
-    plain, full = (projection.render([given_one(known)]) for known in (None, costs()))
+    plain, full = (projection.answer([given_one(known)]).text for known in (None, costs()))
     for header in ("Price", "kWh", "Goodput", "Time to loss", "At least"):
         assert header not in plain
         assert header in full
 
 
 def test_what_all_series_assume_stands_once() -> None:
-    text = projection.render([projected(), projected()])
+    text = projection.answer([projected(), projected()]).text
     assert text.count("gradients of 8 MiB travel") == 1
 
 
 def test_json_has_unit_ends_and_kind_of_every_number() -> None:
-    content = json.loads(projection.to_json([given_one(costs())], notes=["a note"]))
+    content = json.loads(projection.answer([given_one(costs())], notes=["a note"]).json)
     assert content["notes"] == ["a note"]
     [one] = content["series"]
     alone, *others = one["rows"]
@@ -106,7 +106,7 @@ def test_json_has_unit_ends_and_kind_of_every_number() -> None:
 
 
 def test_what_is_simulated_beside_a_measured_step_is_not_called_measured() -> None:
-    rows = json.loads(projection.to_json([projected(costs())]))["series"][0]["rows"]
+    rows = json.loads(projection.answer([projected(costs())]).json)["series"][0]["rows"]
     measured = rows[1]
     assert (measured["group_size"], measured["kind"]) == (2, "measured")
     assert measured["step_seconds"]["kind"] == "measured"
@@ -115,7 +115,7 @@ def test_what_is_simulated_beside_a_measured_step_is_not_called_measured() -> No
 
 
 def test_refused_rows_have_no_numbers_in_json() -> None:
-    content = json.loads(projection.to_json([projected()]))
+    content = json.loads(projection.answer([projected()]).json)
     last = content["series"][0]["rows"][-1]
     assert last["step_seconds"] is last["items_per_second"] is last["efficiency"] is None
     assert "--topology" in last["reason"]
@@ -157,14 +157,14 @@ def test_iso_answers_with_a_batch_none_or_a_reason() -> None:
             ("ddp/gloo, batch 64", ("so it is", "large")),
         ),
     )
-    text = iso.render([answer], 0.9, notes=["a note"])
+    text = iso.answer([answer], 0.9, notes=["a note"]).text
     cells = [line.split("  ")[-2].strip() for line in text.splitlines()[4:7]]
     assert cells == ["1,140 (95 to –)", "none", "–"]
     assert "ddp/gloo, 64 replicas: not with any batch up to 256" in text
     assert "ddp/gloo, on plain: 90 % efficiency (n = 3)" in text
     assert "Assumed\n· so it is\n\nAssumed of ddp/gloo, batch 16\n· small\n" in text
     assert max(map(len, text.splitlines())) <= 100
-    content = json.loads(iso.to_json([answer], 0.9))
+    content = json.loads(iso.answer([answer], 0.9).json)
     assert content["series"][0]["rows"][0]["high"] is None
 
 
@@ -178,7 +178,7 @@ def test_changes_stand_below_the_step_as_it_is() -> None:
         found=what_if(one, [2, 8, 64], changes),
         assumptions=("so it is",),
     )
-    text = what_if_report.render([answers], notes=["a note"])
+    text = what_if_report.answer([answers], notes=["a note"]).text
     lines = text.splitlines()
     assert lines[0].startswith("ddp/gloo, batch 32, on gloo as measured, 2 replicas (interpolated")
     assert lines[1].startswith("as is, ")
@@ -190,7 +190,7 @@ def test_changes_stand_below_the_step_as_it_is() -> None:
     assert "8 replicas (extrapolated, n = 3)" in text
     assert "64 replicas: the largest group measured is 2" in text
     assert max(map(len, lines)) <= 100
-    content = json.loads(what_if_report.to_json([answers]))
+    content = json.loads(what_if_report.answer([answers]).json)
     ratio = content["series"][0]["group_sizes"][0]["changes"][1]["ratio"]
     assert ratio["low"] <= ratio["value"] <= ratio["high"]
 
@@ -204,7 +204,7 @@ def test_a_change_without_effect_has_no_interval_of_nothing() -> None:
         found=what_if(one, [1], [parse_change("bandwidth=2")]),
         assumptions=(),
     )
-    text = what_if_report.render([answers])
+    text = what_if_report.answer([answers]).text
     assert "1 replica (" in text
     changed = next(line for line in text.splitlines() if line.startswith("bandwidth=2"))
     assert changed.split()[-1] == "1.000"

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dpbench.analysis.assessment import assess
-from dpbench.report.verdict_table import as_data, headline, labels, reading, render
+from dpbench.printable import one_line
+from dpbench.report.export.markup import MARKUP, escape
+from dpbench.report.verdict_table import answer, headline, labels, pull_request, reading
 from tests.analysis.assessments import INCONCLUSIVE, PASSED, QUIET, REGRESSED, assessment, slower
 from tests.analysis.builders import trial
 from tests.analysis.sides import runs, side
 
 
 def test_a_row_shows_how_much_worse_with_interval_tolerance_and_sample_size() -> None:
-    lines = render(REGRESSED, ()).splitlines()
+    lines = answer(REGRESSED, (), exit_status=0).text.splitlines()
     assert max(map(len, lines)) <= 100
     first = next(k for k, line in enumerate(lines) if line.endswith(" 5  regressed"))
     assert lines[first].startswith("ddp/gloo ×1,   1,000 ± 10     909 ± 9   +10.0 %   +9.0 to ")
@@ -35,24 +42,29 @@ def test_a_long_list_is_cut_with_its_count() -> None:
 
 
 def test_a_metric_is_a_column_only_if_there_are_several() -> None:
-    assert "Metric" not in render(PASSED, ())
+    assert "Metric" not in answer(PASSED, (), exit_status=0).text
     both = assessment({16: QUIET}, tolerances={"images_per_second": 0.1, "step_seconds_p95": 0.1})
-    assert "Metric" in render(both, ())
+    assert "Metric" in answer(both, (), exit_status=0).text
 
 
 def test_a_small_change_within_the_tolerance_is_pointed_out() -> None:
-    assert "changed within the tolerance: ddp/gloo ×1, batch 16" in render(
-        assessment({16: slower(QUIET, 0.015)}, tolerances={"images_per_second": 0.05}), ()
+    assert (
+        "changed within the tolerance: ddp/gloo ×1, batch 16"
+        in answer(
+            assessment({16: slower(QUIET, 0.015)}, tolerances={"images_per_second": 0.05}),
+            (),
+            exit_status=0,
+        ).text
     )
 
 
 def test_equal_runs_have_no_negative_zero() -> None:
-    table = render(assessment({16: QUIET}), ()).split("\n\n")[1]
+    table = answer(assessment({16: QUIET}), (), exit_status=0).text.split("\n\n")[1]
     assert " +0.0 % " in table
 
 
 def test_data_hold_ratios_bounds_and_what_was_decided() -> None:
-    data = as_data(REGRESSED, ["a note"])
+    data = answer(REGRESSED, ["a note"], exit_status=0).data
     assert data["outcome"] == "regressed"
     assert data["notes"] == ["a note"]
     row = data["rows"][1]
@@ -86,9 +98,32 @@ def test_several_candidates_have_their_own_names() -> None:
 
 
 def test_sides_of_different_sizes_are_both_counted() -> None:
-    text = render(assessment({16: QUIET[:3]}), ())
+    text = answer(assessment({16: QUIET[:3]}), (), exit_status=0).text
     assert "  5, 3  " in text
     assert "n: runs of the baseline, of the candidate" in text
-    row = as_data(assessment({16: QUIET[:3]}), ())["rows"][0]
+    row = answer(assessment({16: QUIET[:3]}), (), exit_status=0).data["rows"][0]
     assert (row["baseline_repetitions"], row["candidate_repetitions"]) == (5, 3)
     assert row["baseline_value_low"] < row["baseline_value"] < row["baseline_value_high"]
+
+
+def test_it_has_the_outcome_a_table_and_folded_notes() -> None:
+    lines = pull_request(REGRESSED.verdict, ["a note"]).splitlines()
+    assert lines[0] == "### dpbench check: regressed"
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) == 4
+    assert len({line.count("|") for line in rows}) == 1
+    assert lines[-3:] == ["- a note", "", "</details>"]
+
+
+def test_nothing_in_a_note_is_markup_or_mentions_anyone() -> None:
+    assert escape("see @team, #12 | <b>x</b> `rm` [a](b)\n# head") == (
+        "see @\u200bteam, #\u200b12 \\| \\<b\\>x\\</b\\> \\`rm\\` \\[a\\](b) # head"
+    )
+
+
+@given(st.text(alphabet=st.sampled_from("ab \\`*_[]<>|~&@#\n!-\u200b"), max_size=30))
+def test_what_is_escaped_reads_as_it_was(text: str) -> None:
+    written = escape(text)
+    assert not re.search(r"[@#](?=\w)", written)
+    assert re.sub(r"\\(.)", r"\1", written).replace("\u200b", "") == one_line(text)
+    assert not MARKUP.search(re.sub(r"\\.", "", written))

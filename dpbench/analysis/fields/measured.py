@@ -10,15 +10,20 @@ import numpy as np
 
 from dpbench.analysis import convergence, throughput
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.energy import joules_per_item
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.fields.field import Plain, SweepField, Value, stored
 from dpbench.analysis.fields.metric import Metric, Reading, arithmetic, mean_of_losses
-from dpbench.analysis.memory import memory_imbalance, peak_memory, peak_reserved_memory
 from dpbench.analysis.outcome import effective_status
+from dpbench.analysis.resources import (
+    collectives_per_step,
+    joules_per_item,
+    memory_imbalance,
+    peak_memory,
+    peak_reserved_memory,
+    reduced_bytes_per_step,
+)
 from dpbench.analysis.steps import StepSummary
 from dpbench.analysis.time_to_loss import TimeToLoss
-from dpbench.analysis.traffic import collectives_per_step, reduced_bytes_per_step
 from dpbench.records import Status, TrialRecord
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.imported.lines import LogLine, read_lines
-from dpbench.analysis.published_speed import PublishedSpeed
+from dpbench.analysis.published import PublishedSpeed
 from dpbench.errors import StoreError
 
 NAME = "torch-ddp.rb"

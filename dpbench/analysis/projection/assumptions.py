@@ -34,14 +34,14 @@ def band_meaning() -> str:
     law = published_misspecification().beyond
     return (
         "intervals of measured numbers are 95 % over repetitions, those of simulated ones a "
-        f"{100 * CONFIDENCE:.0f} % band: computing, communication, contention and the deviation of "
-        f"stragglers each moved to both ends of its own interval (means over {NOISY_STEPS:,} noisy "
-        "steps); how far the simulation of the nearest measured group was off; and the error of a "
-        "law beyond the data, which makes a step "
-        f"exp({law.low:g} r) to exp({law.high:g} r) times as long, r² the doublings beyond the "
-        f"largest measured group size; {law.hold_outs} hold-outs of published fits showed that "
-        "error, and that simulations have it too is assumed; what collectives and computing cost "
-        "each other, and filling buckets, count as measured, without an interval"
+        f"{units.fixed_percent(CONFIDENCE)} band: computing, communication, contention and the "
+        "deviation of stragglers each moved to both ends of its own interval (means over "
+        f"{NOISY_STEPS:,} noisy steps); how far the simulation of the nearest measured group was "
+        f"off; and the error of a law beyond the data, which makes a step exp({law.low:g} r) to "
+        f"exp({law.high:g} r) times as long, r² the doublings beyond the largest measured group "
+        f"size; {law.hold_outs} hold-outs of published fits showed that error, and that "
+        "simulations have it too is assumed; what collectives and computing cost each other, and "
+        "filling buckets, count as measured, without an interval"
     )
 
 

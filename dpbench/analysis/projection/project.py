@@ -8,7 +8,7 @@ from math import log2
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.goodput import goodput, statistical_efficiency
+from dpbench.analysis.noise_scale import goodput, statistical_efficiency
 from dpbench.analysis.projection.economics import Economics, energy_per_million, price_per_million
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.spread import part_band, step_band

@@ -15,7 +15,6 @@ from dpbench.analysis.imported.nccl_tests import ImportedCollective
 from dpbench.collectives import Collective, CollectiveRecord
 from dpbench.printable import one_line
 from dpbench.report.charts import curves
-from dpbench.report.charts.axis_units import scaled_axis
 from dpbench.report.charts.curves import Curve
 from dpbench.report.charts.end_labels import Label, label_lines
 from dpbench.report.charts.source import (
@@ -30,6 +29,7 @@ from dpbench.report.charts.style import (
     SeriesStyle,
     finish,
     panels,
+    scaled_axis,
     series_styles,
 )
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from dpbench.report.charts import curves, limits
-from dpbench.report.charts.axis_units import scaled_axis
+from dpbench.report.charts import curves
 from dpbench.report.charts.end_labels import label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import finish, panels
+from dpbench.report.charts.style import finish, panels, scaled_axis
 
 
 def batch_size(source: ChartSource) -> Figure:
@@ -27,19 +26,19 @@ def batch_size(source: ChartSource) -> Figure:
         raise NothingToDraw("no throughput at two batch sizes or more")
     strong = any(row.configuration and row.configuration.scaling == "strong" for row in source.rows)
     label = f"batch size (samples per {'group' if strong else 'replica'})"
-    alike = limits.are_alike(found)
+    alike = curves.are_alike(found)
     figure, axes = panels(len(found), share_y=alike)
     cut = False
     for axis, panel in zip(axes, found, strict=True):
         label_lines(axis, curves.draw(axis, panel.curves, log=True))
         curves.number_axis(axis, sizes, label, log=True)
         neighbours = found if alike else [panel]
-        top = limits.top(neighbours)
+        top = curves.top(neighbours)
         axis.set_ylim(0, top)
-        cut |= limits.are_cut([panel], top)
+        cut |= curves.are_cut([panel], top)
         quantity = "" if alike and not curves.first_in_row(axis) else "throughput"
-        scaled_axis(axis.yaxis, [limits.highest_value(found)], values[0].unit, quantity)
+        scaled_axis(axis.yaxis, [curves.highest_value(found)], values[0].unit, quantity)
         axis.set_title(panel.title)
     if cut:
-        remarks.append(limits.CUT_OFF)
+        remarks.append(curves.CUT_OFF)
     return finish(figure, title="Throughput by batch size", caption=source.caption(values, remarks))

@@ -1,4 +1,7 @@
-"""Lines with interval bars in small multiples: what charts along a number have in common."""
+"""Lines with interval bars in small multiples: what charts along a number have in common.
+
+Linear y axes end where one wide interval does not press all lines to the ground.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,14 @@ LINEAR_UP_TO = 8
 APART, FILLED = 0.03, 0.4
 """How far points of the same x are moved, so that none hides another: as a share of the panel's
 width, and all of them together of the distance to the next x, at the most."""
+
+
+FARTHEST_END = 1.6
+"""Times the highest value: an axis ends there even if intervals go on."""
+MARGIN = 1.05
+ALIKE = 4.0
+"""Panels whose highest values differ by more have y axes of their own."""
+CUT_OFF = "intervals that leave the panel are cut off"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,3 +204,27 @@ def _curve(
         xs=tuple(ordered),
         ys=tuple(estimate for estimate in found if estimate is not None),
     )
+
+
+def are_alike(found: Sequence[Panel]) -> bool:
+    """Tells whether panels with one y axis are all still legible."""
+    highest = [highest_value([panel]) for panel in found]
+    return max(highest) <= ALIKE * min(highest)
+
+
+def highest_value(found: Sequence[Panel]) -> float:
+    return max(y.value for y in estimates(found))
+
+
+def top(found: Sequence[Panel], beside: float = 0.0) -> float:
+    """Where the axis of these panels ends; `beside` is what else it has room for."""
+    end = min(max(map(_end, estimates(found))), FARTHEST_END * highest_value(found))
+    return MARGIN * max(end, beside)
+
+
+def are_cut(found: Sequence[Panel], top: float) -> bool:
+    return any(_end(y) > top for y in estimates(found))
+
+
+def _end(estimate: Estimate) -> float:
+    return estimate.value if estimate.high is None else estimate.high

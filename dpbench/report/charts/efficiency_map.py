@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.printable import one_line
@@ -170,7 +171,7 @@ def _draw(axes: Axes, one: _Map, points: float) -> list[Estimate]:
 
 def _number(axes: Axes, x: int, y: int, efficiency: Estimate, points: float) -> None:
     light = np.dot(COLOURS(efficiency.value)[:3], LIGHTNESS) > LIGHT
-    text = f"{100 * efficiency.value:.0f} %"
+    text = f"{units.fixed_percent(efficiency.value)}"
     if efficiency.interval is not None:
         low, high = efficiency.interval
         text += f"\n({100 * low:.0f}–{100 * high:.0f})"

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.study import Study
@@ -34,7 +35,7 @@ def fit(studies: Sequence[Study], source: ChartSource) -> Figure:
     axes[0].set_ylabel("efficiency (% of linear scaling)")
     remarks = [
         "full points: measured",
-        f"band: {100 * CONFIDENCE:.0f} % of predictions, ending where they are refused",
+        f"band: {units.fixed_percent(CONFIDENCE)} of predictions, ending where they are refused",
     ]
     if len(shown) < len(studies):
         remarks.append(f"{len(shown)} of {len(studies)} series")

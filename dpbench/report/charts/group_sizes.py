@@ -12,12 +12,11 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.charts import curves, limits
-from dpbench.report.charts.axis_units import scaled_axis
+from dpbench.report.charts import curves
 from dpbench.report.charts.curves import Panel
 from dpbench.report.charts.end_labels import label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import MUTED, finish, panels
+from dpbench.report.charts.style import MUTED, finish, panels, scaled_axis
 
 FARTHEST_LINEAR = 2.0
 """Times the highest value: as much of linear scaling is shown on a linear axis."""
@@ -64,7 +63,7 @@ def by_group_size(
     if len(sizes) < 2:
         raise NothingToDraw(f"no {against.quantity} at two group sizes or more")
     log = against.grows and sizes[-1] > curves.LINEAR_UP_TO
-    alike = log or limits.are_alike(found)
+    alike = log or curves.are_alike(found)
     figure, axes = panels(len(found), share_y=alike)
     cut = False
     for axis, panel in zip(axes, found, strict=True):
@@ -73,12 +72,12 @@ def by_group_size(
         labelled = not alike or curves.first_in_row(axis)
         scaled_axis(
             axis.yaxis,
-            [_typical(found) if log else limits.highest_value(found)],
+            [_typical(found) if log else curves.highest_value(found)],
             values[0].unit,
             against.quantity if labelled else "",
         )
     if cut:
-        remarks.append(limits.CUT_OFF)
+        remarks.append(curves.CUT_OFF)
     if against.remark is not None:
         remarks.append(against.remark)
     return finish(figure, title=against.title, caption=source.caption(values, remarks))
@@ -95,10 +94,10 @@ def _panel(
     if large and against.grows:
         _log_axis(axes)
     else:
-        top = limits.top(neighbours, _room(neighbours, sizes[-1], against))
+        top = curves.top(neighbours, _room(neighbours, sizes[-1], against))
         axes.set_ylim(0, top)
         ideal = _until(top, ideal)
-        cut = limits.are_cut([panel], top)
+        cut = curves.are_cut([panel], top)
     if ideal:
         axes.plot(*zip(*ideal, strict=True), color=MUTED, linewidth=1.0, zorder=1)
         names.append((*ideal[-1], against.linear_name(panel), MUTED))
@@ -117,7 +116,7 @@ def _typical(found: Sequence[Panel]) -> float:
 def _room(found: Sequence[Panel], largest: int, against: Against) -> float:
     """How much of linear scaling an axis shows."""
     ideal = max(against.linear(panel, largest) or 0.0 for panel in found)
-    return min(ideal, FARTHEST_LINEAR * limits.highest_value(found)) if against.grows else ideal
+    return min(ideal, FARTHEST_LINEAR * curves.highest_value(found)) if against.grows else ideal
 
 
 def _until(top: float, line: Sequence[Point]) -> list[Point]:

@@ -18,7 +18,7 @@ from dpbench.analysis.scaling import BASELINE
 from dpbench.printable import one_line
 from dpbench.report.charts import bars
 from dpbench.report.charts.cases import as_many, cases, title
-from dpbench.report.charts.limits import CUT_OFF, FARTHEST_END, MARGIN
+from dpbench.report.charts.curves import CUT_OFF, FARTHEST_END, MARGIN
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, plain_number, series_styles
 from dpbench.report.values import write

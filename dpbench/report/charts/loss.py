@@ -10,15 +10,28 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.loss_band import LossBand, loss_band
-from dpbench.analysis.loss_curve import BLOCKS, TRAILING_BLOCKS, Floats, LossCurve, loss_curve
+from dpbench.analysis.loss_curve import (
+    BLOCKS,
+    TRAILING_BLOCKS,
+    Floats,
+    LossBand,
+    LossCurve,
+    loss_band,
+    loss_curve,
+)
 from dpbench.printable import one_line
-from dpbench.report.charts.axis_units import scaled_axis
 from dpbench.report.charts.cases import Measured, measured
 from dpbench.report.charts.curves import MOST_SERIES, chosen
 from dpbench.report.charts.end_labels import label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import BAND_OPACITY, SeriesStyle, finish, panels, series_styles
+from dpbench.report.charts.style import (
+    BAND_OPACITY,
+    SeriesStyle,
+    finish,
+    panels,
+    scaled_axis,
+    series_styles,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -114,7 +114,7 @@ def _draw(axes: Axes, place: float, bar: _Bar) -> None:
 def _label(axes: Axes, middle: float, place: float, phase: PhaseEstimate, *, hatched: bool) -> None:
     """As much of "backward 61 ± 2 %" as the segment has room for."""
     number = _percent(phase.share)
-    value = f"{100 * phase.share.value:.0f} %"
+    value = f"{units.fixed_percent(phase.share.value)}"
     plain = {"facecolor": COLOURS[phase.name], "edgecolor": "none", "pad": 1.0}
     for text in (f"{phase.name} {number}", number, value):
         if len(text) * PERCENT_PER_CHARACTER < 100 * phase.share.value:

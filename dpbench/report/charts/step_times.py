@@ -13,13 +13,12 @@ from matplotlib.patches import Patch
 
 from dpbench import units
 from dpbench.analysis.explanation import SlowestRank, slowest_rank
-from dpbench.analysis.rank_steps import RankSteps, rank_steps
 from dpbench.analysis.steady_state import Floats
+from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.report.charts import bars, cases
-from dpbench.report.charts.axis_units import scaled_axis
 from dpbench.report.charts.cases import Case, Measured
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, series_styles
+from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, scaled_axis, series_styles
 
 MOST_ROWS = 32
 """With those that titles and axes take."""

@@ -1,17 +1,22 @@
-"""Rows for other programs, written one after the other: CSV, JSON, JSON Lines."""
+"""Rows for other programs, written one after the other: CSV, JSON, JSON Lines, Parquet."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TextIO
+from itertools import islice
+from typing import IO, Any, TextIO
 
 from dpbench.analysis.csv_cells import inert
-from dpbench.analysis.fields.field import Plain
+from dpbench.analysis.fields.field import Field, Plain
 from dpbench.codec import encode
+from dpbench.errors import UsageError
 
 Rows = Iterable[Mapping[str, Plain]]
+
+
+ROWS_PER_GROUP = 100_000
 
 
 def write_csv(file: TextIO, keys: Sequence[str], rows: Rows) -> None:
@@ -47,3 +52,39 @@ def _object(keys: Sequence[str], row: Mapping[str, Plain], indent: int | None = 
     plain = {key: encode(row[key]) for key in keys}
     text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
     return text if indent is None else text.replace("\n", "\n ")
+
+
+def write_parquet(
+    file: IO[bytes], fields: Sequence[Field], rows: Iterable[Mapping[str, Plain]]
+) -> None:
+    """Typed columns, None as null; raises UsageError without pyarrow, OSError."""
+    arrow, parquet = _pyarrow()
+    types = {
+        "text": arrow.string(),
+        "integer": arrow.int64(),
+        "number": arrow.float64(),
+        "boolean": arrow.bool_(),
+    }
+    schema = arrow.schema(
+        [arrow.field(f.key, types[f.kind], metadata={"description": f.meaning}) for f in fields]
+    )
+    left = iter(rows)
+    with parquet.ParquetWriter(file, schema) as writer:
+        while group := list(islice(left, ROWS_PER_GROUP)):
+            columns = [[row[field.key] for row in group] for field in fields]
+            arrays = [
+                arrow.array(column, field.type)
+                for column, field in zip(columns, schema, strict=True)
+            ]
+            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError(
+            "--format parquet needs pyarrow, which is not installed; pip install 'dpbench[parquet]'"
+        ) from None
+    return pyarrow, pyarrow.parquet

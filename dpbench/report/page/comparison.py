@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dpbench import units
 from dpbench.analysis.comparability import check_environments, environment_differences
 from dpbench.analysis.comparison import WITHIN, Comparison, compare
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.headline import trains_together
 from dpbench.analysis.matching import Side, match
 from dpbench.analysis.subject import Subject
 from dpbench.errors import DpbenchError
@@ -21,10 +23,10 @@ from dpbench.records import Status
 from dpbench.report.comparison import outcome_words
 from dpbench.report.headline import speed_of
 from dpbench.report.numbers import plus_minus
-from dpbench.report.page.by_work import by_work
 from dpbench.report.page.content import Section
-from dpbench.report.page.differences import differences
+from dpbench.report.page.environment import SOURCE, facts_of
 from dpbench.report.table import (
+    MISSING,
     NOTHING,
     Table,
     TableCell,
@@ -35,6 +37,12 @@ from dpbench.report.table import (
 )
 
 METRIC = METRICS["images_per_second"]
+
+
+Work = tuple[str | None, int, int]
+"""Backend, group size, batch size."""
+WORK = ("Workload", "CPU", "GPUs")
+"""Without which nobody knows whether two speeds are of the same work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,8 +157,8 @@ def _pair(place: int, one: _Ratios) -> tuple[TableColumn, TableColumn]:
         ),
         text_column(
             f"{name} is",
-            f"What the interval says: the same within {100 * WITHIN:g} %, faster or slower "
-            "(p < 0.05, corrected for the number of rows), or that it cannot be told.",
+            f"What the interval says: the same within {units.exact_percent(WITHIN)}, faster or "
+            "slower (p < 0.05, corrected for the number of rows), or that it cannot be told.",
         ),
     )
 
@@ -189,3 +197,95 @@ def _notes(
                 f"{subject.name} holds published numbers: their model and machine are not known "
                 "here, so that equal sizes need not be equal work, and they have no ratio"
             )
+
+
+def by_work(subjects: Sequence[Subject]) -> Table | None:
+    """A row for what a published subject and another one have; None if there is nothing."""
+    fastest = [_fastest_by_work(subject.rows) for subject in subjects]
+    published = {
+        work: None
+        for subject, rows in zip(subjects, fastest, strict=True)
+        if subject.sweep is None
+        for work in rows
+    }
+    common = [work for work in published if sum(work in rows for rows in fastest) > 1]
+    if not common:
+        return None
+    return Table(
+        key="by-work",
+        caption="The fastest implementation of each, by backend, group size and batch size",
+        columns=(
+            text_column("Backend"),
+            TableColumn(key="group", header="Group", meaning="Number of replicas."),
+            TableColumn(key="batch", header="Batch", meaning="Samples of a replica."),
+            *(
+                TableColumn(
+                    key=f"fastest-{k}",
+                    header=one_line(subject.name),
+                    meaning="The fastest implementation there and its speed.",
+                )
+                for k, subject in enumerate(subjects)
+            ),
+        ),
+        rows=tuple(
+            TableRow(
+                cells=(
+                    words(work[0] or MISSING),
+                    TableCell(text=str(work[1]), sort=float(work[1])),
+                    TableCell(text=str(work[2]), sort=float(work[2])),
+                    *(_named_speed(rows.get(work)) for rows in fastest),
+                )
+            )
+            for work in sorted(common, key=str)
+        ),
+    )
+
+
+def _fastest_by_work(rows: Sequence[ConfigurationSummary]) -> dict[Work, ConfigurationSummary]:
+    fastest: dict[Work, ConfigurationSummary] = {}
+    for row in rows:
+        if row.throughput is None or row.batch_size is None or not trains_together(row):
+            continue
+        work = (row.backend, row.group_size, row.batch_size)
+        best = fastest.get(work)
+        if best is None or best.throughput is None or row.throughput.value > best.throughput.value:
+            fastest[work] = row
+    return fastest
+
+
+def _named_speed(row: ConfigurationSummary | None) -> TableCell:
+    if row is None or row.throughput is None:
+        return NOTHING
+    text = f"{speed_of(row.throughput)} ({one_line(row.implementation)})"
+    return TableCell(text=text, sort=row.throughput.value)
+
+
+def differences(subjects: Sequence[Subject]) -> Table | None:
+    """Of what was trained and on what, all that is not the same wherever it is known; beside
+    published numbers, what they do not tell of equal work."""
+    known = [dict(facts_of(subject)) for subject in subjects]
+    names = dict.fromkeys(name for facts in known for name in facts)
+    values = {name: {facts[name] for facts in known if name in facts} for name in names}
+    published = any(not (subject.sweep or subject.collectives) for subject in subjects)
+    untold = WORK if published else ()
+    different = [
+        name for name in names if name != SOURCE and (len(values[name]) > 1 or name in untold)
+    ]
+    if not different:
+        return None
+    return Table(
+        key="differences",
+        caption="What differs between them",
+        columns=(
+            text_column("What"),
+            *(text_column(one_line(s.name), key=f"of-{k}") for k, s in enumerate(subjects)),
+        ),
+        rows=tuple(
+            TableRow(cells=(words(name), *(words(_value(facts, name)) for facts in known)))
+            for name in different
+        ),
+    )
+
+
+def _value(facts: Mapping[str, str], name: str) -> str:
+    return facts.get(name, "not recorded" if SOURCE in facts else MISSING)

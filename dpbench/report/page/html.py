@@ -17,7 +17,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dpbench.report.page.content import Page, Section
-from dpbench.report.page.visible import visible
 from dpbench.report.table import Table, TableCell, TableColumn
 
 HERE = Path(__file__).parent
@@ -43,6 +42,13 @@ _WHOLE = re.compile(
 )
 """What is torn apart if a line ends within: an option and its number, "n = 3", "5.1 ± 0.2 ms", a
 configuration, "4.9e-15"; with the punctuation around it, which must not start a line."""
+
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but not tabs and line ends
+    "\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069"  # what turns the direction of writing
+    "\ud800-\udfff\ufffe\uffff]"  # what no encoding can hold
+)
 
 
 def to_html(page: Page) -> str:
@@ -185,3 +191,19 @@ def _tables(page: Page) -> Iterator[Table]:
         sections += sweep.sections
     for section in sections:
         yield from section.tables
+
+
+def visible(text: str) -> str:
+    """The same text with a picture for each control character: "␛[31m", "�".
+
+    What turns the direction of writing could make a name read as another, and lone surrogates
+    cannot be written to a file; both become U+FFFD. A carriage return before a line end goes.
+    """
+    return _UNSEEN.sub(_picture, text.replace("\r\n", "\n"))
+
+
+def _picture(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else "\N{REPLACEMENT CHARACTER}"

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from dpbench.report.charts import style
 from dpbench.report.charts.files import any_letters
-from dpbench.report.page.visible import visible
+from dpbench.report.page.html import visible
 
 THEME = {
     style.INK: "ink",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from dpbench import units
 from dpbench.analysis.advice import LARGE
 from dpbench.analysis.subject import Subject
 from dpbench.printable import one_line
@@ -108,7 +109,7 @@ def _advice(subject: Subject) -> Iterator[Table]:
                 key="cost",
                 header="Cost",
                 meaning="Share of a step's seconds that the loss takes; only what is beyond the "
-                f"noise and at least {100 * LARGE:g} % is listed.",
+                f"noise and at least {units.exact_percent(LARGE)} is listed.",
             ),
             TableColumn(key="loss", header="Loss", meaning="", text=True),
             TableColumn(key="remedy", header="What to do", meaning="", text=True),

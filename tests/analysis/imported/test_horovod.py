@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.analysis.imported.horovod import read_horovod
-from dpbench.analysis.published_speed import PublishedSpeed, summaries
+from dpbench.analysis.published import PublishedSpeed, summaries
 from dpbench.errors import StoreError
 
 ONE = """\

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpbench.analysis.imported.torch_ddp import read_torch_ddp
-from dpbench.analysis.published_speed import PublishedSpeed
+from dpbench.analysis.published import PublishedSpeed
 from dpbench.errors import StoreError
 from dpbench.report.seed_table import layout
 

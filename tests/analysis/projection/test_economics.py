@@ -8,7 +8,7 @@ import pytest
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.goodput import statistical_efficiency
+from dpbench.analysis.noise_scale import statistical_efficiency
 from dpbench.analysis.projection.economics import (
     TrainingToLoss,
     economics,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.published import from_csv
-from dpbench.report.charts import limits
+from dpbench.report.charts import curves
 from dpbench.report.charts.batch_size import batch_size
 from dpbench.report.charts.curves import Curve, Panel, chosen, evenly, number_axis
 from dpbench.report.charts.source import ChartSource
@@ -64,16 +64,16 @@ def panel(*ends: tuple[float, float]) -> Panel:
 
 
 def test_an_axis_has_room_for_intervals_unless_they_are_very_wide() -> None:
-    assert limits.top([panel((1, 1.1), (2, 2.5))]) == pytest.approx(1.05 * 2.5)
+    assert curves.top([panel((1, 1.1), (2, 2.5))]) == pytest.approx(1.05 * 2.5)
     wide = panel((1, 1.1), (2, 50))
-    assert limits.top([wide]) == pytest.approx(1.05 * 1.6 * 2)
-    assert limits.are_cut([wide], limits.top([wide]))
-    assert limits.top([wide], beside=7) == pytest.approx(1.05 * 7)
+    assert curves.top([wide]) == pytest.approx(1.05 * 1.6 * 2)
+    assert curves.are_cut([wide], curves.top([wide]))
+    assert curves.top([wide], beside=7) == pytest.approx(1.05 * 7)
 
 
 def test_panels_share_an_axis_where_all_stay_legible() -> None:
-    assert limits.are_alike([panel((1, 1)), panel((4, 4))])
-    assert not limits.are_alike([panel((1, 1)), panel((4.1, 4.1))])
+    assert curves.are_alike([panel((1, 1)), panel((4, 4))])
+    assert not curves.are_alike([panel((1, 1)), panel((4.1, 4.1))])
 
 
 def test_panels_and_look_alikes_that_are_left_out_are_said() -> None:

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.report.export.html import html_table
-from dpbench.report.export.latex import latex, latex_table
-from dpbench.report.export.markdown import markdown_table
+from dpbench.report.export.markup import html_table, latex, latex_table, markdown_table
 from dpbench.report.table import Table, text_table
 
 SMALL = text_table(

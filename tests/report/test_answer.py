@@ -1,13 +1,21 @@
-"""Estimates for programs."""
+"""Answers: paragraphs for people, data for programs."""
 
 from __future__ import annotations
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.plain_estimate import plain_estimate
+from dpbench.report.answer import Answer, plain_estimate
+from dpbench.report.table import text_table
 
 BAND = Estimate(
     value=2.0, low=1.0, high=4.0, unit="s", sample_size=3, basis="model", confidence=0.9
 )
+
+
+def test_an_answer_is_its_paragraphs_or_its_data() -> None:
+    table = text_table(("Name", "n"), [("ddp", "3")], words=("Name",))
+    found = Answer(paragraphs=("A title", "", table, "· a note"), data={"n": 3})
+    assert found.shown(as_json=False) == "A title\n\nName  n\n----  -\nddp   3\n\n· a note\n"
+    assert found.shown(as_json=True) == '{\n "n": 3\n}\n'
 
 
 def test_an_interval_comes_with_its_confidence() -> None:

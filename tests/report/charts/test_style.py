@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from dpbench.report.charts.axis_units import axis_unit, scaled_axis
+from dpbench.report.charts.style import axis_unit, scaled_axis
 
 
 @pytest.mark.parametrize(

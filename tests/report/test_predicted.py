@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpbench.report.assumed import assumed
+from dpbench.report.predicted import assumed
 
 
 def test_a_sentence_stands_once_under_all_whom_it_concerns() -> None:

@@ -1,16 +1,24 @@
-r"""Tables as LaTeX's: a table environment with the rules of the package booktabs.
+"""Tables as Markdown, HTML and LaTeX, in which no cell can be anything but text.
 
-The result is plain ASCII, so that it needs no input encoding and no font but the standard ones;
-of characters outside, those that tables of dpbench hold have commands, others become "?".
+LaTeX is plain ASCII, so that it needs no input encoding and no font but the standard ones; of
+characters outside, those that tables of dpbench hold have commands, others become "?".
 """
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections.abc import Iterable
 
-from dpbench.report.table import Table
+from dpbench.printable import one_line
+from dpbench.report.table import Table, TableColumn
+
+MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
+REFERENCE = re.compile(r"[@#](?=\w)")
+"""What GitHub turns into a mention or a link to an issue, even if it is escaped."""
+ZERO_WIDTH_SPACE = "\u200b"
+
 
 _COMMANDS = {
     "\\": r"\textbackslash{}",
@@ -52,6 +60,68 @@ _MINUS = re.compile(r"(?<![\w)])-(?=\d)")
 _POWER, _END, _APART = "\0\1\2"
 """Stand for commands until the characters around them are escaped."""
 LABEL = "tab:dpbench"
+
+
+def markdown_table(table: Table) -> str:
+    """Padded, so that it reads as plain text too; numbers stand right."""
+    headers = [escape(header) for header in table.headers]
+    lines = [[escape(cell) for cell in line] for line in table.lines]
+    widths = [max(3, *map(len, column)) for column in zip(headers, *lines, strict=True)]
+    words = [column.text for column in table.columns]
+
+    def line(cells: list[str]) -> str:
+        placed = (
+            f"{cell:<{width}}" if left else f"{cell:>{width}}"
+            for cell, width, left in zip(cells, widths, words, strict=True)
+        )
+        return f"| {' | '.join(placed)} |"
+
+    rules = [
+        "-" * width if left else f"{'-' * (width - 1)}:"
+        for width, left in zip(widths, words, strict=True)
+    ]
+    return "\n".join([line(headers), line(rules), *map(line, lines)])
+
+
+def escape(text: str) -> str:
+    """The text as it is, in one line: nothing in it is markup, mentions anyone or ends a cell."""
+    plain = MARKUP.sub(lambda found: f"\\{found[0]}", one_line(text))
+    return REFERENCE.sub(lambda found: found[0] + ZERO_WIDTH_SPACE, plain)
+
+
+def html_table(table: Table) -> str:
+    """A table element without styles but the alignment of numbers; every text is escaped."""
+    caption = [f"<caption>{html.escape(table.caption)}</caption>"] if table.caption else []
+    headers = "".join(
+        f'<th scope="col"{_aligned(column)}>{html.escape(column.header)}</th>'
+        for column in table.columns
+    )
+    lines = (
+        "<tr>"
+        + "".join(
+            f"<td{_aligned(column)}>{html.escape(cell)}</td>"
+            for column, cell in zip(table.columns, line, strict=True)
+        )
+        + "</tr>"
+        for line in table.lines
+    )
+    return "\n".join(
+        [
+            "<table>",
+            *caption,
+            f"<thead>\n<tr>{headers}</tr>\n</thead>",
+            "<tbody>",
+            *lines,
+            "</tbody>",
+            "</table>",
+        ]
+    )
+
+
+def _aligned(column: TableColumn) -> str:
+    """Notebooks would align words right too, and break numbers at their ±."""
+    look = "text-align: left" if column.text else "text-align: right; white-space: nowrap"
+    return f' style="{look}"'
 
 
 def latex_table(table: Table) -> str:

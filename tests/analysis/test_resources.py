@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpbench.analysis.energy import joules_per_item
+from dpbench.analysis.resources import joules_per_item
 from dpbench.records import TrialRecord
 from tests.analysis.builders import rank, record, trial, window
 

@@ -1,0 +1,111 @@
+"""What a step of a trial takes beside time: memory, traffic between ranks, energy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from dpbench.analysis import throughput
+from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.records import RankMeasurement, TrialRecord
+
+UNBALANCED = 1.2
+"""Largest ÷ mean over ranks from which the memory of a trial is called unbalanced."""
+
+MemoryKind = Literal["device", "host"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeakMemory:
+    """The most that one rank held, and of which memory."""
+
+    bytes: int
+    kind: MemoryKind
+
+
+def peak_memory(records: Sequence[TrialRecord]) -> PeakMemory | None:
+    """The largest over ranks and repetitions: allocated on the device, else resident on the host.
+
+    The two are never mixed: one rank with device memory makes it device memory.
+    """
+    ranks = [rank for record in records for rank in record.ranks]
+    device = [rank.peak_device_memory_bytes for rank in ranks]
+    host = [rank.peak_host_memory_bytes for rank in ranks]
+    measured: tuple[tuple[MemoryKind, list[int | None]], ...] = (("device", device), ("host", host))
+    for kind, values in measured:
+        known = [value for value in values if value is not None]
+        if known:
+            return PeakMemory(bytes=max(known), kind=kind)
+    return None
+
+
+def peak_reserved_memory(records: Sequence[TrialRecord]) -> int | None:
+    """The most device memory that torch's allocator held on a rank; None without a device."""
+    ranks = [rank for record in records for rank in record.ranks]
+    reserved = [rank.peak_reserved_memory_bytes for rank in ranks]
+    return max((value for value in reserved if value is not None), default=None)
+
+
+def memory_imbalance(records: Sequence[TrialRecord]) -> float | None:
+    """The worst trial's largest ÷ mean peak memory over its ranks; None for a single rank."""
+    ratios = []
+    for record in records:
+        peaks = [
+            rank.peak_host_memory_bytes
+            if rank.peak_device_memory_bytes is None
+            else rank.peak_device_memory_bytes
+            for rank in record.ranks
+        ]
+        known = [peak for peak in peaks if peak is not None]
+        if len(known) > 1:
+            ratios.append(max(known) * len(known) / sum(known))
+    return max(ratios, default=None)
+
+
+def reduced_bytes_per_step(records: Sequence[TrialRecord]) -> int | None:
+    """Bytes of gradients (or parameters) that a rank hands to all-reduce; the most of any rank."""
+    ranks = [rank for record in records for rank in record.ranks]
+    known = [r.reduced_bytes_per_step for r in ranks if r.reduced_bytes_per_step is not None]
+    return max(known, default=None)
+
+
+def collectives_per_step(records: Sequence[TrialRecord]) -> float | None:
+    """Collective operations that a rank takes part in per step; the most of any rank."""
+    ranks = [rank for record in records for rank in record.ranks]
+    known = [r.collectives_per_step for r in ranks if r.collectives_per_step is not None]
+    return max(known, default=None)
+
+
+def joules_per_item(records: Sequence[TrialRecord]) -> Estimate | None:
+    """Energy of the GPUs over the timed window ÷ items of all replicas, over repetitions.
+
+    None unless every rank of some repetition told its energy. Host and network are not in it.
+    """
+    values = [value for record in records if (value := _joules_per_item(record)) is not None]
+    if not values:
+        return None
+    return LogMean.of_runs(values).estimate(f"J/{records[0].item.removesuffix('s')}")
+
+
+def _joules_per_item(record: TrialRecord) -> float | None:
+    items = throughput.items(record)
+    joules = [_of_device(ranks) for ranks in _ranks_by_device(record)]
+    known = [value for value in joules if value is not None]
+    if not known or len(known) < len(joules) or items == 0 or sum(known) <= 0:
+        return None
+    return sum(known) / items
+
+
+def _ranks_by_device(record: TrialRecord) -> list[list[RankMeasurement]]:
+    groups: dict[str, list[RankMeasurement]] = {}
+    for rank in record.ranks:
+        groups.setdefault(rank.device, []).append(rank)
+    return list(groups.values())
+
+
+def _of_device(ranks: Sequence[RankMeasurement]) -> float | None:
+    """Ranks that share a GPU each read the whole of it, so they count once: their mean."""
+    joules = [rank.energy_joules for rank in ranks if rank.energy_joules is not None]
+    return fmean(joules) if len(joules) == len(ranks) else None

@@ -1,0 +1,94 @@
+"""What every answer about steps that were not measured has in common: its premise, its assumptions,
+and what its kinds of numbers mean."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.provenance import MEANINGS, Kind
+from dpbench.report.answer import Answer, bullets
+from dpbench.report.numbers import ROUNDING, compact_time
+from dpbench.report.table import Table
+from dpbench.report.terminal import WIDTH, bullet
+
+Assumptions = Sequence[tuple[str, Sequence[str]]]
+"""Labels of series, as "ddp/gloo, batch 32", with the sentences that each takes for granted."""
+
+
+def predicted(
+    blocks: Iterable[str | Table],
+    *,
+    reading: Iterable[str],
+    assumptions: Assumptions,
+    data: Mapping[str, Any],
+    premise: str | None,
+    notes: Sequence[str],
+    interval: str | None = None,
+) -> Answer:
+    """The premise (how the simulation relates to this machine), `blocks`, how to read them and
+    `notes`, and what is assumed; as data, all of that behind `data`."""
+    return Answer(
+        paragraphs=(
+            "" if premise is None else bullet(premise),
+            *blocks,
+            bullets(filter(None, dict.fromkeys([*reading, *notes]))),
+            *assumed(assumptions),
+        ),
+        data={
+            **data,
+            "premise": premise,
+            **({} if interval is None else {"interval": interval}),
+            "notes": list(notes),
+        },
+    )
+
+
+def step(estimate: Estimate) -> str:
+    """Seconds of a step or a part of one; a simulated one alone if no input has a spread."""
+    half_width = estimate.half_width or 0.0
+    if estimate.basis == "model" and half_width <= ROUNDING * abs(estimate.value):
+        estimate = replace(estimate, low=None, high=None)
+    return compact_time(estimate)
+
+
+def meanings(kinds: Iterable[Kind]) -> str:
+    """What each kind that occurs means."""
+    found = set(kinds)
+    return "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in found)
+
+
+def assumed(series: Assumptions) -> list[str]:
+    """A paragraph for each set of series that share sentences, the largest set first.
+
+    Series of one label count as one.
+    """
+    everyone = tuple(dict.fromkeys(label for label, _ in series))
+    concerned: dict[str, dict[str, None]] = {}
+    for label, lines in series:
+        for line in lines:
+            concerned.setdefault(line, {})[label] = None
+    shared: dict[tuple[str, ...], list[str]] = {}
+    for line, labels in concerned.items():
+        shared.setdefault(tuple(labels), []).append(line)
+    ordered = sorted(shared.items(), key=lambda pair: -len(pair[0]))
+    return [
+        "\n".join([_heading(labels, everyone), *map(bullet, lines)]) for labels, lines in ordered
+    ]
+
+
+def _heading(labels: Sequence[str], everyone: Sequence[str]) -> str:
+    if len(labels) == len(everyone):
+        return "Assumed"
+    names = dict.fromkeys(_name(label) for label in labels)
+    every = [label for label in everyone if _name(label) in names]
+    listed = "; ".join(labels if len(labels) < len(every) else names)
+    return textwrap.fill(f"Assumed of {listed}", WIDTH, break_on_hyphens=False)
+
+
+def _name(label: str) -> str:
+    """Of "ddp/gloo, batch 32" and "ddp/gloo ×2, batch 32", ddp/gloo."""
+    return label.partition(", batch ")[0].partition(" ×")[0]
