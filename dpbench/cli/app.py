@@ -31,7 +31,6 @@ from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.messages import say
 from dpbench.cli.plot import KINDS, plot
 from dpbench.cli.project import project
-from dpbench.cli.published import published
 from dpbench.cli.report import report
 from dpbench.cli.slurm import slurm
 from dpbench.cli.sweep import sweep
@@ -73,7 +72,6 @@ app.command()(init)
 app.command(name="list")(inventory)
 app.command()(doctor)
 app.command()(fit)
-app.command()(published)
 app.command(name="import")(import_)
 
 

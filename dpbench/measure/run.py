@@ -15,7 +15,6 @@ from dpbench.architecture import Architecture
 from dpbench.live import Stage, StepCounter
 from dpbench.measure.batches import BatchQueue, StepBatches
 from dpbench.measure.checksums import tensors_checksum
-from dpbench.measure.energy import DeviceMeter
 from dpbench.measure.feed import Feed
 from dpbench.measure.gradient_trace import trace_gradients
 from dpbench.measure.growth import checkpoints, relative_half_width
@@ -27,6 +26,7 @@ from dpbench.measure.memory import (
     reset_peak_device_memory,
 )
 from dpbench.measure.noise_scale import measure_gradient_norms
+from dpbench.measure.nvml import DeviceMeter
 from dpbench.measure.own_step import trainer_of
 from dpbench.measure.phases import time_phases
 from dpbench.measure.precision import Numbers

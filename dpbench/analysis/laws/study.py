@@ -1,7 +1,7 @@
 """A series with all that is said of it: its efficiency, its law, and what that predicts.
 
 How well the law says what it has not seen, within the data, is told by leaving out each point
-once; beyond the data `holdout` tells it.
+once; beyond the data the hold-outs of published tables tell it (see `band`).
 """
 
 from __future__ import annotations

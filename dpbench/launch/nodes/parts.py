@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from dpbench.architecture import with_input_shape
-from dpbench.data.consent import NamedCode
+from dpbench.data.trusted_code import NamedCode
 from dpbench.errors import DpbenchError, LaunchError
 from dpbench.launch.agent import PartFailed, run_part, scratch_folder
 from dpbench.launch.machine import in_child
