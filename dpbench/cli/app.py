@@ -44,6 +44,8 @@ from dpbench.errors import DpbenchError
 EXIT_STATUSES = """Exit status: 0 all rows completed or skipped, at least one completed;
 1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted."""
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a disk answers that is full, over its quota or broken, or a limit on the size of files."""
 PROGRAM = "dpbench"
 COMPLETION_VARIABLE = "_DPBENCH_COMPLETE"
 
@@ -106,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", 130)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in NO_SPACE:
             return _say(f"cannot write the output: {error.strerror}", 1)
         if error.filename is not None:
             return _say(f"cannot use {error.filename}: {error.strerror}", 2)

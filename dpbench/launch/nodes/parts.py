@@ -95,7 +95,7 @@ class Parts:
             with scratch_folder(self.logs, trial.trial_id) as scratch:
                 reports = run_part(work, part, scratch, order.limit_seconds, stop=stop)
         except PartFailed as failed:
-            return Result(number=order.number, traces=failed.traces)
+            return Result(number=order.number, traces=failed.traces, error=failed.outside)
         except (LaunchError, OSError) as error:
             return Result(number=order.number, error=str(error))
         return Result(number=order.number, reports=tuple(reports))
