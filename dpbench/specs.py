@@ -72,11 +72,31 @@ class WorkloadSpec:
             position=2,
         ),
     ] = DEFAULT_OPTIMIZER
-    learning_rate: float = 0.01
+    learning_rate: Annotated[
+        float,
+        Setting(
+            options=("--lr", "--lrs"),
+            kind=PositiveNumber(),
+            metavar="X,X",
+            help="The learning rate.",
+            shown=lambda rate: f"lr {rate:g}",
+            position=3,
+        ),
+    ] = 0.01
     learning_rate_rule: str = "none"
     """How the learning rate follows the samples behind an optimizer step; see
     TrialSpec.learning_rate and learning_rate.RULES."""
-    seed: int = 0
+    seed: Annotated[
+        int,
+        Setting(
+            options=("--seed", "--seeds"),
+            kind=WholeNumber(),
+            metavar="N,N",
+            help="Seed for weights and samples. Each seed is a row, never a repetition.",
+            shown=lambda seed: f"seed {seed}",
+            position=9,
+        ),
+    ] = 0
     dtype: Annotated[
         str,
         Setting(
@@ -390,6 +410,8 @@ class Variant:
     """A point of those axes that every implementation goes along; None keeps to the sweep."""
 
     optimizer: str | None = None
+    learning_rate: float | None = None
+    seed: int | None = None
     dtype: str | None = None
     compile: str | None = None
     channels_last: bool | None = None

@@ -109,3 +109,10 @@ def _words(path: Path) -> set[str]:
 
 def test_workload_settings_are_those_of_the_workload() -> None:
     assert {*WORKLOAD_SETTINGS} == {*settings_of(type(trial().workload))}
+
+
+def test_rows_of_other_learning_rates_and_seeds_have_other_names() -> None:
+    one = trial()
+    other = replace(one, workload=replace(one.workload, learning_rate=0.1, seed=3))
+    assert other.implementation_label == "ddp(lr 0.1, seed 3)"
+    assert other.baseline.workload == other.workload

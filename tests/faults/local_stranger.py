@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - of socket; he may not be able to read Python's own files
 import json
 import multiprocessing
 import os
@@ -61,6 +62,7 @@ def attack(ports: Sequence[int], temporary: Path, marker: Path, *, stores: bool)
 
 
 def _attack(to: Connection, ports: list[int], temporary: Path, marker: Path, stores: bool) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # torch tells of every store that there is not
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
