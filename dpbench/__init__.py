@@ -12,7 +12,7 @@ from dpbench.shm_registration import register_shm
 
 _HOMES = {
     "__version__": None,
-    "BalancedSampler": "dpbench.data.balanced_sampler",
+    "BalancedSampler": "dpbench.data.sharding",
     "DataParallel": "dpbench.parallel",
     "DistributedDataParallel": "dpbench.parallel",
     "LocalSGD": "dpbench.parallel",

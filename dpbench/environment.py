@@ -60,7 +60,7 @@ class Accelerator:
     memory_bytes: int
     uuid: str | None = None
     links: tuple[str, ...] = ()
-    """How it reaches each visible GPU, in their order: see measure.gpu_links; () if not known."""
+    """How it reaches each visible GPU, in their order: see measure.nvml; () if not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -92,6 +92,18 @@ def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
     return inside
 
 
+def holds_nothing(folder: Path) -> bool:
+    """Whether there are only empty and half-written files: its maker died before it had begun."""
+    for path in folder.rglob("*"):
+        found = path.lstat()
+        if stat.S_ISDIR(found.st_mode):
+            continue
+        written = found.st_size and not _TEMPORARY.fullmatch(path.name)
+        if written or not stat.S_ISREG(found.st_mode):
+            return False
+    return True
+
+
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Writes a file inside a folder; nobody ever reads half of it, whatever ends the process.
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from dpbench.process_identity import started_ticks
+
 PAGE_BYTES = 4096
 NAME = "dpbench-live"
 _LINK = f"/memfd:{NAME}"
@@ -134,7 +136,7 @@ class LivePage:
     def address(self) -> Address | None:
         """None where processes cannot share memory without a name, or see each other."""
         pid = os.getpid()
-        started, boot_id = _started_ticks(pid), _boot_id()
+        started, boot_id = started_ticks(pid), _boot_id()
         if self._descriptor is None or started is None or boot_id is None:
             return None
         return Address(
@@ -232,7 +234,7 @@ def _check_process(address: Address) -> None:
     """Raises NoPage if the process has ended, whatever has its number now."""
     if address.boot_id != _boot_id():
         raise NoPage
-    started = _started_ticks(address.pid)
+    started = started_ticks(address.pid)
     if started is None and _is_foreign(address.pid):
         raise ForeignPage
     if started != address.started_ticks:
@@ -245,16 +247,6 @@ def _boot_id() -> str | None:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None
-
-
-def _started_ticks(pid: int) -> int | None:
-    """Field 22 of proc_pid_stat(5), which everybody may read; None if there is none to see."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    _, _, fields = stat.rpartition(")")  # behind the name, which may hold anything
-    return int(fields.split()[19])
 
 
 def _is_foreign(pid: int) -> bool:

@@ -20,7 +20,14 @@ from dpbench.collectives import (
 )
 from dpbench.exclusion import FIELDS
 from dpbench.learning_rate import RULES
-from dpbench.records import GradientTrace, Phases, RankMeasurement, Status, TrialRecord
+from dpbench.records import (
+    GradientTrace,
+    Phases,
+    RankMeasurement,
+    ReplicaPhases,
+    Status,
+    TrialRecord,
+)
 from dpbench.specs import MOST_REPETITIONS, SETTINGS, SweepSpec, TrialSpec
 from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
@@ -103,7 +110,7 @@ def impossible_in_record(record: TrialRecord) -> Iterator[str]:
             if window is not None and len(window.losses) not in (0, len(window.step_seconds)):
                 steps = units.counted(len(window.step_seconds), "step")
                 yield f"rank {rank.rank} has losses of {len(window.losses)} of {steps}"
-        for phases in (rank.phases, rank.phases_without_sync):
+        for phases in (rank.phases, rank.phases_without_sync, rank.replica_phases):
             if phases is not None and not _are_whole(_columns(phases)):
                 yield f"rank {rank.rank} has phases of no step, of no time, or of unequal steps"
         if rank.gradient_trace is not None and not _is_possible(rank.gradient_trace):
@@ -155,13 +162,14 @@ def _seconds(rank: RankMeasurement) -> Iterator[tuple[str, tuple[float, ...]]]:
     for name, phases in (
         ("phases", rank.phases),
         ("phases_without_sync", rank.phases_without_sync),
+        ("replica_phases", rank.replica_phases),
     ):
         if phases is not None:
             for column, seconds in _columns(phases).items():
                 yield f"{name}.{column}", seconds
 
 
-def _columns(phases: Phases) -> dict[str, tuple[float, ...]]:
+def _columns(phases: Phases | ReplicaPhases) -> dict[str, tuple[float, ...]]:
     return {field.name: getattr(phases, field.name) for field in fields(phases)}
 
 

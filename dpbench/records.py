@@ -9,6 +9,7 @@ Schema history
   3  gradient traces; collectives.jsonl, see dpbench.collectives
   4  trials across hosts
   5  trials that were tried again
+  6  phases of what one process does for all its replicas
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 from dpbench.specs import TrialSpec
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 class Status(enum.Enum):
@@ -82,6 +83,23 @@ class Phases:
     and what synchronizes parameters after the step (local-sgd)."""
     optimizer_seconds: tuple[float, ...]
     """Optimizer step, and zeroing gradients."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicaPhases:
+    """Seconds of what a process that drives all replicas (dp) does in each instrumented step, with
+    synchronization; parts of its forward and backward."""
+
+    scatter_seconds: tuple[float, ...]
+    """Splitting the batch over the replicas."""
+    replicate_seconds: tuple[float, ...]
+    """Giving each replica its module."""
+    compute_seconds: tuple[float, ...]
+    """Forward and backward of the replicas, until the slowest is done."""
+    gather_seconds: tuple[float, ...]
+    """Putting their outputs together."""
+    reduce_seconds: tuple[float, ...]
+    """Adding up their gradients, as far as computing does not hide it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,6 +177,7 @@ class RankMeasurement:
     phases: Phases | None = None
     phases_without_sync: Phases | None = None
     """The same parts without gradient synchronization."""
+    replica_phases: ReplicaPhases | None = None
     gradient_norms: GradientNorms | None = None
     gradient_trace: GradientTrace | None = None
 

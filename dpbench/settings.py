@@ -258,7 +258,11 @@ class Setting:
     argument: str | None = None
     """Its name in Python calls, where that is not the first option's."""
     shown: Callable[[Any], str] | None = None
-    """How a row's name has a value that is not the default; None keeps it out of the name."""
+    """How a row's name has a value that is not the default; None keeps it out of the name.
+
+    Annotations are evaluated with the class for globals, so that a lambda there sees no name of
+    its module: what needs one is a function.
+    """
     position: int = 0
     """Where a row's name has it: smaller numbers come first."""
 

@@ -49,6 +49,10 @@ MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""
 
 
+def _workers(count: int) -> str:
+    return counted(count, "worker")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadSpec:
     """What is trained, on what, and how."""
@@ -68,11 +72,31 @@ class WorkloadSpec:
             position=2,
         ),
     ] = DEFAULT_OPTIMIZER
-    learning_rate: float = 0.01
+    learning_rate: Annotated[
+        float,
+        Setting(
+            options=("--lr", "--lrs"),
+            kind=PositiveNumber(),
+            metavar="X,X",
+            help="The learning rate.",
+            shown=lambda rate: f"lr {rate:g}",
+            position=3,
+        ),
+    ] = 0.01
     learning_rate_rule: str = "none"
     """How the learning rate follows the samples behind an optimizer step; see
     TrialSpec.learning_rate and learning_rate.RULES."""
-    seed: int = 0
+    seed: Annotated[
+        int,
+        Setting(
+            options=("--seed", "--seeds"),
+            kind=WholeNumber(),
+            metavar="N,N",
+            help="Seed for weights and samples. Each seed is a row, never a repetition.",
+            shown=lambda seed: f"seed {seed}",
+            position=9,
+        ),
+    ] = 0
     dtype: Annotated[
         str,
         Setting(
@@ -236,7 +260,7 @@ class TrialSettings:
             metavar="N,N",
             help="Processes of each rank that take samples one by one, as torch's DataLoader has "
             "them; of rows with --prefetch from 1 on.",
-            shown=lambda workers: counted(workers, "worker"),
+            shown=_workers,
             position=8,
         ),
     ] = 0
@@ -386,6 +410,8 @@ class Variant:
     """A point of those axes that every implementation goes along; None keeps to the sweep."""
 
     optimizer: str | None = None
+    learning_rate: float | None = None
+    seed: int | None = None
     dtype: str | None = None
     compile: str | None = None
     channels_last: bool | None = None

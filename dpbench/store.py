@@ -32,6 +32,7 @@ from dpbench.files import (
     create_empty,
     flush_folder,
     folder_inside,
+    holds_nothing,
     read_header,
     write_whole,
 )
@@ -146,17 +147,19 @@ class SweepStore(OpenStore[TrialRecord]):
 
     @classmethod
     def create(cls, folder: Path, spec: SweepSpec, command: Sequence[str]) -> SweepStore:
-        """Makes the folder; raises StoreError if it exists."""
-        try:
-            _make(folder)
-        except FileExistsError:
-            raise StoreError(
-                f"{folder} exists already; choose another --name, or finish it with --resume"
-            ) from None
-        header = {"schema_version": SCHEMA_VERSION, "command": command, "sweep": encode(spec)}
-        _write_json(folder / SWEEP_FILE, header)
+        """Makes the folder; raises StoreError if it exists and holds something."""
+        require_free(folder)
+        _make(folder)
         create_empty(folder / TRIALS_FILE)
-        return cls.append_to(folder)
+        made = cls.append_to(folder)  # nobody else makes it from now on
+        try:
+            require_free(folder)
+            header = {"schema_version": SCHEMA_VERSION, "command": command, "sweep": encode(spec)}
+            _write_json(folder / SWEEP_FILE, header)
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     @classmethod
     def append_to(cls, folder: Path) -> SweepStore:
@@ -204,6 +207,17 @@ def check_place(folder: Path) -> None:
     above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not above.is_dir():
         raise StoreError(f"cannot make {folder}: {above} is no folder")
+
+
+def require_free(folder: Path) -> None:
+    """Raises StoreError if there is something that a new sweep must leave alone.
+
+    A folder whose maker died before it had written anything is free.
+    """
+    if os.path.lexists(folder) and not (folder.is_dir() and holds_nothing(folder)):
+        raise StoreError(
+            f"{folder} exists already; choose another --name, or finish it with --resume"
+        )
 
 
 def holds_sweep(folder: Path) -> bool:
@@ -292,12 +306,9 @@ def check_name(name: str) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Raises FileExistsError if it is a results folder already."""
     try:
-        (folder / ENVIRONMENTS_FOLDER).mkdir(parents=True)
+        (folder / ENVIRONMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
         flush_folder(folder.parent)
-    except FileExistsError:
-        raise
     except OSError as error:
         raise StoreError(f"cannot make {folder}: {error.strerror}") from None
 

@@ -34,14 +34,16 @@ _mine: dict[Path, int] = {}
 def temporary_folder() -> Iterator[Path]:
     """A new folder that only this user can read, removed at the end."""
     _remove_leftovers()
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    _mine[folder] = os.getpid()
+    folder, owner = Path(tempfile.mkdtemp(prefix=PREFIX)), os.getpid()
+    _mine[folder] = owner
     try:
         with _marked(folder):
             yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        _mine.pop(folder, None)
+        # A forked process drops what it inherits, contexts that are open too.
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+            _mine.pop(folder, None)
 
 
 def remove_temporary_folders() -> None:

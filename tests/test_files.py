@@ -104,6 +104,21 @@ def test_a_file_may_be_opened_through_a_link_that_the_user_names(tmp_path: Path)
         open_to_read(tmp_path / "zeros", named_by_user=True)
 
 
+def test_a_folder_with_empty_and_half_written_files_holds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "empty").touch()
+    (tmp_path / "sweep.json.0123abcd.tmp").write_text("{")
+    assert files.holds_nothing(tmp_path)
+    (tmp_path / "inside" / "notes").write_text("kept")
+    assert not files.holds_nothing(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["a link to nothing", "a pipe", "a socket"])
+def test_a_folder_with_a_special_file_holds_something(tmp_path: Path, kind: str) -> None:
+    SPECIAL[kind](tmp_path / "file")
+    assert not files.holds_nothing(tmp_path)
+
+
 def test_a_folder_inside_is_made_and_never_a_link(tmp_path: Path) -> None:
     assert folder_inside(tmp_path, "a", "b") == tmp_path / "a" / "b"
     assert not (tmp_path / "a").exists()

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
-    ("errors", "units", "printable"),
+    ("errors", "units", "printable", "process_identity"),
     ("files", "temporary", "codec", "learning_rate", "placement", "shares", "values"),
     ("json_schema",),
     ("traits", "settings"),
@@ -53,6 +53,10 @@ LARGEST_FUNCTION = 60
 
 def layer_of(path: Path) -> str:
     return path.relative_to(ROOT / "dpbench").with_suffix("").parts[0]
+
+
+def layer_path(path: Path) -> str:
+    return path.relative_to(ROOT / "dpbench").as_posix()
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -106,6 +110,12 @@ def test_modules_and_functions_are_short(path: Path) -> None:
 def test_no_module_is_a_box_of_leftovers() -> None:
     names = {path.stem for path in MODULES}
     assert not names & {"utils", "util", "helpers", "common", "misc"}
+
+
+def test_one_module_lays_tables_out() -> None:
+    """Every other one makes a report.table.Table, which all formats are written from."""
+    callers = {layer_path(path) for path in MODULES if "tabulate" in {*imported(path)}}
+    assert callers == {"report/__init__.py", "report/formats.py", "report/terminal.py"}
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -66,6 +66,18 @@ def test_a_follower_reads_every_record_once_and_each_when_its_line_is_whole(
         assert follower.new() == []
 
 
+def test_a_folder_whose_maker_died_before_it_had_begun_is_free(tmp_path: Path) -> None:
+    """As after a power loss between the first name and the first file."""
+    folder = tmp_path / "s"
+    (folder / store.ENVIRONMENTS_FOLDER).mkdir(parents=True)
+    (folder / store.TRIALS_FILE).touch()
+    (folder / "sweep.json.0123abcd.tmp").write_text('{"schema_ver')
+    SweepStore.create(folder, SPEC, []).close()
+    assert store.load(folder).spec == SPEC
+    with pytest.raises(StoreError, match="s exists already"):
+        SweepStore.create(folder, SPEC, [])
+
+
 def test_what_runs_is_published_until_the_sweep_ends(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     running = RunningSweep(

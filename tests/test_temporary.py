@@ -28,6 +28,20 @@ with temporary_folder() as folder:
 """
 
 
+FORKS = """
+import multiprocessing
+from pathlib import Path
+from multiprocessing import util
+from dpbench.temporary import keep_sockets_in_own_folder, temporary_folder
+keep_sockets_in_own_folder()
+with temporary_folder() as folder:
+    child = multiprocessing.get_context("fork").Process(target=print, args=("child",))
+    child.start()
+    child.join()
+    print(Path(util.get_temp_dir()).is_dir(), folder.is_dir())
+"""
+
+
 def owner(tmp: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER],
@@ -70,4 +84,16 @@ def test_a_signal_that_ends_the_process_at_once_leaves_nothing(tmp_path: Path) -
         check=False,
     )
     assert done.returncode == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_forked_process_leaves_the_folders_of_its_parent_alone(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS],
+        env={**environment(), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "child\nTrue True\n", done.stderr
     assert not list(tmp_path.iterdir())

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.analysis.estimate import Estimate, t_quantile
-from dpbench.analysis.propagation import product
+from dpbench.analysis.estimate import Estimate, product, t_quantile
 from dpbench.records import GradientNorms, TrialRecord
 
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ hide, waiting for slower ranks included. Noise can make it negative; it is not c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal, get_args
 
@@ -22,6 +22,9 @@ from dpbench.records import TrialRecord
 PhaseName = Literal["data", "forward", "backward", "communication", "optimizer"]
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 """In the order of a step."""
+ReplicaPhaseName = Literal["scatter", "replicate", "compute", "gather", "reduce"]
+REPLICA_PHASES: tuple[ReplicaPhaseName, ...] = get_args(ReplicaPhaseName)
+"""What a process that drives all replicas does in forward and backward, in the order of a step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +48,8 @@ class StepPhases:
     """The mean step of the timed window, over ranks as the phases are."""
     steps: int
     """Instrumented ones of each rank and repetition."""
+    of_replicas: dict[ReplicaPhaseName, Estimate] = field(default_factory=dict)
+    """Seconds of the parts of forward and backward; empty where each replica has a process."""
 
 
 def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
@@ -72,7 +77,23 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
         instrumented_step_seconds=mean(totals, unit="s"),
         timed_step_seconds=mean([_timed_step_seconds(record) for record, _ in measured], unit="s"),
         steps=min(_steps(record) for record, _ in measured),
+        of_replicas=_of_replicas([record for record, _ in measured]),
     )
+
+
+def _of_replicas(records: Sequence[TrialRecord]) -> dict[ReplicaPhaseName, Estimate]:
+    measured = [[rank.replica_phases for rank in record.ranks] for record in records]
+    told = [[phases for phases in ranks if phases is not None] for ranks in measured]
+    if told != measured:
+        return {}
+    columns: dict[ReplicaPhaseName, list[float]] = {
+        "scatter": [_mean([phases.scatter_seconds for phases in ranks]) for ranks in told],
+        "replicate": [_mean([phases.replicate_seconds for phases in ranks]) for ranks in told],
+        "compute": [_mean([phases.compute_seconds for phases in ranks]) for ranks in told],
+        "gather": [_mean([phases.gather_seconds for phases in ranks]) for ranks in told],
+        "reduce": [_mean([phases.reduce_seconds for phases in ranks]) for ranks in told],
+    }
+    return {name: mean(columns[name], unit="s") for name in REPLICA_PHASES}
 
 
 def phase_seconds(record: TrialRecord) -> dict[PhaseName, float] | None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis import throughput
-from dpbench.analysis.baselines import Speed, with_scaling
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
 from dpbench.analysis.fields.levels import SWEEP_FIELDS
 from dpbench.analysis.flops import counted_flops, utilisation
@@ -18,6 +17,7 @@ from dpbench.analysis.learning import learning
 from dpbench.analysis.outcome import effective_status, outcome
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.analysis.resources import UNBALANCED, memory_imbalance, peak_memory
+from dpbench.analysis.scaling import Speed, with_scaling
 from dpbench.analysis.steps import StepSummary, step_notes, step_statistics, summarize_steps
 from dpbench.environment import Environment, comparable
 from dpbench.records import Status, TrialRecord

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from architectures import _synthetic_text
-from dpbench.architecture.assembled import Assembled
+from dpbench.architecture.protocol import Assembled
 from dpbench.errors import UnknownName, UsageError
 
 LENGTH = 128

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dpbench.architecture import sources
-from dpbench.architecture.blame import blamed
 from dpbench.architecture.naming import INPUT_SHAPE, Name, input_shape, parse
 from dpbench.architecture.options import Option, convert, options_of
 from dpbench.architecture.protocol import Architecture, missing_members
+from dpbench.architecture.user_errors import blamed
 from dpbench.errors import UsageError
 
 
@@ -74,21 +74,22 @@ def _understood(name: Name, make: Callable[[], Any], made: Any) -> Architecture:
     """What a factory may return: the parts, a model, or an architecture."""
     from torch import nn
 
-    from dpbench.architecture import given
+    from dpbench.architecture import user_models
 
     shape = input_shape(name)
     if isinstance(made, nn.Module):
-        return given.from_model(name.text, make, made, shape)
+        return user_models.from_model(name.text, make, made, shape)
     if shape is not None:
         raise UsageError(
             f"{name.title}: the factory says itself what the model takes, so {INPUT_SHAPE} has no "
             "meaning; leave it out"
         )
     if type(made) in (tuple, list):
-        return given.from_parts(name.text, make, tuple(made))
+        return user_models.from_parts(name.text, make, tuple(made))
     if missing_members(made) and not _is_half_an_architecture(made):
         raise UsageError(
-            f"{name.title}: {_called(name)}() returned {given.described(made)}{given.EXPECTED}"
+            f"{name.title}: {_called(name)}() returned {user_models.described(made)}"
+            f"{user_models.EXPECTED}"
         )
     return _whole(name, made)
 

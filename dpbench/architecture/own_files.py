@@ -14,8 +14,8 @@ from itertools import accumulate
 from operator import truediv
 from pathlib import Path
 
-from dpbench.architecture.blame import is_machinery
 from dpbench.architecture.naming import parse
+from dpbench.architecture.user_errors import is_machinery
 
 NOT_THEIRS = ("dpbench", "architectures")
 """Packages whose commit every record has."""

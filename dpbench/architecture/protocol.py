@@ -71,3 +71,14 @@ def missing_members(candidate: object) -> list[str]:
     methods = [name for name in vars(Architecture) if not name.startswith("_")]
     members = [*Architecture.__annotations__, *methods]
     return [member for member in members if not hasattr(candidate, member)]
+
+
+class Assembled:
+    """Members that all architectures share which dpbench puts together of what others wrote.
+
+    Nobody has run those before, so that they have to be tried out.
+    """
+
+    default_dataset: str = "synthetic"
+    flops_per_item: float | None = None
+    """Nobody derived them."""

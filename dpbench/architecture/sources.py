@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dpbench.architecture.blame import blamed
 from dpbench.architecture.naming import Name, parse, parse_function
+from dpbench.architecture.user_errors import blamed
 from dpbench.errors import UnknownName, UsageError
 
 SHIPPED_FACTORY = "Architecture"

@@ -31,7 +31,6 @@ from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.messages import say
 from dpbench.cli.plot import KINDS, plot
 from dpbench.cli.project import project
-from dpbench.cli.published import published
 from dpbench.cli.report import report
 from dpbench.cli.slurm import slurm
 from dpbench.cli.sweep import sweep
@@ -45,6 +44,8 @@ from dpbench.errors import DpbenchError
 EXIT_STATUSES = """Exit status: 0 all rows completed or skipped, at least one completed;
 1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted."""
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a disk answers that is full, over its quota or broken, or a limit on the size of files."""
 PROGRAM = "dpbench"
 COMPLETION_VARIABLE = "_DPBENCH_COMPLETE"
 
@@ -73,7 +74,6 @@ app.command()(init)
 app.command(name="list")(inventory)
 app.command()(doctor)
 app.command()(fit)
-app.command()(published)
 app.command(name="import")(import_)
 
 
@@ -108,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", 130)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in NO_SPACE:
             return _say(f"cannot write the output: {error.strerror}", 1)
         if error.filename is not None:
             return _say(f"cannot use {error.filename}: {error.strerror}", 2)

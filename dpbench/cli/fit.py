@@ -51,7 +51,7 @@ Residuals = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Hold-outs to calibrate the band on, as dpbench published --residuals writes.",
+        help="A .csv file of hold-outs to calibrate the band on.",
     ),
 ]
 Chart = Annotated[

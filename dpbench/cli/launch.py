@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from dpbench.cli.interrupts import SIGNALS
-from dpbench.cli.messages import say
+from dpbench.cli.messages import say, warn
 
 if TYPE_CHECKING:
     from dpbench.launch.worker_ends import WorkerEnd
@@ -43,6 +43,8 @@ def launch(context: typer.Context) -> int:
     processes, cores = int(chosen.nproc_per_node), usable_cores()
     threads = max(cores // processes, 1)
     _say_threads(processes, threads, cores)
+    if note := torchrun.overridden(chosen):
+        warn(note)
     if place := torchrun.meeting_place(chosen):
         say(f"waits for the launchers of all {chosen.nnodes} nodes at {place}")
     if interface := torchrun.gloo_interface(chosen):

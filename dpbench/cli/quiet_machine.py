@@ -14,7 +14,7 @@ from dpbench.cli.messages import say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpbench.launch.finding import Finding
+    from dpbench.launch.findings import Finding
     from dpbench.launch.machine import Machine
 
 

@@ -69,6 +69,8 @@ class AxisOptions:
     """Settings that make rows; AUTO is a trial's default."""
 
     optimizer: Annotated[tuple[str, ...] | Auto, _axis("optimizer")] = AUTO
+    lr: Annotated[tuple[float, ...], _axis("learning_rate")] = (0.01,)
+    seed: Annotated[tuple[int, ...], _axis("seed")] = (0,)
     dtypes: Annotated[tuple[str, ...] | Auto, _axis("dtype")] = AUTO
     compile: Annotated[tuple[str, ...] | Auto, _axis("compile")] = AUTO
     channels_last: Annotated[tuple[bool, ...] | Auto, _axis("channels_last")] = AUTO
@@ -154,16 +156,6 @@ class TrialOptions:
             default_text=f"{BUDGET} with --precision",
         ),
     ] = AUTO
-    lr: Annotated[
-        float,
-        Setting(
-            options=("--lr",),
-            kind=PositiveNumber(),
-            metavar="X",
-            panel=TRIAL,
-            help="The learning rate.",
-        ),
-    ] = 0.01
     lr_scaling: Annotated[
         str,
         Setting(
@@ -175,7 +167,6 @@ class TrialOptions:
             "linear rule is for SGD; no warm-up is applied.",
         ),
     ] = "none"
-    seed: Annotated[int, _count("--seed", "Of weights and samples.")] = 0
     target_loss: Annotated[
         float | None,
         Setting(

@@ -29,7 +29,7 @@ from dpbench.cli.sweep_options import RETRIED, SweepOptions
 from dpbench.cli.sweep_spec import build
 from dpbench.cli.this_machine import machine_for
 from dpbench.data.identity import change_words
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import UsageError
 from dpbench.grid import trial_count
 from dpbench.launch.machine import Machine
 from dpbench.placement import Placement
@@ -152,10 +152,8 @@ def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
     folder = results_folder(request.options.results_dir, request.options.name, otherwise=arch)
     if request.options.name is None and not may_exist:
         return free(folder)
-    if folder.exists() and not (request.options.resume or may_exist):
-        raise StoreError(
-            f"{folder} exists already; choose another --name, or finish it with --resume"
-        )
+    if not (request.options.resume or may_exist):
+        store.require_free(folder)
     return folder
 
 

@@ -107,10 +107,8 @@ def _workload(parsed: ParsedOptions, notes: list[str], data_dir: Path | None) ->
         architecture=options.arch,
         dataset=_dataset(parsed, notes),
         **{name: parsed.axes.base(name) for name in AXES if name in WORKLOAD_SETTINGS},
-        learning_rate=options.lr,
         learning_rate_rule=options.lr_scaling,
         step=options.step,
-        seed=options.seed,
     )
     return with_files(workload, data_dir)
 
@@ -207,7 +205,7 @@ def _dataset(parsed: ParsedOptions, notes: list[str]) -> str:
         dataset = known_name("--data", loaded.default_dataset, DATASETS)
         notes.append(f"--data {dataset}, the default of {arch}")
     if is_function(dataset):
-        try_dataset(dataset, loaded, seed=parsed.options.seed)
+        try_dataset(dataset, loaded, seed=parsed.axes.values["seed"][0])
     else:
         check_fits(dataset, loaded, named=arch)
     return dataset

@@ -20,7 +20,7 @@ from dpbench.cli.option_file import Layer, merged
 from dpbench.cli.sweep import make_importable
 from dpbench.cli.train_checks import check
 from dpbench.cli.train_options import TrainOptions, TrainSettings, parse
-from dpbench.data.consent import NamedCode
+from dpbench.data.trusted_code import NamedCode
 from dpbench.errors import UsageError
 
 AUTO = "auto"

@@ -7,6 +7,7 @@ and only rank 0 speaks and writes.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from dpbench.cli.train_asked import Asked
 from dpbench.cli.train_execution import TrainOutput, conclude, introduce, listener_for
 from dpbench.cli.train_orders import Agreed, Launch, Orders
 from dpbench.cli.train_preparation import TrainPlan, samples
-from dpbench.cli.train_run import ended_well, job_of, open_folder, set_ending
+from dpbench.cli.train_run import ON_EVERY_NODE, ended_well, job_of, open_folder, set_ending
 from dpbench.cli.train_watch import following
 from dpbench.cli.train_world import orders, plan_of_world, standing
 from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
@@ -33,6 +34,7 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
 from dpbench.values import duration_seconds
 
+TIMED_OUT = "timed out waiting"  # gloo's words
 STORE_SECONDS = 120.0
 """How long to look for the launch's store, where --timeout is wrong: rank 0 says so."""
 
@@ -97,7 +99,8 @@ def _lead(launch: Launch, asked: Asked, output: TrainOutput) -> Joined:
             data_dir, embedded = given.data_dir, asked.embedded
             ready = stack.enter_context(samples(plan.spec, data_dir, embedded=embedded))
             introduce(plan, ready, output)
-            folder = open_folder(plan, environment.capture(cuda=torch.version.cuda))
+            now = environment.capture(cuda=torch.version.cuda)
+            folder = stack.enter_context(open_folder(plan, now))
         launch.say_prepared(_text(ready.folder))
         with ended_well(plan, folder, None), _told(launch, launch.tell):
             launch.prepared(given)
@@ -109,7 +112,7 @@ def _lead(launch: Launch, asked: Asked, output: TrainOutput) -> Joined:
                 following(log, listener.hear),
             ):
                 finished = _train(job_of(plan, ready, folder), launch.rank)
-    set_ending(plan, folder, finished)
+        set_ending(plan, folder, finished)
     return Joined(finished=finished, folder=folder.path, plan=plan)
 
 
@@ -148,7 +151,8 @@ def _follow(launch: Launch, asked: Asked) -> Joined:
         except DpbenchError as error:
             if launch.is_told(error):
                 raise Agreed(error) from None
-            raise type(error)(f"rank {launch.rank}: {error}") from None
+            again = f"{ON_EVERY_NODE}dpbench train --resume {shlex.quote(given.folder)}"
+            raise type(error)(f"rank {launch.rank}: {error}; to go on, {again}") from None
     return Joined(finished=finished, folder=job.folder, plan=None)
 
 
@@ -166,9 +170,11 @@ def _train(job: TrainingJob, rank: int) -> Finished:
         return train_rank(job, rank)
     except RuntimeError as error:
         words = str(error).partition("\n")[0]
-        if not speaks_of_lost_peer(str(error)):
-            raise
-        raise TrainingFailed(f"another rank has ended: {words}") from None
+        if speaks_of_lost_peer(str(error)):
+            raise TrainingFailed(f"another rank has ended: {words}") from None
+        if TIMED_OUT in words.lower():  # it has stopped, or the link to its host is cut
+            raise TrainingFailed(f"another rank did not answer: {words}") from None
+        raise
 
 
 @contextmanager

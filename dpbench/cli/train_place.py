@@ -14,7 +14,7 @@ from dpbench.cli.new_folder import free, results_folder
 from dpbench.cli.train_asked import AUTO
 from dpbench.errors import StoreError, UsageError
 from dpbench.specs import differing_fields
-from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder
+from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder, require_free
 from dpbench.training_spec import TrainingSpec
 
 
@@ -92,10 +92,8 @@ def resume_words(run: RunFolder) -> str:
 
 def _new(folder: Path, *, named: bool) -> Path:
     """A folder that is not there yet; an unnamed one gets a number where that is taken."""
-    if named and folder.exists():
-        raise StoreError(
-            f"{folder} exists already; choose another --name, or go on with --resume {folder}"
-        )
+    if named:
+        require_free(folder)
     return folder if named else free(folder)
 
 

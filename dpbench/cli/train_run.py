@@ -39,6 +39,8 @@ from dpbench.training.run_folder import RANKS, RunFolder, RunStatus
 
 LONGEST_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""
+ON_EVERY_NODE = "the same launcher on every node, with "
+"""Before the command of a training whose ranks somebody else has started."""
 SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
     **{kind.__name__: kind for kind in (UsageError, DataError, StoreError)},
     **dict.fromkeys(("NotFinite", "OutOfSync", "DpbenchError"), TrainingFailed),
@@ -54,7 +56,11 @@ def run_here(
 
     Raises TrainingFailed, Interrupted, or what a rank refused; each says how to go on.
     """
-    folder = open_folder(plan, environment)
+    with open_folder(plan, environment) as folder:
+        return _run_in(folder, plan, samples, listener)
+
+
+def _run_in(folder: RunFolder, plan: TrainPlan, samples: Samples, listener: Listener) -> Finished:
     job = job_of(plan, samples, folder)
     scratch = _next_attempt(folder)
     with ended_well(plan, folder, scratch), listener:
@@ -74,8 +80,12 @@ def run_here(
     return finished
 
 
-def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
-    """The run folder, made or begun again; StoreError if another training writes to it."""
+@contextmanager
+def open_folder(plan: TrainPlan, environment: Environment) -> Iterator[RunFolder]:
+    """The run folder, made or begun again; inside, no other training uses it.
+
+    Raises StoreError if one does, and leaves what it wrote alone.
+    """
     request, existing = plan.request, plan.place.existing
     # What the machine, the launcher or the data decided is stored too: they may be others later.
     decided = {
@@ -86,19 +96,18 @@ def open_folder(plan: TrainPlan, environment: Environment) -> RunFolder:
     }
     configuration = {name: str(value) for name, value in decided.items()}
     configuration |= to_stored(request.options)
-    if existing is None:
-        return RunFolder.create(
-            plan.place.path,
-            plan.spec,
-            plan.run,
-            request.command,
-            environment,
-            configuration,
-        )
-    existing.begin_again(plan.spec, plan.run, request.command, environment, configuration)
-    if differences := environment.differences_from(existing.header.starts[0].environment):
-        warn(f"{existing.path} began elsewhere, and numbers may differ: {'; '.join(differences)}")
-    return existing
+    start = (plan.spec, plan.run, request.command, environment, configuration)
+    folder = existing or RunFolder.create(plan.place.path, *start)
+    with folder.held():
+        if existing is not None:
+            existing.begin_again(*start)
+            first = existing.header.starts[0].environment
+            if differences := environment.differences_from(first):
+                warn(
+                    f"{existing.path} began elsewhere, and numbers may differ: "
+                    f"{'; '.join(differences)}"
+                )
+        yield folder
 
 
 def job_of(plan: TrainPlan, samples: Samples, folder: RunFolder) -> TrainingJob:
@@ -113,7 +122,10 @@ def job_of(plan: TrainPlan, samples: Samples, folder: RunFolder) -> TrainingJob:
 
 @contextmanager
 def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterator[None]:
-    """Writes down why the training in the block did not end well, and says how to go on."""
+    """Writes down why the training in the block did not end well, and says how to go on.
+
+    `logs` is what the ranks print; None where they are not dpbench's own to start.
+    """
     try:
         yield
     except RanksFailed as failed:
@@ -122,7 +134,8 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
     except (KeyboardInterrupt, Interrupted) as interrupt:
         trouble = _set_status(folder, RunStatus.INTERRUPTED)
         number = getattr(interrupt, "signal_number", SIGINT)
-        raise Interrupted(number, f"interrupted{trouble}; {_next_step(folder)}") from None
+        step = _next_step(folder, launched=logs is None)
+        raise Interrupted(number, f"interrupted{trouble}; {step}") from None
     except DpbenchError as error:
         raise _failed(error, plan, folder, logs) from None
     except BaseException as error:
@@ -155,7 +168,7 @@ def _failed(
     if refused:
         return type(error)(f"{error}{trouble}")
     kept = f"; what the ranks printed is in {logs}" if logs and logs.exists() else ""
-    return type(error)(f"{error}{kept}{trouble}; {_next_step(folder)}")
+    return type(error)(f"{error}{kept}{trouble}; {_next_step(folder, launched=logs is None)}")
 
 
 def _set_status(folder: RunFolder, status: RunStatus, reason: str | None = None) -> str:
@@ -174,11 +187,12 @@ def _error(reason: str) -> DpbenchError:
     return kind(raised[2]) if raised and kind else TrainingFailed(reason)
 
 
-def _next_step(folder: RunFolder) -> str:
+def _next_step(folder: RunFolder, *, launched: bool = False) -> str:
     checkpoint = latest(folder.checkpoints)
+    command = f"{ON_EVERY_NODE if launched else ''}{resume_words(folder)}"
     if checkpoint is None:
-        return f"there is no checkpoint yet; to begin again: {resume_words(folder)}"
-    return f"to go on from {checkpoint.name}: {resume_words(folder)}"
+        return f"there is no checkpoint yet; to begin again: {command}"
+    return f"to go on from {checkpoint.name}: {command}"
 
 
 def _next_attempt(folder: RunFolder) -> Path:

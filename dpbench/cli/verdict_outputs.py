@@ -14,8 +14,7 @@ from dpbench.analysis.assessment import Assessment
 from dpbench.cli.thresholds import Thresholds
 from dpbench.cli.written import write_text
 from dpbench.errors import StoreError, UsageError
-from dpbench.report.benchmark_action import benchmark_action, tool
-from dpbench.report.junit import junit
+from dpbench.report.verdict_files import benchmark_action, junit, tool
 from dpbench.report.verdict_table import answer, pull_request
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"

@@ -20,7 +20,7 @@ import torch
 
 from dpbench import shares as sharing
 from dpbench import units
-from dpbench.data.order import permutation
+from dpbench.data.sharding import permutation
 from dpbench.errors import DataError, UsageError
 from dpbench.training_spec import TrainingSpec
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpbench.data.sample import SampleTraits, shape_in_words
+from dpbench.data.registry import SampleTraits, shape_in_words
 from dpbench.parallel.tree import tensors
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from dpbench.architecture import load_function
-from dpbench.architecture.blame import blamed
+from dpbench.architecture.user_errors import blamed
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError

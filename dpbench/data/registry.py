@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench.data import mnist_files
-from dpbench.data.sample import SampleTraits
 from dpbench.errors import DataError, UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +27,35 @@ if TYPE_CHECKING:
 
 SYNTHETIC = "synthetic"
 TEXT = "text"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleTraits:
+    """The inputs of a sample, and its target."""
+
+    shape: tuple[int, ...] | None
+    """Of the inputs. None: a sequence of tokens as long as the architecture's, and as many targets;
+    else there is one target."""
+    dtype: str
+    """Of the inputs, as torch names it."""
+    classes: int | None
+    """Of which a target, int64, is one; None: it is a number, float32."""
+
+    @property
+    def target_dtype(self) -> str:
+        """As torch names it."""
+        return "float32" if self.classes is None else "int64"
+
+    def __str__(self) -> str:
+        inputs = "a sequence of" if self.shape is None else shape_in_words(self.shape)
+        target = "as many" if self.shape is None else "one"
+        classes = "" if self.classes is None else f" of {self.classes} classes"
+        return f"{inputs} {self.dtype} with {target} {self.target_dtype}{classes}"
+
+
+def shape_in_words(shape: tuple[int, ...]) -> str:
+    """Such as 1×28×28, 30 or one."""
+    return "×".join(map(str, shape)) or "one"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,7 +269,7 @@ def _context(architecture: str | None) -> int:
             "dataset 'text': got no architecture, expected the name of the one to train"
         )
     from dpbench.architecture import load
-    from dpbench.architecture.blame import blamed
+    from dpbench.architecture.user_errors import blamed
     from dpbench.data import fit
 
     loaded = load(architecture)

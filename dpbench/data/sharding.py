@@ -5,14 +5,30 @@ Step k takes positions [k·B, (k+1)·B) of the stream as its global batch, acros
 epochs if need be, so that no sample is ever dropped. A rank takes a contiguous part of every
 global batch. With the same global batch size, 1 replica and 8 replicas thus consume the same
 samples in the same order, and their losses can be compared.
+
+In a loop of the user's own, `BalancedSampler` divides each epoch among the ranks instead.
 """
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterator, Sequence
 
-from dpbench.data.order import permutation
+import numpy as np
+import torch
+from torch.utils.data import Sampler
+
+from dpbench import shares as sharing
+from dpbench import units
 from dpbench.errors import DataError, UsageError
+
+
+def permutation(samples: int, *, seed: int, epoch: int) -> torch.Tensor:
+    """The indices 0 to `samples` - 1, int64 (samples,), shuffled anew for every epoch.
+
+    The same in every process and on every machine; torch's random state has no part in it.
+    """
+    generator = np.random.default_rng((seed, epoch))
+    return torch.from_numpy(generator.permutation(np.arange(samples, dtype=np.int64)))
 
 
 class GlobalBatchSampler:
@@ -74,3 +90,73 @@ class GlobalBatchSampler:
 def _at_least(what: str, got: int, least: int) -> None:
     if got < least:
         raise UsageError(f"{what}: got {got}, expected at least {least}")
+
+
+class BalancedSampler(Sampler[int]):
+    """The sample indices of one rank, a contiguous part of each epoch's order.
+
+    Unlike torch's DistributedSampler it neither repeats nor drops a sample: the parts of all ranks
+    are disjoint, together the dataset, and with equal shares their sizes differ by one at most,
+    the earlier ranks having more. So ranks can differ in their number of batches: train within
+    `join` of DistributedDataParallel. (`dpbench train` divides every global batch instead.)
+
+    Arguments:
+        dataset_size: number of samples, at least `world_size`.
+        rank, world_size: which part, of how many.
+        shares: of the ranks in proportion, e.g. (2.0, 1.0), which `shares_by_speed` makes from
+            measured speeds; None: equal.
+        shuffle: a new permutation of the whole dataset for every epoch; else in order.
+        seed: of the permutations, the same on every rank.
+
+    Raises:
+        UsageError: an argument that cannot be, with its value.
+    """
+
+    def __init__(
+        self,
+        dataset_size: int,
+        *,
+        rank: int,
+        world_size: int,
+        shares: Sequence[float] | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+    ) -> None:
+        _check_rank(rank, world_size, seed)
+        shares = (1.0,) * world_size if shares is None else shares
+        if len(shares) != world_size:
+            raise UsageError(
+                f"shares: got {len(shares)} for {units.counted(world_size, 'rank')}; expected one "
+                "for each"
+            )
+        sizes = sharing.split(dataset_size, shares)
+        self._dataset_size = dataset_size
+        self._first, self._count = sum(sizes[:rank]), sizes[rank]
+        self._shuffle = shuffle
+        self._seed = seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration go through epoch `epoch`, from 0; call it on every rank."""
+        if epoch < 0:
+            raise UsageError(f"epoch: got {epoch}, expected at least 0")
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        if self._shuffle:
+            order = permutation(self._dataset_size, seed=self._seed, epoch=self._epoch)
+        else:
+            order = torch.arange(self._dataset_size)
+        return iter(order[self._first : self._first + self._count].tolist())
+
+    def __len__(self) -> int:
+        return self._count
+
+
+def _check_rank(rank: int, world_size: int, seed: int) -> None:
+    if world_size < 1:
+        raise UsageError(f"world_size: got {world_size}, expected at least 1")
+    if not 0 <= rank < world_size:
+        raise UsageError(f"rank: got {rank}, expected 0 to {world_size - 1}")
+    if seed < 0:
+        raise UsageError(f"seed: got {seed}, expected at least 0")

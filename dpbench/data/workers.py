@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from dpbench.architecture.blame import blamed
+from dpbench.architecture.user_errors import blamed
 from dpbench.data.batch import Samples
 from dpbench.data.items import Source
 from dpbench.errors import DataError, UsageError

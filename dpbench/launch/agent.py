@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from os import getpid
 from pathlib import Path
@@ -24,7 +25,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from dpbench.errors import Interrupted, LaunchError
+from dpbench.errors import Interrupted
 from dpbench.launch import agent_rendezvous, causes, rank, signals
 from dpbench.launch.causes import RankTrace
 from dpbench.launch.killer import AgentWoken, Killer
@@ -33,9 +34,10 @@ from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.meeting_point import LOOPBACK, serve_store
 from dpbench.launch.outcome import judge
 from dpbench.launch.part import OneHost, Part
-from dpbench.launch.server import fork_server
+from dpbench.launch.server import fork_server_process, server_end
 from dpbench.live import LivePage, can_open
 from dpbench.measure.trial import RankReport, measure
+from dpbench.process_identity import ProcessIdentity
 from dpbench.specs import TrialSpec
 from dpbench.temporary import temporary_folder
 
@@ -65,9 +67,11 @@ class RanksFailed(Exception):
 class PartFailed(Exception):
     """Some rank of this host did not return; what they left, from which the cause is found."""
 
-    def __init__(self, traces: tuple[RankTrace, ...]) -> None:
+    def __init__(self, traces: tuple[RankTrace, ...], outside: str | None = None) -> None:
         super().__init__("some ranks did not return")
         self.traces = traces
+        self.outside = outside
+        """What ended them, if it was none of them."""
 
 
 def run_ranks(
@@ -98,7 +102,10 @@ def run_ranks(
                 work, part, scratch, limit_seconds, start_method=start_method, shown=shown
             )
         except PartFailed as failed:
-            raise RanksFailed(causes.explain(failed.traces, limit_seconds)) from None
+            outcome = causes.explain(failed.traces, limit_seconds, outside=failed.outside)
+            if outcome.reason == failed.outside:
+                outcome = replace(outcome, from_outside=True)
+            raise RanksFailed(outcome) from None
 
 
 def run_part(
@@ -115,19 +122,18 @@ def run_part(
 
     They are killed when `stop` is set, which it is at the end in any case. Raises PartFailed.
     """
-    if start_method == "forkserver":
-        fork_server()
+    server = fork_server_process() if start_method == "forkserver" else None
     _silence_the_agent()
     # For as long as this runs; whoever asks torch for a store on the port gets this one.
     store = serve_store(LOOPBACK) if part.meeting is None else None
     start = elastic_launch(
         _configuration(part.count, scratch, store, start_method, shown=shown), rank.main
     )
-    started = monotonic()
+    started, launcher = monotonic(), ProcessIdentity.of(getpid())
     killer = Killer(scratch, part, limit_seconds + KILL_GRACE_SECONDS, stop or threading.Event())
     try:
         with signals.handlers_kept(), killer:
-            results = start(work, scratch, started + limit_seconds, getpid(), part)
+            results = start(work, scratch, started + limit_seconds, launcher, part)
         return [results[number] for number in range(part.count)]
     except AgentWoken:
         ended = None
@@ -135,9 +141,13 @@ def run_part(
         raise Interrupted(error.sigval) from None
     except ChildFailedError as error:
         ended = _first_ended(error, part)
-    except EOFError:
-        raise LaunchError("the server that starts the ranks has ended; see above") from None
-    raise PartFailed(causes.collect(scratch, part.ranks, ended, started, killer.aborted))
+    except (EOFError, ConnectionError):  # no process came of it
+        ended = None
+    killer.kill_ranks()
+    traces = causes.collect(
+        scratch, part.ranks, ended, started, aborted=killer.aborted, overdue=killer.overdue
+    )
+    raise PartFailed(traces, outside=server_end(server) if server else None)
 
 
 class ElasticLauncher:

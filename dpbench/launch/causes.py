@@ -21,7 +21,7 @@ import torch
 from dpbench import units
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import Failure, done_path, failure_path, stack_path
-from dpbench.launch.signals import ENDING
+from dpbench.launch.signals import ENDING, signal_name
 from dpbench.records import Status
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
@@ -71,6 +71,8 @@ class RankTrace:
     """Of the rank that the agent found ended before the others."""
     aborted: bool = False
     """It ran until the trial was stopped, for a reason that lay elsewhere."""
+    overdue: bool = False
+    """It ran until its time was over, and was ended then."""
 
 
 def collect(
@@ -78,7 +80,9 @@ def collect(
     ranks: Iterable[int],
     ended: SilentEnd | None,
     started_seconds: float,
+    *,
     aborted: Container[int] = (),
+    overdue: Container[int] = (),
 ) -> tuple[RankTrace, ...]:
     """What the ranks of this host, started at that time of its monotonic clock, have left."""
     return tuple(
@@ -89,6 +93,7 @@ def collect(
             stuck=_read_stack(scratch, rank),
             exit_code=ended.exit_code if ended and ended.rank == rank else None,
             aborted=rank in aborted,
+            overdue=rank in overdue,
         )
         for rank in ranks
     )
@@ -111,7 +116,7 @@ def explain(
         return _raised(causes[0], name)
     if outside:
         return Outcome(status=Status.FAILED, reason=outside)
-    if any(trace.stuck for trace in traces):
+    if any(trace.stuck or trace.overdue for trace in traces):
         return _hung(traces, time_limit_seconds, name)
     if end := _first_silent_end(traces):
         return _ended_silently(end, name)
@@ -153,8 +158,7 @@ def _ended_silently(end: SilentEnd, name: Name) -> Outcome:
         reason = f"{who} exited with status {end.exit_code}"
         return Outcome(status=Status.FAILED, reason=reason)
     number = -end.exit_code
-    known = number in list(signal.Signals)
-    word = signal.Signals(number).name if known else f"signal {number}"
+    word = signal_name(number)
     hint = " (kill -9, or the kernel for lack of memory)" if word == "SIGKILL" else ""
     return Outcome(
         status=Status.FAILED,

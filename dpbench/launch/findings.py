@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from dpbench import units
-from dpbench.launch import processor_findings as processors
-from dpbench.launch.finding import Finding, judged, usable_cores
 from dpbench.launch.quiet import Readings
+
+Verdict = Literal["ok", "warning", "not readable"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing that was looked at; a `value` above the `limit` is a warning."""
+
+    kind: str
+    value: float | None
+    """None: not readable, which is no good sign and no bad one."""
+    unit: str
+    limit: float
+    text: str
+    advice: str | None
+    """What would help; None unless this is a warning."""
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.value is None:
+            return "not readable"
+        return "warning" if self.value > self.limit else "ok"
+
+
+def _judged(
+    kind: str, value: float | None, unit: str, limit: float, text: str, advice: str
+) -> Finding:
+    """The finding, with its advice only where the value is above the limit."""
+    beyond = value is not None and value > limit
+    return Finding(
+        kind=kind,
+        value=value,
+        unit=unit,
+        limit=limit,
+        text=text,
+        advice=advice if beyond else None,
+    )
+
+
+def usable_cores(count: int) -> str:
+    """Writes "2 usable cores"."""
+    return units.counted(count, "usable core")
+
 
 LOAD_PERCENT = 5.0
 STOLEN_PERCENT = 1.0
@@ -25,11 +69,11 @@ def findings(readings: Readings) -> tuple[Finding, ...]:
         _stolen(readings),
         _loop(readings),
         _harness(readings),
-        *processors.clocks(readings),
-        processors.throttling(readings),
-        processors.quota(readings),
-        processors.siblings(readings),
-        processors.threads(readings),
+        *_clocks(readings),
+        throttling(readings),
+        quota(readings),
+        _siblings(readings),
+        threads(readings),
         _swap(readings),
         *(_gpus(readings) if readings.gpus else ()),
     )
@@ -47,7 +91,7 @@ def _load(readings: Readings) -> Finding:
             text += f", most: {load.busiest_process} {units.percent(load.busiest_share)}"
     if average is not None:
         text += f"; load average of the last minute {average:.2g}"
-    return judged(
+    return _judged(
         "load",
         None if load is None else 100 * load.busy_share,
         "% of the usable cores",
@@ -59,7 +103,7 @@ def _load(readings: Readings) -> Finding:
 
 def _stolen(readings: Readings) -> Finding:
     share = None if readings.load is None else readings.load.stolen_share
-    return judged(
+    return _judged(
         "stolen",
         None if share is None else 100 * share,
         "% of the usable cores",
@@ -74,7 +118,7 @@ def _stolen(readings: Readings) -> Finding:
 
 def _loop(readings: Readings) -> Finding:
     spread = readings.loop_p99_seconds / readings.loop_p50_seconds
-    return judged(
+    return _judged(
         "clock",
         spread,
         "p99 ÷ p50",
@@ -89,7 +133,7 @@ def _harness(readings: Readings) -> Finding:
     harness = readings.harness
     share = harness.cpu_share
     ranks = units.counted(harness.replicas, "rank")
-    return judged(
+    return _judged(
         "harness",
         None if share is None else 100 * share,
         "% of a core",
@@ -105,7 +149,7 @@ def _harness(readings: Readings) -> Finding:
 
 def _swap(readings: Readings) -> Finding:
     swapped = readings.swapped_bytes
-    return judged(
+    return _judged(
         "swap",
         swapped,
         "bytes",
@@ -119,7 +163,7 @@ def _gpus(readings: Readings) -> tuple[Finding, Finding]:
     use = readings.gpu_use
     none = "no process that can be seen from here"
     return (
-        judged(
+        _judged(
             "gpu users",
             None if use is None else len(use.processes),
             "processes",
@@ -129,7 +173,7 @@ def _gpus(readings: Readings) -> tuple[Finding, Finding]:
             else "; ".join(use.processes) or none,
             "end them, or leave their GPUs out with --gpus",
         ),
-        judged(
+        _judged(
             "gpu load",
             None if use is None else use.busiest_percent,
             "%",
@@ -140,4 +184,115 @@ def _gpus(readings: Readings) -> tuple[Finding, Finding]:
             f"ours runs (limit {GPU_PERCENT:g} %)",
             "somebody else uses it, perhaps from another container: wait, or leave it out",
         ),
+    )
+
+
+def _clocks(readings: Readings) -> tuple[Finding, Finding, Finding]:
+    """What may change their frequency: the governor, a limit, boost."""
+    governors, frequency = readings.governors, readings.frequency
+    other = None if governors is None else [name for name in governors if name != "performance"]
+    capped = None if frequency is None else 100 * (1 - frequency.highest / frequency.hardware)
+    boost = readings.boost
+    return (
+        _judged(
+            "governor",
+            None if other is None else len(other),
+            "cores",
+            0,
+            "not readable" if governors is None else ", ".join(dict.fromkeys(governors)),
+            "sudo cpupower frequency-set --governor performance",
+        ),
+        _judged(
+            "frequency",
+            capped,
+            "% below the hardware's",
+            0,
+            "not readable"
+            if frequency is None
+            else f"{frequency.current / 1e9:.2f} GHz now, allowed {frequency.lowest / 1e9:.2f} to "
+            f"{frequency.highest / 1e9:.2f} of the hardware's {frequency.hardware / 1e9:.2f}",
+            "a power profile holds the cores down: choose the one for performance",
+        ),
+        _judged(
+            "boost",
+            None if boost is None else float(boost),
+            "on",
+            0,
+            "not readable" if boost is None else ("on" if boost else "off"),
+            "the clock falls as more cores work, which looks like bad scaling: switch it off in "
+            "/sys/devices/system/cpu (cpufreq/boost or intel_pstate/no_turbo), or compare with "
+            "independent, which pays the same",
+        ),
+    )
+
+
+def throttling(readings: Readings) -> Finding:
+    """Heat, while the machine was looked at."""
+    events = readings.throttle_events
+    return _judged(
+        "throttling",
+        events,
+        "events",
+        0,
+        "not readable"
+        if events is None
+        else f"heat slowed the cores {units.counted(events, 'time')} meanwhile",
+        "cool the machine, or let it rest between trials",
+    )
+
+
+def quota(readings: Readings) -> Finding:
+    """The cgroup's limit of CPU time."""
+    quota, cores = readings.quota_cores, readings.cores
+    allowed = None if quota is None else min(quota, cores)
+    missing = None if allowed is None else cores - allowed
+    return _judged(
+        "quota",
+        missing,
+        "cores",
+        0,
+        "not readable"
+        if allowed is None
+        else f"the cgroup allows {allowed:g} of {usable_cores(cores)}",
+        "threads beyond the quota are stopped in turn: raise it, or take at most "
+        f"{units.counted(max(1, int(allowed or 0)), 'CPU replica')}",
+    )
+
+
+def _siblings(readings: Readings) -> Finding:
+    """Cores that share their silicon."""
+    physical, cores = readings.physical_cores, readings.cores
+    return _judged(
+        "smt",
+        None if physical is None else cores - physical,
+        "cores",
+        0,
+        f"{usable_cores(cores)}, physical ones not readable"
+        if physical is None
+        else f"{usable_cores(cores)} are {physical} physical",
+        "two replicas on one physical core slow each other down: take at most "
+        f"{units.counted(physical or cores, 'CPU replica')}, under taskset with one core of each",
+    )
+
+
+def threads(readings: Readings) -> Finding:
+    """What other libraries would start in every replica."""
+    asked, cores = readings.omp_threads, readings.cores
+    replicas = readings.gpus or cores
+    default = f"torch would take {readings.torch_threads}"
+    if asked is None:
+        text = f"OMP_NUM_THREADS is not set ({default}); a sweep gives each replica its share"
+        return _judged("threads", cores, "threads", cores, text, "")
+    first = asked.split(",")[0].strip()  # OpenMP's list: a number for each level of nesting
+    per_rank = int(first) if first.isdecimal() else None
+    threads = None if per_rank is None else per_rank * replicas
+    text = f"OMP_NUM_THREADS={asked} × {units.counted(replicas, 'replica')}"
+    return _judged(
+        "threads",
+        threads,
+        "threads",
+        cores,
+        f"{text} is not readable" if threads is None else f"{text} on {usable_cores(cores)}",
+        "a sweep sets torch's threads itself, but not those of other libraries: "
+        "unset OMP_NUM_THREADS, or set it to 1",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import signal
 import threading
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 
 from dpbench.launch.part import Part
 from dpbench.launch.rank import pid_path
+from dpbench.process_identity import ProcessIdentity
 
 KILL_AGAIN_SECONDS = 0.1
 """A rank that is still being started has no pid yet."""
@@ -41,6 +41,8 @@ class Killer:
     def __init__(self, scratch: Path, part: Part, seconds: float, stop: threading.Event) -> None:
         self.aborted: set[int] = set()
         """Ranks that were running when they were stopped: their end says nothing."""
+        self.overdue: set[int] = set()
+        """Ranks that were running when their time was over."""
         self._scratch = scratch
         self._ranks = part.ranks
         self._seconds = seconds
@@ -59,6 +61,11 @@ class Killer:
         self._stop.set()
         self._thread.join()
 
+    def kill_ranks(self) -> None:
+        """Those that are left when the agent no longer knows of them."""
+        for rank in self._ranks:
+            self._kill(rank)
+
     def _watch(self) -> None:
         stopped = self._stop.wait(self._seconds)
         gone_since = math.inf
@@ -66,6 +73,8 @@ class Killer:
             running = {rank for rank in self._ranks if self._kill(rank)}
             if stopped:
                 self.aborted |= running
+            else:
+                self.overdue |= running
             gone_since = math.inf if running else min(gone_since, monotonic())
             if monotonic() > gone_since + AGENT_SECONDS:
                 self._wake_agent()
@@ -82,9 +91,7 @@ class Killer:
     def _kill(self, rank: int) -> bool:
         """Tells whether it was running, or had not got that far."""
         try:
-            os.kill(int(pid_path(self._scratch, rank).read_text()), signal.SIGKILL)
-        except ProcessLookupError:
-            return False
-        except (FileNotFoundError, ValueError):  # to be killed when it is there
-            pass
-        return True
+            process = ProcessIdentity.parse(pid_path(self._scratch, rank).read_text())
+        except FileNotFoundError:  # to be killed when it is there
+            return True
+        return process.kill()

@@ -27,6 +27,7 @@ UNPICKLES = (
     "--rdzv-backend c10d: torch executes what whoever reaches its store puts there, and it listens "
     "at all addresses of its host; use it in a network that you trust, or --rdzv-backend static"
 )
+CONNECT_SECONDS = 2.0
 Say = Callable[[str], None]
 
 
@@ -53,6 +54,12 @@ def held(chosen: Namespace, say: Say) -> Iterator[Namespace]:
     host, port = _place(chosen, port_otherwise=0 if alone else USUAL_PORT)
     address = _own_address(host)
     if address is None and not alone:
+        if _answers(host, port):
+            raise UsageError(
+                f"got --node-rank=0, but the store of node 0 answers already at "
+                f"{endpoint_text(host, port)}, on another host; expected another number on every "
+                "node"
+            )
         say(
             f"torch's store listens at all addresses of this host, as {host} stands for none of "
             "them here, or for loopback alone; an IP address as endpoint narrows that"
@@ -72,7 +79,8 @@ def _listening(chosen: Namespace, address: str, port: int) -> Iterator[Namespace
     except OSError as error:
         raise UsageError(
             f"cannot listen at {endpoint_text(address, port)}: {os.strerror(error.errno or 0)}; "
-            "expected another --master-port"
+            "expected a --master-port that no other program has, nor another launcher with "
+            "--node-rank 0"
         ) from None
     options = Namespace(**vars(chosen))
     options.standalone, options.rdzv_backend = False, "static"
@@ -108,6 +116,14 @@ def _own_address(host: str) -> str | None:
     if ip_address(found.partition("%")[0]).is_loopback and not _means_loopback(host):
         return None
     return found
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _means_loopback(host: str) -> bool:

@@ -150,7 +150,7 @@ def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:
     """The GPUs that are visible, and the version of NCCL."""
     import torch
 
-    from dpbench.measure.gpu_links import gpu_links
+    from dpbench.measure.nvml import gpu_links
 
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     properties = [torch.cuda.get_device_properties(device) for device in devices]

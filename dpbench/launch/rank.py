@@ -10,7 +10,6 @@ import faulthandler
 import gc
 import json
 import os
-import select
 import signal
 import sys
 import threading
@@ -29,6 +28,7 @@ from dpbench.launch.part import Part
 from dpbench.launch.signals import handle_unless_ignored
 from dpbench.measure.allocator import keep_freed_memory
 from dpbench.measure.memory import peak_host_memory_bytes
+from dpbench.process_identity import ProcessIdentity
 
 T = TypeVar("T")
 
@@ -72,7 +72,11 @@ class Failure:
 
 
 def main(
-    work: Callable[[int], T], scratch: Path, deadline: float, launcher_pid: int, part: Part
+    work: Callable[[int], T],
+    scratch: Path,
+    deadline: float,
+    launcher: ProcessIdentity,
+    part: Part,
 ) -> T:
     """Returns `work(rank)` for the rank of `part` that the environment names.
 
@@ -83,11 +87,11 @@ def main(
     rank = int(os.environ["RANK"])
     gc.freeze()  # what the fork server imported: each collection would walk it, for 0.2 s
     keep_freed_memory()  # before the first thread, which would get an arena of its own
-    _end_with(launcher_pid)
+    _end_with(launcher)
     # Ctrl-C ends a rank at once, wherever it is.
     handle_unless_ignored(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    pid_path(scratch, rank).write_text(str(os.getpid()))
+    _write_whole(pid_path(scratch, rank), str(ProcessIdentity.of(os.getpid())))
     seconds_left = max(deadline - time.monotonic(), SHORTEST_TIME_SECONDS)
     signal.setitimer(signal.ITIMER_REAL, seconds_left + LAST_RESORT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
@@ -105,6 +109,7 @@ def main(
 
 
 def pid_path(scratch: Path, rank: int) -> Path:
+    """Holds the ProcessIdentity of a rank that has started."""
     return scratch / f"rank{rank}.pid"
 
 
@@ -130,15 +135,19 @@ def _leave(scratch: Path, rank: int, error: BaseException) -> None:
         traceback.print_exception(error)
         sys.stdout.flush()
         sys.stderr.flush()
-    path = failure_path(scratch, rank)
     with suppress(OSError):
-        path.with_suffix(".tmp").write_text(json.dumps(asdict(failure)))
-        path.with_suffix(".tmp").replace(path)
+        _write_whole(failure_path(scratch, rank), json.dumps(asdict(failure)))
     if failure.lost_peer:
         time.sleep(LOST_PEER_GRACE_SECONDS)
     if isinstance(error, SystemExit):
         os._exit(error.code if isinstance(error.code, int) else 1)
     os._exit(1)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """The launcher may read it at any time."""
+    path.with_suffix(".tmp").write_text(text)
+    path.with_suffix(".tmp").replace(path)
 
 
 def describe(rank: int, error: BaseException) -> Failure:
@@ -180,7 +189,7 @@ def _innermost_frame(error: BaseException) -> str:
     return f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
-def _end_with(launcher_pid: int) -> None:
+def _end_with(launcher: ProcessIdentity) -> None:
     """Ends this process as soon as the launcher is gone, even by kill -9.
 
     A thread that sleeps in the kernel until then. The parent-death signal would not do: the
@@ -188,17 +197,7 @@ def _end_with(launcher_pid: int) -> None:
     """
 
     def end() -> None:
-        _wait_for_end_of(launcher_pid)
+        launcher.wait()
         os._exit(1)
 
     threading.Thread(target=end, name="launcher-watch", daemon=True).start()
-
-
-def _wait_for_end_of(pid: int) -> None:
-    if hasattr(os, "pidfd_open"):  # Linux
-        select.select([os.pidfd_open(pid)], [], [])
-        return
-    with suppress(ProcessLookupError):
-        while True:
-            os.kill(pid, 0)
-            time.sleep(1.0)

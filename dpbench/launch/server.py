@@ -6,12 +6,15 @@ import errno
 import multiprocessing
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 
 from dpbench.errors import LaunchError
+from dpbench.launch.signals import signal_name
 from dpbench.temporary import keep_sockets_in_own_folder
 
 PRELOADED = ["dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"]
@@ -28,11 +31,37 @@ def fork_server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     keep_sockets_in_own_folder()
+    _bear_the_end_of_the_resource_tracker()
     resource_tracker.ensure_running()  # would unblock the signals if the server started it
     with _importing_what_is_installed(), _without_interrupts():
         _ensure_running()
     _check_semaphores(context)
     return context
+
+
+def fork_server_process() -> int:
+    """The process of the server, which is running."""
+    fork_server()
+    pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    assert isinstance(pid, int)  # not public, and what says how it ended
+    return pid
+
+
+def server_end(pid: int) -> str | None:
+    """How a server of this process has ended, in words; None while it runs.
+
+    Nobody knows then how the ranks ended that came from it.
+    """
+    gone = "the server that ranks are forked from"
+    try:  # leaves it for Python, which starts another one when it finds it ended
+        end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return f"{gone} has ended"
+    if end is None:
+        return None
+    if end.si_code == os.CLD_EXITED:
+        return f"{gone} exited with status {end.si_status}"
+    return f"{gone} was killed by {signal_name(end.si_status)}"
 
 
 def _ensure_running() -> None:
@@ -56,6 +85,24 @@ def _check_semaphores(context: ForkServerContext) -> None:
             "cannot start processes: /dev/shm is full, and Python keeps their semaphores there; "
             "expected a few pages free: remove what nobody uses (ls -l /dev/shm)"
         ) from None
+
+
+@cache
+def _bear_the_end_of_the_resource_tracker() -> None:
+    """Python starts another one, which knows nothing of the semaphores that are in use.
+
+    It prints a traceback for each that it is told to forget. To tell it of them first does no harm
+    where it knows them.
+    """
+    tracker, forget = resource_tracker, resource_tracker.unregister
+
+    def unregister(name: str, kind: str) -> None:
+        tracker.register(name, kind)
+        forget(name, kind)
+
+    tracker.unregister = unregister  # type: ignore[assignment]
+    died = "resource_tracker: process died unexpectedly"
+    warnings.filterwarnings("ignore", message=died)  # nothing is lost by it
 
 
 @contextmanager

@@ -18,6 +18,12 @@ NAMES = ",".join(number.name for number in ENDING)
 Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
+def signal_name(number: int) -> str:
+    """As in "SIGKILL"; real-time signals have none."""
+    known = number in list(signal.Signals)
+    return signal.Signals(number).name if known else f"signal {number}"
+
+
 def is_ignored(number: int) -> bool:
     return signal.getsignal(number) is signal.SIG_IGN
 

@@ -5,33 +5,39 @@ Its parser reads the arguments, and its `run` does the work. Nothing of it is wr
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
+import torch
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
-from dpbench.launch import launch_store, signals, worker
+from dpbench.launch import launch_store, node_claims, signals, worker
 from dpbench.launch.agent import AGENT_LOGGERS
 from dpbench.launch.nodes.addresses import GLOO, interface_towards
-from dpbench.launch.nodes.token import VARIABLE, new_token
+from dpbench.launch.part import OneHost
 from dpbench.launch.worker_ends import WorkerEnd, ends_of
 from dpbench.temporary import remove_temporary_folders, temporary_folder
 
 THREADS = "OMP_NUM_THREADS"
 PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+PACKAGES = {"etcd": ("etcd", "python-etcd"), "etcd-v2": ("etcd", "python-etcd")}
+"""What backends of torch's rendezvous import, and what it is called where it can be had."""
+NCCL_OPTIONS = ("--backend", "--dist-backend", "--dist_backend")
+"""By which scripts are told their backend."""
 HELP = "See dpbench launch --help."
 DESCRIPTION = """Starts SCRIPT in several processes, with torch's own torchrun: its options, its
 environment variables, its exit status. Everything after SCRIPT goes to it as it is. What is added:
@@ -73,8 +79,23 @@ def read(arguments: Sequence[str]) -> Namespace:
         expected = f"expected 0 to {most_nodes - 1} with --nnodes={chosen.nnodes}"
         raise UsageError(f"got --node-rank={chosen.node_rank}, {expected}. {HELP}")
     chosen.nproc_per_node = str(processes)
+    _check_backend(chosen)
     _check_command(chosen)
     return chosen
+
+
+def overridden(chosen: Namespace) -> str | None:
+    """Which of two options that name the meeting place goes before the other; None if one does."""
+    usual = torchrun.get_args_parser()
+    names = {"master_addr": "--master-addr", "master_port": "--master-port"}
+    typed = [
+        f"{option}={getattr(chosen, name)}"
+        for name, option in names.items()
+        if getattr(chosen, name) != usual.get_default(name)
+    ]
+    if not (typed and chosen.rdzv_endpoint) or chosen.standalone:
+        return None
+    return f"--rdzv-endpoint={chosen.rdzv_endpoint} goes before {' and '.join(typed)}"
 
 
 def run(
@@ -92,8 +113,9 @@ def run(
     with (
         temporary_folder() as folder,
         signals.second_ends_at_once(_leave),
-        _environment(threads, interface, alone=launch_store.is_one_node(chosen)),
+        _environment(chosen, threads, interface, folder),
         launch_store.held(chosen, say) as held,
+        _own_number(chosen, held),
     ):
         prepared = _prepared(held, folder)
         if not chosen.max_restarts:  # else it is torch that tells of the attempts
@@ -119,6 +141,14 @@ def _leave(number: int) -> None:
     os.write(2, b"dpbench: interrupted twice: workers are killed\n")
     remove_temporary_folders()
     os._exit(128 + number)  # with which the workers die
+
+
+def _own_number(chosen: Namespace, held: Namespace) -> AbstractContextManager[None]:
+    """With a static rendezvous of several nodes; other backends number them."""
+    torch_holds = chosen.node_rank == 0 and held is chosen  # from later on
+    if launch_store.is_one_node(chosen) or chosen.rdzv_backend != "static" or torch_holds:
+        return nullcontext()
+    return node_claims.claimed(held)
 
 
 def _not_together(chosen: Namespace, error: Exception) -> str:
@@ -168,6 +198,27 @@ def _sentence(error: Exception) -> str:
     return f"{words}. {HELP}"
 
 
+def _check_backend(chosen: Namespace) -> None:
+    """UsageError for a rendezvous whose package is missing, and for more ranks than NCCL can have:
+    each worker would fail by itself."""
+    package = PACKAGES.get(chosen.rdzv_backend)
+    if package and find_spec(package[0]) is None:
+        raise UsageError(
+            f"got --rdzv-backend={chosen.rdzv_backend}, which needs a package: pip install "
+            f"{package[1]}; static and c10d need none"
+        )
+    words = [word.replace("=", " ").split(" ") for word in chosen.training_script_args]
+    flat = [part for word in words for part in word]
+    wants_nccl = any(
+        name in NCCL_OPTIONS and value == "nccl" for name, value in itertools.pairwise(flat)
+    )
+    if wants_nccl and int(chosen.nproc_per_node) > (gpus := torch.cuda.device_count()):
+        raise UsageError(
+            f"got --nproc-per-node={chosen.nproc_per_node} and a script with nccl, expected at "
+            f"most {gpus}: NCCL needs a GPU of its own for every process, and this host has {gpus}"
+        )
+
+
 def _check_command(chosen: Namespace) -> None:
     """UsageError if there is nothing to start: else every worker would fail by itself."""
     script: str = chosen.training_script
@@ -212,16 +263,22 @@ def _prepared(chosen: Namespace, folder: Path) -> Namespace:
 
 
 @contextmanager
-def _environment(threads: int, interface: str | None, *, alone: bool) -> Iterator[None]:
-    """What workers inherit. Those of one node share a token, so that a training takes orders from
-    none of the host's other users; those of several have the one that was set on each."""
+def _environment(
+    chosen: Namespace, threads: int, interface: str | None, folder: Path
+) -> Iterator[None]:
+    """What workers inherit.
+
+    Those of one node that know dpbench meet in a file, where none of the host's other users gets.
+    """
     before = dict(os.environ)
-    if alone:
-        os.environ.setdefault(VARIABLE, new_token())
+    if launch_store.is_one_node(chosen):
+        meeting = OneHost(store_file=folder / "store")
+        os.environ.update(meeting.variables())
     os.environ.setdefault(THREADS, str(threads))
     if interface is not None:
         os.environ.setdefault(GLOO, interface)
-    os.environ.setdefault(PREFIX, "[rank ${rank}] ")
+    role = "" if chosen.role == "default" else "${role_name} "
+    os.environ.setdefault(PREFIX, f"[{role}rank ${{rank}}] ")
     try:
         yield
     finally:

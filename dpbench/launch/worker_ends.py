@@ -10,6 +10,7 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from dpbench.launch.rank import speaks_of_lost_peer
+from dpbench.launch.signals import signal_name
 
 LAST_LINES = 20
 LARGEST_TAIL_BYTES = 1 << 16
@@ -33,8 +34,7 @@ class WorkerEnd:
         number = -self.exit_code
         if number <= 0:
             return f"rank {self.rank} exited with status {self.exit_code}"
-        known = number in list(signal.Signals)
-        name = signal.Signals(number).name if known else f"signal {number}"
+        name = signal_name(number)
         hint = " (kill -9, or the kernel for lack of memory)" if name == "SIGKILL" else ""
         return f"rank {self.rank} was killed by {name}{hint}"
 

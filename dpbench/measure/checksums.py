@@ -1,4 +1,4 @@
-"""Short hashes that prove what a rank held and what it trained on."""
+"""Short hashes that prove what a rank held and what it trained on; whole tensors from shards."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections.abc import Iterable
 
 import torch
 
-from dpbench.measure.whole import whole
-
 DIGEST_BYTES = 8
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself; where ranks hold shards of it (a DTensor), all of it.
+
+    A collective then: every rank asks for the same tensors in the same order.
+    """
+    gather = getattr(tensor, "full_tensor", None)  # the class takes a second to import
+    return tensor if gather is None else gather()
 
 
 def tensors_checksum(tensors: Iterable[torch.Tensor]) -> str:

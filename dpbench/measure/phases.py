@@ -4,20 +4,23 @@ Where a step synchronizes, its backward phase holds the communication that overl
 gradients are reduced in it (in dp, summed over the replicas), and local-sgd's average of
 parameters is counted there too, so that backward with synchronization - backward without is the
 communication of every implementation. Buffers that torch-ddp or ddp broadcasts belong to forward.
+An implementation that drives all replicas from one process tells what it did in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from time import perf_counter
 
 import torch
 
 from dpbench.measure.batches import StepBatches
+from dpbench.measure.implementations.model import ReplicaSeconds
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.training import Phase, Trainer
 from dpbench.measure.window import between_barriers, synchronize
-from dpbench.records import Phases
+from dpbench.records import Phases, ReplicaPhases
 
 
 class PhaseClock:
@@ -45,15 +48,39 @@ def time_phases(
     ranks: RankGroup,
     *,
     sync: bool,
-) -> Phases:
-    """Trains on `batches`, a step each, with or without synchronization."""
+) -> tuple[Phases, ReplicaPhases | None]:
+    """Trains on `batches`, a step each, with or without synchronization; the second is what the
+    implementation tells of its replicas."""
     steps: list[dict[Phase, float]] = []
-    with between_barriers(device, ranks):
+    with between_barriers(device, ranks), trainer.model.replica_clock() as replica_seconds:
+        told = [replica_seconds()]
         for step in batches:
             clock = PhaseClock(device)
             trainer.step(step, sync=sync, enter=clock.enter)
             steps.append(clock.seconds)
+            told.append(replica_seconds())
     trainer.take_losses()
+    return _phases(steps), _replica_phases(told)
+
+
+def _replica_phases(told: Sequence[ReplicaSeconds | None]) -> ReplicaPhases | None:
+    """From running totals before the first step and after each."""
+    totals = [seconds for seconds in told if seconds is not None]
+    if len(totals) < len(told):
+        return None
+    steps = [
+        {name: after[name] - before[name] for name in after} for before, after in pairwise(totals)
+    ]
+    return ReplicaPhases(
+        scatter_seconds=tuple(seconds["scatter"] for seconds in steps),
+        replicate_seconds=tuple(seconds["replicate"] for seconds in steps),
+        compute_seconds=tuple(seconds["forward"] + seconds["backward"] for seconds in steps),
+        gather_seconds=tuple(seconds["gather"] for seconds in steps),
+        reduce_seconds=tuple(seconds["reduce"] for seconds in steps),
+    )
+
+
+def _phases(steps: Sequence[Mapping[Phase, float]]) -> Phases:
     return Phases(
         data_seconds=tuple(seconds["data"] for seconds in steps),
         forward_seconds=tuple(seconds["forward"] for seconds in steps),

@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 from dpbench.data.batch import channels_last
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
-from dpbench.measure.members import members
 from dpbench.specs import WorkloadSpec
 
 
@@ -86,3 +85,16 @@ def _buffers_kept(block: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for buffer, value in before:
                 buffer.copy_(value)
+
+
+LISTS = (nn.Sequential, nn.ModuleList)
+
+
+def members(module: nn.Module) -> Iterator[nn.Module]:
+    """The outermost members of every Sequential and ModuleList, in order: not the lists
+    themselves, and no list inside of a member."""
+    for child in module.children():
+        if isinstance(module, LISTS) and not isinstance(child, LISTS):
+            yield child
+        else:
+            yield from members(child)

@@ -15,7 +15,6 @@ from dpbench.architecture import Architecture
 from dpbench.live import Stage, StepCounter
 from dpbench.measure.batches import BatchQueue, StepBatches
 from dpbench.measure.checksums import tensors_checksum
-from dpbench.measure.energy import DeviceMeter
 from dpbench.measure.feed import Feed
 from dpbench.measure.gradient_trace import trace_gradients
 from dpbench.measure.growth import checkpoints, relative_half_width
@@ -27,6 +26,7 @@ from dpbench.measure.memory import (
     reset_peak_device_memory,
 )
 from dpbench.measure.noise_scale import measure_gradient_norms
+from dpbench.measure.nvml import DeviceMeter
 from dpbench.measure.own_step import trainer_of
 from dpbench.measure.phases import time_phases
 from dpbench.measure.precision import Numbers
@@ -35,7 +35,14 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.trace import write_trace
 from dpbench.measure.training import build_optimizer
 from dpbench.measure.window import Timing, joined, time_steps
-from dpbench.records import GradientNorms, GradientTrace, Phases, RankMeasurement, Window
+from dpbench.records import (
+    GradientNorms,
+    GradientTrace,
+    Phases,
+    RankMeasurement,
+    ReplicaPhases,
+    Window,
+)
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS, ImplementationTraits
 
@@ -104,13 +111,17 @@ class Run:
             self.trainer.step(batches)
         measurement = self._timed_window(setup_seconds)
         gradient_norms = self._gradient_norms()
+        without_sync = self._window_without_sync(measurement.timed_steps)
+        gradient_trace = self._gradient_trace()
+        phases, replica_phases = self._phases(sync=True)
         return replace(
             measurement,
             gradient_norms=gradient_norms,
-            without_sync=self._window_without_sync(measurement.timed_steps),
-            gradient_trace=self._gradient_trace(),
-            phases=self._phases(sync=True),
-            phases_without_sync=self._phases(sync=False),
+            without_sync=without_sync,
+            gradient_trace=gradient_trace,
+            phases=phases,
+            phases_without_sync=self._phases(sync=False)[0],
+            replica_phases=replica_phases,
         )
 
     def trace(self, path: Path) -> None:
@@ -194,10 +205,10 @@ class Run:
         self.counter.enter(Stage.GRADIENT_TIMES, len(batches))
         return trace_gradients(self.trainer, self.module, batches, self.device, self.ranks)
 
-    def _phases(self, *, sync: bool) -> Phases | None:
+    def _phases(self, *, sync: bool) -> tuple[Phases | None, ReplicaPhases | None]:
         steps = self.trial.phase_steps
         if steps == 0 or not (sync or self._can_leave_out_sync):
-            return None
+            return None, None
         batches = self.batches.take(steps)
         self.counter.enter(Stage.PHASES if sync else Stage.PHASES_WITHOUT_SYNC, steps)
         return time_phases(self.trainer, batches, self.device, self.ranks, sync=sync)

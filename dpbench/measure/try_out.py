@@ -10,9 +10,9 @@ from torch import nn
 
 from dpbench import architecture as architectures
 from dpbench.architecture import Architecture, load_function
-from dpbench.architecture.assembled import Assembled
-from dpbench.architecture.blame import blamed
-from dpbench.architecture.given import described
+from dpbench.architecture.protocol import Assembled
+from dpbench.architecture.user_errors import blamed
+from dpbench.architecture.user_models import described
 from dpbench.data.batch import call, sample_count
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Items, collated, load_items

@@ -23,13 +23,13 @@ import torch
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
+from dpbench.measure.checksums import whole
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.references import reference
 from dpbench.measure.training import Trainer
-from dpbench.measure.whole import whole
 from dpbench.records import Verification
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS

@@ -22,6 +22,7 @@ thread and does not touch CUDA.
 
 from __future__ import annotations
 
+from dpbench.parallel.averaging import LocalSGD, sync_gradients
 from dpbench.parallel.broadcast_checkpoint import broadcast_checkpoint
 from dpbench.parallel.check_sync import RanksDiffer, check_sync
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
@@ -31,8 +32,6 @@ from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.fitting import fit, predict
 from dpbench.parallel.dp.gather import gather
 from dpbench.parallel.dp.scatter import NoScatter, balanced_split, scatter
-from dpbench.parallel.local_sgd import LocalSGD
-from dpbench.parallel.sync_gradients import sync_gradients
 
 __all__ = [
     "DataParallel",

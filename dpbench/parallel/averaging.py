@@ -1,20 +1,171 @@
-"""Averaging tensors over the ranks by hand, in few collectives."""
+"""Averaging by hand, for a module that nothing wraps: its gradients once, or its parameters.
+
+LocalSGD trains each rank alone, and averages the parameters every N steps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from dpbench.parallel.agreement import Entry, describe, describe_tensor, require_agreement
+from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.flat import by_kind, copy_all, flattened, unflattened
+from dpbench.parallel.groups import carrier, member_group
 
 WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
+_SYNCED = "_dpbench_synced_version"
+"""Set on a gradient: its version counter when it was averaged. A backward counts further."""
 
 
-def average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
+def sync_gradients(
+    module: nn.Module | Iterable[nn.Parameter],
+    *,
+    process_group: dist.ProcessGroup | None = None,
+) -> None:
+    """Replace every gradient by its mean over the ranks; a collective, after backward.
+
+    A parameter without a gradient on this rank counts as zero if any rank has one, and stays
+    without if none has. Gradients travel in one flat tensor per dtype and device. Unlike
+    DistributedDataParallel nothing overlaps with backward.
+
+    Args:
+        module: plain, or its parameters; the same on every rank.
+        process_group: the ranks; None means the default group.
+
+    Raises:
+        RuntimeError: on every rank: the parameters differ between ranks; a gradient is sparse; a
+            rank has gradients but none from a backward since the last call, so that it would be
+            averaged twice. On the ranks concerned: the module is, or contains, a
+            DistributedDataParallel, which averages already.
+    """
+    group = member_group(process_group, "sync_gradients")
+    if isinstance(module, nn.Module):
+        _require_plain(module, "sync_gradients")
+        module = module.parameters()
+    parameters = list(module)
+    objection = _objection([p.grad for p in parameters if p.grad is not None])
+    require_agreement(
+        "sync_gradients",
+        [Entry("parameter", str(n), describe_tensor(p)) for n, p in enumerate(parameters)],
+        group,
+        objection=objection and f"rank {dist.get_rank(group)} {objection}",
+    )
+    chosen = _with_gradient_somewhere(parameters, group)
+    gradients = [_gradient(parameter) for parameter in chosen]
+    _average(gradients, group)
+    for gradient in gradients:
+        setattr(gradient, _SYNCED, gradient._version)
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    """The parameter's gradient, zero if it had none."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def _with_gradient_somewhere(
+    parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
+) -> list[nn.Parameter]:
+    """Those that have a gradient on at least one rank; a collective."""
+    present = [parameter.grad is not None for parameter in parameters]
+    flags = torch.tensor(present, dtype=torch.uint8, device=carrier(group))
+    dist.all_reduce(flags, dist.ReduceOp.MAX, group)
+    return list(compress(parameters, flags.tolist()))
+
+
+def _objection(gradients: Sequence[Tensor]) -> str | None:
+    """Why the gradients of this rank cannot be averaged; None if they can."""
+    if any(gradient.layout is not torch.strided for gradient in gradients):
+        return "has a sparse gradient; build its embedding with sparse=False"
+    if gradients and all(getattr(g, _SYNCED, None) == g._version for g in gradients):
+        return "ran no backward since its gradients were averaged; average them once a step"
+    return None
+
+
+class LocalSGD:
+    """Averages the parameters of a plain module over the ranks, every few optimizer steps.
+
+    It communicates `every` times less often than DistributedDataParallel. Only with `every=1` and
+    SGD without momentum is it the same optimisation, as the mean of the ranks' steps is then the
+    step of the mean gradient; else the ranks drift apart between two averages. Optimizer state
+    (momentum, Adam's moments) stays local.
+
+        local = LocalSGD(model, every=4)
+        for batch in batches:
+            ...; optimizer.step(); local.step()
+        local.synchronize()
+
+    Stich, "Local SGD Converges Fast and Communicates Little" (2018), arXiv:1805.09767.
+
+    Args:
+        module: not wrapped; the same on every rank but for its values, which are taken from rank
+            0 at construction, a collective.
+        every: optimizer steps between two averages.
+        process_group: the ranks; None means the default group.
+
+    Attributes:
+        steps: optimizer steps since construction.
+        averaged_bytes: bytes of parameters and buffers given to collectives since construction.
+        averages: how often the ranks have averaged since construction.
+
+    Raises:
+        ValueError: `every` is not a whole number of at least 1.
+        RuntimeError: there is no process group, or the module differs between the ranks, or it
+            is wrapped already.
+    """
+
+    def __init__(
+        self, module: nn.Module, every: int, *, process_group: dist.ProcessGroup | None = None
+    ) -> None:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"LocalSGD: got every={every!r}, expected a whole number above 0")
+        _require_plain(module, "LocalSGD")
+        self.module = module
+        self.every = every
+        self.process_group = member_group(process_group, "LocalSGD")
+        self.steps = 0
+        self.averages = 0
+        self.averaged_bytes = 0
+        self._averaged_at = 0
+        mine = describe(module.named_parameters(), module.named_buffers(), {"every": every})
+        require_agreement("LocalSGD", mine, self.process_group)
+        broadcast_coalesced(self._tensors(), self.process_group)
+
+    def step(self) -> None:
+        """Call after each optimizer step; every N-th time a collective."""
+        self.steps += 1
+        if self.steps % self.every == 0:
+            self.synchronize()
+
+    def synchronize(self) -> None:
+        """Average now, unless nothing was trained since the last time; a collective.
+
+        All ranks hold the same parameters and buffers afterwards, bit for bit. Integer buffers
+        cannot be averaged and are taken from rank 0.
+        """
+        if self._averaged_at == self.steps:
+            return
+        self._averaged_at = self.steps
+        self.averages += 1
+        tensors = self._tensors()
+        averaged = [t for t in tensors if t.is_floating_point() or t.is_complex()]
+        others = [t for t in tensors if not (t.is_floating_point() or t.is_complex())]
+        self.averaged_bytes += _average(averaged, self.process_group)
+        if others:
+            self.averaged_bytes += broadcast_coalesced(others, self.process_group)
+
+    def _tensors(self) -> list[Tensor]:
+        return [*self.module.parameters(), *self.module.buffers()]
+
+
+def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
     """Replace each tensor by its mean over the ranks, one collective per dtype and device.
 
     Args:
@@ -29,7 +180,7 @@ def average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
     return sum(_average_flat(alike, group) for alike in same_kind)
 
 
-def require_plain(module: nn.Module, caller: str) -> None:
+def _require_plain(module: nn.Module, caller: str) -> None:
     """
     Raises:
         TypeError: it is no module.

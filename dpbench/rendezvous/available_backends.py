@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+
+from dpbench.rendezvous.launch_variables import LOOPBACK
 
 BACKENDS = ("gloo", "nccl", "shm")
 
@@ -33,6 +36,8 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
     """Why ranks on this host, which has so many GPUs, cannot use the backend; None if they can."""
     if not dist.is_available():
         return "torch was built without torch.distributed"
+    if backend in ("gloo", "shm") and (reason := _loopback_reason()):
+        return reason
     if backend == "gloo":
         return None if dist.is_gloo_available() else "torch was built without gloo"
     if backend == "shm":
@@ -40,3 +45,18 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
     if not dist.is_nccl_available():
         return "torch was built without nccl"
     return None if gpu_count else "nccl needs a CUDA device; this machine has none"
+
+
+def _loopback_reason() -> str | None:
+    """Why ranks of this host cannot talk over loopback, as in a network namespace that is new."""
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return None
+    try:
+        with socket.socket() as tried:
+            tried.bind((LOOPBACK, 0))
+    except OSError as error:
+        return (
+            f"ranks talk over {LOOPBACK}, and this host has no such address ({error.strerror}): "
+            "ip link set lo up, or set GLOO_SOCKET_IFNAME to another interface"
+        )
+    return None

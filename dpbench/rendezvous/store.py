@@ -61,7 +61,7 @@ def _over_tcp(
             _stores[key] = _hold(variables.address, variables.port, timeout)
         else:
             holder = "the launcher" if of_launcher else "rank 0"
-            _stores[key] = _reach(variables.address, variables.port, holder, timeout)
+            _stores[key] = reach_store(variables.address, variables.port, holder, timeout)
     return _stores[key]
 
 
@@ -135,15 +135,24 @@ def _addresses(name: str) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-def _reach(address: str, port: int, holder: str, timeout: timedelta) -> TCPStore:
-    """Torch's own store takes twice the time to give up, and a hundred lines to say so."""
+def reach_store(
+    address: str,
+    port: int,
+    holder: str,
+    timeout: timedelta,
+    compare: str = "MASTER_ADDR and MASTER_PORT of all ranks",
+) -> TCPStore:
+    """The store that somebody else holds; RuntimeError if it is not there within `timeout`.
+
+    Torch's own takes twice the time to give up, and a hundred lines to say so.
+    """
     deadline = time.monotonic() + timeout.total_seconds()
     while error := _refusal(address, port, deadline):
         if time.monotonic() + PAUSE_SECONDS >= deadline:
             raise RuntimeError(
                 f"{holder} did not come within {timeout.total_seconds():g} s: it holds the store "
                 f"at {_endpoint(address, port)}, and there: {_words(error)}; look at its "
-                "output, and compare MASTER_ADDR and MASTER_PORT of all ranks"
+                f"output, and compare {compare}"
             )
         time.sleep(PAUSE_SECONDS)
     left = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
@@ -151,8 +160,8 @@ def _reach(address: str, port: int, holder: str, timeout: timedelta) -> TCPStore
         return TCPStore(address, port, is_master=False, timeout=left, wait_for_workers=False)
     except RuntimeError as error:
         raise RuntimeError(
-            f"what listens at {_endpoint(address, port)} is not the store of {holder}; compare "
-            "MASTER_ADDR and MASTER_PORT of all ranks"
+            f"what listens at {_endpoint(address, port)} is not the store of {holder}; "
+            f"compare {compare}"
         ) from error
 
 

@@ -128,6 +128,11 @@ def reading(
             "device after every phase; their communication is backward with synchronization "
             "- backward without"
         )
+    if any(explanation.phases and explanation.phases.of_replicas for explanation in explanations):
+        yield (
+            "scatter, replicate, compute, gather and reduce are parts of forward and backward in "
+            "implementations that drive all replicas from one process"
+        )
     yield from dict.fromkeys(note for explanation in explanations for note in explanation.notes)
     yield from reasons(rows)
     yield from dict.fromkeys(note for row in rows for note in row.notes)
@@ -162,6 +167,11 @@ def _intervals(explanations: Sequence[Explanation]) -> Iterable[str]:
         )
 
 
+def _replica_phases(explanation: Explanation) -> dict[str, Any] | None:
+    found = explanation.phases.of_replicas if explanation.phases else {}
+    return {name: plain_estimate(one) for name, one in found.items()} or None
+
+
 def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]:
     row, factors, slowest = explanation.row, explanation.factors, explanation.slowest_rank
     return {
@@ -187,6 +197,7 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
         "collectives_per_step": explanation.row.collectives_per_step,
         "phases_seconds": explanation.phases
         and {one.name: plain_estimate(one.seconds) for one in explanation.phases.phases},
+        "replica_phases_seconds": _replica_phases(explanation),
         "rank_skew": plain_estimate(explanation.row.rank_skew),
         "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
         "advice": [

@@ -5,6 +5,7 @@ runs/<name>/
   log.jsonl      an event a line, see dpbench.training.events
   checkpoints/   step-00000120.pt, …, best.pt
   ranks/         what the ranks of the last start printed
+  lock           locked while a training runs
 
 Nothing in it is ever executed.
 """
@@ -12,9 +13,11 @@ Nothing in it is ever executed.
 from __future__ import annotations
 
 import enum
+import fcntl
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +31,8 @@ from dpbench.files import (
     create_empty,
     flush_folder,
     folder_inside,
+    holds_nothing,
+    open_to_append,
     read_header,
     remove_leftovers,
     write_whole,
@@ -39,6 +44,7 @@ from dpbench.training_spec import TrainingRun, TrainingSpec
 
 RUN_FILE = "run.json"
 LOG_FILE = "log.jsonl"
+LOCK_FILE = "lock"
 CHECKPOINTS = "checkpoints"
 RANKS = "ranks"
 
@@ -105,16 +111,14 @@ class RunFolder:
             status=RunStatus.RUNNING,
             configuration=dict(configuration or {}),
         )
+        require_free(path)
         try:
-            path.mkdir(parents=True)
-            (path / CHECKPOINTS).mkdir()
-            _write(path, header)
-            create_empty(path / LOG_FILE)
+            (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
             flush_folder(path.parent)
-        except FileExistsError:
-            raise StoreError(
-                f"{path} exists already; choose another --name, or go on with --resume {path.name}"
-            ) from None
+            with _locked(path):  # nobody else makes it meanwhile
+                require_free(path)
+                create_empty(path / LOG_FILE)
+                _write(path, header)
         except OSError as error:
             raise StoreError(f"cannot make {path}: {error.strerror}") from None
         return cls(path, header)
@@ -140,10 +144,14 @@ class RunFolder:
         environment: Environment,
         configuration: Mapping[str, str],
     ) -> None:
-        """Writes what is trained from now on; raises StoreError if another training writes here."""
+        """Writes what is trained from now on; to be called while it is held.
+
+        Raises StoreError if a rank of an earlier training still writes here.
+        """
         self._open_log()
         self.close()
         remove_leftovers(self.path)
+        self.header = RunFolder.open(self.path).header  # another training may just have ended
         self.header = replace(
             self.header,
             spec=spec,
@@ -152,6 +160,15 @@ class RunFolder:
             configuration=dict(configuration),
         )
         self.set_status(RunStatus.RUNNING)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other trainings out; raises StoreError where one is in.
+
+        The log has a lock as well, of rank 0, which may be another process and outlive this one.
+        """
+        with _locked(self.path):
+            yield
 
     @property
     def checkpoints(self) -> Path:
@@ -209,6 +226,33 @@ class RunFolder:
     def events(self) -> tuple[Event, ...]:
         """All events so far; a last line that is cut off is left out. Raises StoreError."""
         return tuple(self.follow().new())
+
+
+def require_free(path: Path) -> None:
+    """Raises StoreError if there is something that a new training must leave alone.
+
+    A folder whose maker died before it had written anything is free.
+    """
+    if os.path.lexists(path) and not (path.is_dir() and holds_nothing(path)):
+        raise StoreError(
+            f"{path} exists already; choose another --name, or go on with --resume {path}"
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    path = folder / LOCK_FILE
+    try:
+        create_empty(path)
+        lock = open_to_append(path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StoreError(f"{folder} is in use: another training is in it") from None
+        yield
 
 
 def _start(command: Sequence[str], environment: Environment) -> Start:

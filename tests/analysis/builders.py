@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from dpbench.analysis.assessment import Assessment, assess
+from dpbench.analysis.matching import Matched, Side, match
 from dpbench.records import RankMeasurement, Status, TrialRecord, Verification, Window
 from dpbench.specs import TrialSpec, WorkloadSpec
 
@@ -16,6 +22,13 @@ WRONG = Verification(
     tensors_compared=8,
     worst_parameter="conv1.weight",
 )
+
+
+BURN_IN = 100
+STEPS = 4
+BACKENDS = {"single": "none", "independent": "none", "dp": "threads", "torch-dp": "threads"}
+QUIET = (1000.0, 1010.0, 990.0, 1005.0, 995.0)
+NOISY = (1000.0, 1300.0, 700.0, 1200.0, 800.0)
 
 
 def trial(
@@ -99,3 +112,108 @@ def run(
         for number in range(spec.group_size)
     ]
     return record(spec, ranks, **{"verification": PASSED, **changes})
+
+
+def loss_run(
+    losses: Sequence[float], *, step_seconds: float = 0.1, samples_per_step: int = 32, **spec: Any
+) -> TrialRecord:
+    """One rank with a constant step; `spec` changes the trial."""
+    steps = len(losses)
+    timed = window([step_seconds] * steps, samples_per_step * steps, losses)
+    return record(trial(timed_steps=steps, **spec), [rank(0, timed)])
+
+
+def correlated(
+    rng: np.random.Generator, rows: int, length: int, phi: float = 0.0
+) -> NDArray[np.float64]:
+    """Rows of a stationary first-order autoregression with unit variance."""
+    shocks = rng.normal(size=(rows, BURN_IN + length))
+    series = lfilter([1.0], [1.0, -phi], shocks, axis=1)[:, BURN_IN:]
+    return np.asarray(series * np.sqrt(1 - phi**2))
+
+
+def runs(spec: TrialSpec, throughputs: Sequence[float], **changes: Any) -> list[TrialRecord]:
+    """A repetition for every throughput."""
+    values = {f: getattr(spec, f) for f in spec.__dataclass_fields__ if f != "repetition"}
+    return [
+        run(TrialSpec(**values, repetition=repetition), throughput, **changes)
+        for repetition, throughput in enumerate(throughputs)
+    ]
+
+
+def side(label: str, *groups: Sequence[TrialRecord], **changes: Any) -> Side:
+    records = tuple(record for group in groups for record in group)
+    return Side(**{"label": label, "records": records, "environments": {}, **changes})
+
+
+def throughputs(
+    baseline: Mapping[int, Sequence[float]], candidate: Mapping[int, Sequence[float]]
+) -> Matched:
+    """Two sweeps of ddp on one replica: {batch size: throughput of every repetition}."""
+    return match(
+        side("before", *(runs(trial(batch_size=b), speeds) for b, speeds in baseline.items())),
+        side("after", *(runs(trial(batch_size=b), speeds) for b, speeds in candidate.items())),
+    )
+
+
+def steps_of(
+    implementation: str,
+    timed: Sequence[float],
+    without_sync: Sequence[float] | None = None,
+    *,
+    backend: str | None = None,
+    **changes: Any,
+) -> TrialRecord:
+    """A completed trial whose ranks took so many seconds for every step.
+
+    One value a process; `group_size` says otherwise for one process of several replicas.
+    """
+    values = {"group_size": len(timed), "batch_size": 32, "timed_steps": STEPS, **changes}
+    spec = trial(implementation, backend or BACKENDS.get(implementation, "gloo"), **values)
+    ranks = [
+        rank(
+            number,
+            window([seconds] * STEPS, spec.process_shard(number)[1] * STEPS, [1.0] * STEPS),
+            without_sync=None
+            if without_sync is None
+            else window([without_sync[number]] * STEPS, 1),
+        )
+        for number, seconds in enumerate(timed)
+    ]
+    return record(spec, ranks, verification=PASSED)
+
+
+def weak_sweep(repetition: int = 0, slower: float = 1.0) -> list[TrialRecord]:
+    """Two ranks: contention 0.8, wrapper 12.5/13.5, balance 13.5/14, communication 0.7.
+
+    `slower` multiplies every time of the pass.
+    """
+    ms = 1e-3 * slower
+    at = {"repetition": repetition}
+    return [
+        steps_of("single", [10 * ms], **at),
+        steps_of("independent", [12 * ms, 13 * ms], **at),
+        steps_of("ddp", [11 * ms], [10.5 * ms], **at),
+        steps_of("ddp", [20 * ms, 20 * ms], [13 * ms, 14 * ms], **at),
+    ]
+
+
+def slower(throughputs: Sequence[float], share: float) -> list[float]:
+    """The same runs, each of them longer by `share`."""
+    return [value / (1 + share) for value in throughputs]
+
+
+def assessment(
+    changes: Mapping[int, Sequence[float]],
+    *extra: TrialRecord,
+    tolerances: Mapping[str, float] | None = None,
+) -> Assessment:
+    """A quiet baseline, and a candidate with these throughputs by batch size."""
+    before = side("before", *(runs(trial(batch_size=batch), QUIET) for batch in changes))
+    after = side("after", *(runs(trial(batch_size=b), v) for b, v in changes.items()), list(extra))
+    return assess([(before, after)], tolerances or {"images_per_second": 0.03})
+
+
+ALL_PASS = assessment({16: QUIET})
+REGRESSED = assessment({16: QUIET, 32: slower(QUIET, 0.10)})
+INCONCLUSIVE = assessment({16: NOISY})

@@ -12,7 +12,7 @@ from dpbench.analysis.explanation import explain
 from dpbench.analysis.summary import summarize
 from dpbench.environment import Environment
 from dpbench.records import TrialRecord
-from tests.analysis.sweeps import steps_of, weak_sweep
+from tests.analysis.builders import steps_of, weak_sweep
 
 MS = 1e-3
 LABEL = "ddp/gloo ×2, batch 32"

@@ -14,23 +14,25 @@ from dpbench.analysis.matching import NotComparable
 from dpbench.analysis.verdict import ALPHA_OF_A_LOOK, decide
 from dpbench.grid import next_repetitions
 from dpbench.records import Status
-from tests.analysis.assessments import (
+from tests.analysis.builders import (
+    ALL_PASS,
     INCONCLUSIVE,
     NOISY,
-    PASSED,
     QUIET,
     REGRESSED,
     assessment,
+    record,
+    runs,
+    side,
     slower,
+    trial,
 )
-from tests.analysis.builders import record, trial
-from tests.analysis.sides import runs, side
 
 
 def test_the_outcome_is_that_of_the_worst_row() -> None:
     assert [row.outcome for row in REGRESSED.verdict.rows] == ["pass", "regressed"]
     assert REGRESSED.verdict.outcome == "regressed"
-    assert PASSED.verdict.outcome == "pass"
+    assert ALL_PASS.verdict.outcome == "pass"
 
 
 def test_each_metric_has_its_own_tolerance() -> None:

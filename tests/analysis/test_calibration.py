@@ -10,8 +10,7 @@ import pytest
 from dpbench.analysis.calibration import calibrate, spread
 from dpbench.errors import UsageError
 from dpbench.records import Status
-from tests.analysis.builders import WRONG, record, run, trial
-from tests.analysis.sides import runs
+from tests.analysis.builders import WRONG, record, run, runs, trial
 
 
 def steady(variation: float, count: int) -> list[float]:

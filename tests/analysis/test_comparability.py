@@ -12,8 +12,7 @@ from dpbench.analysis.repetitions import by_configuration
 from dpbench.environment import SYNTHETIC, Environment, capture
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord
-from tests.analysis.builders import trial
-from tests.analysis.sides import runs, side
+from tests.analysis.builders import runs, side, trial
 
 HERE = replace(capture(), git_commit="abc", hostname="here")
 

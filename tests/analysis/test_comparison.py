@@ -15,8 +15,7 @@ from dpbench.analysis.comparison import Comparison, compare
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Matched, match
 from dpbench.records import Status
-from tests.analysis.builders import record, run, trial
-from tests.analysis.sides import runs, side, throughputs
+from tests.analysis.builders import record, run, runs, side, throughputs, trial
 
 SPEED = METRICS["images_per_second"]
 QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)

@@ -11,7 +11,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.summary import summarize
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
-from tests.analysis.loss_records import loss_run
+from tests.analysis.builders import loss_run
 
 
 def configurations(*groups: list[TrialRecord]) -> dict[TrialSpec, list[TrialRecord]]:

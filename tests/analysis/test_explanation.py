@@ -5,8 +5,7 @@ from __future__ import annotations
 from dpbench.analysis.explanation import Explanation, explain, slowest_rank
 from dpbench.analysis.summary import summarize
 from dpbench.records import Status, TrialRecord
-from tests.analysis.builders import record, trial
-from tests.analysis.sweeps import steps_of, weak_sweep
+from tests.analysis.builders import record, steps_of, trial, weak_sweep
 
 
 def explained(records: list[TrialRecord]) -> dict[str, Explanation]:

@@ -23,7 +23,7 @@ from dpbench.analysis.factors import (
 )
 from dpbench.analysis.throughput import throughput
 from dpbench.records import TrialRecord
-from tests.analysis.sweeps import steps_of, weak_sweep
+from tests.analysis.builders import steps_of, weak_sweep
 
 MS = 1e-3
 

@@ -20,9 +20,7 @@ from dpbench.report.charts.source import environment_line
 from dpbench.report.page.environment import facts_of
 from dpbench.report.values import cell
 from dpbench.store import SweepStore
-from tests.analysis.builders import run, trial
-from tests.analysis.sides import runs, side
-from tests.analysis.sweeps import steps_of
+from tests.analysis.builders import run, runs, side, steps_of, trial
 from tests.analysis.test_flops import H100, SPEED, machine
 from tests.builders import sweep_spec
 

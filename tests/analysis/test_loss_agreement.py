@@ -17,7 +17,7 @@ from dpbench.analysis.loss_agreement import (
 )
 from dpbench.records import TrialRecord
 from dpbench.specs import WorkloadSpec
-from tests.analysis.loss_records import loss_run
+from tests.analysis.builders import loss_run
 
 LOSSES = [2.0, 1.5, 1.2]
 OTHER = [2.0, 1.65, 1.2]

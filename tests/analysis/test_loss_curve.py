@@ -17,8 +17,7 @@ from dpbench.analysis.loss_curve import (
     loss_curve,
 )
 from dpbench.errors import StoreError
-from tests.analysis.builders import rank, record, trial, window
-from tests.analysis.loss_records import loss_run
+from tests.analysis.builders import loss_run, rank, record, trial, window
 
 
 def test_a_block_has_its_median_and_an_incomplete_one_is_left_out() -> None:

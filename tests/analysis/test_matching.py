@@ -11,8 +11,7 @@ from dpbench.environment import capture
 from dpbench.errors import UnknownName, UsageError
 from dpbench.records import Status
 from dpbench.specs import TrialSpec, WorkloadSpec
-from tests.analysis.builders import WRONG, record, run, trial
-from tests.analysis.sides import runs, side
+from tests.analysis.builders import WRONG, record, run, runs, side, trial
 
 SPEEDS = (100.0, 101.0, 99.0)
 SCALED = WorkloadSpec(architecture="mnist_cnn", dataset="digits", learning_rate_rule="sqrt")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dpbench.analysis.phases import phase_seconds, step_phases
-from dpbench.records import Phases, TrialRecord
+from dpbench.records import Phases, ReplicaPhases, TrialRecord
 from tests.analysis.builders import rank, record, trial, window
 
 
@@ -68,6 +69,30 @@ def test_shares_and_seconds_add_up_to_the_instrumented_step() -> None:
     assert found.instrumented_step_seconds.value == 10.0
     assert found.timed_step_seconds.value == 11.0
     assert (found.steps, found.phases[0].seconds.basis) == (2, "single value")
+
+
+def test_what_is_done_for_replicas_is_told_where_one_process_drives_them() -> None:
+    parts = ReplicaPhases(
+        scatter_seconds=(1.0, 3.0),
+        replicate_seconds=(3.0, 3.0),
+        compute_seconds=(4.0, 4.0),
+        gather_seconds=(5.0, 5.0),
+        reduce_seconds=(6.0, 6.0),
+    )
+    plain = run()
+    ranks = tuple(replace(rank, replica_phases=parts) for rank in plain.ranks[:1])
+    found = step_phases([replace(plain, ranks=ranks)])
+    assert found is not None
+    assert {name: one.value for name, one in found.of_replicas.items()} == {
+        "scatter": 2.0,
+        "replicate": 3.0,
+        "compute": 4.0,
+        "gather": 5.0,
+        "reduce": 6.0,
+    }
+    apart = step_phases([plain])
+    assert apart is not None
+    assert apart.of_replicas == {}
 
 
 def test_repetitions_give_an_interval() -> None:

@@ -14,7 +14,7 @@ from dpbench.analysis.steady_state import (
     steady_states,
     theil_sen,
 )
-from tests.analysis.noise import correlated
+from tests.analysis.builders import correlated
 
 NOISE = 0.02 * correlated(np.random.default_rng(1), 1, 500)[0]
 

@@ -13,9 +13,7 @@ from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.steps import autocorrelation, rank_steps, step_statistics, summarize_steps
 from dpbench.analysis.throughput import batch_means
 from dpbench.records import TrialRecord
-from tests.analysis.builders import rank, record, trial, window
-from tests.analysis.noise import correlated
-from tests.analysis.sweeps import steps_of
+from tests.analysis.builders import correlated, rank, record, steps_of, trial, window
 
 
 def test_autocorrelation() -> None:

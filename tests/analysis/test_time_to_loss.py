@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.analysis.loss_curve import LossCurve
 from dpbench.analysis.time_to_loss import first_at_loss, time_to_loss
-from tests.analysis.loss_records import loss_run
+from tests.analysis.builders import loss_run
 
 
 def curve(*losses: float) -> LossCurve:

@@ -11,7 +11,7 @@ from dpbench.analysis.comparison import compare
 from dpbench.analysis.differences import paired, welch
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.verdict import ALPHA_OF_A_LOOK, decide, judge
-from tests.analysis.sides import throughputs
+from tests.analysis.builders import throughputs
 
 SPEED = METRICS["images_per_second"]
 QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)

@@ -24,6 +24,7 @@ NAMES = (
     "predictions_fabric",
     "predictions_network",
     "predictions_ranks",
+    "published_tables",
 )
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.store import CollectiveStore
+from tests.analysis.builders import weak_sweep
 from tests.analysis.communication.collective_records import (
     affine,
     collective_record,
     collective_spec,
 )
 from tests.analysis.simulation.traces import traced_sweep
-from tests.analysis.sweeps import weak_sweep
 from tests.cli.test_explain import stored
 
 TOPOLOGY = ["--topology", "tcp-10gbe"]

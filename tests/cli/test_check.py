@@ -20,9 +20,7 @@ from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.store import SweepStore
-from tests.analysis.assessments import NOISY, QUIET, slower
-from tests.analysis.builders import WRONG, record, trial
-from tests.analysis.sides import runs
+from tests.analysis.builders import NOISY, QUIET, WRONG, record, runs, slower, trial
 from tests.builders import sweep_spec
 from tests.cli.synthetic import dpbench, make_noisy, signals
 

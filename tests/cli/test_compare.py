@@ -18,8 +18,7 @@ from dpbench.cli.compare import compare
 from dpbench.environment import Environment, capture
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.store import SweepStore
-from tests.analysis.builders import trial
-from tests.analysis.sides import runs
+from tests.analysis.builders import runs, trial
 from tests.builders import sweep_spec
 
 SPEEDS = (100.0, 101.0, 99.0, 100.5, 99.5)

@@ -12,9 +12,8 @@ from dpbench.cli.app import run
 from dpbench.environment import capture
 from dpbench.records import Status, TrialRecord
 from dpbench.store import SweepStore
-from tests.analysis.builders import record, trial
+from tests.analysis.builders import record, trial, weak_sweep
 from tests.analysis.builders import run as throughput
-from tests.analysis.sweeps import weak_sweep
 from tests.builders import sweep_spec
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "torch_ddp_rtx3090.csv"

@@ -18,7 +18,7 @@ from dpbench.errors import UsageError
 from dpbench.report.charts.fit import _law
 from dpbench.report.charts.source import ChartSource
 from dpbench.store import SweepStore
-from tests.analysis.sweeps import steps_of
+from tests.analysis.builders import steps_of
 from tests.builders import sweep_spec
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"

@@ -101,3 +101,21 @@ def test_what_cannot_be_started_is_a_usage_error(capfd: pytest.CaptureFixture[st
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("dpbench: got 'missing.py', expected a Python script")
     assert run(["launch", "--help"]) == 0
+
+
+@pytest.mark.slow
+def test_a_training_that_lost_its_peer_ends_with_what_to_type_to_go_on(tmp_path: Path) -> None:
+    """A rank that is stopped is as silent as one behind a cut link."""
+    train = ("-m", "dpbench", "train", "--arch", "tests.launch.faulty:Stops", "--timeout", "4")
+    run = ("--limit-train", "48", "--batch-size", "4", "--epochs", "1", "--name", "cut")
+    options = ("--nproc-per-node", "2", "--shutdown-timeout", "1")
+    launching = start("launch", *options, *train, *run, cwd=tmp_path)
+    _, printed = launching.communicate(timeout=200)
+    last = printed.splitlines()[-1].strip()
+    assert launching.returncode == 1
+    assert last.startswith("dpbench: another rank did not answer: ")
+    assert last.endswith(
+        "; there is no checkpoint yet; to begin again: the same launcher on every node, with "
+        "dpbench train --resume runs/cut --arch tests.launch.faulty:Stops"
+    )
+    assert "Traceback" not in printed

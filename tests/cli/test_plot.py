@@ -10,9 +10,8 @@ from dpbench.cli import plot
 from dpbench.cli.app import run
 from dpbench.report.charts.kinds import CHARTS
 from tests.analysis.builders import run as throughput
-from tests.analysis.builders import trial
+from tests.analysis.builders import trial, weak_sweep
 from tests.analysis.imported.nccl_log import log, row
-from tests.analysis.sweeps import weak_sweep
 from tests.cli.synthetic import dpbench, signals
 from tests.cli.test_explain import PUBLISHED, stored
 

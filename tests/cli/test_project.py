@@ -9,10 +9,10 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.store import CollectiveStore
+from tests.analysis.builders import weak_sweep
 from tests.analysis.communication.collective_records import collective_record, collective_spec
 from tests.analysis.communication.test_nccl import SHAPE, TABLE
 from tests.analysis.projection.models import GLOO, swept
-from tests.analysis.sweeps import weak_sweep
 from tests.cli.test_explain import stored
 
 TOPOLOGY = ["--topology", "h100-nvswitch-ndr"]

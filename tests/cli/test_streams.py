@@ -112,3 +112,20 @@ def test_characters_that_the_encoding_lacks_are_escaped_so_that_json_stays_json(
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
     assert json.loads(done.stdout) == text
+
+
+def test_a_limit_on_the_size_of_files_is_one_line(tmp_path: Path) -> None:
+    words = "sweep --synthetic-launcher --gpus 1 --no-charts --quiet --name s"
+    done = subprocess.run(
+        f"ulimit -f 4; exec {shlex.quote(sys.executable)} -m dpbench {words}",
+        shell=True,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("dpbench: cannot write ")
+    assert done.returncode in (1, 2)

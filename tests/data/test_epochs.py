@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.data.epochs import EpochPlan, MicroBatch
-from dpbench.data.order import permutation
+from dpbench.data.sharding import permutation
 from dpbench.errors import DataError, UsageError
 from dpbench.training_spec import TrainingSpec
 from tests.data.training_specs import training_spec

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import importlib
 import io
 import os
 import re
@@ -88,13 +89,17 @@ def selected(text: str, details: str) -> str:
 
 
 def _printed(command: str) -> str:
-    """What `dpbench …` writes to stdout; raises AssertionError unless it exits with 0."""
+    """What `dpbench …` or a benchmark writes to stdout; raises AssertionError unless it exits with
+    0."""
     head = HEAD.search(command)
     program, *arguments = shlex.split(HEAD.sub("", command).replace("\\\n", " "))
-    assert program == "dpbench", f"{command}: only dpbench is run"
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        status = run([*arguments, *_without_charts(arguments[0])])
+        if (program, arguments[:1]) == ("python", ["-m"]):
+            status = importlib.import_module(arguments[1]).main(arguments[2:])
+        else:
+            assert program == "dpbench", f"{command}: only dpbench and benchmarks are run"
+            status = run([*arguments, *_without_charts(arguments[0])])
     assert status == 0, f"{command}: exit status {status}: {stderr.getvalue()}"
     lines = stdout.getvalue().splitlines()[: int(head["lines"]) if head else None]
     return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -15,7 +15,7 @@ from dpbench.analysis.comparison import compare
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.simulation.stragglers import StragglerNoise, measured_noise, slowdowns
 from dpbench.analysis.verdict import judge
-from tests.analysis.sides import throughputs
+from tests.analysis.builders import throughputs
 from tests.fabric.cases import (
     CASES,
     ONE_BUCKET_MB,

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.faults import disk, host, parent, ranks, soak, strangers
+from tests.faults import disk, host, parent, power, ranks, signals, soak, strangers, streams
 from tests.faults.scenario import CannotTry, Scenario, Try
 
-SCENARIOS = tuple(s for m in (ranks, parent, disk, host, strangers, soak) for s in m.SCENARIOS)
+MODULES = (ranks, parent, signals, streams, disk, power, host, strangers, soak)
+SCENARIOS = tuple(scenario for module in MODULES for scenario in module.SCENARIOS)
 PROBLEMS_SHOWN = 3
 
 

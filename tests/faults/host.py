@@ -16,6 +16,8 @@ from dpbench import store
 from dpbench.analysis.summary import summarize
 from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.records import Status
+from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.builders import sweep_spec
 from tests.cli.command import environment, start
 from tests.faults.scenario import CannotTry, Scenario, Try, expect
@@ -48,6 +50,32 @@ def two_sweeps(tries: int) -> Iterator[Try]:
                     another_name_works=beside.returncode == 0,
                     first_undisturbed=first.returncode == 0,
                     all_stored=counts == [TRIALS, TRIALS],
+                )
+            )
+
+
+def two_trainings(tries: int) -> Iterator[Try]:
+    """One goes on in the folder of another, at another moment of it every time."""
+    train = ("train", "--arch", "tests.launch.faulty:TakesLong", "--gpus", "1", "--threads", "1")
+    run = ("--limit-train", "800", "--batch-size", "4", "--epochs", "1", "--name", "t")
+    for number in range(tries):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            first = start(*train, *run, cwd=folder)
+            _wait_for(folder / "runs/t/run.json")
+            time.sleep(number)
+            second = start(*train[:3], "--resume", "t", cwd=folder)
+            (_, refused), (_, printed) = [
+                process.communicate(timeout=240) for process in (second, first)
+            ]
+            header = RunFolder.open(folder / "runs/t").header
+            yield Try(
+                expect(
+                    **{f"refused: {refused[-200:]}": "runs/t is in use: " in refused},
+                    second_exits_with_2=second.returncode == 2,
+                    **{f"the first completes: {printed[-200:]}": first.returncode == 0},
+                    run_json_is_the_first_ones=(len(header.starts), header.status)
+                    == (1, RunStatus.COMPLETED),
                 )
             )
 
@@ -96,6 +124,36 @@ def nearly_full_shared_memory(tries: int) -> Iterator[Try]:
         yield Try(expect(**{f"every row completes: {done.stdout[-900:]}": done.returncode == 0}))
 
 
+def without_loopback(tries: int) -> Iterator[Try]:
+    """In a network namespace whose lo is down nothing can be reached, not even the host itself."""
+    sweep = (*SLOW, "--implementations", "ddp,dp", "--backends", "gloo,shm", "--name", "s")
+    for _ in range(tries):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                ["unshare", "--net", sys.executable, "-m", "dpbench", *sweep],
+                cwd=folder,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                timeout=240,
+                check=False,
+            )
+            if "unshare: " in done.stderr:
+                raise CannotTry(f"a network namespace needs root: {done.stderr.strip()}")
+            records = store.load(Path(folder) / "results/s").records
+            by_status = {record.status for record in records if record.trial.backend != "threads"}
+            skipped = [record for record in records if record.status is Status.SKIPPED]
+            reasons = {(record.reason or "")[:22] for record in skipped}
+            yield Try(
+                expect(
+                    **{f"exits with 0: {done.stderr[-300:]}": done.returncode == 0},
+                    **{f"none fails: {by_status}": Status.FAILED not in by_status},
+                    **{f"says why: {reasons}": reasons == {"ranks talk over 127.0."}},
+                    some_are_measured=len(skipped) < len(records),
+                )
+            )
+
+
 def _with_shared_memory(size: str) -> subprocess.CompletedProcess[str]:
     """A sweep in a mount namespace with so large a /dev/shm, of which 4 KiB are taken."""
     sweep = (*SLOW, "--implementations", "ddp,dp", "--backends", "gloo,shm", "--name", "s")
@@ -125,10 +183,22 @@ def _wait_for(path: Path) -> None:
 
 SCENARIOS = (
     Scenario(
+        name="a network without loopback",
+        promise="gloo and shm are skipped with the reason, the others complete",
+        tries=2,
+        run=without_loopback,
+    ),
+    Scenario(
         name="two sweeps in one folder",
         promise="the second is refused in one line, the first is not disturbed",
         tries=3,
         run=two_sweeps,
+    ),
+    Scenario(
+        name="two trainings in one folder",
+        promise="the second is refused in one line, the first is not disturbed",
+        tries=5,
+        run=two_trainings,
     ),
     Scenario(
         name="the clock set back",

@@ -40,7 +40,7 @@ def _kill_once(folder: Path, delay: float) -> Try:
     ranks = [child for child in children if child.ppid() != running.pid]
     running.kill()
     killed_at = monotonic()
-    while any(map(_runs, ranks)) and monotonic() - killed_at < 30:
+    while any(map(runs, ranks)) and monotonic() - killed_at < 30:
         sleep(0.01)
     seconds = monotonic() - killed_at
     _, alive = psutil.wait_procs(children, timeout=30)  # the fork server may still be importing
@@ -60,7 +60,7 @@ def _kill_once(folder: Path, delay: float) -> Try:
     )
 
 
-def _runs(process: psutil.Process) -> bool:
+def runs(process: psutil.Process) -> bool:
     """A zombie does not: its parent, the fork server, is on its way out and has not read it."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE

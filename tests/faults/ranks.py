@@ -17,6 +17,7 @@ from dpbench.launch import rank as ranks
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
+from dpbench.process_identity import ProcessIdentity
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
@@ -98,7 +99,8 @@ class Killer:
         while not self._over.is_set():
             for path in self._logs.glob("*"):
                 with suppress(OSError, ValueError):
-                    pid = int(ranks.pid_path(path, self.victim).read_text())
+                    text = ranks.pid_path(path, self.victim).read_text()
+                    pid = ProcessIdentity.parse(text).pid
                     os.kill(pid, signal.SIGSTOP)  # so that it cannot finish in between
                     self.hit = not ranks.done_path(path, self.victim).exists()
                     self._killed_at = monotonic()

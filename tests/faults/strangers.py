@@ -10,19 +10,27 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import cycle, islice, product
+from itertools import count, cycle, islice, product
 from pathlib import Path
+
+import psutil
 
 from dpbench.cli.joined_world import free_port
 from dpbench.launch.nodes.handshake import GREETING, NONCE_BYTES, PROOF_BYTES, prove_as_node
 from dpbench.launch.nodes.messages import Abort, to_json
 from dpbench.launch.nodes.token import VARIABLE, new_token
 from tests.cli.command import dpbench, start
-from tests.faults.scenario import Scenario, Try, expect
+from tests.faults.local_stranger import attack
+from tests.faults.scenario import CannotTry, Scenario, Try, expect
 
 SYNTHETIC = (
     *("sweep", "--synthetic-launcher", "--arch", "mlp", "--implementations", "ddp"),
     *("--batch-sizes", "8", "--gpus", "1", "--no-charts", "--name", "s"),
+)
+REAL = (
+    *("sweep", "--arch", "tests.launch.faulty:TakesLong", "--implementations", "ddp,torch-ddp"),
+    *("--batch-sizes", "4", "--steps", "10", "--gpus", "2", "--oversubscribe", "--no-charts"),
+    *("--repetitions", "1", "--name", "r", "--time-limit", "60", "--quiet"),
 )
 SILENT = 64
 TOKEN = new_token()
@@ -154,7 +162,66 @@ def special_files(tries: int) -> Iterator[Try]:
             shutil.rmtree(foreign)
 
 
+def beside_a_sweep(tries: int) -> Iterator[Try]:
+    """One sweep after the other until he has tried so often; he is another user of the host."""
+    if os.getuid():
+        raise CannotTry("another user needs root")
+    done = 0
+    while done < tries:
+        with tempfile.TemporaryDirectory() as name:
+            for found in _tries_beside(Path(name)):
+                done += 1
+                yield found
+                if done == tries:
+                    return
+
+
+def _tries_beside(folder: Path) -> Iterator[Try]:
+    folder.chmod(0o755)
+    temporary, marker = folder / "tmp", folder / "public" / "executed"
+    for made in (temporary, marker.parent):
+        made.mkdir()
+        made.chmod(0o777)
+    running = start(*REAL, cwd=folder, TMPDIR=str(temporary))
+    try:
+        for number in count():
+            if running.poll() is not None:
+                break
+            got = attack(_ports_of(running.pid), temporary, marker, stores=number % 5 == 0)
+            yield Try(
+                expect(
+                    **{f"he reads nothing, but {got.read[:3]}": not got.read},
+                    **{f"no store lets him in: {got.stores}": not got.stores},
+                    nothing_executed=not marker.exists(),
+                )
+            )
+        _, printed = running.communicate()
+        if "Traceback" in printed or running.returncode not in (0, 1):
+            yield Try(f"the sweep ends with {running.returncode}: {printed[-300:]}")
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def _ports_of(pid: int) -> list[int]:
+    """At which the process listens, or one that came from it; waits for the first."""
+    ports: set[int] = set()
+    with suppress(psutil.Error):
+        while not ports:
+            sweep = psutil.Process(pid)
+            for process in (sweep, *sweep.children(recursive=True)):
+                found = process.net_connections(kind="tcp")
+                ports |= {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}
+    return sorted(ports)
+
+
 SCENARIOS = (
+    Scenario(
+        name="another user beside a running sweep",
+        promise="he reads nothing, no store lets him in, nothing that he sends is executed",
+        tries=50,
+        run=beside_a_sweep,
+    ),
     Scenario(
         name="a stranger at the endpoint without the token",
         promise="told nothing but a nonce, and the sweep ends as it would have",

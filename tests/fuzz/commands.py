@@ -32,7 +32,6 @@ STATUSES = {
     "init": {0, 2},
     "list": {0, 2},
     "fit": {0, 2},
-    "published": {0, 2},
     "import": {0, 2},
     "doctor": {0, 2},
 }

@@ -143,7 +143,6 @@ CASES: dict[str, tuple[str, ...]] = {
         "fit example --no-charts",
         "fit example --no-charts --json",
         "fit repository/results/published/torch_ddp_rtx3090.csv --no-charts --predict 8,16",
-        "published repository/results/published/weak_scaling.csv",
         "fit missing.csv",
         "project missing",
         "iso example --efficiency 200%",

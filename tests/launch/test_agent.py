@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +16,7 @@ import pytest
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
+from dpbench.launch.server import fork_server_process
 from dpbench.live import LivePage, Stage, StepCounter
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
@@ -130,6 +134,38 @@ def test_a_trial_of_one_process_fails_the_same_way(
     outcome, _ = timed(launcher, trial)
     assert outcome.status is Status.FAILED
     assert "the loss function is broken" in (outcome.reason or "")
+
+
+def test_ranks_that_are_all_stopped_are_out_of_time_and_were_not_killed_by_others(
+    launcher: ElasticLauncher,
+) -> None:
+    outcome, _ = timed(launcher, faulty("Stops", group_size=1, devices=("cpu",)))
+    assert outcome.status is Status.TIMED_OUT
+    assert outcome.reason == "no result after 3 s: rank 0 did not respond"
+
+
+def test_a_server_that_is_killed_is_named_and_started_again(launcher: ElasticLauncher) -> None:
+    """Nobody knows how its ranks end then, and the agent would let them live."""
+    server, ranks = fork_server_process(), list[psutil.Process]()
+
+    def kill() -> None:
+        deadline = time.monotonic() + 30
+        while len(ranks_alive()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        ranks.extend(map(psutil.Process, ranks_alive()))
+        os.kill(server, signal.SIGKILL)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    outcome = launcher.run(faulty("Hangs"), 60)
+    killing.join()
+    assert outcome.status is Status.FAILED
+    assert outcome.reason == "the server that ranks are forked from was killed by SIGKILL"
+    assert outcome.from_outside
+    assert len(ranks) == 2
+    _, left = psutil.wait_procs(ranks, timeout=10)
+    assert not [rank for rank in left if rank.status() != psutil.STATUS_ZOMBIE]
+    assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
 
 
 def test_a_loss_that_is_not_finite_is_a_diverged_trial(launcher: ElasticLauncher) -> None:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.launch.finding import Finding
-from dpbench.launch.findings import findings
+from dpbench.launch.findings import Finding, findings
 from dpbench.launch.gpu_users import GpuUse
 from dpbench.launch.quiet import Readings
 from tests.launch.readings import BUSY, FULL_SPEED, IDLE, QUIET, UNKNOWN

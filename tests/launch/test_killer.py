@@ -14,6 +14,7 @@ import pytest
 from dpbench.launch.agent import PartFailed, run_part
 from dpbench.launch.part import Part
 from dpbench.launch.rank import pid_path
+from dpbench.process_identity import ProcessIdentity
 
 LIMIT_SECONDS = 60.0
 
@@ -28,9 +29,10 @@ def leaves_quietly(_: int) -> None:
 
 def stop_when(stop: Event, scratch: Path, *, gone: bool) -> None:
     """Sets it as soon as rank 0 runs, or has ended."""
-    while not pid_path(scratch, 0).exists() or not pid_path(scratch, 0).read_text():
+    while not pid_path(scratch, 0).exists():
         time.sleep(0.02)
-    while gone and psutil.pid_exists(int(pid_path(scratch, 0).read_text())):
+    process = ProcessIdentity.parse(pid_path(scratch, 0).read_text())
+    while gone and psutil.pid_exists(process.pid):
         time.sleep(0.02)
     stop.set()
 

@@ -17,6 +17,27 @@ from dpbench.launch.machine import in_child
 if __name__ == "__main__":
     print(in_child(util.get_temp_dir) == util.get_temp_dir())
 """
+KILLS_THE_TRACKER = """
+import os
+import signal
+from functools import partial
+from multiprocessing import resource_tracker
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from dpbench.launch.agent import run_ranks
+from dpbench.launch.server import fork_server
+
+def kill(pid, rank):
+    os.kill(pid, signal.SIGKILL)
+    return rank
+
+if __name__ == "__main__":
+    fork_server()
+    for number in range(2):
+        tracker = resource_tracker._resource_tracker._pid
+        with TemporaryDirectory() as folder:
+            print(run_ranks(partial(kill, tracker), 1, Path(folder), 60.0))
+"""
 
 
 @pytest.mark.parametrize("length", [88, 200], ids=lambda length: f"{length} bytes")
@@ -37,3 +58,17 @@ def test_processes_start_whatever_the_length_of_tmpdir(length: int, tmp_path: Pa
     assert done.stdout == "True\n", done.stderr
     left = [path.name for path in tmp.iterdir()]  # torch has a folder of its own there
     assert not [name for name in left if name.startswith(("dpbench-", "pymp-"))]
+
+
+def test_a_resource_tracker_that_is_killed_costs_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(KILLS_THE_TRACKER)
+    done = subprocess.run(
+        [sys.executable, script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("[0]\n[0]\n", "", 0)

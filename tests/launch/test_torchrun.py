@@ -20,7 +20,7 @@ SCRIPT = """
 import json, os, sys, time
 rank = os.environ["RANK"]
 kept = {name: value for name, value in os.environ.items() if name.startswith(("RANK", "WORLD_S",
-        "LOCAL_", "MASTER_", "OMP_", "TORCHELASTIC_RESTART"))}
+        "LOCAL_", "MASTER_", "OMP_", "TORCHELASTIC_RESTART", "DPBENCH_", "GLOO_"))}
 print(f"about to go, {sys.argv[1:]}", file=sys.stderr, flush=True)
 open(f"rank{rank}.json", "a").write(json.dumps({"argv": sys.argv, **kept}) + "\\n")
 if sys.argv[1:] == ["fail"]:
@@ -78,6 +78,18 @@ def test_cpu_means_a_process_for_each_core() -> None:
         (["-m", "no_such_module.x"], "there is no module 'no_such_module' to import"),
         (["-m", ".x"], "there is no module '' to import"),
         (["-m", "--no-python", "script.py"], "got --no-python and -m, expected one of the two"),
+        (
+            ["--rdzv-backend", "etcd", "script.py"],
+            "got --rdzv-backend=etcd, which needs a package: pip install python-etcd",
+        ),
+        (
+            ["--nproc-per-node", "64", "script.py", "--backend", "nccl"],
+            "got --nproc-per-node=64 and a script with nccl, expected at most ",
+        ),
+        (
+            ["--nproc-per-node=64", "script.py", "--dist-backend=nccl"],
+            "NCCL needs a GPU of its own for every process",
+        ),
         (["--nproc-per-node", "0", "script.py"], "nproc-per-node=0, expected at least 1"),
         (["--nproc-per-node", "x", "script.py"], "Unsupported nproc_per_node value: x"),
         (["--nnodes", "1:2:3", "script.py"], 'nnodes=1:2:3 is not in "MIN:MAX" format'),
@@ -129,6 +141,23 @@ def test_where_several_nodes_meet_is_said(arguments: list[str], place: str | Non
 
 
 @pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rdzv-endpoint=host0:7"], None),
+        (["--master-addr=host1", "--master-port=8"], None),
+        (
+            ["--rdzv-endpoint=host0:7", "--master-addr=host1", "--master-port=8"],
+            "--rdzv-endpoint=host0:7 goes before --master-addr=host1 and --master-port=8",
+        ),
+    ],
+)
+def test_of_two_meeting_places_it_is_said_which_counts(
+    arguments: list[str], words: str | None
+) -> None:
+    assert torchrun.overridden(read(["--nnodes=2", *arguments, "script.py"])) == words
+
+
+@pytest.mark.parametrize(
     ("arguments", "interface"),
     [
         (["--nnodes=2", "--rdzv-endpoint=127.0.0.1:1"], "lo"),
@@ -172,6 +201,19 @@ def test_workers_get_their_place_their_arguments_and_their_share(folder: Path) -
         assert worker["OMP_NUM_THREADS"] == "3"
         assert [worker[name] for name in ("RANK", "LOCAL_RANK")] == [str(rank)] * 2
         assert [worker[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] == ["2"] * 2
+
+
+def test_workers_of_one_node_meet_where_no_other_user_gets(folder: Path) -> None:
+    run(read(["script.py"]), threads=1)
+    (worker,) = told(folder, 0)
+    assert str(worker["DPBENCH_STORE_FILE"]).endswith("/store")
+    assert worker["GLOO_SOCKET_IFNAME"] == "lo"
+    assert "DPBENCH_STORE_FILE" not in os.environ
+
+
+def test_a_role_is_in_front_of_the_lines(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run(read(["--role", "trainer", "script.py"]), threads=1)
+    assert capfd.readouterr().err == "[trainer rank 0] about to go, []\n"
 
 
 def test_a_module_is_started_with_what_the_user_has_set(

@@ -1,3 +1,5 @@
+"""Hashes of tensors, and tensors that are whole already or gathered from shards."""
+
 from __future__ import annotations
 
 import hashlib
@@ -6,7 +8,7 @@ import struct
 import pytest
 import torch
 
-from dpbench.measure.checksums import tensors_checksum
+from dpbench.measure.checksums import tensors_checksum, whole
 
 
 def test_a_checksum_is_the_hash_of_the_bytes_in_order() -> None:
@@ -50,3 +52,21 @@ def test_a_parameter_is_hashed_as_its_values() -> None:
 def test_nothing_has_a_checksum_too() -> None:
     assert tensors_checksum([]) == tensors_checksum([torch.empty(0)])
     assert tensors_checksum([]) != tensors_checksum([torch.zeros(1)])
+
+
+class Shard(torch.Tensor):
+    """What a rank holds of four numbers."""
+
+    def full_tensor(self) -> torch.Tensor:
+        return torch.arange(4.0)
+
+
+def test_a_whole_tensor_is_itself() -> None:
+    tensor = torch.randn(3)
+    assert whole(tensor) is tensor
+
+
+def test_a_shard_becomes_the_tensor_and_has_its_checksum() -> None:
+    shard = torch.zeros(2).as_subclass(Shard)
+    assert torch.equal(whole(shard), torch.arange(4.0))
+    assert tensors_checksum([shard]) == tensors_checksum([torch.arange(4.0)])

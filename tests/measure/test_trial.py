@@ -294,6 +294,20 @@ def test_the_rate_that_a_rule_gives_is_the_one_that_trains() -> None:
     assert scaled == given != plain
 
 
+def test_instrumented_steps_tell_what_is_done_for_replicas_of_one_process() -> None:
+    rank = measured(dp(2, phase_steps=3))
+    parts, phases = rank.replica_phases, rank.phases
+    assert parts is not None
+    assert phases is not None
+    columns = [getattr(parts, field.name) for field in fields(parts)]
+    assert [len(column) for column in columns] == [3] * 5
+    assert all(seconds > 0 for column in columns for seconds in column)
+    outside = zip(phases.forward_seconds, phases.backward_seconds, strict=True)
+    assert [sum(step) for step in zip(*columns, strict=True)] <= [sum(step) for step in outside]
+    assert measured(single(phase_steps=3)).replica_phases is None
+    assert measured(dp(1, phase_steps=3)).replica_phases is None
+
+
 def test_instrumented_steps_leave_the_proofs_of_the_timed_window_alone() -> None:
     """The trial's id does not matter here; its samples, losses and parameters do."""
     without, instrumented = (measured(dp(2, phase_steps=steps)) for steps in (0, 3))

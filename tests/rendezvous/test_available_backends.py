@@ -34,6 +34,20 @@ def test_what_torch_was_built_without_cannot_be_used(
     assert missing_reason(backend, 2) == reason
 
 
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_ranks_of_a_host_without_loopback_cannot_talk(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a new network namespace, where gloo finds no address of lo."""
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setattr("dpbench.rendezvous.available_backends.LOOPBACK", "192.0.2.1")
+    reason = missing_reason(backend, 0) or ""
+    assert reason.startswith("ranks talk over 192.0.2.1, and this host has no such address (")
+    assert reason.endswith("ip link set lo up, or set GLOO_SOCKET_IFNAME to another interface")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
+    assert missing_reason(backend, 0) is None
+
+
 def test_nccl_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
     assert missing_reason("nccl", 0) == "nccl needs a CUDA device; this machine has none"

@@ -7,8 +7,7 @@ import shlex
 
 from dpbench.analysis.calibration import calibrate
 from dpbench.report.calibration import answer, command
-from tests.analysis.builders import trial
-from tests.analysis.sides import runs
+from tests.analysis.builders import runs, trial
 from tests.analysis.test_calibration import steady
 
 QUIET = calibrate(runs(trial(), steady(0.01, 10)), {})

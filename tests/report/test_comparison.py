@@ -16,8 +16,7 @@ from dpbench.analysis.matching import Matched, match
 from dpbench.errors import UnknownName
 from dpbench.records import Status
 from dpbench.report.comparison import render, to_csv, to_json
-from tests.analysis.builders import record, run, trial
-from tests.analysis.sides import runs, side
+from tests.analysis.builders import record, run, runs, side, trial
 
 GOLDEN = Path(__file__).parent / "golden"
 SPEED = METRICS["images_per_second"]

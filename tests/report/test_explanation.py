@@ -9,10 +9,9 @@ from dataclasses import replace
 from dpbench.analysis.advice import advise
 from dpbench.analysis.explanation import explain
 from dpbench.analysis.summary import summarize
-from dpbench.records import Phases, Status, TrialRecord
+from dpbench.records import Phases, ReplicaPhases, Status, TrialRecord
 from dpbench.report.explanation import answer
-from tests.analysis.builders import record, trial
-from tests.analysis.sweeps import steps_of, weak_sweep
+from tests.analysis.builders import record, steps_of, trial, weak_sweep
 
 
 def sweep(passes: int = 3) -> list[TrialRecord]:
@@ -125,6 +124,19 @@ def test_phases_have_a_table_of_their_own_where_they_were_measured() -> None:
         "23 ms",
         "20 ms",
     ]
+    assert "Scatter" not in text
+    parts = ReplicaPhases(
+        scatter_seconds=(0.001,),
+        replicate_seconds=(0.0005,),
+        compute_seconds=(0.016,),
+        gather_seconds=(0.0015,),
+        reduce_seconds=(0.0031,),
+    )
+    ranks = [replace(one, replica_phases=parts) for one in ranks]
+    text = text_of([*others, replace(ddp, ranks=tuple(ranks))])
+    for name, written in (("Scatter", "1 ms"), ("Compute", "16 ms"), ("Reduce", "3.1 ms")):
+        assert name in text
+        assert written in line_of(text, "ddp/gloo ×2", table=2)
     assert "phases are means over ranks" in text
     assert "phases are" not in text_of(weak_sweep())
 

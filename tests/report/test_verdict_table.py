@@ -11,9 +11,17 @@ from dpbench.analysis.assessment import assess
 from dpbench.printable import one_line
 from dpbench.report.export.markup import MARKUP, escape
 from dpbench.report.verdict_table import answer, headline, labels, pull_request, reading
-from tests.analysis.assessments import INCONCLUSIVE, PASSED, QUIET, REGRESSED, assessment, slower
-from tests.analysis.builders import trial
-from tests.analysis.sides import runs, side
+from tests.analysis.builders import (
+    ALL_PASS,
+    INCONCLUSIVE,
+    QUIET,
+    REGRESSED,
+    assessment,
+    runs,
+    side,
+    slower,
+    trial,
+)
 
 
 def test_a_row_shows_how_much_worse_with_interval_tolerance_and_sample_size() -> None:
@@ -29,7 +37,7 @@ def test_a_row_shows_how_much_worse_with_interval_tolerance_and_sample_size() ->
 
 
 def test_the_headline_says_who_is_to_blame() -> None:
-    assert headline(PASSED.verdict) == "pass: 1 row, none worse by more than its tolerance"
+    assert headline(ALL_PASS.verdict) == "pass: 1 row, none worse by more than its tolerance"
     assert headline(REGRESSED.verdict) == (
         "regressed: 1 of 2 rows, worse by more than tolerated: ddp/gloo ×1, batch 32"
     )
@@ -42,7 +50,7 @@ def test_a_long_list_is_cut_with_its_count() -> None:
 
 
 def test_a_metric_is_a_column_only_if_there_are_several() -> None:
-    assert "Metric" not in answer(PASSED, (), exit_status=0).text
+    assert "Metric" not in answer(ALL_PASS, (), exit_status=0).text
     both = assessment({16: QUIET}, tolerances={"images_per_second": 0.1, "step_seconds_p95": 0.1})
     assert "Metric" in answer(both, (), exit_status=0).text
 

@@ -103,6 +103,17 @@ def test_events_are_followed_as_they_come(tmp_path: Path) -> None:
     folder.close()
 
 
+def test_a_folder_whose_maker_died_before_it_had_begun_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    (path / "checkpoints").mkdir(parents=True)
+    (path / "log.jsonl").touch()
+    (path / "run.json.0123abcd.tmp").write_text('{"schema_ver')
+    made(path)
+    assert RunFolder.open(path).events() == ()
+    with pytest.raises(StoreError, match="one exists already"):
+        made(path)
+
+
 def test_a_line_that_was_cut_off_is_cut_out_by_the_next_writer(tmp_path: Path) -> None:
     folder = made(tmp_path / "one")
     folder.append(Note(text="first"))

@@ -10,7 +10,13 @@ from dpbench.analysis.explanation import Explanation
 from dpbench.analysis.factors import PARTS, Part
 from dpbench.analysis.fields.field import ReadField, Value, described
 from dpbench.analysis.fields.levels import COLUMNS
-from dpbench.analysis.phases import PHASES, PhaseName, StepPhases
+from dpbench.analysis.phases import (
+    PHASES,
+    REPLICA_PHASES,
+    PhaseName,
+    ReplicaPhaseName,
+    StepPhases,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,14 @@ _PHASES: dict[PhaseName, str] = {
     "backward": "Time of backward without synchronization.",
     "communication": "Backward with synchronization − backward without it.",
     "optimizer": "Time of the optimizer's step and of zeroing gradients.",
+}
+
+_REPLICA_PHASES: dict[ReplicaPhaseName, str] = {
+    "scatter": "Part of forward: time of splitting the batch over the replicas.",
+    "replicate": "Part of forward: time of giving each replica its module.",
+    "compute": "Part of forward and backward: time until the slowest replica is done.",
+    "gather": "Part of forward: time of putting the outputs together.",
+    "reduce": "Part of backward: time of adding up the replicas' gradients.",
 }
 
 
@@ -76,6 +90,15 @@ def _phase(name: PhaseName) -> ReadField[Explanation]:
         name.capitalize(),
         _PHASES[name],
         lambda phases: next((one.seconds for one in phases.phases if one.name == name), None),
+    )
+
+
+def _replica_phase(name: ReplicaPhaseName) -> ReadField[Explanation]:
+    return _seconds(
+        name,
+        name.capitalize(),
+        f"{_REPLICA_PHASES[name]} One process that drives all replicas (dp) only.",
+        lambda phases: phases.of_replicas.get(name),
     )
 
 
@@ -130,6 +153,7 @@ STEP: tuple[ReadField[Explanation], ...] = (
 PHASE_TIMES: tuple[ReadField[Explanation], ...] = (
     CONFIGURATION,
     *map(_phase, PHASES),
+    *map(_replica_phase, REPLICA_PHASES),
     _seconds(
         "instrumented_step",
         "Instrumented\nstep",

@@ -31,7 +31,7 @@ FEWEST_HOLD_OUTS = 19
 """With fewer, no order statistic reaches the 5 % or the 95 % quantile: m + 1 >= 20."""
 COLUMNS = ("series", "trained_up_to", "group_size", "measured", "predicted")
 """The columns of a CSV file of hold-outs, which a band is calibrated on and anyone may append to;
-both throughputs are in the same unit. `holdout.as_csv` writes it."""
+both throughputs are in the same unit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +128,7 @@ def misspecification_from(path: Path) -> Misspecification:
     if missing := [name for name in COLUMNS if name not in names]:
         raise StoreError(
             f"{path}, line 1: expected a column {missing[0]!r}, got {names}; "
-            "dpbench published --residuals FILE writes such a file"
+            "results/published/hold_outs/weak_scaling.csv in dpbench's repository is such a file"
         )
     residuals = []
     for line in lines:

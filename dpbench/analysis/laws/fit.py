@@ -5,7 +5,7 @@ The fit is a non-negative least squares on relative residuals, and so determinis
     minimise Σ ((T̂(n) - T(n)) / (T(n) · σ))²  with coefficients >= 0
 
 Relative, because the noise of a time is; non-negative, because every term is a cost (with free
-signs, 3 parameters through 3 points predict 29 % wrong at twice the data, see `holdout`). How the
+signs, 3 parameters through 3 points predict 29 % wrong at twice the data). How the
 coefficients scatter, a parametric bootstrap tells: the points are redrawn from their noise and
 fitted again.
 

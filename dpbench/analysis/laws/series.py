@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dpbench.analysis.baselines import Speed
 from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.analysis.scaling import Speed
 from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord

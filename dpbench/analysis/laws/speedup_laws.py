@@ -1,7 +1,7 @@
 """The classical laws of speedup, as formulas.
 
 Amdahl, Gustafson and USL describe work with a serial part, which data-parallel training does not
-have: its overhead saturates or grows like log n. They are here to be compared with, see `holdout`.
+have: its overhead saturates or grows like log n. They are here to be compared with.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A series with all that is said of it: its efficiency, its law, and what that predicts.
 
 How well the law says what it has not seen, within the data, is told by leaving out each point
-once; beyond the data `holdout` tells it.
+once; beyond the data the hold-outs of published tables tell it (see `band`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpbench.analysis.baselines import gain
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import Misspecification
 from dpbench.analysis.laws.fit import Prediction, ScalingFit, fit, sizes_beyond
 from dpbench.analysis.laws.series import LoneStep, Point, Series, require_points
 from dpbench.analysis.laws.speedup_laws import Trend, karp_flatt_estimate, trend
-from dpbench.analysis.scaling import BASELINE, speedup
+from dpbench.analysis.scaling import BASELINE, gain, speedup
 from dpbench.errors import UsageError
 from dpbench.traits import IMPLEMENTATIONS
 

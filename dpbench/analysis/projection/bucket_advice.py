@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import Estimate, LogMean, mean, t_quantile
+from dpbench.analysis.estimate import Estimate, LogMean, inverse, mean, t_quantile
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.step_model import MeanStep
-from dpbench.analysis.propagation import inverse
 from dpbench.analysis.provenance import Kind
 from dpbench.analysis.simulation.buckets import (
     Bucket,

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import Estimate, inverse, product
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.propagation import inverse, product
 
 MILLION = 1e6
 SECONDS_PER_HOUR = 3600.0

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from math import log2
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.noise_scale import goodput, statistical_efficiency
 from dpbench.analysis.projection.economics import Economics, energy_per_million, price_per_million
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.spread import part_band, step_band
 from dpbench.analysis.projection.step_model import MeanStep
-from dpbench.analysis.propagation import inverse
 from dpbench.analysis.provenance import Kind, PredictedRow
 from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.projection.project import Simulated, project, simulate_at
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.spread import step_band
 from dpbench.analysis.projection.step_model import Overlap
-from dpbench.analysis.propagation import inverse
 from dpbench.analysis.provenance import PredictedRow
 from dpbench.analysis.simulation.buckets import MEBI, into_buckets
 from dpbench.errors import UnknownName, UsageError

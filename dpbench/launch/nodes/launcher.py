@@ -111,7 +111,7 @@ class NodesLauncher:
         try:
             reports = run_part(work, part, scratch, order.limit_seconds, stop=stop)
         except PartFailed as failed:
-            return Result(number=order.number, traces=failed.traces)
+            return Result(number=order.number, traces=failed.traces, error=failed.outside)
         return Result(number=order.number, reports=tuple(reports))
 
     def _stop_the_rest(self, attempt: Attempt) -> None:
@@ -125,7 +125,7 @@ class NodesLauncher:
         self, order: Run, own: Result, others: Mapping[int, BaseException | None]
     ) -> Outcome:
         """The first cause, from what the ranks of all nodes left."""
-        traces, outside = [*own.traces], []
+        traces, outside = [*own.traces], [own.error] if own.error else []
         for number, error in others.items():
             if isinstance(error, Lost):
                 outside.append(str(error))
@@ -133,7 +133,7 @@ class NodesLauncher:
                 traces += error.answer.traces
                 if error.answer.error:
                     name = self._team.nodes[number].name
-                    outside.append(f"{name} could not start its ranks: {error.answer.error}")
+                    outside.append(f"{name} could not run its ranks: {error.answer.error}")
         return explain(
             traces,
             order.limit_seconds,

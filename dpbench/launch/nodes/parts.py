@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from dpbench.architecture import with_input_shape
-from dpbench.data.consent import NamedCode
+from dpbench.data.trusted_code import NamedCode
 from dpbench.errors import DpbenchError, LaunchError
 from dpbench.launch.agent import PartFailed, run_part, scratch_folder
 from dpbench.launch.machine import in_child
@@ -95,7 +95,7 @@ class Parts:
             with scratch_folder(self.logs, trial.trial_id) as scratch:
                 reports = run_part(work, part, scratch, order.limit_seconds, stop=stop)
         except PartFailed as failed:
-            return Result(number=order.number, traces=failed.traces)
+            return Result(number=order.number, traces=failed.traces, error=failed.outside)
         except (LaunchError, OSError) as error:
             return Result(number=order.number, error=str(error))
         return Result(number=order.number, reports=tuple(reports))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import Communication, Plain, Settings
+from dpbench.measure.implementations.model import Communication, Plain, ReplicaClock, Settings
 
 TRAITS = {
     "order": 10,
@@ -29,6 +30,14 @@ class OurDataParallel(Plain):
 
     def communication(self) -> Communication | None:
         return Communication(self.module.reduced_bytes, self.module.reductions)
+
+    @contextmanager
+    def replica_clock(self) -> Iterator[ReplicaClock]:
+        if len(self.module.devices) == 1:  # a plain call of the module
+            yield lambda: None
+            return
+        with self.module.waiting_phases():
+            yield lambda: self.module.phase_seconds
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDataParallel:

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard
 
 from dpbench.measure.implementations.composable import Composable
 from dpbench.measure.implementations.model import Settings, averaging_weight
-from dpbench.measure.members import members
+from dpbench.measure.preparation import members
 
 TRAITS = {
     "order": 70,

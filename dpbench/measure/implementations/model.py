@@ -7,7 +7,7 @@ when the gradients are ready for the optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from dpbench.data.batch import Samples, call
+from dpbench.parallel.dp.phases import Phase
 
 
 class Settings(Protocol):
@@ -40,6 +41,10 @@ class Settings(Protocol):
 
     @property
     def comm_hook(self) -> str: ...
+
+
+ReplicaSeconds = Mapping[Phase, float]
+ReplicaClock = Callable[[], ReplicaSeconds | None]
 
 
 class ParallelModel(Protocol):
@@ -81,6 +86,11 @@ class ParallelModel(Protocol):
 
     def communication(self) -> Communication | None:
         """Bytes and collectives so far; None where the implementation does not tell."""
+        ...
+
+    def replica_clock(self) -> AbstractContextManager[ReplicaClock]:
+        """For instrumented steps: running totals of what is done for the replicas; None where the
+        implementation does not drive them all, or does not tell."""
         ...
 
 
@@ -126,6 +136,9 @@ class Plain:
 
     def communication(self) -> Communication | None:
         return Communication(bytes=0, collectives=0)
+
+    def replica_clock(self) -> AbstractContextManager[ReplicaClock]:
+        return nullcontext(lambda: None)
 
 
 def averaging_weight(settings: Settings, rank: int) -> float:

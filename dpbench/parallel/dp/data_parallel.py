@@ -104,7 +104,9 @@ class DataParallel(nn.Module):
         self.module = module
         self._replicator = Replicator(self.devices, cache=cache)
         self._backend = Backend(
-            WorkerPool(self.devices, threads_per_replica), Reduction(self.devices[0]), PhaseClock()
+            WorkerPool(self.devices, threads_per_replica),
+            Reduction(self.devices[0]),
+            PhaseClock(self.devices),
         )
         self._randomness = Randomness()
         self._last_loss = LastLoss(loss_key)
@@ -245,6 +247,17 @@ class DataParallel(nn.Module):
     def phase_seconds(self) -> dict[Phase, float]:
         """Seconds in each phase of all steps since construction, on the host's clock."""
         return dict(self._backend.clock.seconds)
+
+    @contextmanager
+    def waiting_phases(self) -> Iterator[None]:
+        """Wait for CUDA devices at the end of each phase, so that `phase_seconds` tells where the
+        time of a step went, and not when its work was given to them. This makes steps slower."""
+        clock = self._backend.clock
+        before, clock.waits = clock.waits, True
+        try:
+            yield
+        finally:
+            clock.waits = before
 
     def forget_replicas(self) -> None:
         """Copy all parameters anew, after writes through `.data` that torch does not count."""

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Literal, get_args
+
+import torch
 
 Phase = Literal["scatter", "replicate", "forward", "gather", "backward", "reduce"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class PhaseClock:
-    """Running totals of seconds per phase, on the host's clock: CUDA work may still be under way.
+    """Running totals of seconds per phase, on the host's clock: CUDA work may still be under way,
+    unless `waits` is set.
 
     "forward" and "backward" last until the slowest replica is done.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, devices: Sequence[torch.device] = ()) -> None:
+        self._on_cuda = [device for device in devices if device.type == "cuda"]
+        self.waits = False
         self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
 
     @contextmanager
@@ -25,5 +30,8 @@ class PhaseClock:
         start = perf_counter()
         try:
             yield
+            if self.waits:
+                for device in self._on_cuda:
+                    torch.cuda.synchronize(device)
         finally:
             self.seconds[phase] += perf_counter() - start

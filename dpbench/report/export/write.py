@@ -7,11 +7,10 @@ from typing import IO, TextIO
 
 from dpbench.printable import one_line
 from dpbench.report import seed_table
-from dpbench.report.columns import SEED, parse_keys
 from dpbench.report.export.data import WRITERS, write_parquet
 from dpbench.report.export.source import ExportSource
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow
-from dpbench.report.tables import render
+from dpbench.report.tables import SEED, parse_keys, render
 from dpbench.report.terminal import write_table
 from dpbench.report.values import write
 

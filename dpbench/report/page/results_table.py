@@ -9,8 +9,8 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.identity import Ending
 from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.records import Status
-from dpbench.report.columns import Column, claim_columns, header_of
 from dpbench.report.table import MISSING, Table, TableCell, TableColumn, TableRow, words
+from dpbench.report.tables import Column, claim_columns, header_of
 from dpbench.report.values import table_of
 
 Rows = Sequence[ConfigurationSummary]

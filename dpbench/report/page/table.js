@@ -13,23 +13,7 @@ const dpbench = {
 
 (() => {
   const order = new Intl.Collator("en", { numeric: true });
-  const UNITS = {
-    "": 1, "%": 0.01, k: 1e3, m: 1e6, g: 1e9,
-    s: 1, ms: 1e-3, "µs": 1e-6, us: 1e-6, min: 60, h: 3600,
-    b: 1, kb: 1e3, mb: 1e6, gb: 1e9, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40,
-  };
-  const TESTS = {
-    ">=": (a, b) => a >= b, "<=": (a, b) => a <= b, "!=": (a, b) => a !== b,
-    ">": (a, b) => a > b, "<": (a, b) => a < b, "=": (a, b) => a === b,
-  };
-  const SIGN = />=|<=|!=|==?|>|</.source;
-  const AROUND = new RegExp(`\\s*(${SIGN})\\s*`, "g");
-  const COMPARISON = new RegExp(`^([^<>=!]+)(${SIGN})(.*)$`);
-  const UNIT_APART = new RegExp(
-    `([<>=]-?[\\d.,]+)\\s+(?=(?:${Object.keys(UNITS).filter(Boolean).join("|")})(?:\\s|$))`, "g");
-  const plain = (text) => text.toLowerCase().replace(/[\s_-]+/g, "");
-
-  /** What sorting and comparing go by: a number, a text, or null where there is nothing. */
+  /** What sorting goes by: a number, a text, or null where there is nothing. */
   function valueOf(cell) {
     const raw = cell.dataset.v ?? cell.textContent;
     if (raw === "") return null;
@@ -134,12 +118,13 @@ const dpbench = {
       });
     }
 
+    /** Keeps the rows that have every word, and none of those with a minus before them. */
     filter() {
-      const problems = [];
-      // "batch >= 64" and "eff > 80 %" are one word each.
-      const words = this.state.filter.toLowerCase().trim()
-        .replace(AROUND, "$1").replace(UNIT_APART, "$1").split(/\s+/).filter(Boolean);
-      const tests = words.map((word) => this.test(word, problems));
+      const tests = this.state.filter.toLowerCase().split(/\s+/).filter(Boolean).map((word) => {
+        const without = word.length > 1 && word.startsWith("-");
+        const wanted = without ? word.slice(1) : word;
+        return (row) => this.words(row).includes(wanted) !== without;
+      });
       let shown = 0;
       for (const row of this.rows) {
         row.hidden = !tests.every((test) => test(row));
@@ -147,66 +132,14 @@ const dpbench = {
       }
       const all = this.rows.length;
       const rows = all === 1 ? "1 row" : `${all.toLocaleString("en")} rows`;
-      const count = shown === all ? rows : `${shown.toLocaleString("en")} of ${rows}`;
-      this.box.querySelector(".count").textContent = [count, ...problems].join("; ");
+      this.box.querySelector(".count").textContent =
+        shown === all ? rows : `${shown.toLocaleString("en")} of ${rows}`;
       this.remember();
-    }
-
-    /** Tells of a row whether a word of the filter keeps it. */
-    test(word, problems) {
-      const parts = COMPARISON.exec(word);
-      if (parts === null) {
-        const without = word.length > 1 && word.startsWith("-");
-        const wanted = without ? word.slice(1) : word;
-        return (row) => this.words(row).includes(wanted) !== without;
-      }
-      const [, name, typed, wanted] = parts;
-      const sign = typed === "==" ? "=" : typed;
-      const place = this.place(plain(name));
-      if (place < 0) problems.push(`no column “${name}”`);
-      if (place < 0 || wanted === "") return () => true;
-      const number = this.number(wanted, place);
-      const isNumber = (row) => typeof valueOf(row.cells[place]) === "number";
-      if (Number.isNaN(number) && this.rows.some(isNumber)) {
-        problems.push(`“${wanted}” is no number`);
-        return () => true;
-      }
-      return (row) => {
-        const value = valueOf(row.cells[place]);
-        if (value === null) return false;
-        if (typeof value === "string") return TESTS[sign](value.toLowerCase(), wanted);
-        const same = sign.endsWith("=") && this.shows(row.cells[place], number, place);
-        return same ? sign !== "!=" : TESTS[sign](value, number);
-      };
     }
 
     words(row) {
       row.words ??= [...row.cells].map((cell) => cell.textContent).join("\n").toLowerCase();
       return row.words;
-    }
-
-    /** The column that is called so, or else the first whose name starts so. */
-    place(name) {
-      const names = this.headers.map((header) =>
-        [header.textContent, header.dataset.key].map(plain));
-      const exact = names.findIndex((both) => both.includes(name));
-      if (exact >= 0) return exact;
-      return names.findIndex((both) => both.some((one) => one.startsWith(name)));
-    }
-
-    /** In the unit that cells are sorted by; without one, as many per cent as the column shows. */
-    number(text, place) {
-      const parts = /^(-?[\d.,]+(?:e-?\d+)?)\s*([a-zµ%]*)$/.exec(text);
-      if (parts === null || !(parts[2] in UNITS)) return NaN;
-      const shows = (row) => row.cells[place].textContent.endsWith("%");
-      const unit = parts[2] === "" && this.rows.some(shows) ? "%" : parts[2];
-      return Number(parts[1].replaceAll(",", "")) * UNITS[unit];
-    }
-
-    /** Whether the digits that a cell shows are this number: its value has more of them. */
-    shows(cell, number, place) {
-      const parts = /^(-?[\d.,]+)(?:\([^)]*\)| ± [\d.,]+)?\s*([a-zµ%]*)$/i.exec(cell.textContent);
-      return parts !== null && this.number((parts[1] + parts[2]).toLowerCase(), place) === number;
     }
 
     /** One style rule hides a column: a thousand rows need not be touched. */

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.noise_scale import statistical_efficiency
 from dpbench.analysis.projection.economics import (
     TrainingToLoss,
@@ -18,7 +18,6 @@ from dpbench.analysis.projection.economics import (
     price_per_million,
 )
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.propagation import inverse
 from dpbench.analysis.time_to_loss import TimeToLoss
 from tests.analysis.projection.models import series
 

@@ -16,6 +16,7 @@ from dpbench.analysis.projection.step_model import StepModel
 from dpbench.analysis.provenance import weaker
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UsageError
+from tests.analysis.builders import steps_of, weak_sweep
 from tests.analysis.communication.collective_records import collective_record, collective_spec
 from tests.analysis.projection.models import (
     GLOO,
@@ -25,7 +26,6 @@ from tests.analysis.projection.models import (
     swept,
 )
 from tests.analysis.simulation.traces import traced_sweep
-from tests.analysis.sweeps import steps_of, weak_sweep
 
 
 def test_what_was_measured_stands_as_it_was_with_the_simulation_beside_it() -> None:

@@ -16,7 +16,7 @@ from dpbench.analysis.simulation.stragglers import expected_maximum
 from dpbench.errors import UsageError
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec
-from tests.analysis.builders import trial
+from tests.analysis.builders import steps_of, trial, weak_sweep
 from tests.analysis.simulation.traces import (
     GRADIENT_BYTES,
     STEP_SECONDS,
@@ -24,7 +24,6 @@ from tests.analysis.simulation.traces import (
     traced_sweep,
     with_trace,
 )
-from tests.analysis.sweeps import steps_of, weak_sweep
 
 DDP = trial("ddp", "gloo", 2, timed_steps=4)
 

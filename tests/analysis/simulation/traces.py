@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.analysis.simulation.trace import StepTrace
 from dpbench.records import GradientTrace, TrialRecord
-from tests.analysis.sweeps import weak_sweep
+from tests.analysis.builders import weak_sweep
 
 GRADIENTS = 8
 GRADIENT_BYTES = 2**20

@@ -11,8 +11,7 @@ from matplotlib.patches import Rectangle
 from dpbench.records import Phases, TrialRecord
 from dpbench.report.charts.source import NothingToDraw
 from dpbench.report.charts.step_shares import COLOURS, step_shares
-from tests.analysis.builders import PASSED, rank, record, trial, window
-from tests.analysis.sweeps import weak_sweep
+from tests.analysis.builders import PASSED, rank, record, trial, weak_sweep, window
 from tests.report.charts.sources import source
 
 

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from dpbench.records import TrialRecord
 from dpbench.report.charts.source import NothingToDraw
 from dpbench.report.charts.step_times import MOST_RANKS, step_times
-from tests.analysis.builders import PASSED, rank, record, trial, window
-from tests.analysis.sweeps import steps_of
+from tests.analysis.builders import PASSED, rank, record, steps_of, trial, window
 from tests.report.charts.sources import source
 
 

@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import VERMILION
 from dpbench.report.charts.waterfall import waterfall
-from tests.analysis.sweeps import steps_of, weak_sweep
+from tests.analysis.builders import steps_of, weak_sweep
 from tests.report.charts.sources import source
 from tests.report.subjects import subject
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.data.consent import NamedCode
+from dpbench.data.trusted_code import NamedCode
 
 MINE = NamedCode(architecture="mine.py:Net", dataset="mine.py:data", step="mine.py:step")
 NONE = NamedCode(architecture="mlp", dataset=None)

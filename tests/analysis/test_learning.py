@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import theilslopes
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.loss_rate import (
+from dpbench.analysis.learning import (
     loss_slope_per_second,
     loss_slopes,
     slopes_over_repetitions,

@@ -1,24 +1,44 @@
-"""The error table of the hold-outs as people and programs read it."""
+"""How wrong the extrapolator of `dpbench fit` is on tables that others published.
+
+python -m tests.benchmarks.published_tables [FILE.csv …] [--residuals hold-outs.csv]
+
+Small group sizes of every table are fitted and larger ones predicted: those of results/published,
+or of files and folders that are named. The hold-outs can be written to a file, which
+`dpbench fit --residuals` calibrates its band on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
-from dpbench.analysis.laws.holdout import (
-    LAST,
-    LAW,
-    HoldOut,
-    errors,
-    leave_one_series_out,
-    own_error,
-)
+from dpbench.analysis.laws.series import Series
+from dpbench.analysis.laws.series_csv import read_series
+from dpbench.errors import DpbenchError, UsageError
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.table import Table, text_table
 from dpbench.report.terminal import folded
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.hold_outs import (
+    LAST,
+    LAW,
+    HoldOut,
+    as_csv,
+    errors,
+    hold_outs,
+    leave_one_series_out,
+    own_error,
+    unusable_reason,
+)
 
+TABLES = Path("results") / "published"
+"""From the root of the repository, where `python -m tests.benchmarks` runs."""
 TARGETS = {2: 0.015, 4: 0.03}
 """Median |error| of the law that is aimed at, by how far it predicts."""
 TARGET_COVERAGE = 0.85
@@ -26,7 +46,32 @@ SHIPPED = "results/published/weak_scaling.csv"
 NAMES = {LAW: "law (const, ring, log)", LAST: "keep the last efficiency"}
 
 
-def answer(cases: Sequence[HoldOut], *, notes: Sequence[str] = ()) -> Answer:
+def run() -> Iterator[Figure]:
+    """Each target of the law, on all tables."""
+    series, _ = _usable(_tables([TABLES]))
+    for name, aim, got, verdict in _target_rows(hold_outs(series)):
+        yield Figure(name=name.strip(), value=got, target=aim, met=verdict == "reached")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the errors on some tables; the exit status."""
+    parser = argparse.ArgumentParser(prog="published_tables", description=__doc__)
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", default=[TABLES])
+    parser.add_argument("--residuals", type=Path, metavar="FILE")
+    wanted = parser.parse_args(arguments)
+    try:
+        series, notes = _usable(_tables(wanted.paths))
+    except DpbenchError as error:
+        print(error, file=sys.stderr)
+        return 2
+    cases = hold_outs(series)
+    print(_answer(cases, notes).text, end="")
+    if wanted.residuals is not None:
+        wanted.residuals.write_text(as_csv(cases))
+    return 0
+
+
+def _answer(cases: Sequence[HoldOut], notes: Sequence[str]) -> Answer:
     """The errors of every model, the targets, and every case that its band misses."""
     missed = [case for case in leave_one_series_out(cases) or cases if not case.is_covered]
     return Answer(
@@ -36,34 +81,8 @@ def answer(cases: Sequence[HoldOut], *, notes: Sequence[str] = ()) -> Answer:
             *([_misses(missed)] if missed else []),
             bullets([*_common(cases), *notes]),
         ),
-        data=_data(cases, notes),
+        data=None,
     )
-
-
-def _data(cases: Sequence[HoldOut], notes: Sequence[str]) -> dict[str, Any]:
-    independent = leave_one_series_out(cases)
-    error = own_error(cases)
-    return {
-        "errors": [
-            {
-                "model": found.model,
-                "factor": found.factor,
-                "cases": found.cases,
-                "median": found.median,
-                "p90": found.p90,
-                "largest": found.largest,
-            }
-            for found in errors(cases)
-        ],
-        "coverage": _coverage(cases),
-        "coverage_leaving_one_series_out": None if independent is None else _coverage(independent),
-        "own_band": None if error is None else {"low": error.low, "high": error.high},
-        "cases": [
-            _case(case, other)
-            for case, other in zip(cases, independent or [None] * len(cases), strict=True)
-        ],
-        "notes": list(notes),
-    }
 
 
 def _errors(cases: Sequence[HoldOut]) -> Table:
@@ -72,10 +91,7 @@ def _errors(cases: Sequence[HoldOut]) -> Table:
             NAMES.get(found.model, found.model),
             f"{found.factor}×",
             str(found.cases),
-            *(
-                f"{units.fixed_percent(value, 1)}"
-                for value in (found.median, found.p90, found.largest)
-            ),
+            *(units.fixed_percent(value, 1) for value in (found.median, found.p90, found.largest)),
         ]
         for found in errors(cases)
     ]
@@ -84,6 +100,11 @@ def _errors(cases: Sequence[HoldOut]) -> Table:
 
 
 def _targets(cases: Sequence[HoldOut]) -> Table:
+    headers = ("Target", "Aim", "Reached", "")
+    return text_table(headers, _target_rows(cases), words=headers)
+
+
+def _target_rows(cases: Sequence[HoldOut]) -> list[list[str]]:
     """What is aimed at, and whether it is reached."""
     found = {(one.model, one.factor): one for one in errors(cases)}
     lines = []
@@ -103,7 +124,7 @@ def _targets(cases: Sequence[HoldOut]) -> Table:
             _target(
                 f"median |error| at {factor}×",
                 f"<= {units.fixed_percent(target, 1)}",
-                f"{units.fixed_percent(law.median, 1)}",
+                units.fixed_percent(law.median, 1),
                 reached=law.median <= target,
             )
         )
@@ -111,13 +132,11 @@ def _targets(cases: Sequence[HoldOut]) -> Table:
             _target(
                 f"  beats the last efficiency at {factor}×",
                 f"< {units.fixed_percent(last.median, 1)}",
-                f"{units.fixed_percent(law.median, 1)}",
+                units.fixed_percent(law.median, 1),
                 reached=law.median < last.median,
             )
         )
-    lines += _coverages(cases)
-    headers = ("Target", "Aim", "Reached", "")
-    return text_table(headers, lines, words=headers)
+    return [*lines, *_coverages(cases)]
 
 
 def _coverages(cases: Sequence[HoldOut]) -> list[list[str]]:
@@ -156,7 +175,7 @@ def _misses(missed: Sequence[HoldOut]) -> Table:
             str(case.group_size),
             f"{case.measured:,.5g}",
             f"{case.predicted[LAW]:,.5g} ({case.low:,.5g}–{case.high:,.5g})",
-            f"{units.fixed_percent(case.error(LAW), 1, signed=True)}",
+            units.fixed_percent(case.error(LAW), 1, signed=True),
         ]
         for case in missed
     ]
@@ -181,17 +200,43 @@ def _common(cases: Sequence[HoldOut]) -> list[str]:
     return notes
 
 
-def _case(case: HoldOut, independent: HoldOut | None) -> dict[str, Any]:
-    return {
-        "series": case.series,
-        "trained_up_to": case.trained_up_to,
-        "group_size": case.group_size,
-        "measured": case.measured,
-        "predicted": case.predicted[LAW],
-        "low": case.low,
-        "high": case.high,
-        "covered": case.is_covered,
-        "covered_leaving_one_series_out": None if independent is None else independent.is_covered,
-        "error": case.error(LAW),
-        "last_efficiency_error": case.error(LAST),
-    }
+def _tables(paths: Sequence[Path]) -> list[Path]:
+    """The files, and those of the folders, each once."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+        if not files:
+            raise UsageError(f"no tables in {path}; expected .csv files, or a folder that has some")
+        for file in files:
+            found.setdefault(file.resolve(), file)
+    return list(found.values())
+
+
+def _usable(files: Sequence[Path]) -> tuple[list[Series], list[str]]:
+    """The series with a hold-out, and a note for every file that has others.
+
+    Where files call series the same, the labels get the file.
+    """
+    good: list[Series] = []
+    notes = []
+    read = {path: read_series(path) for path in files}
+    labels = Counter(one.label for series in read.values() for one in series)
+    for path, series in read.items():
+        reasons = [reason for one in series if (reason := unusable_reason(one))]
+        good += [
+            one if labels[one.label] == 1 else replace(one, label=f"{path}: {one.label}")
+            for one in series
+            if unusable_reason(one) is None
+        ]
+        if reasons:
+            several = f"{len(reasons)} of {len(series)} series" if len(series) > 1 else "not"
+            why = "; ".join(dict.fromkeys(reasons))
+            verb = "not used" if len(series) > 1 else "used"
+            notes.append(f"{path}: {several} {verb}: {why}")
+    if not good:
+        raise UsageError(f"no series to withhold a group size from: {'; '.join(notes)}")
+    return good, notes
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

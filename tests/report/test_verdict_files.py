@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
 
 from dpbench.analysis.assessment import Assessment, assess
+from dpbench.errors import UsageError
 from dpbench.records import Status
-from dpbench.report.junit import junit
+from dpbench.report.verdict_files import benchmark_action, junit, tool
 from dpbench.report.verdict_table import sentence
-from tests.analysis.assessments import INCONCLUSIVE, PASSED, QUIET, REGRESSED, assessment, slower
-from tests.analysis.builders import record, trial
-from tests.analysis.sides import runs, side
+from tests.analysis.builders import (
+    ALL_PASS,
+    INCONCLUSIVE,
+    QUIET,
+    REGRESSED,
+    assessment,
+    record,
+    runs,
+    side,
+    slower,
+    trial,
+)
 
 ATTRIBUTES = {
     "testsuites": {"name", "tests", "failures", "errors", "time"},
@@ -48,7 +59,7 @@ def check(element: ElementTree.Element) -> None:
         check(child)
 
 
-@pytest.mark.parametrize("found", [PASSED, REGRESSED, INCONCLUSIVE])
+@pytest.mark.parametrize("found", [ALL_PASS, REGRESSED, INCONCLUSIVE])
 def test_elements_and_attributes_are_those_of_the_schema(found: Assessment) -> None:
     text = junit(found, strict=False, notes=("note",), started_utc="2025-01-01T00:00:00")
     check(ElementTree.fromstring(text.encode()))
@@ -84,7 +95,7 @@ def test_inconclusive_is_skipped_or_if_strict_a_failure(strict: bool, tag: str) 
 
 
 def test_what_could_not_be_measured_is_an_error() -> None:
-    broken = replace(PASSED, failures=(("ddp/gloo ×2, batch 8", "failed: rank 1\x07 <died>"),))
+    broken = replace(ALL_PASS, failures=(("ddp/gloo ×2, batch 8", "failed: rank 1\x07 <died>"),))
     found = suite(broken)
     assert found.get("errors") == "1"
     case = found.findall("testcase")[-1]
@@ -92,6 +103,26 @@ def test_what_could_not_be_measured_is_an_error() -> None:
 
 
 def test_control_characters_of_notes_do_not_break_the_file() -> None:
-    said = suite(PASSED, notes=("a\x00b \x1b[31mred & <b>",)).findtext("system-out")
+    said = suite(ALL_PASS, notes=("a\x00b \x1b[31mred & <b>",)).findtext("system-out")
     assert said is not None
     assert said.splitlines()[-1] == "a b [31mred & <b>"
+
+
+def test_an_entry_has_the_candidates_value_with_its_spread() -> None:
+    _, entry = json.loads(benchmark_action(REGRESSED.verdict))
+    assert set(entry) == {"name", "unit", "value", "range", "extra"}
+    assert entry["name"] == "images_per_second, ddp/gloo ×1, batch 32"
+    assert entry["unit"] == "images/s"
+    assert entry["value"] == pytest.approx(909.08, abs=0.02)
+    assert entry["range"] == "± 9"
+    assert entry["extra"] == (
+        "regressed against before: worse by +10.0 % (90 % interval +9.0 to +11.0 %), "
+        "tolerance 3 %, n = 5"
+    )
+
+
+def test_a_file_has_one_direction() -> None:
+    assert tool(["images_per_second", "efficiency"]) == "customBiggerIsBetter"
+    assert tool(["step_seconds_p95", "peak_memory_bytes"]) == "customSmallerIsBetter"
+    with pytest.raises(UsageError, match="one direction a file"):
+        tool(["images_per_second", "peak_memory_bytes"])

@@ -11,7 +11,12 @@ import pytest
 
 from dpbench.analysis.laws.band import misspecification_from, published_misspecification
 from dpbench.analysis.laws.fit import fit
-from dpbench.analysis.laws.holdout import (
+from dpbench.analysis.laws.series import Series
+from dpbench.analysis.laws.series_csv import read_series
+from dpbench.analysis.laws.study import MOST_LEFT_OUT, leave_one_out
+from dpbench.errors import StoreError
+from tests.analysis.laws.series import PUBLISHED, ring_and_log, series
+from tests.benchmarks.hold_outs import (
     AMDAHL,
     FREE_USL,
     LAST,
@@ -25,12 +30,9 @@ from dpbench.analysis.laws.holdout import (
     own_error,
     unusable_reason,
 )
-from dpbench.analysis.laws.series import Series
-from dpbench.analysis.laws.series_csv import read_series
-from dpbench.analysis.laws.study import MOST_LEFT_OUT, leave_one_out
-from dpbench.errors import StoreError
-from tests.analysis.laws.series import PUBLISHED, ring_and_log, series
+from tests.benchmarks.published_tables import main, run
 
+WEAK = PUBLISHED / "weak_scaling.csv"
 SERIES = read_series(PUBLISHED / "weak_scaling.csv")
 CASES = hold_outs(SERIES)
 ERRORS = {(found.model, found.factor): found for found in errors(CASES)}
@@ -159,3 +161,67 @@ def test_hold_outs_are_a_calibration(tmp_path: Path) -> None:
         misspecification_from(few)
     with pytest.raises(StoreError, match="expected a column 'series'"):
         misspecification_from(PUBLISHED / "tabtune_tabicl.csv")
+
+
+def test_the_error_table_of_the_shipped_tables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(PUBLISHED.parents[1])
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert "MISSED" not in out
+    assert out.count(" reached") >= 6
+    # What a band of the other series misses, with its series.
+    assert "8x P100 DGX-1, ResNet-50, " in out
+    assert "8x P100 DGX-1, VGG16, synthetic, " in out
+    assert max(map(len, out.splitlines())) <= 100
+    assert "100 % (23 of 23)" in out
+    assert "91 % (21 of 23)" in out
+    assert "what it covers of that table is no test" in " ".join(out.split())
+    assert "tabtune_typical_speedups.csv: not used: the work of a replica is not stated" in out
+
+
+def test_every_target_is_a_figure_of_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PUBLISHED.parents[1])
+    figures = list(run())
+    assert len(figures) == 6
+    assert all(figure.met for figure in figures)
+
+
+def test_a_table_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(WEAK), str(WEAK.parent / "." / WEAK.name), str(WEAK.parent)]) == 0
+    assert "23 hold-outs of 15 series" in capsys.readouterr().out
+    rows = "batch_per_gpu,gpus,seconds_per_step\n32,1,0.1\n32,2,0.11\n32,4,0.112\n32,8,0.2\n"
+    for name in ("mine.csv", "yours.csv"):
+        (tmp_path / name).write_text(rows)
+    target = tmp_path / "hold_outs"
+    assert main([str(tmp_path), "--residuals", str(target)]) == 0
+    labels = [line.partition(",4,8,")[0] for line in target.read_text().splitlines()[1:]]
+    assert labels == [f"{tmp_path / name}: batch 32" for name in ("mine.csv", "yours.csv")]
+
+
+def test_hold_outs_are_written(tmp_path: Path) -> None:
+    target = tmp_path / "hold_outs.csv"
+    assert main([str(WEAK), "--residuals", str(target)]) == 0
+    assert target.read_text() == (WEAK.parent / "hold_outs" / WEAK.name).read_text()
+
+
+def test_few_cases_say_what_they_cannot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(
+        "batch_per_gpu,gpus,seconds_per_step\n32,1,0.1\n32,2,0.11\n32,4,0.112\n32,8,0.2\n"
+    )
+    assert main([str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "too few cases" in out
+    assert "no case" in out
+    assert "MISSED" in out
+
+
+def test_nothing_to_test_on_takes_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert f"no tables in {tmp_path}; expected .csv files" in capsys.readouterr().err
+    assert main([str(WEAK.parent / "torch_ddp_rtx3090.csv")]) == 2
+    assert "no series to withhold a group size from" in capsys.readouterr().err

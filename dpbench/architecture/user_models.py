@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpbench.architecture.assembled import Assembled
-from dpbench.architecture.blame import blamed
+from dpbench.architecture.protocol import Assembled
+from dpbench.architecture.user_errors import blamed
 from dpbench.errors import UsageError
 
 Batch = Callable[..., tuple[Any, Any]]

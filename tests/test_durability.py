@@ -1,0 +1,61 @@
+"""What a command has left is on disk: every file by its content, every folder by its names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.launch.signals import handlers_kept
+from dpbench.training.checkpoints import CheckpointFolder
+from dpbench.training.run_folder import LOCK_FILE, LOG_FILE, RunFolder, RunStatus
+from dpbench.training_spec import TrainingRun
+from tests.test_environment import HERE
+from tests.training.jobs import training_spec
+from tests.training.test_checkpoints import checkpoint
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
+    """The inodes of all files and folders that were flushed."""
+    inodes: set[int] = set()
+    fsync = os.fsync
+
+    def recording(descriptor: int) -> None:
+        inodes.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    with handlers_kept():
+        yield inodes
+
+
+def in_doubt(folder: Path, flushed: set[int]) -> list[str]:
+    """What a power loss might take, above it too."""
+    paths = [folder.parent, folder, *folder.rglob("*")]
+    return sorted(str(path) for path in paths if path.stat().st_ino not in flushed)
+
+
+def test_all_that_a_sweep_leaves_is_on_disk(
+    flushed: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ("--synthetic-launcher", "--gpus", "1", "--batch-sizes", "4", "--name", "s")
+    assert run(["sweep", *options, "--quiet"]) == 0
+    assert (tmp_path / "results/s/report/index.html").exists()
+    assert in_doubt(tmp_path / "results/s", flushed) == []
+
+
+def test_all_that_a_training_leaves_is_on_disk_but_its_log(
+    flushed: set[int], tmp_path: Path
+) -> None:
+    folder = RunFolder.create(tmp_path / "runs/one", training_spec(), TrainingRun(), [], HERE)
+    with folder.held(), CheckpointFolder(folder.checkpoints, keep=1) as kept:
+        kept.save(checkpoint(8), best=True)
+        kept.wait()
+        folder.set_status(RunStatus.COMPLETED)
+    left = in_doubt(folder.path, flushed)
+    assert left == [str(folder.path / name) for name in (LOCK_FILE, LOG_FILE)]  # the first is empty

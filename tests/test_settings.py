@@ -1,0 +1,118 @@
+"""One declaration of a setting is what parsing, checking, naming and storing go by."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from dpbench.errors import UsageError
+from dpbench.settings import AUTO, CountOr, Switch, settings_of
+from dpbench.specs import (
+    AXES,
+    DEFAULTS,
+    SETTINGS,
+    WORKLOAD_SETTINGS,
+    SweepSpec,
+    TrialSpec,
+    Variant,
+)
+from dpbench.traits import OPTIONAL_SETTINGS
+from tests.builders import trial_spec as trial
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_the_default_of_a_setting_is_possible_and_named_by_no_row(name: str) -> None:
+    setting = SETTINGS[name]
+    assert setting.flaw(name, DEFAULTS[name]) is None
+    if setting.shown and DEFAULTS[name] is not None:
+        assert setting.shown(DEFAULTS[name]) not in trial().implementation_label
+
+
+@pytest.mark.parametrize("name", [name for name in AXES if name != "prefetch"])
+def test_the_default_of_an_axis_reads_back_from_its_text(name: str) -> None:
+    setting = AXES[name]
+    assert setting.parse(setting.option, setting.text(DEFAULTS[name])) == DEFAULTS[name]
+
+
+def test_every_axis_is_a_field_of_a_variant_that_keeps_to_the_sweep_by_default() -> None:
+    assert {field.name for field in fields(Variant)} == {*AXES}
+    assert Variant().of(trial()) == trial()
+
+
+def test_settings_of_a_trial_are_those_of_a_sweep() -> None:
+    assert settings_of(TrialSpec).keys() == settings_of(SweepSpec).keys()
+    assert {*OPTIONAL_SETTINGS} <= {*settings_of(TrialSpec)}
+
+
+def test_a_row_is_named_by_every_setting_that_is_not_at_its_default() -> None:
+    one = trial(bucket_cap_mb=5.0, accumulation_steps=2, prefetch=2, data_workers=1)
+    one = replace(one, workload=replace(one.workload, dtype="bf16", optimizer="adamw"))
+    assert one.implementation_label == (
+        "ddp(bf16, adamw, 2 micro-steps, 5 MiB, prefetch 2, 1 worker)"
+    )
+
+
+def test_stored_values_that_cannot_be_are_told() -> None:
+    assert SETTINGS["dtype"].flaw("dtype", "f8") == "no dtype is called 'f8'"
+    assert "expected a number above 0" in str(SETTINGS["bucket_cap_mb"].flaw("bucket_cap_mb", -1))
+    assert SETTINGS["bucket_cap_mb"].flaw("bucket_cap_mb", None) is None
+    assert "at least 1" in str(SETTINGS["accumulation_steps"].flaw("accumulation_steps", 0))
+
+
+def test_a_word_may_stand_in_place_of_a_count() -> None:
+    assert [CountOr("auto").parse("--steps", text) for text in ("auto", " 7")] == ["auto", 7]
+    with pytest.raises(UsageError, match=r"--steps: 'x' is not a positive integer.*, or auto$"):
+        CountOr("auto").parse("--steps", "x")
+
+
+def test_a_switch_is_yes_or_no_and_auto_is_a_value_of_its_own() -> None:
+    assert [Switch().parse("--x", text) for text in ("yes", "no")] == [True, False]
+    assert repr(AUTO) == "AUTO"
+
+
+def test_a_setting_is_named_in_few_files() -> None:
+    """What a new axis costs: its declaration, its line among the options, the code that obeys it,
+    and what a row says of it."""
+    for name, most in (("comm_hook", 9), ("data_workers", 8), ("learning_rate_rule", 12)):
+        assert len(_naming(name)) <= most, sorted(_naming(name))
+
+
+def _naming(word: str) -> set[str]:
+    """Files of dpbench that name it, but those whose subject it is."""
+    own = ("parallel/", "measure/implementations/")
+    found = set()
+    for path in (ROOT / "dpbench").rglob("*.py"):
+        file = str(path.relative_to(ROOT / "dpbench"))
+        if not file.startswith(own) and word in _words(path):
+            found.add(file)
+    return found
+
+
+def _words(path: Path) -> set[str]:
+    words: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name):
+            words.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            words.add(node.attr)
+        elif isinstance(node, ast.keyword | ast.arg):
+            words.add(node.arg or "")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            words.add(node.value)
+    return words
+
+
+def test_workload_settings_are_those_of_the_workload() -> None:
+    assert {*WORKLOAD_SETTINGS} == {*settings_of(type(trial().workload))}
+
+
+def test_rows_of_other_learning_rates_and_seeds_have_other_names() -> None:
+    one = trial()
+    other = replace(one, workload=replace(one.workload, learning_rate=0.1, seed=3))
+    assert other.implementation_label == "ddp(lr 0.1, seed 3)"
+    assert other.baseline.workload == other.workload
