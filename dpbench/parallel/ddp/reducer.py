@@ -126,16 +126,10 @@ class Reducer:
         self._late_graphs: set[int] = set()
         self._has_asked = False
 
-        me = weakref.ref(self)
-        self._sink = Sink(partial(_on_backward, me), self._parameters[0].device)
+        self._sink = Sink(partial(_on_backward, weakref.ref(self)), self._parameters[0].device)
         self._nodes: list[Any] = [None] * len(self._parameters)
         self._handles: list[Any] = [None] * len(self._parameters)
-        for index in range(len(self._parameters)):
-            self._hook(index)
-        reducers.enter(self._parameters)
-        self._detach = weakref.finalize(
-            self, _remove, self._handles, [weakref.ref(p) for p in self._parameters]
-        )
+        self._attach()
 
     @property
     def has_begun(self) -> bool:
@@ -485,6 +479,15 @@ class Reducer:
         for index in lent:
             self._bucket_of[index].take_in(index)
         self._report = MissingReport(count, self._exchange, first.device, rider)
+
+    def _attach(self) -> None:
+        """Hook all parameters, until the reducer is no more."""
+        for index in range(len(self._parameters)):
+            self._hook(index)
+        reducers.enter(self._parameters)
+        self._detach = weakref.finalize(
+            self, _remove, self._handles, [weakref.ref(p) for p in self._parameters]
+        )
 
     def _hook(self, index: int) -> None:
         """Have the node that accumulates the gradient of a parameter call back."""
