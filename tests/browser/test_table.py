@@ -61,24 +61,8 @@ def test_the_keyboard_sorts(shown: Tab) -> None:
     assert (sort_of(shown, 1), sort_of(shown, 2)) == (None, "descending")
 
 
-def test_words_and_comparisons_filter(shown: Tab) -> None:
-    left = {
-        "": 10,
-        "shm": 4,
-        "SHM batch>=64": 2,
-        "-ddp": 1,
-        "group=2 images/s>1,900": 3,
-        "efficiency>95": 3,
-        "eff>95%": 3,
-        "peakmem<=350MiB": 1,
-        "status!=completed": 2,
-        "images/s>": 10,
-        "group == 2 batch >= 64": 2,
-        "eff > 95 %": 3,
-        "eff=68.6%": 1,
-        "images/s=2059": 1,
-        "images/s!=2059": 7,
-    }
+def test_words_filter(shown: Tab) -> None:
+    left = {"": 10, "shm": 4, "SHM": 4, "-ddp": 1, "torch gloo": 4, "ddp -shm": 5, "shm torch": 0}
     found, counts = {}, {}
     for words in left:
         shown.fill(FILTER, words)
@@ -88,17 +72,6 @@ def test_words_and_comparisons_filter(shown: Tab) -> None:
     assert counts == {
         words: "10 rows" if rows == 10 else f"{rows} of 10 rows" for words, rows in left.items()
     }
-
-
-def test_a_column_that_is_not_there_is_said(shown: Tab) -> None:
-    shown.fill(FILTER, "shm speed>3")
-    assert shown.inner_text(f"{BOX} .count") == "4 of 10 rows; no column “speed”"
-
-
-def test_what_is_no_number_is_said_and_hides_nothing(shown: Tab) -> None:
-    for word, wanted in {"images/s>fast": "fast", "group>=x": "x", "batch==64q": "64q"}.items():
-        shown.fill(FILTER, word)
-        assert shown.inner_text(f"{BOX} .count") == f"10 rows; “{wanted}” is no number"
 
 
 def test_columns_are_chosen(shown: Tab) -> None:
@@ -114,7 +87,7 @@ def test_columns_are_chosen(shown: Tab) -> None:
 
 
 def test_what_is_shown_is_copied(shown: Tab) -> None:
-    shown.fill(FILTER, "torch-ddp group=2")
+    shown.fill(FILTER, "torch-ddp 2,0")
     header(shown, "Images/s").click()
     assert copied(shown, "csv") == (
         "Implementation,Backend,Group,Batch,Images/s,Efficiency,Peak memory,Status\r\n"
@@ -180,7 +153,7 @@ def test_a_thousand_rows_answer_within_a_second(open_page: Opener) -> None:
             };
             return {
                 sort: shortest(() => document.querySelectorAll(`${table} thead button`)[4].click()),
-                filter: shortest(() => type("ddp c20>500")),
+                filter: shortest(() => type("ddp -shm")),
                 all: shortest(() => type("")),
             };
         }""",
