@@ -52,11 +52,11 @@ def _loopback_reason() -> str | None:
     if "GLOO_SOCKET_IFNAME" in os.environ:
         return None
     try:
-        with socket.socket() as tried:
-            tried.bind((LOOPBACK, 0))
+        with socket.socket(type=socket.SOCK_DGRAM) as tried:
+            tried.connect((LOOPBACK, 9))  # sends nothing, and needs a way there
     except OSError as error:
         return (
-            f"ranks talk over {LOOPBACK}, and this host has no such address ({error.strerror}): "
+            f"ranks talk over {LOOPBACK}, and this host cannot ({error.strerror}): "
             "ip link set lo up, or set GLOO_SOCKET_IFNAME to another interface"
         )
     return None

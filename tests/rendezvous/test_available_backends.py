@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -39,10 +42,16 @@ def test_ranks_of_a_host_without_loopback_cannot_talk(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a new network namespace, where gloo finds no address of lo."""
+
+    def unreachable(*_: object) -> None:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    monkeypatch.setattr("dpbench.rendezvous.available_backends.LOOPBACK", "192.0.2.1")
+    monkeypatch.setattr(socket.socket, "connect", unreachable)
     reason = missing_reason(backend, 0) or ""
-    assert reason.startswith("ranks talk over 192.0.2.1, and this host has no such address (")
+    assert reason.startswith(
+        "ranks talk over 127.0.0.1, and this host cannot (Network is unreachable)"
+    )
     assert reason.endswith("ip link set lo up, or set GLOO_SOCKET_IFNAME to another interface")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
     assert missing_reason(backend, 0) is None
