@@ -6,6 +6,7 @@ And in which order workers take the files.
 from __future__ import annotations
 
 import gc
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ from dpbench.launch import server
 # What the modules import whose functions ranks run. The first test that starts a process starts
 # the server of all, which would not import it otherwise: every rank would, for 0.2 s.
 server.PRELOADED += ["psutil", "pytest"]
+
+# A suite that is started in the background, or by nohup, ignores these, and what it starts would
+# too; the commands under test are started as by hand.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine is no defect of what is tested; tests/benchmarks measures speed.
 settings.register_profile("patient", deadline=None)
