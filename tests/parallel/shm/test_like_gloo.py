@@ -143,6 +143,24 @@ def _changed_timeouts(rank: int) -> None:
         assert time.monotonic() - start < 10
 
 
+def _short_limit_after_a_peer_has_left(rank: int) -> None:
+    group = dist.new_group(backend="shm")
+    if rank == 1:
+        dist.destroy_process_group(group)
+    dist.barrier()
+    if rank == 0:
+        options = dist.BarrierOptions()
+        options.timeout = timedelta(milliseconds=1)
+        with pytest.raises(
+            RuntimeError, match=r"Timed out waiting 1ms for rank 1 .*which has left the group"
+        ):
+            group.barrier(options).wait()
+
+
+def test_a_short_limit_is_told_as_such_though_the_peer_has_left(tmp_path: Path) -> None:
+    run_ranks(_short_limit_after_a_peer_has_left, tmp_path / "store", 2, backend="shm")
+
+
 def test_the_timeout_of_a_group_can_be_changed(tmp_path: Path) -> None:
     run_ranks(_changed_timeouts, tmp_path / "store", 2, backend="shm")
 
