@@ -24,7 +24,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, words: str, capsys: pytest.CaptureFix
     ("words", "offered"),
     [
         ("dpbench swe", ["sweep"]),
-        ("dpbench sweep --lr", ["--lr", "--lr-scaling"]),
+        ("dpbench sweep --lr", ["--lr", "--lrs", "--lr-scaling"]),
         ("dpbench sweep --implementations torch-ddp", ["torch-ddp", "torch-ddp-static"]),
         ("dpbench sweep --implementations dp,sin", ["dp,single"]),
         ("dpbench sweep --backends gloo,", ["gloo,nccl", "gloo,shm"]),

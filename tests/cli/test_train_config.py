@@ -192,12 +192,13 @@ LAYERS = st.tuples(
 def test_what_show_config_prints_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, layer: dict[str, Any]
 ) -> None:
-    """But for values that YAML has for nothing, which no option has."""
+    """But for values that YAML has for nothing, which no option has, and its own yes and no."""
     options = TrainOptions(**({name: DEFAULTS[name] for name in NAMES} | layer))
     path = tmp_path_factory.getbasetemp() / "shown.yaml"
     path.write_text(train_config.shown(options), encoding="utf-8")
+    said = {"true": "yes", "false": "no"}
     expected = {
-        name: value
+        name: said.get(value, value) if name in option_file.SWITCHES else value
         for name in NAMES
         if (value := getattr(options, name)) is not None and value not in option_file.LEFT_OUT
     }
