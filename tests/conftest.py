@@ -22,6 +22,7 @@ server.PRELOADED += ["psutil", "pytest"]
 # too; the commands under test are started as by hand.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 # A busy machine is no defect of what is tested; tests/benchmarks measures speed.
 settings.register_profile("patient", deadline=None)

@@ -102,7 +102,7 @@ def test_clipping_sees_reduced_gradients() -> None:
 
 
 def test_every_phase_of_the_step_is_timed() -> None:
-    phases = time_phases(
+    phases, _ = time_phases(
         trainer(whole),
         [BATCHES] * 3,
         torch.device("cpu"),

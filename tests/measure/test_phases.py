@@ -89,7 +89,7 @@ def trainer(clock: Clock, accumulation_steps: int = 1) -> Trainer:
 @pytest.mark.parametrize(("sync", "backward"), [(True, 6.0), (False, 2.0)])
 def test_each_part_is_counted_in_its_phase(clock: Clock, sync: bool, backward: float) -> None:
     training = trainer(clock)
-    measured = time_phases(training, [[torch.arange(4)]] * 2, CPU, ALONE, sync=sync)
+    measured, _ = time_phases(training, [[torch.arange(4)]] * 2, CPU, ALONE, sync=sync)
     assert measured.data_seconds == (32.0, 32.0)
     assert measured.forward_seconds == (1.0, 1.0)
     assert measured.backward_seconds == (backward, backward)
@@ -98,7 +98,7 @@ def test_each_part_is_counted_in_its_phase(clock: Clock, sync: bool, backward: f
 
 
 def test_micro_steps_add_up(clock: Clock) -> None:
-    measured = time_phases(trainer(clock, 3), [[torch.arange(4)] * 3], CPU, ALONE, sync=True)
+    measured, _ = time_phases(trainer(clock, 3), [[torch.arange(4)] * 3], CPU, ALONE, sync=True)
     assert measured.data_seconds == (96.0,)
     assert measured.forward_seconds == (3.0,)
     assert measured.backward_seconds == (6.0,)

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.flat import copy_all, packed_bytes, views_in
 
 PIECE_BYTES = 250 * 1024**2
@@ -40,6 +41,7 @@ def broadcast_coalesced(
     return total
 
 
+@not_compiled
 class Message:
     """Tensors of one device that are sent together, with the flat memory in which they travel."""
 

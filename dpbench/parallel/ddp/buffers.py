@@ -8,6 +8,7 @@ from operator import is_
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.ddp.broadcast import Message, broadcast_coalesced
 from dpbench.parallel.ddp.children import Children, named_once
 
@@ -15,6 +16,7 @@ KEPT_BYTES = 64 * 1024**2
 """The most memory that is kept for a message between steps; larger buffers travel in pieces."""
 
 
+@not_compiled
 class Buffers:
     """Finds the buffers of a module and sends them.
 

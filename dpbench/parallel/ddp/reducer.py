@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch._functorch import pyfunctorch
 from torch.autograd.graph import get_gradient_edge
 
+from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.ddp.buckets import Bucket, BucketCaps, LocalBucket, assign_buckets
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.exchange import Exchange
@@ -59,6 +60,7 @@ class ReducerOptions:
     """Send no bucket whose parameters are all unused on all ranks."""
 
 
+@not_compiled
 class Reducer:
     """Averages the gradients of the parameters over the ranks of a group, during backward.
 

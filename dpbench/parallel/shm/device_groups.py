@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm.compilation import not_compiled
+from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.shm.member import Member
 from dpbench.parallel.shm.process_group import ShmProcessGroup
 

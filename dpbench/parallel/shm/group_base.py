@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dpbench.parallel.shm.compilation import not_compiled
+from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member
 

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.shm import exchanges, monitored, reductions, sparse
 from dpbench.parallel.shm.call_forms import listed, listed_lists, options
-from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.failures import RanksMissing

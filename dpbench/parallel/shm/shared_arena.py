@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.shm.arena import Arena, allocate
-from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member

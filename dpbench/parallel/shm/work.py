@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.shm import cuda_copies
-from dpbench.parallel.shm.compilation import not_compiled
 from dpbench.parallel.shm.member import Steps
 from dpbench.parallel.shm.operand import Operand
 from dpbench.parallel.shm.profiling import Event

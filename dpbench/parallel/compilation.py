@@ -1,4 +1,4 @@
-"""Keeps torch.compile out of the backend, as it keeps out of torch's own, which are in C++."""
+"""Keeps torch.compile out of what communicates, as it keeps out of what torch has in C++."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def not_compiled(cls: type) -> type:
         for function in _functions(value):
             # Where compiled code would take the function into its own graph.
             function._torchdynamo_disable = True
-            function._torchdynamo_disable_msg = "backend 'shm' is not compiled"
+            function._torchdynamo_disable_msg = "what communicates is not compiled"
             # Where a frame of its own would be compiled.
             if hasattr(_eval_frame, "set_code_exec_strategy"):
                 skip = _eval_frame._FrameAction.SKIP
