@@ -3,19 +3,28 @@ WORKERS ?= 2
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUNS := $(VENV)/.runs
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: help sweep test check lint docs bench gate faults clean
+.PHONY: help sweep test check lint docs bench gate faults gpu clean
 
 help: ## Show these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(RUNS): pyproject.toml constraints.txt
+	@echo "Installing dpbench and torch into $(VENV): a minute or more, once"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) .
 	@touch $@
 
-sweep: $(STAMP) ## Install everything and run a real sweep on this machine
-	$(BIN)/dpbench sweep --implementations dp,ddp,torch-ddp --backends gloo,shm --batch-sizes 16,64 --steps 20
+$(STAMP): $(RUNS)
+	@echo "Installing what tests and checks need"
+	@$(INSTALL) '.[dev]'
+	@touch $@
+
+sweep: $(RUNS) ## Install what running needs, and measure this machine for about a minute
+	$(BIN)/dpbench sweep --preset quick
+	@echo "Next: dpbench sweep --backends gloo,shm --batch-sizes 16,64 --gpus 2   (source $(BIN)/activate)"
 
 # Tests start hundreds of interpreters, and each would compile every module anew.
 test: export PYTHONDONTWRITEBYTECODE =
@@ -31,8 +40,10 @@ lint: $(STAMP) ## Check style and types
 
 check: lint test ## All that must be green before a commit
 
-docs: $(STAMP) ## Make the outputs, tables and pictures of the documentation again
+docs: $(STAMP) ## Make the outputs, tables and pictures of the documentation, and its site, again
+	@$(INSTALL) '.[docs]'
 	$(BIN)/python -m tests.documentation
+	$(BIN)/mkdocs build --quiet --config-file tests/documentation/mkdocs.yml
 
 bench: $(STAMP) ## Measure the harness itself and our implementations against torch's
 	$(BIN)/python -m tests.benchmarks
@@ -43,6 +54,9 @@ gate: $(STAMP) ## Check our ddp against torch's, side by side, as CI does
 
 faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, and count what held
 	$(BIN)/python -m tests.faults
+
+gpu: ## Run on a GPU what no other test can, with the torch of PYTHON: PARTS=proof,tests
+	PYTHONPATH=. $(PYTHON) -m tests.gpu_kit $(if $(REHEARSE),--rehearse) $(if $(PARTS),--parts $(PARTS))
 
 clean: ## Remove the virtual environment and all caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

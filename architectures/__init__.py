@@ -1,1 +1,4 @@
-"""What is trained: one file is one architecture; each imports torch only, never dpbench."""
+"""What is trained: one file is one architecture; each imports torch and its own kin only.
+
+The modules are imported as `dpbench.architectures.NAME`.
+"""

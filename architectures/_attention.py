@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from architectures import _flops
+from . import _flops
 
 
 def attend(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from architectures import _synthetic_images
+from . import _synthetic_images
 
 
 class ImageClassifier:

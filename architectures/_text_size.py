@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
-from architectures import _options
-from architectures._synthetic_text import ALPHABET
+from . import _options
+from ._synthetic_text import ALPHABET
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from architectures import _flops, _options, _synthetic_rows
+from . import _flops, _options, _synthetic_rows
 
 BOTTOM = (512, 256, 64)
 """Outputs of the layers before the last, whose width is that of the embeddings."""

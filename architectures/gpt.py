@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from architectures import _attention, _flops, _synthetic_text
-from architectures._text_size import TextSize, chosen
+from . import _attention, _flops, _synthetic_text
+from ._text_size import TextSize, chosen
 
 MLP_RATIO = 4
 INITIAL_DEVIATION = 0.02

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from architectures import _flops, _options
+from . import _flops, _options
 
 LARGEST = 2
 """Of the inputs and of the known matrix; their least value is −2."""

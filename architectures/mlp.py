@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from architectures import _flops, _options, _synthetic_images
+from . import _flops, _options, _synthetic_images
 
 PIXELS = 784
 CLASSES = 10

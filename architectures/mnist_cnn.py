@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from architectures import _flops, _options, _synthetic_images
+from . import _flops, _options, _synthetic_images
 
 POOLED_SIDE = 12
 """28 pixels less 2 for each convolution, halved."""

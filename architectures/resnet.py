@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from architectures import _flops, _options
-from architectures._image_classifier import ImageClassifier
+from . import _flops, _options
+from ._image_classifier import ImageClassifier
 
 BLOCKS = {
     18: (2, 2, 2, 2),

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from architectures import _attention, _flops, _options, _synthetic_rows
+from . import _attention, _flops, _options, _synthetic_rows
 
 ATTENTION_DROPOUT, MLP_DROPOUT = 0.2, 0.1
 

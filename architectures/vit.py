@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import nn
 
-from architectures import _attention, _flops, _options
-from architectures._image_classifier import ImageClassifier
+from . import _attention, _flops, _options
+from ._image_classifier import ImageClassifier
 
 
 class Size(NamedTuple):

@@ -8,10 +8,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from dpbench.requirements import check_requirements
 from dpbench.shm_registration import register_shm
 
+__version__ = "0.2.0"
+
 _HOMES = {
-    "__version__": None,
     "BalancedSampler": "dpbench.data.sharding",
     "DataParallel": "dpbench.parallel",
     "DistributedDataParallel": "dpbench.parallel",
@@ -22,35 +24,44 @@ _HOMES = {
     "TrainingResult": "dpbench.training",
     "accumulate": "dpbench.parallel",
     "all_ranks": "dpbench.parallel",
+    "all_reduce": "dpbench.rendezvous.group_operations",
     "analyze_scaling": "dpbench.analysis.scaling",
     "any_rank": "dpbench.parallel",
     "available_backends": "dpbench.rendezvous.available_backends",
     "barrier": "dpbench.rendezvous.meeting",
+    "broadcast": "dpbench.rendezvous.group_operations",
     "broadcast_checkpoint": "dpbench.parallel",
     "check_sync": "dpbench.parallel",
+    "destroy_process_group": "dpbench.rendezvous.group_operations",
     "dp_train": "dpbench.training",
     "fit": "dpbench.parallel",
     "fork_world": "dpbench.launch.fork_world",
     "gather": "dpbench.parallel",
+    "get_rank": "dpbench.rendezvous.group_operations",
+    "get_world_size": "dpbench.rendezvous.group_operations",
+    "is_initialized": "dpbench.rendezvous.group_operations",
     "load": "dpbench.api.results",
     "local_device": "dpbench.rendezvous.local_device",
     "predict": "dpbench.parallel",
     "process_group": "dpbench.rendezvous.process_group",
-    "scale_lr": "dpbench.learning_rate",
+    "scale_lr": "dpbench.specs.learning_rate",
     "scatter": "dpbench.parallel",
     "sweep": "dpbench.api.sweep",
     "sync_gradients": "dpbench.parallel",
     "train": "dpbench.api.train",
 }
-__all__ = list(_HOMES)
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("dpbench")
     if home := _HOMES.get(name):
         return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'dpbench' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]
+
+
+check_requirements()
 register_shm()

@@ -12,7 +12,7 @@ def main() -> int:
     from dpbench.cli.streams import prepare_streams
 
     streams = prepare_streams()
-    from dpbench.cli.interrupts import end_at_once
+    from dpbench.run.interrupts import end_at_once
 
     end_at_once()
     from dpbench.cli.app import run

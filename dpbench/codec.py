@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dpbench.errors import StoreError
-from dpbench.printable import printable
+from dpbench.messages import printable
 
 T = TypeVar("T")
 Decoder = Callable[[Any], Any]

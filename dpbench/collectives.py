@@ -64,6 +64,9 @@ class SizeTiming:
     nbytes: int
     calls_per_sample: int
     seconds: tuple[float, ...]
+    largest_error: float | None = None
+    """Of this rank's result on values that have to be rounded, relative to exact arithmetic; None
+    for copies, and in records from before it was measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,3 +136,5 @@ class CollectiveRecord:
     status: Status
     reason: str | None = None
     ranks: tuple[RankCollectives, ...] = ()
+    tried_again_after: str | None = None
+    """Why a first try ended that something outside of it had ended, as kill -9 does."""

@@ -16,11 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 
+from dpbench import __version__
 from dpbench.codec import content_hash
 from dpbench.errors import StoreError
 from dpbench.files import read_header
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
+"""Of scipy nothing depends any more, but without it the ids of the same machine would change."""
 ELASTIC, SYNTHETIC = "elastic", "synthetic"
 COMPARABLE_ANYWAY = ("git_commit", "hostname", "affinity")
 PAIRS = ("versions", "variables")
@@ -31,6 +33,7 @@ RECORDED_VARIABLES = (
     "KMP_AFFINITY",
     "CUDA_VISIBLE_DEVICES",
     "TORCH_DISTRIBUTED_DEBUG",
+    "NCCL_DEBUG",
     "GLOO_SOCKET_IFNAME",
 )
 GIT_SECONDS = 5.0
@@ -247,6 +250,8 @@ def _memory_bytes() -> int:
 
 
 def _version(package: str) -> str:
+    if package == "dpbench":
+        return __version__  # that of the code that runs, which a checkout need not have installed
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -256,7 +261,7 @@ def _version(package: str) -> str:
 def _git_commit() -> str | None:
     """The commit of the working directory, with "+changes" if it is not clean."""
     try:
-        commit = _git("rev-parse", "--short=12", "HEAD")
+        commit = git("rev-parse", "--short=12", "HEAD")
         return commit + ("+changes" if _is_changed() else "")
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
@@ -268,11 +273,11 @@ def _is_changed() -> bool:
     git itself compares the commit with the index alone: to compare files, it would pass them
     through the filters that the repository configures, which are programs.
     """
-    if _git("diff-index", "--cached", "--raw", "--ignore-submodules=all", "HEAD"):
+    if git("diff-index", "--cached", "--raw", "--ignore-submodules=all", "HEAD"):
         return True
-    root, index = (Path(line) for line in _git("rev-parse", *INDEX_AND_ROOT).splitlines())
+    root, index = (Path(line) for line in git("rev-parse", *INDEX_AND_ROOT).splitlines())
     written_ns = index.stat().st_mtime_ns
-    entries = _ENTRY.finditer(_git("ls-files", "--stage", "--debug", "--full-name", "-z", ":/"))
+    entries = _ENTRY.finditer(git("ls-files", "--stage", "--debug", "--full-name", "-z", ":/"))
     return any(_differs(root, entry, written_ns) for entry in entries)
 
 
@@ -297,8 +302,16 @@ def _differs(root: Path, entry: re.Match[str], index_written_ns: int) -> bool:
     return hashlib.new(algorithm, b"blob %d\0" % len(content) + content).hexdigest() != stored
 
 
-def _git(*arguments: str) -> str:
-    """What a command prints that only reads; a repository from elsewhere must not run anything."""
+def git(*arguments: str) -> str:
+    """What a command prints that only reads; a repository from elsewhere must not run anything.
+
+    Raises OSError without git, subprocess.SubprocessError if it fails.
+    """
+    return git_bytes(*arguments).decode(errors="surrogateescape").strip("\n")
+
+
+def git_bytes(*arguments: str, stdin: bytes = b"", seconds: float = GIT_SECONDS) -> bytes:
+    """The same as it stands, of a command that reads `stdin`."""
     command = ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"]
     environ = {
         name: value
@@ -308,11 +321,9 @@ def _git(*arguments: str) -> str:
     finished = subprocess.run(
         [*command, *arguments],
         env={**environ, **INERT},
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         capture_output=True,
-        text=True,
-        errors="surrogateescape",
-        timeout=GIT_SECONDS,
+        timeout=seconds,
         check=True,
     )
-    return finished.stdout.strip("\n")
+    return finished.stdout

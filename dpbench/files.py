@@ -140,6 +140,19 @@ def as_text(text: str) -> Callable[[IO[bytes]], object]:
     return lambda file: file.write(text.encode())
 
 
+def write_text(path: Path, text: str) -> None:
+    """Raises StoreError if it cannot."""
+    write_file(path, as_text(text))
+
+
+def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """`write` gets the file to write to. Raises StoreError if it cannot."""
+    try:
+        write_named(path, write)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
 @contextmanager
 def temporary_beside(path: Path) -> Iterator[IO[bytes]]:
     """A new file in the folder of `path`, open for writing, `.name` its path.

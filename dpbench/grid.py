@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from time import monotonic
 
-from dpbench.exclusion import kept
 from dpbench.launch.launcher import Launcher, Outcome
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec, Variant
+from dpbench.specs.exclusion import kept
 from dpbench.traits import IMPLEMENTATIONS
 
 TIGHTER_WITHIN_RUNS = 3
@@ -153,6 +153,7 @@ def _run_trial(
         verification=outcome.verification,
         flops_per_item=outcome.flops_per_item,
         tried_again_after=tries.first_reason,
+        host_load=outcome.host_load,
     )
 
 

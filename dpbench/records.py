@@ -67,6 +67,10 @@ class Window:
     """Samples that this rank's replicas consumed."""
     losses: tuple[float, ...] = ()
     """Mean loss of this rank's samples of every step, read after the window."""
+    cpu_seconds: float | None = None
+    """Processor time of the rank's process in the window, all its threads together."""
+    page_faults: int | None = None
+    """Minor page faults of the process in the window: pages that the kernel had to map."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +168,12 @@ class RankMeasurement:
     """Of the device's processors at the end of the timed window."""
     reduced_bytes_per_step: int | None = None
     collectives_per_step: float | None = None
+    start_method: str | None = None
+    """How its process was started: forkserver, spawn or fork; None where a launcher of the user's
+    has started it, and in old records."""
+    comm_init_seconds: float | None = None
+    """Until the process group was made and its first collective had passed, from when all ranks had
+    come; no window holds it."""
     allocator: str | None = None
     """What was done to the process's memory allocator; see measure.allocator."""
     warmup_steps: int = 0
@@ -180,6 +190,21 @@ class RankMeasurement:
     replica_phases: ReplicaPhases | None = None
     gradient_norms: GradientNorms | None = None
     gradient_trace: GradientTrace | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostLoad:
+    """What neither the ranks nor dpbench did on the usable cores of the first host: cores that were
+    busy on average."""
+
+    cores: int
+    """Usable ones."""
+    before: float
+    """Busy with other processes just before the trial."""
+    during: float
+    """The same while it ran, its launch included."""
+    stolen: float
+    """Taken by the hypervisor for other guests while it ran."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,6 +236,9 @@ class TrialRecord:
     sweep runs it again."""
     tried_again_after: str | None = None
     """Why a first try ended that something outside of the trial had ended, as kill -9 does."""
+
+    host_load: HostLoad | None = None
+    """What else ran on the first host; None where nothing was run, or nothing tells."""
 
     @property
     def environment_ids(self) -> tuple[str, ...]:

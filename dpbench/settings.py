@@ -9,11 +9,12 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
 from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Final, Protocol, get_type_hints
+from typing import Any, Final, Protocol, TypeVar, get_type_hints
 
 from dpbench.errors import UsageError
 from dpbench.values import (
@@ -25,6 +26,10 @@ from dpbench.values import (
     percentage,
     positive_float,
 )
+
+O = TypeVar("O")  # noqa: E741
+Texts = Mapping[str, Any]
+"""Options as they are typed, by the fields that hold them; None where one is left out."""
 
 
 class Auto(enum.Enum):
@@ -239,6 +244,8 @@ class Setting:
     """Its names on the command line; the first one is used in messages."""
     kind: Kind
     help: str
+    meaning: str = ""
+    """What a column of its values holds; empty if rows have none."""
     metavar: str | None = None
     several: bool = False
     """Whether it takes a list."""
@@ -255,10 +262,12 @@ class Setting:
     """What a shell offers; without it the names of a Choice."""
     none: str | None = None
     """The word for None, where that is a value of its own."""
+    optional: bool = False
+    """Whether results that are older than the setting hold None, which nobody can ask for."""
     argument: str | None = None
     """Its name in Python calls, where that is not the first option's."""
     shown: Callable[[Any], str] | None = None
-    """How a row's name has a value that is not the default; None keeps it out of the name.
+    """How a row's name has a value that is not the default; None or "" keeps it out of the name.
 
     Annotations are evaluated with the class for globals, so that a lambda there sees no name of
     its module: what needs one is a function.
@@ -268,7 +277,8 @@ class Setting:
 
     @property
     def option(self) -> str:
-        return self.options[0].partition("/")[0]
+        """Its name in messages; that of a positional argument is what help calls it."""
+        return self.options[0].partition("/")[0] if self.options else self.metavar or ""
 
     @property
     def name(self) -> str:
@@ -303,7 +313,8 @@ class Setting:
 
     def flaw(self, name: str, value: Any) -> str | None:
         """Why a stored value is impossible; None if it is possible."""
-        return None if value is None and self.none is not None else self.kind.flaw(name, value)
+        is_absent = value is None and (self.optional or self.none is not None)
+        return None if is_absent else self.kind.flaw(name, value)
 
     def text(self, value: Any) -> str:
         """The value as it is typed: "yes", "auto", "25", "32,64"."""
@@ -334,3 +345,53 @@ def settings_of(spec: Any) -> dict[str, Setting]:
         for declared in getattr(hint, "__metadata__", ())
         if isinstance(declared, Setting)
     }
+
+
+def defaults_as_typed(options: Any) -> dict[str, Any]:
+    """What each option of the command is when nothing is typed."""
+    declared = settings_of(options)
+    return {
+        field.name: default_text(declared[field.name], field.default) for field in fields(options)
+    }
+
+
+def from_texts(
+    options: type[O],
+    texts: Texts,
+    notes: list[str],
+    blaming: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> O:
+    """Reads every option; `blaming` is entered with the name of each. Raises UsageError."""
+    values: dict[str, Any] = {}
+    declared = settings_of(options)  # type: ignore[arg-type]  # a class is hashable
+    for field in fields(options):  # type: ignore[arg-type]
+        text = texts[field.name]
+        if text is None:
+            values[field.name] = field.default
+            continue
+        with blaming(field.name):
+            values[field.name] = declared[field.name].read(text, notes)
+    return options(**values)
+
+
+def from_values(options: type[O], given: Mapping[str, Any], notes: list[str]) -> O:
+    """Checks the values of a Python call; None leaves an option out. Raises UsageError."""
+    declared = settings_of(options)  # type: ignore[arg-type]  # a class is hashable
+    return options(
+        **{
+            field.name: declared[field.name].check(given[field.name], notes)
+            for field in fields(options)  # type: ignore[arg-type]
+            if field.name in given
+            and given[field.name] not in (None, AUTO)
+            and given[field.name] is not field.default
+        }
+    )
+
+
+def default_text(setting: Setting, default: Any) -> Any:
+    """The default of an option as it would be typed; None where nothing typed means it."""
+    if default in (None, AUTO):
+        return None
+    if isinstance(setting.kind, Flag) or isinstance(default, Path):
+        return default
+    return setting.typed_default or as_typed(default)

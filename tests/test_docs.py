@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from tests.documentation import DOCUMENTS, ROOT, outputs
 from tests.documentation.blocks import Block, blocks
 from tests.documentation.making import made
-from tests.documentation.pictures import CHART, EXAMPLE, ORIGIN, PAGE, origin
+from tests.documentation.pictures import CHART, EXAMPLE, ORIGIN, PAGE, TERMINAL, origin
 
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in DOCUMENTS}
 README = TEXTS["README.md"]
@@ -26,6 +27,8 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 MEASURED = re.compile(r"\*Measured on \d{4}-\d\d-\d\d[^*]*\*\n\n(?:```)$")
 ELLIPSIS = "…"
+HOME = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+LARGEST_README = 10_000
 
 
 def shown_commands() -> Iterator[str]:
@@ -75,7 +78,7 @@ def test_commands_within_sentences_have_their_options(words: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_shown_and_has_help(name: str) -> None:
-    assert re.search(rf"^(?:\$ )?dpbench {name}\b|`dpbench {name}\b", README, re.MULTILINE)
+    assert re.search(rf"^(?:\$ )?dpbench {name}\b|`dpbench {name}\b", ALL_TEXT, re.MULTILINE)
     assert f"\n## dpbench {name}\n" in TEXTS["docs/commands.md"]
     assert COMMANDS[name].help
 
@@ -120,20 +123,44 @@ def test_links_between_the_documents_lead_somewhere(name: str) -> None:
             assert anchor in _anchors(file.read_text()), target
 
 
+def test_the_readme_has_absolute_links_to_what_exists() -> None:
+    """A package index shows it without the repository around it."""
+    assert not re.findall(r"\]\((?!https?:)[^)]+\)", README)
+    declared = dict(re.findall(r"^\[([\w.-]+)\]: (\S+)$", README, re.MULTILINE))
+    assert set(declared) == set(re.findall(r"\]\[([\w.-]+)\]", README))
+    owner = HOME.removeprefix("https://github.com/")
+    prefixes = (f"{HOME}/blob/main/", f"https://raw.githubusercontent.com/{owner}/main/")
+    for address in declared.values():
+        path = next(address.removeprefix(p) for p in prefixes if address.startswith(p))
+        assert (ROOT / path).is_file(), address
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.encode()) <= LARGEST_README
+
+
+def test_the_index_names_every_page() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS["docs/README.md"]))
+    assert linked == pages
+    site = (ROOT / "tests/documentation/mkdocs.yml").read_text()
+    assert {*re.findall(r"(?<!/)\b([\w-]+\.md)", site)} - {"README.md"} == pages
+
+
 def _anchors(text: str) -> set[str]:
     """As GitHub makes them of headings."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_first_screen_has_the_two_commands_and_a_chart() -> None:
+def test_the_first_screen_has_the_two_commands_and_a_picture() -> None:
     first_screen = "\n".join(README.splitlines()[:16])
     assert "make sweep" in first_screen
     assert "make test" in first_screen
-    assert CHART.relative_to(ROOT).as_posix() in first_screen
+    assert f"][{TERMINAL.name}]" in first_screen
 
 
-@pytest.mark.parametrize("picture", [CHART, PAGE], ids=lambda path: path.name)
+@pytest.mark.parametrize("picture", [CHART, PAGE, TERMINAL], ids=lambda path: path.name)
 def test_pictures_are_small(picture: Path) -> None:
     assert 10_000 < picture.stat().st_size < 400_000
 
@@ -144,7 +171,7 @@ def test_pictures_are_those_of_the_example() -> None:
 
 @pytest.mark.parametrize("name", [*IMPLEMENTATIONS, *PROCESS_GROUP_BACKENDS])
 def test_every_implementation_and_backend_is_described(name: str) -> None:
-    assert re.search(rf"^\|.*`{name}`.*\|", README, re.MULTILINE)
+    assert re.search(rf"^\|.*`{name}`.*\|", TEXTS["docs/measuring.md"], re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ from dpbench.files import (
     read_header,
     remove_leftovers,
     temporary_beside,
+    write_file,
     write_named,
+    write_text,
     write_whole,
 )
 
@@ -296,9 +298,10 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 INSIDE_FOLDERS = (
-    *("store.py", "record_log.py", "training/run_folder.py", "training/checkpoints.py"),
+    *("store/folder.py", "store/record_log.py"),
+    *("training/run_folder.py", "training/checkpoints.py"),
     *("training/writer.py", "report/document.py", "report/page/pictures.py"),
-    *("report/charts/files.py", "cli/charts.py", "cli/train_run.py", "measure/trace.py"),
+    *("report/charts/files.py", "cli/shown.py", "run/training/running.py", "measure/trace.py"),
 )
 """Modules that read or write what lies inside folders of results and of trainings."""
 DIRECT = re.compile(
@@ -311,3 +314,28 @@ DIRECT = re.compile(
 def test_what_lies_inside_folders_is_opened_by_this_module_alone(module: str) -> None:
     lines = (Path(files.__file__).parent / module).read_text().splitlines()
     assert not [line for line in lines if DIRECT.search(line)]
+
+
+def test_text_is_written_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    write_text(file, "µs,1\r\n")
+    assert file.read_bytes() == "µs,1\r\n".encode()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+def test_a_full_disk_is_an_error_that_names_the_file() -> None:
+    with pytest.raises(StoreError, match="cannot write /dev/full: No space left on device"):
+        write_text(Path("/dev/full"), "text")
+
+
+def test_a_failed_write_names_the_file_and_leaves_what_was_there(tmp_path: Path) -> None:
+    def half(file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / "out.csv"
+    file.write_text("old")
+    with pytest.raises(StoreError, match=r"out\.csv: No space left"):
+        write_file(file, half)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]

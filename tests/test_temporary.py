@@ -20,7 +20,7 @@ with temporary_folder() as folder:
 """
 LEAVES_AT_ONCE = """
 import os, signal
-from dpbench.cli.interrupts import end_at_once
+from dpbench.run.interrupts import end_at_once
 from dpbench.temporary import temporary_folder
 end_at_once()
 with temporary_folder() as folder:

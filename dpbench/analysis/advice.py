@@ -9,7 +9,8 @@ from typing import Literal
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation, SlowestRank
-from dpbench.analysis.factors import Factor
+from dpbench.analysis.factors import Factor, Part
+from dpbench.analysis.stragglers import Stragglers
 from dpbench.environment import Environment
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
@@ -20,9 +21,9 @@ NOTHING_LARGE = (
     f"no loss is both large ({units.exact_percent(LARGE)} of a step) and beyond the noise"
 )
 ACCUMULATE_TIMES = 4
-Kind = Literal[
-    "granularity", "contention", "wrapper", "balance", "communication", "cannot tell apart"
-]
+ONE_CLOCK: tuple[Part, ...] = ("wrapper", "balance", "stragglers")
+"""Parts that the one clock of a process that drives all replicas sees as one."""
+Kind = Part | Literal["cannot tell apart"]
 Words = tuple[str, str]
 """The loss, and its remedy."""
 
@@ -92,7 +93,7 @@ def _kind(factor: Factor) -> Kind:
     if len(factor.parts) == 1:
         return factor.parts[0]
     # The one clock of one process: what it hides is the work of driving all replicas.
-    return "wrapper" if factor.parts == ("wrapper", "balance") else "cannot tell apart"
+    return "wrapper" if factor.parts == ONE_CLOCK else "cannot tell apart"
 
 
 def _words(kind: Kind, factor: Factor, explanation: Explanation, around: Surroundings) -> Words:
@@ -104,7 +105,9 @@ def _words(kind: Kind, factor: Factor, explanation: Explanation, around: Surroun
     if kind == "wrapper":
         return _wrapper(trial)
     if kind == "balance":
-        return _balance(trial, explanation.slowest_rank)
+        return _balance(trial, explanation.slowest_rank, explanation.stragglers)
+    if kind == "stragglers":
+        return _stragglers(trial, explanation.stragglers)
     if kind == "granularity":
         return (
             "granularity, as a small shard takes longer per sample",
@@ -191,7 +194,7 @@ def _wrapper(trial: TrialSpec) -> Words:
     )
 
 
-def _balance(trial: TrialSpec, slowest: SlowestRank | None) -> Words:
+def _balance(trial: TrialSpec, slowest: SlowestRank | None, waited_for: Stragglers | None) -> Words:
     sizes = trial.replica_batch_sizes
     if slowest is None:
         return "waiting for the slowest rank", "look for what else runs on its device"
@@ -209,7 +212,37 @@ def _balance(trial: TrialSpec, slowest: SlowestRank | None) -> Words:
             f"{min(sizes)})",
             f"try a batch that {trial.group_size} divides",
         )
+    remedy = "compare its device, its clock and what else runs there with the others'"
+    if waited_for and waited_for.worst and waited_for.rank == slowest.rank:
+        remedy = _look_at(waited_for)
+    return f"waiting for {name}, the slowest in all {slowest.repetitions} repetitions", remedy
+
+
+def _stragglers(trial: TrialSpec, found: Stragglers | None) -> Words:
+    if found is None:
+        return "waiting for stragglers", "look for what slows single steps"
+    name = f"rank {found.rank} ({trial.place_of(found.rank)})"
+    if found.is_one_rank:
+        who = f"{name}, slow in single steps"
+    else:
+        who = f"stragglers, another rank in each step ({name} most often)"
+    share = units.percent(found.slowest_in)
+    loss = f"waiting for {who}: slowest in {share} of {units.counted(found.steps, 'step')}"
+    if found.worst:
+        return f"{loss}; half of the waiting is in {len(found.worst)} of them", _look_at(found)
+    where = "its device, its clock and what else runs there" if found.is_one_rank else "other work"
     return (
-        f"waiting for {name}, the slowest in all {slowest.repetitions} repetitions",
-        "compare its device, its clock and what else runs there with the others'",
+        loss,
+        f"step times vary on their own; look for {where}, pin ranks to cores, or make samples "
+        "equally long",
+    )
+
+
+def _look_at(found: Stragglers) -> str:
+    """The steps that others wait for, by the numbers that exported steps have."""
+    noun = "step" if len(found.worst) == 1 else "steps"
+    listed = ", ".join(map(str, found.worst))
+    return (
+        f"look at what happens in {noun} {listed} of repetition {found.repetition}, without "
+        "synchronization (other work, slow samples); dpbench export --level steps lists all"
     )

@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from dpbench import units
 from dpbench.analysis.comparability import check_environments
 from dpbench.analysis.comparison import Comparison, compare
-from dpbench.analysis.differences import detectable_difference
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Matched, NotComparable, Side, match
-from dpbench.analysis.outcome import outcome
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.outcome import by_configuration, outcome
 from dpbench.analysis.verdict import ALPHA, RowVerdict, Verdict, judge
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
-
-MOST_REPETITIONS = 50
-"""More than these nobody measures for a check: the tolerance is to be raised."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,7 +140,7 @@ def _beyond_reach(rows: Sequence[RowVerdict]) -> list[str]:
 def _beyond_reach_note(row: RowVerdict, effect: float) -> str:
     comparison = row.comparison
     sizes = " and ".join(map(str, dict.fromkeys(comparison.repetitions)))
-    needed = _repetitions_needed(row)
+    needed = row.repetitions_needed
     remedy = (
         "raise the tolerance, or find a quieter machine"
         if needed is None
@@ -158,16 +151,3 @@ def _beyond_reach_note(row: RowVerdict, effect: float) -> str:
         f"repetitions can show here, {units.percent(effect, 3)} ({comparison.metric} of "
         f"{comparison.label}): {remedy}"
     )
-
-
-def _repetitions_needed(row: RowVerdict) -> int | None:
-    """The fewest repetitions a side that would detect the tolerance at this noise."""
-    comparison = row.comparison
-    first, second = comparison.repetitions
-    more = np.arange(min(first, second) + 1, MOST_REPETITIONS + 1, dtype=np.float64)
-    spread = (comparison.standard_error or 0.0) / np.sqrt(1 / first + 1 / second)
-    error = spread * np.sqrt(2 / more)
-    freedom = (more - 1) * (1 if comparison.paired else 2)
-    alpha = (1 - row.confidence) / 2
-    enough = detectable_difference(error, freedom, alpha) <= comparison.limit(row.tolerance)
-    return int(more[enough][0]) if enough.any() else None

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtri
 
-from dpbench.analysis.comparison import compare
+from dpbench.analysis.comparison import Comparison, compare
 from dpbench.analysis.differences import minimum_detectable_effect, repetitions_for
+from dpbench.analysis.distributions import chi_square_quantile_above
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Side, match
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.analysis.outcome import by_configuration, usable_repetitions
 from dpbench.analysis.throughput import throughput
 from dpbench.analysis.verdict import ALPHA_OF_A_LOOK, judge
 from dpbench.environment import Environment
@@ -62,6 +62,23 @@ class Rehearsal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Occasions:
+    """The same sweep on two occasions, as a stored baseline and what is measured after it."""
+
+    earlier: str
+    tolerance: float
+    rows: tuple[Comparison, ...]
+    hold: bool
+    """Whether each row passes with the tolerance, whichever occasion is the candidate's."""
+
+    @property
+    def largest(self) -> float:
+        """How far the speeds of a row moved at most: 0.03 is 3 %."""
+        moved = [abs(math.log(row.slowdown.value)) for row in self.rows if row.slowdown]
+        return math.expm1(max(moved, default=0.0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:
     """The noise of every configuration, and what a check of all of them can hold."""
 
@@ -71,6 +88,8 @@ class Calibration:
     if even the largest would take more."""
     rehearsal: Rehearsal | None
     """With the supported tolerance."""
+    occasions: Occasions | None = None
+    """None where one occasion was measured, or no tolerance is supported."""
 
     @property
     def noisiest(self) -> Noise:
@@ -79,9 +98,15 @@ class Calibration:
 
 
 def calibrate(
-    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
+    records: Sequence[TrialRecord],
+    environments: Mapping[str, Environment],
+    earlier: Side | None = None,
 ) -> Calibration:
-    """Raises UsageError if no configuration has completed at least four repetitions."""
+    """The noise within the records, and between them and `earlier`, the same on another occasion.
+
+    Raises UsageError if no configuration has completed at least four repetitions, NotComparable if
+    the occasions have no configuration in common.
+    """
     usable = {spec: usable_repetitions(g) for spec, g in by_configuration(records).items()}
     enough = {spec: group for spec, group in usable.items() if len(group) >= FEWEST}
     if not enough:
@@ -100,6 +125,25 @@ def calibrate(
         rows=rows,
         supported=supported,
         rehearsal=None if supported is None else _rehearse(first, second, supported[0]),
+        occasions=None
+        if earlier is None or supported is None
+        else _between(
+            earlier,
+            Side(label="now", records=tuple(records), environments=environments),
+            supported[0],
+        ),
+    )
+
+
+def _between(earlier: Side, now: Side, tolerance: float) -> Occasions:
+    metric = METRICS["images_per_second"]
+    there, back = compare(match(earlier, now), metric), compare(match(now, earlier), metric)
+    verdicts = [judge(rows, tolerance, alpha=ALPHA_OF_A_LOOK) for rows in (there, back)]
+    return Occasions(
+        earlier=earlier.label,
+        tolerance=tolerance,
+        rows=there,
+        hold=all(verdict.outcome == "pass" for verdict in verdicts),
     )
 
 
@@ -114,8 +158,8 @@ def spread(values: Sequence[float]) -> Estimate:
     tail = (1 - CONFIDENCE) / 2
     return Estimate(
         value=value,
-        low=value * math.sqrt(freedom / chdtri(freedom, tail)),
-        high=value * math.sqrt(freedom / chdtri(freedom, 1 - tail)),
+        low=value * math.sqrt(freedom / chi_square_quantile_above(freedom, tail)),
+        high=value * math.sqrt(freedom / chi_square_quantile_above(freedom, 1 - tail)),
         unit="of the throughput",
         sample_size=len(values),
         basis="repetitions",

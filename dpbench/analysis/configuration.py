@@ -9,9 +9,9 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.resources import MemoryKind
 from dpbench.analysis.steps import StepSummary
 from dpbench.analysis.time_to_loss import TimeToLoss
-from dpbench.placement import on_hosts
 from dpbench.records import Status
 from dpbench.specs import TrialSpec, series_name
+from dpbench.specs.placement import on_hosts
 from dpbench.traits import IMPLEMENTATIONS
 
 
@@ -51,6 +51,11 @@ class ConfigurationSummary:
     """Both only where they were asked for: see analysis.equal_budget."""
     noise_scale: Estimate | None = None
     """Samples in a batch from which more of them stop paying."""
+    noise_scale_at_least: float | None = None
+    """Its lower bound, where that is all that was measured."""
+    final_loss_over_seeds: Estimate | None = None
+    time_to_loss_over_seeds: Estimate | None = None
+    """Both over all rows that differ in their seed alone; None where there is one seed."""
     statistical_efficiency: Estimate | None = None
     """Progress of a sample against one in the batch of a single replica."""
     goodput: Estimate | None = None
@@ -68,8 +73,13 @@ class ConfigurationSummary:
     """The one that was slowest in most repetitions."""
     reduced_bytes_per_step: int | None = None
     collectives_per_step: float | None = None
+    page_faults_per_step: Estimate | None = None
+    cpu_seconds_per_step: Estimate | None = None
+    """Both of a rank's process, the mean over ranks."""
     repetitions: int = 0
     """Completed ones."""
+    disturbed: int = 0
+    """Of them, those during which other processes used the cores; see machine_load."""
     timed_steps: int | None = None
     """As asked for; with --precision, of the shortest repetition."""
     notes: tuple[str, ...] = ()

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import nctdtrinc, stdtr, stdtrit
+
+from dpbench.analysis.distributions import noncentrality, t_below, t_quantile
 
 Array = NDArray[np.float64]
 
@@ -42,7 +43,7 @@ class Differences:
 
     def bounds(self, confidence: float) -> tuple[Array, Array]:
         """Ends of the two-sided t interval; one-sided bounds are those of 2 × confidence - 1."""
-        reach = stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2) * self.standard_error
+        reach = t_quantile(self.degrees_of_freedom, 0.5 + confidence / 2) * self.standard_error
         return self.center - reach, self.center + reach
 
     def p_different(self) -> Array:
@@ -61,8 +62,7 @@ class Differences:
         # Runs that are all equal have no error: any distance is then infinitely many errors.
         with np.errstate(divide="ignore", invalid="ignore"):
             errors = np.where(distance == 0, 0.0, distance / self.standard_error)
-        tail: Array = stdtr(self.degrees_of_freedom, errors)
-        return tail
+        return t_below(self.degrees_of_freedom, errors)
 
 
 def welch(baseline: Array, candidate: Array) -> Differences:
@@ -150,9 +150,8 @@ def detectable_difference(
     The noncentrality at which t exceeds its 1 - alpha quantile with probability `power`, in
     standard errors; NaN where the error is.
     """
-    critical = stdtrit(degrees_of_freedom, 1 - alpha)
-    noncentrality: Array = nctdtrinc(degrees_of_freedom, 1 - power, critical)
-    return noncentrality * standard_error
+    critical = t_quantile(degrees_of_freedom, 1 - alpha)
+    return noncentrality(degrees_of_freedom, 1 - power, critical) * standard_error
 
 
 def repetitions_for(

@@ -17,7 +17,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.loss_agreement import loss_mean
 from dpbench.analysis.loss_curve import Floats, LossCurve, loss_curve
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.analysis.outcome import by_configuration, usable_repetitions
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 

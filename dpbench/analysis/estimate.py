@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import hypot
 from typing import Literal
 
-from scipy.special import stdtrit
+from dpbench.analysis import distributions
 
 CONFIDENCE = 0.95
 Basis = Literal["repetitions", "step batches", "single value", "baseline", "model"]
@@ -192,9 +193,10 @@ def mean(values: Sequence[float], *, unit: str) -> Estimate:
     )
 
 
+@cache
 def t_quantile(degrees_of_freedom: float, confidence: float = CONFIDENCE) -> float:
     """How many standard errors a two-sided t interval reaches: 12.71 at 1, 2.78 at 4."""
-    return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))
+    return float(distributions.t_quantile(degrees_of_freedom, 0.5 + confidence / 2))
 
 
 def _from_logs(

@@ -19,8 +19,9 @@ from dpbench.analysis.factors import (
     References,
     factor,
 )
+from dpbench.analysis.outcome import by_configuration, usable_repetitions
 from dpbench.analysis.phases import StepPhases, step_phases
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.analysis.stragglers import Stragglers, stragglers
 from dpbench.analysis.throughput import steps_without_sync
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
@@ -55,6 +56,8 @@ class Explanation:
     trial: TrialSpec
     factors: Factors
     slowest_rank: SlowestRank | None
+    stragglers: Stragglers | None
+    """None where steps of several ranks without synchronization were not measured."""
     phases: StepPhases | None
     notes: tuple[str, ...]
     """What could not be told apart and what to measure for it."""
@@ -90,6 +93,7 @@ def _explanation(
         trial=trial,
         factors=factors,
         slowest_rank=slowest_rank(records),
+        stragglers=stragglers(records),
         phases=step_phases(records),
         notes=(*_unresolved(row, trial, factors), *_left_out(row, factors)),
     )

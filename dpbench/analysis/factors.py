@@ -7,6 +7,7 @@ A step is followed from the ideal to what was reached, in seconds (means over ra
     contended    mean T_i           n `independent` copies at once, without communication
     wrapped      mean c_i           the implementation without synchronization
     unbalanced   max c_i            its slowest rank
+    waiting      mean_k max c_ik    the rank that is slowest in each step k
     reached      T                  with synchronization, the slowest rank
 
 Each quotient of neighbours is a factor, so their product is ideal / reached, the efficiency
@@ -24,17 +25,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
-from typing import Literal
+from typing import Literal, get_args
 
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.scaling import BASELINE
-from dpbench.analysis.throughput import mean_step_seconds, steps_without_sync
+from dpbench.analysis.throughput import (
+    free_communication_seconds,
+    mean_step_seconds,
+    steps_without_sync,
+)
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
-Part = Literal["granularity", "contention", "wrapper", "balance", "communication"]
-PARTS: tuple[Part, ...] = ("granularity", "contention", "wrapper", "balance", "communication")
-IDEAL, SHARDED, CONTENDED, WRAPPED, UNBALANCED, REACHED = range(6)
+Part = Literal["granularity", "contention", "wrapper", "balance", "stragglers", "communication"]
+PARTS: tuple[Part, ...] = get_args(Part)
+IDEAL, SHARDED, CONTENDED, WRAPPED, UNBALANCED, WAITING, REACHED = range(7)
 """Places on the way of a step; part k lies between place k and place k + 1."""
 
 Way = tuple[float | None, ...]
@@ -132,16 +137,18 @@ def way(record: TrialRecord, references: References) -> Way:
     reached = max(mean_step_seconds(rank.timed) for rank in record.ranks)
     if trial.group_size == 1:
         # Nothing is shared out or contended; what the step costs more is the wrapper.
-        return (ideal, ideal, ideal, reached, reached, reached)
+        return (ideal, ideal, ideal, reached, reached, reached, reached)
     if trial.implementation == "independent":
         copies = mean_seconds(record)
-        return (ideal, sharded, copies, copies, reached, reached)
+        return (ideal, sharded, copies, copies, reached, reached, reached)
     contended = mean_seconds(references.independent(trial))
     if (without := steps_without_sync(record)) is None:
-        return (ideal, sharded, contended, None, None, reached)
-    # One process that drives all replicas has one clock, which sees the slowest of them.
-    wrapped = None if trial.process_count == 1 else fmean(without)
-    return (ideal, sharded, contended, wrapped, max(without), reached)
+        return (ideal, sharded, contended, None, None, None, reached)
+    waiting = free_communication_seconds(record)
+    if trial.process_count == 1:
+        # One process that drives all replicas has one clock, which sees the slowest in each step.
+        return (ideal, sharded, contended, None, None, waiting, reached)
+    return (ideal, sharded, contended, fmean(without), max(without), waiting, reached)
 
 
 def parts_of_one(trial: TrialSpec) -> frozenset[Part]:
@@ -150,7 +157,7 @@ def parts_of_one(trial: TrialSpec) -> frozenset[Part]:
     if trial.group_size == 1:
         parts |= set(PARTS) - {"wrapper"}
     elif trial.implementation == "independent":
-        parts |= {"wrapper", "communication"}
+        parts |= {"wrapper", "stragglers", "communication"}
     return frozenset(parts)
 
 
@@ -182,7 +189,7 @@ def _comparable(ways: Mapping[int, Way]) -> tuple[list[int], list[int]]:
     given up.
     """
     repetitions, places = set(ways), []
-    for place in (REACHED, IDEAL, UNBALANCED, WRAPPED, CONTENDED, SHARDED):
+    for place in (REACHED, IDEAL, WAITING, UNBALANCED, WRAPPED, CONTENDED, SHARDED):
         having = {repetition for repetition in repetitions if ways[repetition][place] is not None}
         if having:
             repetitions = having

@@ -74,6 +74,8 @@ class Headline:
     """Of the fastest configuration with more than one replica."""
     synthetic: bool = False
     """Whether the numbers come from a cost model."""
+    disturbance: str | None = None
+    """What else ran on the machine, if that makes the figures doubtful."""
 
 
 def headline(
@@ -83,6 +85,7 @@ def headline(
     *,
     running: bool = False,
     synthetic: bool = False,
+    disturbance: str | None = None,
 ) -> Headline:
     """Of all rows of one table; `advice` belongs to `explanations`, one by one."""
     usable = [row for row in rows if _counts(row)]
@@ -95,6 +98,7 @@ def headline(
         scaling=_best_scaling(rows, usable),
         limit=_limit(_fastest(rows, [row for row in usable if row.group_size > 1]), found),
         synthetic=synthetic,
+        disturbance=disturbance,
     )
 
 

@@ -10,13 +10,14 @@ from typing import Literal
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.outcome import by_configuration
+from dpbench.analysis.page_faults import memory_advice
 from dpbench.analysis.throughput import is_measured, rank_step_seconds, steps_without_sync
 from dpbench.environment import Environment
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
-HintKind = Literal["nccl", "unlike gpus", "uneven shards"]
+HintKind = Literal["nccl", "page faults", "unlike gpus", "uneven shards"]
 
 NCCL_GPUS = 4
 """GPUs from which gloo, which stages gradients through the host, is said to be the wrong choice."""
@@ -44,6 +45,7 @@ def hints(
     )
     return (
         *_try_nccl(groups, records, environments),
+        *_keep_memory(groups),
         *(h for spec, group in groups.items() for h in _unlike_gpus(spec, group, environments)),
         *(
             _uneven_shards(sizes)
@@ -81,6 +83,13 @@ def _try_nccl(
 def _has_cuda(record: TrialRecord, environments: Mapping[str, Environment]) -> bool:
     environment = environments.get(record.environment_id)
     return environment is not None and environment.cuda is not None
+
+
+def _keep_memory(groups: Mapping[TrialSpec, Sequence[TrialRecord]]) -> list[Hint]:
+    return [
+        Hint(kind="page faults", value=one.page_faults, unit="page faults/step", text=one.text)
+        for one in memory_advice(groups)
+    ]
 
 
 def _unlike_gpus(

@@ -118,10 +118,12 @@ def _noise(
     if scale is None:
         return {}, _why_no_noise(spec)
     if scale.samples is None:
-        return {}, [f"no gradient noise scale: {scale.reason}"]
+        found = {} if scale.at_least is None else {"noise_scale_at_least": scale.at_least}
+        return found, [f"no gradient noise scale: {scale.reason}"]
     traits = IMPLEMENTATIONS[spec.implementation]
     if not traits.communicates or traits.averages_parameters:
-        return {"noise_scale": scale.samples}, ["no goodput: no step of it has the whole batch"]
+        note = "no statistical goodput: no step of it has the whole batch"
+        return {"noise_scale": scale.samples}, [note]
     replicas = spec.group_size if spec.scaling == "weak" else 1
     batch = spec.effective_batch_size
     efficiency = statistical_efficiency(scale.samples, batch, base_batch_size=batch / replicas)

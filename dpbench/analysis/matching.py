@@ -6,13 +6,20 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from dpbench.analysis.repetitions import usable_repetitions
+from dpbench.analysis.outcome import usable_repetitions
 from dpbench.data.identity import DIGITS
 from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError
-from dpbench.placement import host_counts, on_hosts
 from dpbench.records import TrialRecord
-from dpbench.specs import TrialSpec, differing_fields, series_name
+from dpbench.specs import (
+    KEEP,
+    SETTINGS,
+    WORKLOAD_SETTINGS,
+    TrialSpec,
+    differing_fields,
+    series_name,
+)
+from dpbench.specs.placement import host_counts, on_hosts
 from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
 Value = str | int | float
@@ -21,37 +28,28 @@ Key = tuple[Value | None, ...]
 ONE_HOST = "one"
 
 
-def yes_or_no(value: bool) -> str:
-    return "yes" if value else "no"
+def _setting(name: str) -> Callable[[TrialSpec], Value]:
+    """Reads a setting as it would be typed; numbers of steps and the like stay numbers."""
+    return lambda trial: (
+        value if type(value := trial.setting(name)) is int else SETTINGS[name].text(value)
+    )
 
 
 IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "implementation": attrgetter("implementation"),
-    "sync_every": attrgetter("sync_every"),
-    "bucket_cap_mb": lambda trial: (
-        "default" if trial.bucket_cap_mb is None else f"{trial.bucket_cap_mb:g}"
-    ),
-    "comm_hook": attrgetter("comm_hook"),
-    "prefetch": lambda trial: "resident" if trial.prefetch is None else trial.prefetch,
-    "data_workers": attrgetter("data_workers"),
+    **{name: _setting(name) for name in SETTINGS if name not in WORKLOAD_SETTINGS},
+    "allocator": lambda trial: trial.allocator or KEEP,
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
     "nodes": lambda trial: host_counts(trial.nodes) or ONE_HOST,
     "batch_size": attrgetter("batch_size"),
     "scaling": attrgetter("scaling"),
-    "accumulation_steps": attrgetter("accumulation_steps"),
     "threads_per_replica": attrgetter("threads_per_replica"),
     "device": lambda trial: trial.devices[0].partition(":")[0],
     "architecture": attrgetter("workload.architecture"),
     "dataset": attrgetter("workload.dataset"),
-    "optimizer": attrgetter("workload.optimizer"),
-    "dtype": attrgetter("workload.dtype"),
-    "compile": attrgetter("workload.compile"),
-    "channels_last": lambda trial: yes_or_no(trial.workload.channels_last),
-    "checkpoint_activations": lambda trial: yes_or_no(trial.workload.checkpoint_activations),
+    **{name: _setting(name) for name in WORKLOAD_SETTINGS},
     "learning_rate": attrgetter("learning_rate"),
-    "step": lambda trial: trial.workload.step or "dpbench's",
-    "seed": attrgetter("workload.seed"),
 }
 """What was run. How long and how often, and what was measured beside, is not part of it; a rule
 for the learning rate counts by the rate that it gives."""
@@ -111,7 +109,12 @@ class Side:
 
     def _is_meant(self, key: str, text: str, record: TrialRecord) -> bool:
         value = self._value(key, record)
-        return value.startswith(text) if key in (COMMIT, FILES) else value == text
+        if key in (COMMIT, FILES):
+            return value.startswith(text)
+        setting = SETTINGS.get(key)  # "default" is what earlier versions called such a value
+        return value == text or (
+            text == "default" and setting is not None and value == setting.none
+        )
 
     def _value(self, key: str, record: TrialRecord) -> str:
         if key == FILES:
@@ -147,7 +150,7 @@ class Matched:
     put_aside: tuple[str, ...] = ()
     """Fields in which nothing agreed and that were left out of the matching."""
     settled: tuple[str, ...] = ()
-    """"bucket_cap_mb: default -> 2": how pairs differ in what a selection left open."""
+    """"prefetch: resident -> 2": how pairs differ in what a selection left open."""
 
     @property
     def same_sweep(self) -> bool:

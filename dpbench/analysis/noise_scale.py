@@ -25,6 +25,9 @@ from dpbench.records import GradientNorms, TrialRecord
 
 Floats = NDArray[np.float64]
 
+WIDEST = 3.0
+"""Upper ÷ lower end of an interval beyond which only the lower one is shown. The ratio is then seen
+only where |G|² came out large by luck, and its value is too small by up to a factor of 3."""
 FEWEST_BATCHES = 5
 """Global batches below which an interval would rest on next to nothing."""
 
@@ -35,6 +38,8 @@ class NoiseScale:
 
     samples: Estimate | None
     reason: str | None = None
+    at_least: float | None = None
+    """The lower bound in samples, where the measured batches set no upper one worth having."""
 
 
 def noise_scale(records: Sequence[TrialRecord]) -> NoiseScale | None:
@@ -49,11 +54,14 @@ def noise_scale(records: Sequence[TrialRecord]) -> NoiseScale | None:
     traces, squares = np.mean([covariance_and_square(norms) for norms in measured], axis=0)
     if (reason := _reason_for_none(traces, squares)) is not None:
         return NoiseScale(samples=None, reason=reason)
-    interval = ratio_of_means(traces, squares)
-    if interval is None:
+    low, high = ratio_of_means(traces, squares)
+    if high is None or high > WIDEST * low:
         reason = f"{len(traces)} global batches leave the gradient in its noise"
-        return NoiseScale(samples=None, reason=f"{reason}; raise --noise-scale")
-    low, high = interval
+        return NoiseScale(
+            samples=None,
+            reason=f"{reason}: at least {low:,.3g} samples; raise --noise-scale",
+            at_least=low,
+        )
     estimate = Estimate(
         value=float(traces.mean() / squares.mean()),
         low=max(low, 0.0),  # there is no negative variance, so the interval ends there
@@ -92,19 +100,21 @@ def covariance_and_square(ranks: Sequence[GradientNorms]) -> Floats:
     return np.stack([trace, square])
 
 
-def ratio_of_means(numerators: Floats, denominators: Floats) -> tuple[float, float] | None:
+def ratio_of_means(numerators: Floats, denominators: Floats) -> tuple[float, float | None]:
     """Fieller's interval of mean(numerators) ÷ mean(denominators), measured in pairs.
 
-    None if the interval of the denominator's mean reaches zero: then the ratio's has no end.
+    The upper end is None where the interval of the denominator's mean reaches zero: nothing then
+    keeps the ratio from being larger. Both means are positive by their nature, and so is the ratio.
     Fieller, "Some problems in interval estimation" (1954).
     """
     count = len(numerators)
     x, y = float(numerators.mean()), float(denominators.mean())
     covariance = np.cov(numerators, denominators) / count * t_quantile(count - 1) ** 2
     a, b, c = y * y - covariance[1, 1], x * y - covariance[0, 1], x * x - covariance[0, 0]
-    if y <= 0 or a <= 0:
-        return None
     reach = math.sqrt(max(b * b - a * c, 0.0))  # never negative but for rounding
+    if y <= 0 or a <= 0:
+        # Outside the roots of a parabola that opens down: the positive root bounds from below.
+        return (max(0.0, float((b - reach) / a)) if a < 0 < c else 0.0), None
     return float((b - reach) / a), float((b + reach) / a)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench import units
+from dpbench.analysis import throughput
 from dpbench.records import Status, TrialRecord
+from dpbench.specs import TrialSpec
 
 WORST_FIRST = (
     Status.WRONG_GRADIENTS,
@@ -83,3 +85,26 @@ def _verified(repetitions: Sequence[TrialRecord]) -> bool | None:
     if any(effective_status(record) is Status.WRONG_GRADIENTS for record in repetitions):
         return False
     return True if any(record.verification is not None for record in repetitions) else None
+
+
+def by_configuration(records: Iterable[TrialRecord]) -> dict[TrialSpec, list[TrialRecord]]:
+    """The repetitions of each configuration, in the order they were first run.
+
+    A trial that was run again, as after a change by hand, counts once, as it ended last.
+    """
+    groups: dict[TrialSpec, dict[int, TrialRecord]] = {}
+    for record in records:
+        groups.setdefault(record.trial.configuration, {})[record.trial.repetition] = record
+    return {spec: list(group.values()) for spec, group in groups.items()}
+
+
+def usable_repetitions(repetitions: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The repetitions whose speed may be believed: none at all if any had wrong gradients."""
+    statuses = [effective_status(record) for record in repetitions]
+    if Status.WRONG_GRADIENTS in statuses:
+        return []
+    return [
+        record
+        for record, status in zip(repetitions, statuses, strict=True)
+        if status is Status.COMPLETED and throughput.is_measured(record)
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.analysis.outcome import by_configuration, usable_repetitions
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 

@@ -78,6 +78,25 @@ def collectives_per_step(records: Sequence[TrialRecord]) -> float | None:
     return max(known, default=None)
 
 
+def page_faults_per_step(record: TrialRecord) -> float | None:
+    """Minor page faults of a rank's process in a timed step, the mean over ranks; None if some rank
+    did not count them."""
+    return _per_step(record, [rank.timed.page_faults for rank in record.ranks])
+
+
+def cpu_seconds_per_step(record: TrialRecord) -> float | None:
+    """Processor time of a rank's process in a timed step, the mean over ranks."""
+    return _per_step(record, [rank.timed.cpu_seconds for rank in record.ranks])
+
+
+def _per_step(record: TrialRecord, counts: Sequence[float | None]) -> float | None:
+    known = [count for count in counts if count is not None]
+    steps = [len(rank.timed.step_seconds) for rank in record.ranks]
+    if not known or len(known) < len(counts) or min(steps) == 0:
+        return None
+    return fmean(count / number for count, number in zip(known, steps, strict=True))
+
+
 def joules_per_item(records: Sequence[TrialRecord]) -> Estimate | None:
     """Energy of the GPUs over the timed window ÷ items of all replicas, over repetitions.
 

@@ -14,6 +14,7 @@ from dpbench.analysis.explanation import Explanation, explain
 from dpbench.analysis.headline import Headline, headline
 from dpbench.analysis.hints import hints
 from dpbench.analysis.loss_agreement import agreement_notes, loss_agreements
+from dpbench.analysis.machine_load import load_notes
 from dpbench.analysis.outcome import completed
 from dpbench.analysis.precision import precision_note
 from dpbench.analysis.published import from_csv
@@ -60,6 +61,7 @@ class Subject:
             self.advice,
             running=self.running,
             synthetic=self.synthetic,
+            disturbance=next(iter(load_notes(self.sweep.records)), None) if self.sweep else None,
         )
 
     @property
@@ -85,7 +87,11 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
     return Subject(
         name=name,
         rows=rows,
-        warnings=(*environment_notes(records, environments), *agreement_notes(wrong)),
+        warnings=(
+            *load_notes(records),
+            *environment_notes(records, environments),
+            *agreement_notes(wrong),
+        ),
         hints=(
             *(hint.text for hint in hints(records, environments)),
             *_precision_notes(sweep.spec.precision, rows),

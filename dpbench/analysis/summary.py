@@ -14,11 +14,13 @@ from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_
 from dpbench.analysis.fields.levels import SWEEP_FIELDS
 from dpbench.analysis.flops import counted_flops, utilisation
 from dpbench.analysis.learning import learning
-from dpbench.analysis.outcome import effective_status, outcome
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.analysis.machine_load import is_disturbed
+from dpbench.analysis.outcome import by_configuration, effective_status, outcome, usable_repetitions
 from dpbench.analysis.resources import UNBALANCED, memory_imbalance, peak_memory
 from dpbench.analysis.scaling import Speed, with_scaling
+from dpbench.analysis.seeds import with_seed_spread
 from dpbench.analysis.steps import StepSummary, step_notes, step_statistics, summarize_steps
+from dpbench.analysis.two_modes import two_modes
 from dpbench.environment import Environment, comparable
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec, differing_fields
@@ -61,7 +63,7 @@ def summarize(
         run_again = counts[spec] - len(group)
         row = with_note(row, *_group_notes(row.label, run_again, group, usable[spec]))
         rows.append(with_scaling(row, spec, speeds))
-    return in_order(_mark_look_alikes(rows))
+    return with_seed_spread(in_order(_mark_look_alikes(rows)))
 
 
 def _diverged(final: Mapping[TrialSpec, Sequence[TrialRecord]]) -> dict[TrialSpec, int]:
@@ -116,6 +118,7 @@ def _with_metrics(row: ConfigurationSummary, usable: Sequence[TrialRecord]) -> C
     return replace(
         row,
         timed_steps=row.timed_steps or _fewest_steps(usable),
+        disturbed=sum(map(is_disturbed, usable)),
         peak_memory_bytes=memory.bytes if memory else None,
         peak_memory_kind=memory.kind if memory else None,
         **estimated,
@@ -153,6 +156,10 @@ def _group_notes(
     if run_again:
         trials = units.counted(run_again, "trial")
         notes.append(f"{label}: {trials} run again; the last record counts")
+    again = Counter(r.tried_again_after for r in final if r.tried_again_after)
+    for reason, count in again.items():
+        trials = units.counted(count, "trial")
+        notes.append(f"{label}: {trials} tried again, as the first try was ended: {reason}")
     environments = sorted({"+".join(map(comparable, r.environment_ids)) for r in usable})
     if len(environments) > 1:
         notes.append(
@@ -173,6 +180,13 @@ def _group_notes(
         notes.append(
             f"{label}: {units.counted(empty, 'completed repetition')} without a timed window, "
             "left out of the speed"
+        )
+    if modes := two_modes([throughput.throughput(record) for record in usable]):
+        slower, faster = (f"{speed:,.4g}" for speed in modes)
+        notes.append(
+            f"{label}: its runs fall into two groups, about {slower} and {faster} "
+            f"{usable[0].item}/s: the mean is of neither, and its interval may not hold; more "
+            "repetitions tell how often each occurs"
         )
     imbalance = memory_imbalance(usable)
     if imbalance is not None and imbalance > UNBALANCED:

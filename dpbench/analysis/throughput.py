@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import LogMean
 from dpbench.records import TrialRecord, Window
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
 
 Seconds = NDArray[np.float64]
 
@@ -62,13 +64,49 @@ def step_seconds(record: TrialRecord) -> Seconds:
 
 
 def exposed_communication_seconds(record: TrialRecord) -> float | None:
-    """Mean step seconds with synchronization - without it; None if that was not measured.
+    """Mean step with synchronization - the step if communication were free; None if not measured.
 
-    What overlap does not hide. Noise can make it negative; it is not clipped.
+    The part of a step that overlap does not hide; waiting for stragglers is none of it. Noise can
+    make it negative; it is not clipped.
+    """
+    if (free := free_communication_seconds(record)) is None:
+        return None
+    return mean_step_seconds(_slowest(rank.timed for rank in record.ranks)) - free
+
+
+def free_communication_seconds(record: TrialRecord) -> float | None:
+    """Mean step of ranks that wait for each other but whose communication takes no time.
+
+    From the window without synchronization: the slowest rank's mean step, longer by what every
+    synchronization waits for the rank that happens to be slowest there. None if not measured.
     """
     if (without := steps_without_sync(record)) is None:
         return None
-    return mean_step_seconds(_slowest(rank.timed for rank in record.ranks)) - max(without)
+    spans = seconds_between_synchronizations(record)
+    slowest = float(spans.mean(axis=1).max())
+    if slowest < SHORTEST_SECONDS:
+        return max(without)
+    # As a ratio, because on CUDA the window is timed by the host and its steps by the device.
+    return max(without) * (float(spans.max(axis=0).mean()) / slowest)
+
+
+def seconds_between_synchronizations(record: TrialRecord) -> Seconds:
+    """(ranks, synchronizations): seconds of each rank from one to the next, if it had none.
+
+    Of a record whose ranks all have steps without synchronization.
+    """
+    windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
+    # Ranks take the same number of steps; if one stopped early, the others' last have no partner.
+    common = min(len(window.step_seconds) for window in windows)
+    steps = np.array([window.step_seconds[:common] for window in windows])
+    # Between two averages of parameters fast steps make up for slow ones.
+    starts = np.arange(0, common, steps_between_synchronizations(record.trial))
+    spans: Seconds = np.add.reduceat(steps, starts, axis=1)
+    return spans
+
+
+def steps_between_synchronizations(trial: TrialSpec) -> int:
+    return trial.sync_every if IMPLEMENTATIONS[trial.implementation].averages_parameters else 1
 
 
 def mean_step_seconds(window: Window) -> float:

@@ -14,7 +14,7 @@ from dpbench.analysis.fields.collectives import SIZE_FIELDS, SPEC_FIELDS
 from dpbench.analysis.fields.field import Plain, read_row
 from dpbench.analysis.fields.levels import TRIAL_FIELDS, TRIAL_IDENTITY
 from dpbench.analysis.fields.ranks import RANK_FIELDS, TIMED, WITHOUT_SYNC
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.outcome import by_configuration
 from dpbench.collectives import CollectiveRecord
 from dpbench.records import RankMeasurement, TrialRecord, Window
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dpbench.analysis.comparison import Comparison, differences_of
 from dpbench.analysis.differences import Array, Differences, detectable_difference, holm
+from dpbench.analysis.operating import Chances, chances, repetitions_to_settle
 
 Outcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA = 0.05
@@ -48,6 +49,11 @@ class RowVerdict:
     """Of the test that the slow-down exceeds the tolerance, corrected for the number of rows."""
     minimum_detectable_effect: float | None
     """The slow-down that these tests find in 4 of 5 cases; see `differences`."""
+    chances: Chances | None
+    """What the test of this row can do at the spread of its runs."""
+    repetitions_needed: int | None
+    """Runs a side that would settle it in 4 of 5 cases, unless the change is about the tolerance;
+    None if that is out of reach."""
     any_change: bool
     """Tells whether the 95 % interval of the slow-down leaves out 1: worth a look, no verdict."""
 
@@ -97,6 +103,17 @@ def judge(
             confidence=1 - 2 * alpha,
             p_regressed=None if np.isnan(p_values[i]) else float(p_values[i]),
             minimum_detectable_effect=_share(row.as_slowdown(effects[i])),
+            chances=chances(
+                row.standard_error,
+                row.degrees_of_freedom,
+                limits[i],
+                row.limit(2 * tolerances[i]),
+                alpha=alpha,
+                rows=len(comparisons),
+            ),
+            repetitions_needed=repetitions_to_settle(
+                row.standard_error, row.repetitions, limits[i], alpha=alpha, paired=row.paired
+            ),
             any_change=row.slowdown is not None
             and row.slowdown.interval is not None
             and not row.slowdown.contains(1.0),

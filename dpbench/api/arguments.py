@@ -2,16 +2,69 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import fields
 from os import PathLike, fspath
 from typing import Any
 
 from dpbench.errors import UsageError
-from dpbench.settings import AUTO
+from dpbench.settings import AUTO, settings_of
 
 IDS = ("gpus",)
 """Where a list of one is written with a comma: "0," is device 0, and "1" one device."""
+
+
+def signature_of(options: Any, *, leaving_out: Collection[str]) -> inspect.Signature:
+    """The options of a command that mean something in a call, and `progress`."""
+    declared = settings_of(options)
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=declared[field.name].typed_default or field.default,
+        )
+        for field in fields(options)
+        if field.name not in leaving_out
+    ]
+    progress = inspect.Parameter("progress", inspect.Parameter.KEYWORD_ONLY, default=False)
+    return inspect.Signature([*parameters, progress])
+
+
+def spellings_of(options: Any) -> dict[str, str]:
+    """Every name that an option has on the command line, as Python writes it, and its field: both
+    `optimizer` and `optimizers`."""
+    return {
+        option.lstrip("-").replace("-", "_"): name
+        for name, setting in settings_of(options).items()
+        for option in setting.options
+        if option.startswith("--")
+    }
+
+
+def bound(
+    function: Callable[..., Any], options: Mapping[str, Any], spellings: Mapping[str, str]
+) -> dict[str, Any]:
+    """All arguments, with defaults; `spellings` are other names of some.
+
+    Raises TypeError for a name that is none of them, with the one that may be meant, and for two
+    names of the same.
+    """
+    known = inspect.signature(function).parameters
+    named: dict[str, Any] = {}
+    for name, value in options.items():
+        field = name if name in known else spellings.get(name, name)
+        if field not in known:
+            near = difflib.get_close_matches(name, [*known, *spellings], n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise TypeError(f"got an unexpected keyword argument {name!r}{hint}")
+        if field in named:
+            raise TypeError(f"got {name!r} beside another name of the same argument, {field!r}")
+        named[field] = value
+    arguments = inspect.signature(function).bind(**named)
+    arguments.apply_defaults()
+    return arguments.arguments
 
 
 def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:

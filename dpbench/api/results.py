@@ -18,6 +18,7 @@ from dpbench.errors import UnknownName, UsageError
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.headline import sentence
 from dpbench.report.tables import render
+from dpbench.report.warnings import warnings
 from dpbench.specs import SweepSpec
 from dpbench.store import StoredCollectives, StoredSweep
 
@@ -70,9 +71,9 @@ class Results:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What has to be known before a number is believed; what could not be read."""
-        unread = (one.warnings for one in (self._sweep, self._collectives) if one is not None)
-        return (*(line for lines in unread for line in lines), *self._subject.warnings)
+        """What has to be known before a number is believed, as the page of a report shows it: what
+        could not be read, what was not proved, which steps were not in a steady state."""
+        return warnings(self._subject)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -150,7 +151,7 @@ class Results:
     def plot(self, kind: str) -> Figure:
         """A chart, as `dpbench plot` draws it; raises UnknownName for a kind that is not known,
         UsageError for one that has nothing to show here."""
-        from dpbench.api.picture import shown_by_notebooks
+        from dpbench.api.notebook import shown_by_notebooks
         from dpbench.report.charts.kinds import CHARTS
         from dpbench.report.charts.style import house_style
 
@@ -165,8 +166,8 @@ class Results:
     def _figure(self, chart: ChartKind) -> Figure:
         """Of what was read; projections, as `dpbench plot` has them, of the folder."""
         from dpbench.analysis.laws.series import series_of
-        from dpbench.cli.plotted import Plotted, studied
-        from dpbench.cli.row_filter import RowFilter
+        from dpbench.run.plotted import Plotted, studied
+        from dpbench.run.row_filter import RowFilter
 
         if chart.source == "projections":
             return Plotted(path=self.folder, wanted=RowFilter()).figure(chart)
@@ -190,7 +191,7 @@ class Results:
         return f"<Results {str(self.folder)!r}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-        from dpbench.api.fragment import fragment
+        from dpbench.api.notebook import fragment
 
         return fragment(self)
 

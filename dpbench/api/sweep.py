@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import fields
 from signal import SIGINT
 from typing import Any
 
 from dpbench.api import host_program
-from dpbench.api.arguments import check_flags, check_folder, check_importable, plain, words
+from dpbench.api.arguments import (
+    bound,
+    check_flags,
+    check_folder,
+    check_importable,
+    plain,
+    signature_of,
+    spellings_of,
+    words,
+)
 from dpbench.api.results import Results
-from dpbench.cli.messages import said_to, to_stderr
-from dpbench.cli.options import from_values
-from dpbench.cli.shared_options import NodeOptions
-from dpbench.cli.sweep import make_importable
-from dpbench.cli.sweep_checks import parse
-from dpbench.cli.sweep_options import SweepOptions
+from dpbench.architecture import make_importable
 from dpbench.errors import Interrupted
-from dpbench.settings import AUTO, settings_of
+from dpbench.messages import said_to, to_stderr
+from dpbench.run.shared_options import NodeOptions
+from dpbench.run.sweep.checks import parse
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.settings import AUTO, from_values
 
 ONLY_OF_THE_COMMAND = (
-    *("config", "preset", "show_config", "dry_run", "charts", "json_rows", "quiet"),
+    *(
+        "config",
+        "preset",
+        "show_config",
+        "dry_run",
+        "charts",
+        "columns",
+        "debug",
+        "json_rows",
+        "quiet",
+    ),
     *(field.name for field in fields(NodeOptions)),
 )
 FLAGS = ("stop_after_failure", "oversubscribe", "resume", "synthetic", "progress")
@@ -31,7 +48,8 @@ OPTION_OF = {"synthetic": "--synthetic-launcher"}
 def sweep(**options: Any) -> Results:
     """Measures every combination of implementation, backend, group size, batch size and settings.
 
-    Options, defaults and checks are those of `dpbench sweep`; what is a comma-separated list
+    Options, names, defaults and checks are those of `dpbench sweep`, `batch_size` and `batch_sizes`
+    alike; what is a comma-separated list
     there may be a list, an array or a generator, a number a number (`gpus`: 2 is a count, [0, 1]
     are ids). Records go into a folder of their own in `results_dir` as they come; without `name`
     its name is the time and `arch`, and a number where that is taken. No report is written. Prints
@@ -42,33 +60,12 @@ def sweep(**options: Any) -> Results:
     A trial that fails is a row with a status and a reason. Ctrl-C is a KeyboardInterrupt that
     says how to go on: what was measured is stored.
     """
-    return _measure(_bound(options))
+    return _measure(bound(sweep, options, spellings_of(SweepOptions)))
 
 
-def _signature() -> inspect.Signature:
-    """The options of the command that mean something here, and `progress`."""
-    declared = settings_of(SweepOptions)
-    parameters = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=declared[field.name].typed_default or field.default,
-        )
-        for field in fields(SweepOptions)
-        if field.name not in ONLY_OF_THE_COMMAND
-    ]
-    progress = inspect.Parameter("progress", inspect.Parameter.KEYWORD_ONLY, default=False)
-    return inspect.Signature([*parameters, progress])
-
-
-sweep.__signature__ = _signature()  # type: ignore[attr-defined]
-
-
-def _bound(options: dict[str, Any]) -> dict[str, Any]:
-    """All options, with defaults; raises TypeError for a name that is none of them."""
-    bound = inspect.signature(sweep).bind(**options)
-    bound.apply_defaults()
-    return bound.arguments
+sweep.__signature__ = signature_of(  # type: ignore[attr-defined]
+    SweepOptions, leaving_out=ONLY_OF_THE_COMMAND
+)
 
 
 def _measure(given: dict[str, Any]) -> Results:
@@ -82,7 +79,7 @@ def _measure(given: dict[str, Any]) -> Results:
     notes: list[str] = []
     values = {**given, "quiet": not given["progress"]}
     parsed = parse(from_values(SweepOptions, values, notes), notes)
-    from dpbench.cli.sweep_preparation import SweepRequest, find_place, prepare
+    from dpbench.run.sweep.preparation import SweepRequest, find_place, prepare
 
     request = SweepRequest(parsed=parsed, command=command(given), embedded=True)
     said: list[str] = []

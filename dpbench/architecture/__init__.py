@@ -11,6 +11,7 @@ name says, and nothing of torch by `names`, `check` and what else needs only the
     LIBRARIES       whose models can be named, and missing_reason, why not here
     load_function   a function of the user's that is no architecture, and check_function
     is_theirs       would loading it run code that neither dpbench nor a library brings?
+    make_importable lets such a name be of a module of the working directory
     folder_name     of results, where no other was given
     with_input_shape, items_per_sample, notes, sparse_gradients
 """
@@ -18,7 +19,13 @@ name says, and nothing of torch by `names`, `check` and what else needs only the
 from __future__ import annotations
 
 from dpbench.architecture.loading import load, options
-from dpbench.architecture.naming import LIBRARIES, folder_name, is_theirs, with_input_shape
+from dpbench.architecture.naming import (
+    LIBRARIES,
+    folder_name,
+    is_theirs,
+    make_importable,
+    with_input_shape,
+)
 from dpbench.architecture.options import Option
 from dpbench.architecture.protocol import (
     Architecture,
@@ -41,6 +48,7 @@ __all__ = [
     "items_per_sample",
     "load",
     "load_function",
+    "make_importable",
     "missing_reason",
     "names",
     "notes",

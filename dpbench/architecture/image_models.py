@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from architectures import _synthetic_images
 from dpbench.architecture.protocol import Assembled
+from dpbench.architectures._synthetic_images import batch
 from dpbench.errors import UsageError
 
 IMAGENET_SIDE = 224
@@ -47,7 +47,8 @@ class ImageClassifier(Assembled):
         self, n: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Images, float32 (n, channels, side, side), and their classes, int64 (n,)."""
-        return _synthetic_images.batch(n, generator, self._shape, self._classes)
+        images, classes = batch(n, generator, self._shape, self._classes)
+        return images, classes
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The mean cross-entropy; raises UsageError for outputs with auxiliary logits beside."""

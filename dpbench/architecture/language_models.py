@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from architectures import _synthetic_text
 from dpbench.architecture.protocol import Assembled
+from dpbench.architectures._synthetic_text import ALPHABET, chain
 from dpbench.errors import UnknownName, UsageError
 
 LENGTH = 128
@@ -27,10 +27,10 @@ class _LanguageModel(Assembled):
 
     def __init__(self, name: str, auto: Any, config: Any, length: int) -> None:
         """Raises ValueError for fewer tokens than the synthetic text has, or no length."""
-        if config.vocab_size <= _synthetic_text.ALPHABET or length < 2:
+        if config.vocab_size <= ALPHABET or length < 2:
             raise ValueError(
                 f"got a vocabulary of {config.vocab_size} and length {length}, expected at least "
-                f"{_synthetic_text.ALPHABET + 1} and 2"
+                f"{ALPHABET + 1} and 2"
             )
         self.name = name
         self.items_per_sample = length
@@ -49,7 +49,7 @@ class CausalLanguageModel(_LanguageModel):
         self, n: int, generator: torch.Generator
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
         """Tokens and the ones that follow them, both int64 (n, length)."""
-        text = _synthetic_text.chain(n, self.items_per_sample + 1, generator)
+        text = chain(n, self.items_per_sample + 1, generator)
         return {"input_ids": text[:, :-1].contiguous()}, text[:, 1:].contiguous()
 
     def loss(self, outputs: Any, targets: torch.Tensor) -> torch.Tensor:
@@ -69,7 +69,7 @@ class MaskedLanguageModel(_LanguageModel):
         self, n: int, generator: torch.Generator
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Tokens, int64 (n, length); masked places and what belongs there, int64 (n, masked)."""
-        text = _synthetic_text.chain(n, self.items_per_sample, generator)
+        text = chain(n, self.items_per_sample, generator)
         masked = max(1, int(TO_PREDICT * self.items_per_sample))
         order = torch.rand(text.shape, generator=generator, device=generator.device).argsort(dim=1)
         places = order[:, :masked]

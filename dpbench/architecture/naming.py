@@ -11,8 +11,10 @@ Options stand behind one more colon where a factory is named: file.py:factory:de
 from __future__ import annotations
 
 import re
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Literal
 
 from dpbench.errors import UsageError
@@ -87,6 +89,14 @@ def is_theirs(text: str) -> bool:
     because a results folder says it.
     """
     return parse(text).source in ("module", "file")
+
+
+def make_importable(*named: str | None) -> None:
+    """Lets package.module:name be of a module of the working directory, as python -m would."""
+    with suppress(UsageError):  # of a name that is none; whoever reads it says so
+        theirs = any(name is not None and is_theirs(name) for name in named)
+        if theirs and str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))
 
 
 def folder_name(text: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from dpbench.architecture.naming import parse
 from dpbench.architecture.user_errors import is_machinery
 
-NOT_THEIRS = ("dpbench", "architectures")
+NOT_THEIRS = ("dpbench",)
 """Packages whose commit every record has."""
 
 

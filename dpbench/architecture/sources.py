@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dpbench import shipped
 from dpbench.architecture.naming import Name, parse, parse_function
 from dpbench.architecture.user_errors import blamed
 from dpbench.errors import UnknownName, UsageError
@@ -31,8 +32,7 @@ _LIBRARY_FACTORIES = {
 
 def names() -> tuple[str, ...]:
     """The architectures that ship with dpbench; imports none of them."""
-    spec = importlib.util.find_spec("architectures")
-    modules = pkgutil.iter_modules(list(spec.submodule_search_locations or []) if spec else [])
+    modules = pkgutil.iter_modules([str(shipped.ARCHITECTURES)])
     return tuple(sorted(m.name for m in modules if not m.name.startswith("_")))
 
 
@@ -105,7 +105,7 @@ def factory_of(name: Name) -> Callable[..., Any]:
     Raises UsageError for a module that cannot be imported, or that has no such function.
     """
     if name.source == "shipped":
-        return _from_module(name, f"architectures.{name.origin}", SHIPPED_FACTORY)
+        return _from_module(name, f"dpbench.architectures.{name.origin}", SHIPPED_FACTORY)
     if name.source == "library":
         factory = _from_module(name, *_LIBRARY_FACTORIES[name.origin])
         return functools.partial(factory, name.factory)

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench.cli.buckets import buckets
 from dpbench.cli.calibrate import calibrate
 from dpbench.cli.check import EXIT_STATUSES as CHECK_STATUSES
 from dpbench.cli.check import check
@@ -26,11 +25,9 @@ from dpbench.cli.fit import fit
 from dpbench.cli.importing import import_
 from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
-from dpbench.cli.iso import iso
 from dpbench.cli.launch import Verbatim, launch
-from dpbench.cli.messages import say
 from dpbench.cli.plot import KINDS, plot
-from dpbench.cli.project import project
+from dpbench.cli.predictions import buckets, iso, project, what_if
 from dpbench.cli.report import report
 from dpbench.cli.slurm import slurm
 from dpbench.cli.sweep import sweep
@@ -38,8 +35,8 @@ from dpbench.cli.top import EXIT_STATUSES as TOP_STATUSES
 from dpbench.cli.top import top
 from dpbench.cli.train import EXIT_STATUSES as TRAIN_STATUSES
 from dpbench.cli.train import train
-from dpbench.cli.what_if import what_if
 from dpbench.errors import DpbenchError
+from dpbench.messages import say
 
 EXIT_STATUSES = """Exit status: 0 all rows completed or skipped, at least one completed;
 1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dpbench import units
 from dpbench.cli.check import AXES, is_typed
-from dpbench.cli.check_options import CalibrateOptions
-from dpbench.cli.messages import say, warn
-from dpbench.cli.options import Texts, command
+from dpbench.cli.options import command
 from dpbench.errors import UsageError
+from dpbench.messages import say, warn
+from dpbench.run.gate.options import CalibrateOptions
+from dpbench.settings import Texts
+from dpbench.values import duration_seconds
 
 if TYPE_CHECKING:
-    from dpbench.cli.gate_sweep import Target
+    from dpbench.run.gate.sweep import MeasuredFolder
     from dpbench.store import StoredSweep
 
 
@@ -30,25 +36,35 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
             if is_typed(context, key):
                 option = f"--{key.replace('_', '-')}"
                 raise UsageError(f"{option} has no effect, as {folder} is measured; leave it out")
-    from dpbench.cli.gate_sweep import Target
+    from dpbench.run.gate.sweep import MeasuredFolder
 
-    target = Target(
+    target = MeasuredFolder(
         **{name: typed[name] for name in ("name", "results_dir", "data_dir", "quiet", "synthetic")}
     )
-    if folder is None:
-        stored = _measure({key: typed[key] for key in (*AXES, "repetitions")}, target)
-    else:
-        from dpbench.store import load
+    from dpbench.store import load
 
-        stored = load(folder)
-    return _report(stored, as_json=as_json, measured=folder is None)
+    again, pause = typed["again"], typed["pause"]
+    if pause is not None and (folder is not None or again is not None):
+        raise UsageError("--pause measures two occasions now; leave DIR and --again out")
+    earlier = None if again is None else load(Path(again))
+    if folder is not None:
+        return _report(load(folder), earlier, as_json=as_json, measured=False)
+    options = {key: typed[key] for key in (*AXES, "repetitions")}
+    stored = _measure(options, target)
+    if pause is not None:
+        seconds = duration_seconds("--pause", pause)
+        say(f"pausing for {units.seconds(seconds)} until the second occasion")
+        sleep(seconds)
+        later = replace(target, name=f"{stored.folder.name}-again")
+        earlier, stored = stored, _measure(options, later)
+    return _report(stored, earlier, as_json=as_json, measured=True)
 
 
-def _measure(options: dict[str, Any], target: Target) -> StoredSweep:
-    from dpbench.cli.gate_sweep import parse_sweep
-    from dpbench.cli.measuring import all_trials, measure
-    from dpbench.cli.sweep_spec import build
-    from dpbench.cli.this_machine import machine_for
+def _measure(options: dict[str, Any], target: MeasuredFolder) -> StoredSweep:
+    from dpbench.run.gate.sweep import parse_sweep
+    from dpbench.run.sweep.measuring import all_trials, measure
+    from dpbench.run.sweep.spec import build
+    from dpbench.run.this_machine import machine_for
 
     parsed = parse_sweep(options)
     from dpbench.analysis.calibration import FEWEST
@@ -68,12 +84,21 @@ def _measure(options: dict[str, Any], target: Target) -> StoredSweep:
     return stored
 
 
-def _report(stored: StoredSweep, *, as_json: bool, measured: bool) -> int:
+def _report(
+    stored: StoredSweep, earlier: StoredSweep | None, *, as_json: bool, measured: bool
+) -> int:
     from dpbench.analysis.calibration import calibrate as calibrated
-    from dpbench.cli.sweep_run import exit_status
+    from dpbench.analysis.matching import Side
     from dpbench.report.calibration import answer
+    from dpbench.run.sweep.execution import exit_status
 
     warn(*stored.warnings)
-    found = calibrated(stored.records, stored.environments)
+    before = None
+    if earlier is not None:
+        warn(*earlier.warnings)
+        before = Side(
+            label=str(earlier.folder), records=earlier.records, environments=earlier.environments
+        )
+    found = calibrated(stored.records, stored.environments, before)
     typer.echo(answer(found, str(stored.folder)).shown(as_json=as_json), nl=False)
     return exit_status(stored.records) if measured else 0

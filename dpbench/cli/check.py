@@ -6,9 +6,10 @@ from dataclasses import fields
 
 import typer
 
-from dpbench.cli.check_options import CheckOptions
-from dpbench.cli.options import Texts, command
+from dpbench.cli.options import command
 from dpbench.errors import UsageError
+from dpbench.run.gate.options import CheckOptions
+from dpbench.settings import Texts
 
 EXIT_STATUSES = """Exit status: 0 pass, or inconclusive without --strict; 1 measuring failed in
 some row; 2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate cannot be
@@ -32,6 +33,8 @@ AXES = (
 THEIRS = ("arch", "step", "data")
 """Options that may name code of the user's; a sweep of such code is run again only where they do
 so here too."""
+BESIDE = ("against_ref", "against_arch", "against_python")
+"""Options that name another version of the code."""
 EFFORT = ("repetitions", "budget", "name", "results_dir", "data_dir", "quiet")
 """Options of whatever is measured."""
 
@@ -40,12 +43,12 @@ EFFORT = ("repetitions", "budget", "name", "results_dir", "data_dir", "quiet")
 def check(context: typer.Context, typed: Texts) -> int:
     """Check for a regression: regressed, pass or inconclusive, on whole runs, row by row.
 
-    dpbench check --against torch-ddp --tolerance 5%
+    dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
     """
-    candidate, baseline, against = typed["candidate"], typed["baseline"], typed["against"]
     given = {key for key in (*AXES, *EFFORT, "force") if is_typed(context, key)}
-    theirs = _theirs(typed) if candidate is None and against is None else {}
-    _check_combination(candidate, baseline, against, given - theirs.keys())
+    again = typed["candidate"] is None and typed["baseline"] is not None
+    theirs = _theirs(typed) if again else {}
+    _check_combination(typed, given - theirs.keys())
     return _execute(typed, theirs)
 
 
@@ -59,16 +62,21 @@ def _theirs(typed: Texts) -> dict[str, str]:
 
 def _execute(typed: Texts, theirs: dict[str, str]) -> int:
     from dpbench.analysis.fields.levels import METRICS
-    from dpbench.cli.thresholds import resolve
+    from dpbench.run.gate.thresholds import resolve
 
     thresholds = resolve(typed, METRICS)
-    from dpbench.cli.gate import Gate, check_again, check_against, check_stored
-    from dpbench.cli.gate_sweep import Target
     from dpbench.cli.verdict_outputs import Outputs
+    from dpbench.run.gate.judging import Gate, check_again, check_against, check_stored
+    from dpbench.run.gate.sweep import MeasuredFolder
 
     outputs = Outputs(**{field.name: typed[field.name] for field in fields(Outputs)})
-    target = Target(**{field.name: typed[field.name] for field in fields(Target)})
+    target = MeasuredFolder(**{field.name: typed[field.name] for field in fields(MeasuredFolder)})
     gate = Gate(thresholds=thresholds, force=typed["force"], outputs=outputs)
+    if any(typed[key] is not None for key in BESIDE):
+        from dpbench.run.gate.beside import Other, check_beside
+
+        other = Other(**{key.removeprefix("against_"): typed[key] for key in BESIDE})
+        return check_beside(gate, other, {key: typed[key] for key in AXES}, target)
     if typed["against"] is not None:
         return check_against(gate, typed["against"], {key: typed[key] for key in AXES}, target)
     if typed["candidate"] is not None:
@@ -82,26 +90,30 @@ def is_typed(context: typer.Context, key: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _check_combination(
-    candidate: str | None, baseline: str | None, against: str | None, given: set[str]
-) -> None:
+def _check_combination(typed: Texts, given: set[str]) -> None:
     """Raises UsageError for options that would have no effect, and for too many or no baseline."""
-    if (baseline is None) == (against is None):
+    candidate, baseline = typed["candidate"], typed["baseline"]
+    known = ("baseline", "against", *BESIDE)
+    baselines = [_option(key) for key in known if typed[key] is not None]
+    if len(baselines) != 1:
         raise UsageError(
-            f"{'two baselines' if baseline else 'nothing to compare with'}: expected one of "
-            "--baseline DIR (a results folder) and --against NAME (an implementation, e.g. "
-            "torch-ddp)"
+            f"{'two baselines' if baselines else 'nothing to compare with'}: expected one of "
+            "--baseline DIR (a results folder), --against NAME (an implementation, e.g. "
+            "torch-ddp), --against-ref REV (your code at a git revision), --against-arch NAME and "
+            "--against-python PATH"
         )
-    if against is not None:
+    if baseline is None:
+        (option,) = baselines
+        value = next(typed[key] for key in known if typed[key] is not None)
         if candidate is not None:
             raise UsageError(
-                f"{candidate} with --against {against}, which measures both now; to compare parts "
+                f"{candidate} with {option} {value}, which measures both now; to compare parts "
                 f"of what is stored: {candidate}:implementation=ddp --baseline "
-                f"{candidate}:implementation={against}"
+                f"{candidate}:implementation=torch-ddp"
             )
         if "force" in given:
             raise UsageError(
-                f"--force has no effect with --against {against}, which measures both here; "
+                f"--force has no effect with {option} {value}, which measures both here; "
                 "leave it out"
             )
         return
@@ -111,4 +123,8 @@ def _check_combination(
     )
     for key in forbidden:
         if key in given:
-            raise UsageError(f"--{key.replace('_', '-')} has no effect, as {done}; leave it out")
+            raise UsageError(f"{_option(key)} has no effect, as {done}; leave it out")
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.messages import say
+from dpbench import units
+from dpbench.messages import say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dpbench.environment import Environment
+    from dpbench.launch.allocator_gain import AllocatorGain
+    from dpbench.launch.findings import Finding
     from dpbench.launch.machine import Machine
     from dpbench.launch.selftest import SelfTest
 
@@ -31,7 +38,7 @@ def doctor(
         bool, typer.Option("--strict", help="With --quiet-machine: exit status 1 for a warning.")
     ] = False,
 ) -> int:
-    """Show the machine, the versions, and a two-rank all-reduce self-test per backend.
+    """Show the machine, the versions, a self-test of each backend, and what page faults cost.
 
     Exit status: 1 if a backend that should work here fails, else 0.
     """
@@ -46,8 +53,6 @@ def doctor(
         )
     machine = inspect_machine()
     if quiet_machine:
-        from dpbench.cli.quiet_machine import show_quiet_machine
-
         passed = show_quiet_machine(machine, as_json=as_json, strict=strict)
     else:
         passed = _show_machine(machine, as_json=as_json)
@@ -62,29 +67,36 @@ def doctor(
 
 def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     """Prints what there is; False if a backend that should work does not."""
-    from dpbench.cli.this_machine import here as environment_of
+    from dpbench.launch.allocator_gain import allocator_gain
     from dpbench.launch.selftest import self_test
+    from dpbench.run.this_machine import here as environment_of
     from dpbench.traits import PROCESS_GROUP_BACKENDS
 
     here = environment_of(machine, synthetic=False)
     tests = [self_test(backend, machine) for backend in PROCESS_GROUP_BACKENDS]
+    kept = allocator_gain()
     if as_json:
-        _print_json(here, tests)
+        _print_json(here, tests, kept)
     else:
-        _print_text(here, tests)
+        _print_text(here, tests, kept)
     return all(test.passed or not test.ranks for test in tests)
 
 
-def _print_json(here: Environment, tests: list[SelfTest]) -> None:
+def _print_json(here: Environment, tests: list[SelfTest], kept: AllocatorGain) -> None:
     import json
     from dataclasses import asdict
 
-    document = {"environment": asdict(here), "backends": [asdict(test) for test in tests]}
+    document = {
+        "environment": asdict(here),
+        "backends": [asdict(test) for test in tests],
+        "allocator": asdict(kept),
+    }
     typer.echo(json.dumps(document, indent=1))
 
 
-def _print_text(here: Environment, tests: list[SelfTest]) -> None:
+def _print_text(here: Environment, tests: list[SelfTest], kept: AllocatorGain) -> None:
     from dpbench import units
+    from dpbench.requirements import PYTHON, TORCH
 
     typer.echo(f"system    {here.system} {here.kernel}, Python {here.python}, {here.hostname}")
     memory = units.bytes_binary(here.memory_bytes)
@@ -103,11 +115,18 @@ def _print_text(here: Environment, tests: list[SelfTest]) -> None:
         typer.echo(f"gpu       none visible (torch is {build})")
     if here.gpu_driver:
         typer.echo(f"driver    NVIDIA {here.gpu_driver}")
+    least = f"Python {_version(PYTHON)}, torch {_version(TORCH)}"
+    typer.echo(f"needs     {least} or later")
     typer.echo("versions  " + ", ".join(f"{name} {version}" for name, version in here.versions))
     for name, value in here.variables:
         typer.echo(f"variable  {name}={value}")
     for test in tests:
         typer.echo(f"backend   {test.backend}: {_result(test)}")
+    typer.echo(f"allocator {kept.text}")
+
+
+def _version(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
 
 
 def _result(test: SelfTest) -> str:
@@ -117,3 +136,32 @@ def _result(test: SelfTest) -> str:
         return ("failed: " if test.ranks else "not usable: ") + (test.reason or "")
     took = units.seconds(test.seconds) if test.seconds is not None else "not timed"
     return f"works: 4 KiB all-reduce between {units.counted(test.ranks, 'rank')} in {took} (median)"
+
+
+def show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> bool:
+    """Looks, prints, and tells whether the exit status is 0: without `strict` it always is."""
+    from dpbench.launch.findings import findings
+    from dpbench.launch.quiet import look
+
+    say("looking for about 10 s; leave the machine alone meanwhile")
+    readings = look(machine)
+    found = findings(readings)
+    if as_json:
+        listed = [{**asdict(finding), "verdict": finding.verdict} for finding in found]
+        typer.echo(json.dumps({"seconds": readings.seconds, "findings": listed}, indent=1))
+    else:
+        _print_verdict(found, readings.seconds)
+    return not strict or all(finding.verdict != "warning" for finding in found)
+
+
+def _print_verdict(found: Sequence[Finding], seconds: float) -> None:
+    for finding in found:
+        mark = "!" if finding.verdict == "warning" else " "
+        typer.echo(f"{mark} {finding.kind:<11} {finding.text}")
+        if finding.advice:
+            typer.echo(f"  {'':<11} -> {finding.advice}")
+    warnings = [finding for finding in found if finding.verdict == "warning"]
+    unknown = [finding.kind for finding in found if finding.verdict == "not readable"]
+    count = units.counted(len(warnings), "warning") if warnings else "no warning"
+    rest = f"; not known to be good, because not readable: {', '.join(unknown)}" if unknown else ""
+    typer.echo(f"{count} in {units.seconds(seconds)}{rest}")

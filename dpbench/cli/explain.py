@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.charts import draw_beside, source_of
-from dpbench.cli.messages import warn
-from dpbench.cli.row_filter import RowFilter, choices, only, parse_filter
+from dpbench.cli.options import only
+from dpbench.cli.shown import draw_beside
 from dpbench.errors import UsageError
+from dpbench.messages import warn
+from dpbench.run.row_filter import RowFilter, choices, parse_filter
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
@@ -59,6 +60,9 @@ def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool)
     from dpbench.analysis.advice import advise
     from dpbench.analysis.environments import environment_notes
     from dpbench.analysis.explanation import explain
+    from dpbench.analysis.machine_load import load_notes
+    from dpbench.analysis.outcome import by_configuration
+    from dpbench.analysis.page_faults import memory_advice
     from dpbench.analysis.summary import summarize
     from dpbench.report.explanation import answer
 
@@ -69,14 +73,18 @@ def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool)
     if not explanations:
         raise UsageError(_nothing(sweep.folder, rows, chosen, [one.row for one in everything]))
     advice = advise(explanations, sweep.environments, everything)
+    disturbed = load_notes(sweep.records)
     notes = environment_notes(sweep.records, sweep.environments)
-    found = answer(explanations, advice, rows=chosen, notes=notes)
+    hints = [one.text for one in memory_advice(by_configuration(sweep.records))]
+    found = answer(explanations, advice, rows=chosen, first=disturbed, hints=hints, notes=notes)
     typer.echo(found.shown(as_json=json), nl=False)
     warn(*sweep.warnings)
     if charts:
+        from dpbench.report.charts.source import ChartSource
         from dpbench.report.charts.waterfall import waterfall
 
-        draw_beside(sweep.folder, {"waterfall": waterfall}, source_of(sweep, chosen, explanations))
+        source = ChartSource.of_sweep(sweep, chosen, explanations)
+        draw_beside(sweep.folder, {"waterfall": waterfall}, source)
 
 
 def _nothing(

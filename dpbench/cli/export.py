@@ -11,9 +11,9 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.messages import say, warn
-from dpbench.cli.written import write_file
 from dpbench.errors import UnknownName, UsageError
+from dpbench.files import write_file
+from dpbench.messages import say, warn
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.charts import FORMATS, draw_beside, write_chart
-from dpbench.cli.messages import say, warn
-from dpbench.cli.subjects import is_table
+from dpbench.cli.shown import FORMATS, draw_beside, write_chart
 from dpbench.errors import UsageError
+from dpbench.messages import say, warn
+from dpbench.run.subjects import is_table
 from dpbench.values import comma_list, positive_int
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.messages import say
-from dpbench.cli.terminal import table_width
-from dpbench.cli.written import write_text
 from dpbench.errors import UnknownName, UsageError
+from dpbench.files import write_text
+from dpbench.messages import say
+from dpbench.report.progress.terminal import table_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

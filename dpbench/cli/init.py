@@ -1,19 +1,22 @@
-"""`dpbench init`: a file to put one's own model into."""
+"""`dpbench init`: a file to put one's own model into, or the results that ship as an example."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dpbench import shipped
 from dpbench.errors import UsageError
 
 TEMPLATE = Path(__file__).with_name("model_template.py")
 DEFAULT = Path("my_model.py")
 FACTORY = "make"
+COPIES = Path("results")
 UNNAMEABLE = '"\\:'
 """Signs that the text of the file, or --arch, would read as something else."""
 _EXAMPLE = re.compile(r"my_model\.py:\S+")
@@ -24,8 +27,43 @@ def init(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file to write; it must not exist yet.")
     ] = DEFAULT,
+    example: Annotated[
+        bool,
+        typer.Option(
+            "--example",
+            help="Copy the sweep and the published tables that the documentation shows to "
+            f"{COPIES}/, to try commands on them.",
+        ),
+    ] = False,
 ) -> None:
     """Write a file with a model, a batch and a loss that dpbench can run: yours to change."""
+    if example:
+        if file != DEFAULT:
+            raise UsageError(f"--example: expected no FILE beside it, got {str(file)!r}")
+        _copy_shipped()
+    else:
+        _write_template(file)
+
+
+def _copy_shipped() -> None:
+    """Copies each shipped folder to results/; raises UsageError if one is there already."""
+    folders = [COPIES / "examples", COPIES / "published"]
+    for folder in folders:
+        if folder.exists() or folder.is_symlink():
+            raise UsageError(
+                f"--example: {folder} exists already and is left as it is; remove it or work in "
+                "another folder"
+            )
+    for folder in folders:
+        shutil.copytree(
+            shipped.RESULTS / folder.name, folder, ignore=shutil.ignore_patterns("report", "logs")
+        )
+    for sweep in sorted((COPIES / "examples").iterdir()):
+        typer.echo(f"{sweep} written. Look at it: dpbench report {sweep}")
+    typer.echo(f"{COPIES / 'published'} written: tables for dpbench report and dpbench fit")
+
+
+def _write_template(file: Path) -> None:
     if file.suffix != ".py":
         raise UsageError(f"FILE: got {str(file)!r}, expected a name that ends in .py")
     if not str(file).isprintable() or any(sign in str(file) for sign in UNNAMEABLE):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.terminal import table_width
+from dpbench.report.progress.terminal import table_width
 
 
 def inventory(
@@ -44,11 +44,11 @@ def _cells(row: Row) -> list[str]:
 
 def _rows(data_dir: Path | None) -> Iterator[Row]:
     from dpbench import architecture
-    from dpbench.cli import presets
     from dpbench.data.registry import DATASETS, unusable_reason
     from dpbench.launch.machine import inspect_machine
-    from dpbench.launch.peers import missing_package_reason
+    from dpbench.launch.requirements import missing_package_reason
     from dpbench.report.charts.kinds import CHARTS
+    from dpbench.run import presets
     from dpbench.traits import BACKENDS, IMPLEMENTATIONS
 
     machine = inspect_machine()
@@ -67,8 +67,10 @@ def _rows(data_dir: Path | None) -> Iterator[Row]:
     for dataset in DATASETS.values():
         reason = unusable_reason(dataset.name, data_dir)
         yield "dataset", dataset.name, reason, dataset.description
-    for name in presets.names():
-        yield "preset", name, None, presets.purpose(name)
+    files = {name: presets.path_of(name) for name in presets.names()}
+    files |= {name: presets.training_path(name) for name in presets.training_names()}
+    for name, path in files.items():
+        yield "preset", name, None, presets.purpose(path)
     for chart in CHARTS.values():
         yield "chart", chart.name, None, chart.title
 

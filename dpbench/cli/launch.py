@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand
 
-from dpbench.cli.interrupts import SIGNALS
-from dpbench.cli.messages import say, warn
+from dpbench.messages import say, warn
+from dpbench.run.interrupts import SIGNALS
 
 if TYPE_CHECKING:
     from dpbench.launch.worker_ends import WorkerEnd
 
 
 class Verbatim(TyperCommand):
-    """Its arguments reach it as they are, "--" and --help too: torchrun's own parser reads them."""
+    """Arguments reach it as they are, "--" and --help too: torchrun's own parser reads them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.args = list(args)
@@ -43,6 +43,7 @@ def launch(context: typer.Context) -> int:
     processes, cores = int(chosen.nproc_per_node), usable_cores()
     threads = max(cores // processes, 1)
     _say_threads(processes, threads, cores)
+    _say_allocator(chosen.allocator)
     if note := torchrun.overridden(chosen):
         warn(note)
     if place := torchrun.meeting_place(chosen):
@@ -73,6 +74,18 @@ def _say_threads(processes: int, threads: int, cores: int) -> None:
     else:
         each = f"{cores} cores here; set it to have another number"
         say(f"{count} here, OMP_NUM_THREADS={threads} for each ({each})")
+
+
+def _say_allocator(chosen: str) -> None:
+    from dpbench.measure.allocator import reason_to_leave
+    from dpbench.specs import SYSTEM
+
+    if chosen == SYSTEM:
+        return
+    if reason := reason_to_leave():
+        say(f"workers do not keep the memory that they free, as {reason}")
+    else:
+        say("workers keep the memory that they free; --allocator system leaves it to glibc")
 
 
 def _say_ends(ends: tuple[WorkerEnd, ...]) -> None:

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-from dpbench.cli import completion
-from dpbench.settings import AUTO, Choice, Flag, PathName, Setting, Several, as_typed, settings_of
-
-O = TypeVar("O")  # noqa: E741
-Texts = Mapping[str, Any]
-"""Options as they are typed, by the parameters of the command; None where one is left out."""
+from dpbench.settings import (
+    AUTO,
+    Choice,
+    Flag,
+    PathName,
+    Setting,
+    Several,
+    default_text,
+    settings_of,
+)
 
 
 def command(options: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -44,51 +47,15 @@ def command(options: type) -> Callable[[Callable[..., int]], Callable[..., int]]
     return with_options
 
 
-def defaults_as_typed(options: type) -> dict[str, Any]:
-    """What each parameter of the command is when nothing is typed."""
-    return {one.name: one.default for one in _parameters(options)}
-
-
-def from_texts(
-    options: type[O],
-    texts: Texts,
-    notes: list[str],
-    blaming: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
-) -> O:
-    """Reads every option; `blaming` is entered with the name of each. Raises UsageError."""
-    values: dict[str, Any] = {}
-    declared = settings_of(options)  # type: ignore[arg-type]  # a class is hashable
-    for field in fields(options):  # type: ignore[arg-type]
-        text = texts[field.name]
-        if text is None:
-            values[field.name] = field.default
-            continue
-        with blaming(field.name):
-            values[field.name] = declared[field.name].read(text, notes)
-    return options(**values)
-
-
-def from_values(options: type[O], given: Mapping[str, Any], notes: list[str]) -> O:
-    """Checks the values of a Python call; None leaves an option out. Raises UsageError."""
-    declared = settings_of(options)  # type: ignore[arg-type]  # a class is hashable
-    return options(
-        **{
-            field.name: declared[field.name].check(given[field.name], notes)
-            for field in fields(options)  # type: ignore[arg-type]
-            if field.name in given
-            and given[field.name] not in (None, AUTO)
-            and given[field.name] is not field.default
-        }
+def only(what: str, name: str, metavar: str) -> Any:
+    """An option that keeps rows."""
+    return typer.Option(
+        f"--{name}s",
+        f"--{name}",
+        metavar=metavar,
+        rich_help_panel="Which rows",
+        help=f"Only these {what}.",
     )
-
-
-def default_text(setting: Setting, default: Any) -> Any:
-    """The default of an option as it would be typed; None where nothing typed means it."""
-    if default in (None, AUTO):
-        return None
-    if isinstance(setting.kind, Flag) or isinstance(default, Path):
-        return default
-    return setting.typed_default or as_typed(default)
 
 
 def _parameters(options: type) -> list[inspect.Parameter]:
@@ -97,7 +64,9 @@ def _parameters(options: type) -> list[inspect.Parameter]:
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=default_text(declared[field.name], field.default),
+            default=inspect.Parameter.empty
+            if field.default is MISSING
+            else default_text(declared[field.name], field.default),
             annotation=_annotation(declared[field.name], field.default),
         )
         for field in fields(options)
@@ -108,7 +77,7 @@ def _annotation(setting: Setting, default: Any) -> Any:
     if not setting.options:
         kind = Path if isinstance(setting.kind, PathName) else str
         argument = typer.Argument(metavar=setting.metavar, help=setting.help, show_default=False)
-        return Annotated[kind | None, argument]
+        return Annotated[kind if default is MISSING else kind | None, argument]
     option = typer.Option(
         *setting.options,
         metavar=setting.metavar,
@@ -134,6 +103,18 @@ def _completion(setting: Setting) -> Callable[[str], list[str]] | None:
 
     def complete(incomplete: str) -> list[str]:
         names = offered() if callable(offered) else offered
-        return (completion.listed if setting.several else completion.one)(incomplete, names)
+        return (complete_list if setting.several else complete_one)(incomplete, names)
 
     return complete
+
+
+def complete_one(incomplete: str, names: Iterable[str]) -> list[str]:
+    """The names that begin like this."""
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_list(incomplete: str, names: Iterable[str]) -> list[str]:
+    """The last name of a list with commas completed: "dp,torch-" to "dp,torch-ddp", …"""
+    before, comma, last = incomplete.rpartition(",")
+    taken = before.split(",")
+    return [before + comma + name for name in complete_one(last, names) if name not in taken]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli import completion
-from dpbench.cli.charts import FORMATS, IMAGES, chart_folder, write_chart
-from dpbench.cli.messages import say
-from dpbench.cli.plotted import Plotted
-from dpbench.cli.row_filter import listed, only, parse_filter
-from dpbench.cli.subjects import is_table
+from dpbench.cli.options import complete_list, only
+from dpbench.cli.shown import FORMATS, IMAGES, chart_folder, write_chart
 from dpbench.errors import UnknownName, UsageError
+from dpbench.messages import say
+from dpbench.run.plotted import Plotted
+from dpbench.run.row_filter import listed, parse_filter
+from dpbench.run.subjects import is_table
 from dpbench.values import comma_list, known_name
 
 if TYPE_CHECKING:
@@ -27,13 +27,19 @@ waterfall, step-shares, step-times, loss-steps, loss-samples, loss-seconds, band
 projection. dpbench list says what each shows."""
 
 
+def _charts(incomplete: str) -> list[str]:
+    from dpbench.report.charts.kinds import CHARTS
+
+    return complete_list(incomplete, CHARTS)
+
+
 def plot(
     kinds: Annotated[
         str,
         typer.Argument(
             metavar="KIND",
             help=f"Charts by name, comma-separated, or {ALL}.",
-            autocompletion=completion.charts,
+            autocompletion=_charts,
         ),
     ],
     path: Annotated[

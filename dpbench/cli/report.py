@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.messages import warn
-from dpbench.cli.report_options import (
-    Charts,
-    Columns,
-    Format,
-    Json,
-    Open,
-    Output,
-    Paths,
-    Port,
-    Serve,
-)
+from dpbench.cli.options import only
 from dpbench.cli.shown import (
     open_in_browser,
     print_headline,
@@ -28,12 +17,69 @@ from dpbench.cli.shown import (
     report_folder,
     write,
 )
-from dpbench.cli.subjects import is_table, read_subject
 from dpbench.errors import UsageError
+from dpbench.messages import warn
+from dpbench.run.row_filter import RowFilter, choices, parse_filter
+from dpbench.run.subjects import is_table, read_subject
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
     from dpbench.report.document import WrittenReport
+
+
+def folder_of(text: str) -> Path:
+    """Refuses what an unset variable leaves, which would be the current folder."""
+    if not text:
+        raise UsageError("--output: expected a folder, got nothing; '.' is the current one")
+    return Path(text)
+
+
+Paths = Annotated[
+    list[Path],
+    typer.Argument(metavar="PATH", help="Results folders, or .csv files of results."),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        show_default="simple",
+        help="csv, json, jsonl, markdown, latex, html, or any other layout of tabulate.",
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="A,B,C",
+        help="Columns to show, by their JSON keys; 'seed' for torch-ddp's four.",
+    ),
+]
+Charts = Annotated[
+    bool, typer.Option("--charts/--no-charts", help="Draw the charts (SVG, and in the page).")
+]
+Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        metavar="DIR",
+        parser=folder_of,
+        show_default="PATH/report; of a CSV file, nowhere",
+        help="Where page, tables and charts go.",
+    ),
+]
+Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+Serve = Annotated[
+    bool,
+    typer.Option(
+        "--serve", help="Watch a running sweep: a page on this machine that refreshes itself."
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", metavar="N", show_default="a free one", help="Where --serve listens."),
+]
 
 SIDE_BY_SIDE = "side-by-side.html"
 
@@ -48,14 +94,20 @@ def report(
     open: Open = False,
     serve: Serve = False,
     port: Port = None,
+    implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
+    backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
+    group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
+    batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
 ) -> None:
     """Print the table of a sweep, and that of collectives, and write their report: index.html,
     tables, charts. Nothing is measured again.
 
     dpbench report results/before results/after --open
 
-    Several stand on one page, side by side, with what differs between them.
+    Several stand on one page, side by side, with what differs between them. Rows can be chosen for
+    the printed table; the page always has all.
     """
+    wanted_rows = parse_filter(implementations, backends, group_sizes, batch_sizes)
     if json and format not in (None, "json"):
         raise UsageError(f"--json and --format {format} contradict each other; give one of them")
     wanted = "json" if json else format
@@ -63,6 +115,8 @@ def report(
     _check_folder(output)
     if serve or port is not None:
         _check_served(paths, wanted, columns, output, serve=serve)
+        if wanted_rows != RowFilter():
+            raise UsageError("--serve shows a page with all rows; leave out what chooses rows")
         from dpbench.cli.report_server import serve_report
 
         serve_report(paths[0], port=port or 0, open_browser=open, charts=charts)
@@ -70,9 +124,9 @@ def report(
     if open and output is None and all(map(is_table, paths)):
         raise UsageError(f"--open: nothing is written of {paths[0]} without --output DIR; add it")
     if len(paths) == 1:
-        written = _show_one(paths[0], wanted, columns, charts=charts, folder=output)
+        written = _show_one(paths[0], wanted, columns, wanted_rows, charts=charts, folder=output)
     else:
-        written = _show_several(paths, wanted, columns, charts=charts, folder=output)
+        written = _show_several(paths, wanted, columns, wanted_rows, charts=charts, folder=output)
     if open and written is not None:
         open_in_browser(written.page.resolve().as_uri())
 
@@ -110,12 +164,18 @@ def _check_served(
 
 
 def _show_one(
-    path: Path, format: str | None, columns: str | None, *, charts: bool, folder: Path | None
+    path: Path,
+    format: str | None,
+    columns: str | None,
+    wanted: RowFilter,
+    *,
+    charts: bool,
+    folder: Path | None,
 ) -> WrittenReport | None:
     """Prints and writes; of a CSV file nothing is written unless a folder is named."""
     subject = read_subject(path)
     target = folder or (None if is_table(path) else report_folder(path))
-    _print(subject, format, columns, target)
+    _print(_only(wanted, subject), format, columns, target)
     return None if target is None else write(target, subject, charts=charts)
 
 
@@ -123,12 +183,13 @@ def _show_several(
     paths: Sequence[Path],
     format: str | None,
     columns: str | None,
+    wanted: RowFilter,
     *,
     charts: bool,
     folder: Path | None,
 ) -> WrittenReport | None:
     """Prints one table below the other; the page goes into the report of the first folder."""
-    from dpbench.printable import one_line
+    from dpbench.messages import one_line
     from dpbench.report.document import PAGE, write_side_by_side
     from dpbench.report.formats import DATA_FORMATS
 
@@ -142,7 +203,7 @@ def _show_several(
         if place:
             typer.echo()
         typer.echo(f"{one_line(subject.name)}\n")
-        _print(subject, format, columns)
+        _print(_only(wanted, subject), format, columns)
     folders = [path for path in paths if not is_table(path)]
     if folder is None and not folders:
         return None
@@ -161,6 +222,26 @@ def _told_apart(subjects: Sequence[Subject], paths: Sequence[Path]) -> list[Subj
     ]
 
 
+def _only(wanted: RowFilter, subject: Subject) -> Subject:
+    """The subject with the wanted rows alone; raises UsageError if there are none."""
+    if wanted == RowFilter():
+        return subject
+    rows = tuple(row for row in subject.rows if wanted.passes(row))
+    if not rows:
+        raise UsageError(f"{subject.name}: no such row; there are {choices(subject.rows)}")
+    explained = [
+        (explanation, advice)
+        for explanation, advice in zip(subject.explanations, subject.advice, strict=True)
+        if wanted.passes(explanation.row)
+    ]
+    return replace(
+        subject,
+        rows=rows,
+        explanations=tuple(explanation for explanation, _ in explained),
+        advice=tuple(advice for _, advice in explained),
+    )
+
+
 def _print(
     subject: Subject, format: str | None, columns: str | None, folder: Path | None = None
 ) -> None:
@@ -174,7 +255,7 @@ def _print(
         print_headline(subject, aside=format is not None)
         warn(*subject.sweep.warnings)
     if subject.collectives is not None:
-        from dpbench.cli.collectives_report import print_collectives
+        from dpbench.cli.shown import print_collectives
 
         if not alone and format is None:
             typer.echo()

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from dpbench.cli.messages import say, warn
-from dpbench.cli.subjects import subject_of
-from dpbench.cli.terminal import table_width
+from dpbench.errors import StoreError
 from dpbench.files import folder_inside
+from dpbench.messages import say, warn
+from dpbench.report.progress.terminal import table_limit, table_width
+from dpbench.run.subjects import read_subject, subject_of
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from dpbench.analysis.subject import Subject
+    from dpbench.report.charts.files import Chart, Image
+    from dpbench.report.charts.source import ChartSource
     from dpbench.report.document import WrittenReport
-    from dpbench.store import StoredSweep
+    from dpbench.store import StoredCollectives, StoredSweep
+
 
 REPORT_FOLDER = "report"
 
@@ -70,7 +77,7 @@ def print_table(
         format=format,
         columns=columns,
         notes=(*budget_notes, *subject.notes),
-        width=table_width(),
+        width=table_limit(),
         whole=None if folder is None else str(folder / WHOLE_TABLE),
     )
     if subject.rows or format is not None:
@@ -97,3 +104,70 @@ def open_in_browser(address: str) -> None:
 
     if not webbrowser.open(address):
         say(f"no browser was found; open {address} in one")
+
+
+def print_collectives(stored: StoredCollectives, *, as_json: bool) -> None:
+    """The table, or the same for programs, on stdout."""
+    from dpbench.analysis.environments import environment_notes
+    from dpbench.report.collectives import answer
+
+    notes = environment_notes(stored.records, stored.environments, noun="measurement")
+    typer.echo(answer(stored.records, notes=notes).shown(as_json=as_json), nl=False)
+
+
+def show_collectives(stored: StoredCollectives, *, as_json: bool, charts: bool = True) -> None:
+    """Prints them and writes the report of their folder, which may hold a sweep as well.
+
+    Raises StoreError if it cannot write.
+    """
+    print_collectives(stored, as_json=as_json)
+    warn(*stored.warnings)
+    write(report_folder(stored.folder), read_subject(stored.folder), charts=charts)
+
+
+FORMATS: tuple[Image, ...] = ("png", "svg", "pdf")
+IMAGES: tuple[Image, ...] = ("png", "svg")
+"""To look at, and to put into pages and papers."""
+
+
+def chart_folder(results: Path) -> Path:
+    """Where the charts of a results folder are."""
+    from dpbench.report.document import CHART_FOLDER
+
+    return folder_inside(results, REPORT_FOLDER, CHART_FOLDER)
+
+
+def write_chart(figure: Figure, file: Path, *, named_by_user: bool) -> None:
+    """In the format that its suffix names, within `house_style`; StoreError if it cannot."""
+    from dpbench.report.charts.files import write_figure
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_figure(figure, file, named_by_user=named_by_user)
+    except OSError as error:
+        raise StoreError(f"cannot write {file}: {error.strerror}") from None
+
+
+def draw_charts(
+    folder: Path,
+    charts: Mapping[str, Chart],
+    source: ChartSource,
+    images: Sequence[Image] = IMAGES,
+) -> tuple[list[Path], list[str]]:
+    """Draws folder/<name>.<image>; gives the files, and which charts have nothing to show and why.
+
+    Raises StoreError if it cannot write.
+    """
+    from dpbench.report.charts.files import write_charts
+
+    try:
+        return write_charts(folder, charts, source, images)
+    except OSError as error:
+        raise StoreError(f"cannot write the chart to {folder}: {error.strerror}") from None
+
+
+def draw_beside(results: Path, charts: Mapping[str, Chart], source: ChartSource) -> None:
+    """Draws into the report of a results folder, and says on stderr what is where, or why not."""
+    paths, remarks = draw_charts(chart_folder(results), charts, source)
+    for line in (*remarks, *(f"{path.stem} in {path}" for path in paths)):
+        typer.echo(line, err=True)

@@ -13,7 +13,7 @@ import select
 import sys
 from typing import Any
 
-from dpbench.cli.messages import say
+from dpbench.messages import say
 
 NAMES = ("stdin", "stdout", "stderr")
 ESCAPES = "dpbench-escapes"

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench.cli.options import Texts, command
-from dpbench.cli.sweep_options import SweepOptions
-from dpbench.errors import UsageError
+from dpbench.cli.options import command
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.settings import Texts
 
 if TYPE_CHECKING:
-    from dpbench.cli.sweep_file import Asked
+    from dpbench.run.sweep.execution import SweepPlan
+    from dpbench.run.sweep.file import SweepArguments
+    from dpbench.store import StoredSweep
+
+PLAN_HEADERS = {
+    "implementation": "Implementation",
+    "backend": "Backend",
+    "group_size": "Group",
+    "batch_size": "Batch",
+    "global_batch_size": "Global batch",
+    "devices": "Devices",
+    "runs": "Runs",
+}
+WORDS = ("Implementation", "Backend", "Devices")
+"""Columns of the plan that are aligned left."""
 
 
 @command(SweepOptions)
@@ -24,10 +37,10 @@ def sweep(context: typer.Context, typed: Texts) -> int:
 
     dpbench sweep --backends gloo,nccl --batch-sizes 32,64 --gpus 2
     """
-    from dpbench.cli.joined_world import take_world
-    from dpbench.cli.sweep_file import Asked
+    from dpbench.run.sweep.file import SweepArguments
+    from dpbench.run.sweep.joined_world import take_world
 
-    asked = Asked.of(context, typed)
+    asked = SweepArguments.of(context, typed)
     world = take_world()
     if world is None:
         return _sweep(asked, asked.options())
@@ -38,8 +51,8 @@ def sweep(context: typer.Context, typed: Texts) -> int:
         return _sweep(asked, world.options(asked.options()))
 
 
-def _sweep(asked: Asked, typed: dict[str, Any]) -> int:
-    from dpbench.cli.messages import say
+def _sweep(asked: SweepArguments, typed: dict[str, Any]) -> int:
+    from dpbench.messages import say
 
     parsed, nodes, notes = asked.parsed(typed)
     options = parsed.options
@@ -48,6 +61,8 @@ def _sweep(asked: Asked, typed: dict[str, Any]) -> int:
         return 0
     for note in (*asked.notes, *notes):
         say(note)
+    if options.debug:
+        say_more()
     from dpbench.launch.nodes.token import VARIABLE
 
     os.environ.pop(VARIABLE, None)  # it is nothing for ranks, which may run anybody's model
@@ -55,25 +70,83 @@ def _sweep(asked: Asked, typed: dict[str, Any]) -> int:
         # torch warns of addresses without a name.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if nodes is not None and nodes.request.node_rank:
-        from dpbench.cli.sweep_follow import follow_sweep
+        from dpbench.run.sweep.follow import follow_sweep
 
         return follow_sweep(parsed, nodes)
-    from dpbench.cli.sweep_preparation import SweepRequest
-    from dpbench.cli.sweep_run import execute
+    from dpbench.run.sweep.execution import measure_sweep, plan_sweep
+    from dpbench.run.sweep.preparation import SweepRequest
 
+    _require_columns(options)
     request = SweepRequest(parsed=parsed, command=typed.get("command") or sys.argv[1:])
-    if nodes is None:
-        return execute(request)
-    from dpbench.cli.sweep_lead import lead_sweep
-
-    return lead_sweep(request, nodes)
+    if options.dry_run:
+        return _show_plan(plan_sweep(request, nodes), as_json=options.json_rows)
+    return _report(measure_sweep(request, nodes), options)
 
 
-def make_importable(*named: str | None) -> None:
-    """Lets package.module:name be of a module of the working directory, as python -m would."""
-    from dpbench.architecture import is_theirs
+def say_more() -> None:
+    """Sets what torch.distributed and NCCL read when a group is made. Ranks get it with the
+    environment, in which each trial records it."""
+    from dpbench.messages import say
+    from dpbench.rendezvous.process_group import DEBUG_VARIABLES
 
-    with suppress(UsageError):  # of a name that is none; whoever reads it says so
-        theirs = any(name is not None and is_theirs(name) for name in named)
-        if theirs and str(Path.cwd()) not in sys.path:
-            sys.path.append(str(Path.cwd()))
+    os.environ.update(DEBUG_VARIABLES)
+    words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
+    say(f"--debug: {words}; logs of trials that fail are kept")
+
+
+def _require_columns(options: SweepOptions) -> None:
+    """Raises UnknownName or UsageError for columns that the table at the end has not: now, as the
+    sweep may take hours."""
+    if options.columns is not None:
+        from dpbench.report.tables import SEED, parse_columns
+
+        if options.columns != SEED:
+            parse_columns(options.columns)
+
+
+def _report(stored: StoredSweep, options: SweepOptions) -> int:
+    """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
+    from dpbench.cli.shown import show_sweep
+    from dpbench.messages import say
+    from dpbench.run.sweep.execution import exit_status
+
+    show_sweep(
+        stored,
+        format="json" if options.json_rows else None,
+        columns=options.columns,
+        charts=options.charts,
+    )
+    say(f"records are in {stored.folder}")
+    return exit_status(stored.records, stored.spec.implementations)
+
+
+def _show_plan(plan: SweepPlan, *, as_json: bool) -> int:
+    import json
+    import textwrap
+
+    from dpbench.messages import to_stderr
+    from dpbench.report.progress.terminal import table_width
+
+    if as_json:
+        typer.echo(json.dumps(plan.rows, indent=1))
+        to_stderr(plan.summary)
+    else:
+        typer.echo(_table(plan.rows))
+        typer.echo(f"\n{textwrap.fill(plan.summary, table_width(), break_on_hyphens=False)}")
+    return 0
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    from dpbench.report.table import text_table
+    from dpbench.report.terminal import write_table
+    from dpbench.specs.placement import on_hosts
+
+    cells = []
+    for row in rows:
+        texts = {key: str(row[key]) for key in PLAN_HEADERS}
+        texts["devices"] = ", ".join(row["devices"])
+        texts["group_size"] += on_hosts(row["nodes"])
+        if row["reason"]:
+            texts["runs"] = f"skip: {row['reason']}"
+        cells.append([*texts.values()])
+    return write_table(text_table([*PLAN_HEADERS.values()], cells, words=WORDS))

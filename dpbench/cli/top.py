@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpbench import units
-from dpbench.cli.terminal import table_width
+from dpbench.report.progress.terminal import table_width
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpbench.cli.watching import WatchedSweep
+    from dpbench.run.watching import WatchedSweep
 
 EXIT_STATUSES = """Exit status: 0 it runs, or all its trials are stored, as precisely as was asked
 for; 1 it ended before that; 2 usage, or DIR is not the folder of a sweep."""
@@ -31,7 +31,7 @@ def top(
 
     Without a terminal to draw on it prints once how the sweep stands.
     """
-    from dpbench.cli.watching import WatchedSweep
+    from dpbench.run.watching import WatchedSweep
 
     sweep = WatchedSweep(folder)
     sweep.look()
@@ -47,8 +47,8 @@ def top(
 def _show(sweep: WatchedSweep, *, once: bool) -> None:
     from rich.console import Console
 
-    from dpbench.cli.progress_view import frame, whole_height
-    from dpbench.cli.terminal import can_draw
+    from dpbench.report.progress.terminal import can_draw
+    from dpbench.report.progress.view import frame, whole_height
 
     console = Console(highlight=False)
     if can_draw(console) and sweep.running is not None and not once:
@@ -66,8 +66,8 @@ def _watch(console: Console, sweep: WatchedSweep) -> None:
 
     from rich.live import Live
 
-    from dpbench.cli.interrupts import as_exceptions
-    from dpbench.cli.progress_view import frame
+    from dpbench.report.progress.view import frame
+    from dpbench.run.interrupts import as_exceptions
 
     os.nice(19)  # what is being measured comes first
     with as_exceptions(), Live(console=console, auto_refresh=False, transient=True) as view:
@@ -119,7 +119,7 @@ def _why_unseen(host: str) -> str:
 
 
 def _remedy(sweep: WatchedSweep) -> str:
-    from dpbench.cli.sweep_preparation import resume_command
+    from dpbench.run.sweep.preparation import resume_command
 
     if sweep.command[:1] != ("sweep",):
         return ""

@@ -11,11 +11,11 @@ from pathlib import Path
 import typer
 
 from dpbench.analysis.assessment import Assessment
-from dpbench.cli.thresholds import Thresholds
-from dpbench.cli.written import write_text
 from dpbench.errors import StoreError, UsageError
+from dpbench.files import write_text
 from dpbench.report.verdict_files import benchmark_action, junit, tool
 from dpbench.report.verdict_table import answer, pull_request
+from dpbench.run.gate.thresholds import Thresholds
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 

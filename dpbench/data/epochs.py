@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import torch
 
-from dpbench import shares as sharing
 from dpbench import units
 from dpbench.data.sharding import permutation
 from dpbench.errors import DataError, UsageError
-from dpbench.training_spec import TrainingSpec
+from dpbench.specs import shares as sharing
+from dpbench.specs.training import TrainingSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

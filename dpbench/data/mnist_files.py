@@ -1,7 +1,7 @@
 """Where the files of MNIST are, and whether they are the published ones.
 
-MNIST: LeCun, Cortes and Burges, "The MNIST database of handwritten digits". dpbench downloads
-nothing; the user puts the four files, or the two of a split, into a folder.
+MNIST: LeCun, Cortes and Burges, "The MNIST database of handwritten digits". The user puts the four
+files, or the two of a split, into a folder, or has `mnist_download` do it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from dpbench.errors import DataError
 
 Split = Literal["train", "test"]
 
-_NO_FILES = "use --data digits or --data synthetic, which need no files"
+_NO_FILES = (
+    "let dpbench train --download fetch them, or use --data digits or --data synthetic, which need "
+    "no files"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +29,12 @@ class PublishedFile:
     samples: int
     content_md5: str
     """Of the decompressed bytes, so that compressing them again changes nothing."""
+
+    @property
+    def content_bytes(self) -> int:
+        """Size of the decompressed file: a header, then a byte per pixel or label."""
+        is_images = "images" in self.name
+        return 16 + 28 * 28 * self.samples if is_images else 8 + self.samples
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +95,7 @@ def find(data_dir: Path | None, split: Split) -> SplitPaths:
             f"dataset 'mnist': got no data folder, expected one with {_or_gz(names)}; give it "
             f"with --data-dir, or {_NO_FILES}"
         )
-    images, labels = (_locate(data_dir, name) for name in names)
+    images, labels = (locate(data_dir, name) for name in names)
     if images is None or labels is None:
         missing = [name for name, path in zip(names, (images, labels), strict=True) if path is None]
         raise DataError(
@@ -121,7 +130,8 @@ def _or_gz(names: list[str] | tuple[str, ...]) -> str:
     return " and ".join(f"{name}[.gz]" for name in names)
 
 
-def _locate(folder: Path, name: str) -> Path | None:
+def locate(folder: Path, name: str) -> Path | None:
+    """The file of that published name in one of its spellings, None if there is none."""
     for spelling in (name, name.replace("-idx", ".idx")):
         for suffix in ("", ".gz"):
             path = folder / f"{spelling}{suffix}"

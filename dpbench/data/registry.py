@@ -114,9 +114,8 @@ DATASETS = {
     for traits in (
         DatasetTraits(
             name="digits",
-            description="1,797 handwritten digits that come with scikit-learn, as 28×28 images",
+            description="1,797 handwritten digits, as 28×28 images; comes with dpbench",
             sample=_DIGIT,
-            ships_with_sklearn=True,
         ),
         DatasetTraits(
             name="mnist",
@@ -206,7 +205,7 @@ def unusable_reason(name: str, data_dir: Path | None) -> str | None:
     """Why dataset `name` cannot be used here, None if it can; loads no data."""
     check(name)
     if DATASETS[name].ships_with_sklearn and importlib.util.find_spec("sklearn") is None:
-        return "scikit-learn, which brings it, is not installed"
+        return "needs scikit-learn: pip install 'dpbench[tables]'"
     if name == "mnist":
         try:
             mnist_files.find(data_dir, "train")

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
-from dpbench import shares as sharing
 from dpbench import units
 from dpbench.errors import DataError, UsageError
+from dpbench.specs import shares as sharing
 
 
 def permutation(samples: int, *, seed: int, epoch: int) -> torch.Tensor:

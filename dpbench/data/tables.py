@@ -61,8 +61,8 @@ def _raw(name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
         from sklearn import datasets
     except ImportError as error:
         raise DataError(
-            f"dataset {name!r} needs scikit-learn: {error}; pip install scikit-learn, or use "
-            "--data synthetic, which needs nothing"
+            f"dataset {name!r} needs scikit-learn: {error}; pip install 'dpbench[tables]', or use "
+            "--data digits or --data synthetic, which need nothing"
         ) from error
     if name == "diabetes":
         features, targets = datasets.load_diabetes(return_X_y=True, scaled=False)

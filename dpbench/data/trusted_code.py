@@ -12,7 +12,7 @@ from dpbench.architecture import is_theirs
 from dpbench.architecture.naming import parse
 from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
-from dpbench.printable import printable
+from dpbench.messages import printable
 
 LONGEST_SHOWN = 100
 """Characters of a name that somebody else says."""

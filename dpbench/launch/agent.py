@@ -28,17 +28,17 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from dpbench.errors import Interrupted
 from dpbench.launch import agent_rendezvous, causes, rank, signals
 from dpbench.launch.causes import RankTrace
+from dpbench.launch.host_load import LoadMeter
 from dpbench.launch.killer import AgentWoken, Killer
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launch_store import LOOPBACK, serve_store
+from dpbench.launch.launcher import Outcome, judge
 from dpbench.launch.machine import Machine, in_child
-from dpbench.launch.meeting_point import LOOPBACK, serve_store
-from dpbench.launch.outcome import judge
 from dpbench.launch.part import OneHost, Part
 from dpbench.launch.server import fork_server_process, server_end
-from dpbench.live import LivePage, can_open
 from dpbench.measure.trial import RankReport, measure
-from dpbench.process_identity import ProcessIdentity
 from dpbench.specs import TrialSpec
+from dpbench.store.live import LivePage, can_open
+from dpbench.store.process_identity import ProcessIdentity
 from dpbench.temporary import temporary_folder
 
 MONITOR_SECONDS = 0.05
@@ -83,6 +83,7 @@ def run_ranks(
     start_method: str = "forkserver",
     shown: bool = False,
     over_tcp: bool = False,
+    keep_memory: bool = False,
 ) -> list[T]:
     """Returns [work(0), …, work(count - 1)], each from a fresh process with torch.distributed's
     environment variables set.
@@ -91,7 +92,8 @@ def run_ranks(
     `over_tcp` has them meet at MASTER_ADDR and MASTER_PORT, for work that calls torch's own
     init_process_group. `work` must be picklable, unless they are forked. The ranks leave their
     output and traces in `scratch`; `shown` prints their output as well, line by line, behind the
-    rank. Raises RanksFailed with the first cause, Interrupted when a signal ended it; no process
+    rank. With `keep_memory` they keep the memory that they free, see measure.allocator.
+    Raises RanksFailed with the first cause, Interrupted when a signal ended it; no process
     is left.
     """
     with temporary_folder() as folder:
@@ -99,7 +101,13 @@ def run_ranks(
         part = Part(count=count, meeting=meeting)
         try:
             return run_part(
-                work, part, scratch, limit_seconds, start_method=start_method, shown=shown
+                work,
+                part,
+                scratch,
+                limit_seconds,
+                start_method=start_method,
+                shown=shown,
+                keep_memory=keep_memory,
             )
         except PartFailed as failed:
             outcome = causes.explain(failed.traces, limit_seconds, outside=failed.outside)
@@ -117,6 +125,7 @@ def run_part(
     stop: threading.Event | None = None,
     start_method: str = "forkserver",
     shown: bool = False,
+    keep_memory: bool = False,
 ) -> list[T]:
     """What `run_ranks` does for the ranks of one host, in their order.
 
@@ -133,7 +142,7 @@ def run_part(
     killer = Killer(scratch, part, limit_seconds + KILL_GRACE_SECONDS, stop or threading.Event())
     try:
         with signals.handlers_kept(), killer:
-            results = start(work, scratch, started + limit_seconds, launcher, part)
+            results = start(work, scratch, started + limit_seconds, launcher, part, keep_memory)
         return [results[number] for number in range(part.count)]
     except AgentWoken:
         ended = None
@@ -168,6 +177,7 @@ class ElasticLauncher:
         self.logs = logs
         self._traces = traces
         self._live = page.address if page else None
+        self.load_meter = LoadMeter(fork_server_process)
         # Starts the server as well, so that its start is not the first trial's.
         visible = in_child(partial(can_open, self._live))
         if page:
@@ -183,10 +193,21 @@ class ElasticLauncher:
         return partial(measure, trial, self._prepared, traces=self._traces, live=self._live)
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+        with self.load_meter.around():
+            outcome = self._run(trial, time_limit_seconds)
+        return replace(outcome, host_load=self.load_meter.load)
+
+    def _run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         work = self.work(trial)
         try:
             with scratch_folder(self.logs, trial.trial_id) as scratch:
-                reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
+                reports = run_ranks(
+                    work,
+                    trial.process_count,
+                    scratch,
+                    time_limit_seconds,
+                    keep_memory=trial.keeps_memory,
+                )
         except RanksFailed as failed:
             return failed.outcome
         return judge(trial, reports)

@@ -29,6 +29,8 @@ _DPBENCH = Path(__file__).parents[1]
 _WAITING_FOLDERS = (Path(torch.__file__).parent, _DPBENCH / "parallel", _DPBENCH / "measure")
 """A rank whose innermost frame lies here waits for a collective, or computes in torch."""
 
+_REDUCERS = _DPBENCH / "parallel" / "ddp"
+
 FROM_OUTSIDE = (signal.SIGKILL, *ENDING)
 """Signals that somebody sends; others come from what a program does."""
 
@@ -55,6 +57,8 @@ class Stuck:
     place: str
     waiting: bool
     """In a collective, or computing in torch."""
+    collective: str | None = None
+    """In which it waited for other ranks, as far as its stack tells."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,6 +180,12 @@ def _hung(traces: Sequence[RankTrace], limit: float, name: Name) -> Outcome:
         where = "; ".join(f"{name(rank)} did not respond" for rank in silent)
     else:
         where = "; ".join(f"{name(r)} was in {at.place}" for r, at in elsewhere or stuck)
+    if silent or elsewhere:
+        where += "".join(
+            f"; {name(rank)} waited in {at.collective}"
+            for rank, at in stuck
+            if at.waiting and at.collective
+        )
     after = f"no result after {units.seconds(limit)}"
     return Outcome(status=Status.TIMED_OUT, reason=f"{after}: {where}")
 
@@ -195,11 +205,23 @@ def _read_stack(scratch: Path, rank: int) -> Stuck | None:
     if not text:
         return None
     # faulthandler writes the main thread last, its innermost frame first.
-    frame = _FRAME.search(text[text.rfind("Thread 0x") :])
+    main_thread = text[text.rfind("Thread 0x") :]
+    frame = _FRAME.search(main_thread)
     if frame is None:
         return Stuck(place="an unknown place", waiting=True)
     file = Path(frame["file"])
     return Stuck(
         place=f"{frame['function']} ({file.name}:{frame['line']})",
         waiting=any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS),
+        collective=_collective(main_thread),
     )
+
+
+def _collective(stack: str) -> str | None:
+    """The outermost call of torch.distributed; a wrapper's own waits are for gradients."""
+    frames = list(_FRAME.finditer(stack))
+    calls = [f["function"] for f in frames if Path(f["file"]).name == "distributed_c10d.py"]
+    if calls:
+        return calls[-1]
+    reduces = any(Path(frame["file"]).is_relative_to(_REDUCERS) for frame in frames)
+    return "the all-reduce of gradients" if reduces else None

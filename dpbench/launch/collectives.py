@@ -25,6 +25,8 @@ class CollectiveOutcome:
     status: Status
     reason: str | None = None
     ranks: tuple[RankCollectives, ...] = ()
+    from_outside: bool = False
+    """Something ended it that is none of its ranks, as kill -9 does."""
 
 
 class CollectiveLauncher(Protocol):
@@ -55,9 +57,16 @@ class ElasticCollectives:
         scratch.mkdir(parents=True)
         work = partial(measure_collective, spec)
         try:
-            reports = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
+            # As in all results so far: collectives are timed on buffers that are never freed.
+            reports = run_ranks(
+                work, spec.group_size, scratch, time_limit_seconds, keep_memory=True
+            )
         except RanksFailed as failed:
-            return CollectiveOutcome(status=failed.outcome.status, reason=failed.outcome.reason)
+            return CollectiveOutcome(
+                status=failed.outcome.status,
+                reason=failed.outcome.reason,
+                from_outside=failed.outcome.from_outside,
+            )
         except BaseException:
             remove_scratch(scratch)
             raise
@@ -81,16 +90,27 @@ def run(
     environment_id: str,
     time_limit_seconds: float,
     on_start: Callable[[CollectiveSpec], None] | None = None,
+    on_second_try: Callable[[CollectiveSpec, str], None] | None = None,
 ) -> Iterator[CollectiveRecord]:
-    """Runs one measurement after the other; `on_start` hears of each before it starts."""
+    """Runs one measurement after the other; `on_start` hears of each before it starts.
+
+    One that was ended from outside, as by the kernel for want of memory, is tried once more, and
+    `on_second_try` hears why.
+    """
     for spec in specs:
         if on_start:
             on_start(spec)
         started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
         started = monotonic()
+        first_reason: str | None = None
         if reason := launcher.unusable_reason(spec):
             outcome = CollectiveOutcome(status=Status.SKIPPED, reason=reason)
         else:
+            outcome = launcher.run(spec, time_limit_seconds)
+        if outcome.from_outside:
+            first_reason = outcome.reason or "it was ended from outside"
+            if on_second_try:
+                on_second_try(spec, first_reason)
             outcome = launcher.run(spec, time_limit_seconds)
         yield CollectiveRecord(
             collective=spec,
@@ -100,4 +120,5 @@ def run(
             status=outcome.status,
             reason=outcome.reason,
             ranks=outcome.ranks,
+            tried_again_after=first_reason,
         )

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from dpbench.errors import Interrupted
 from dpbench.launch.agent import RanksFailed, run_ranks
-from dpbench.launch.rank import pid_path, stack_path
+from dpbench.launch.rank import pid_path, stack_path, write_whole
 from dpbench.launch.signals import handle_unless_ignored
 from dpbench.temporary import temporary_folder
 
@@ -59,7 +59,8 @@ def fork_world(
         timeout: for the whole world; when it ends, every rank says where it is.
 
     Raises:
-        TypeError, ValueError: an argument is not what it must be, or fn cannot be sent to a rank.
+        TypeError: fn is no function or cannot be sent to a rank, or the timeout no timedelta.
+        ValueError: n is no number of ranks, or another argument not what it must be.
         WorldFailed: a rank raised, exited, was killed or was too slow: which, why, and the
             traceback.
     """
@@ -86,7 +87,7 @@ def _check(fn: object, n: object, start_method: object, timeout: object) -> None
     if not callable(fn):
         raise TypeError(f"fork_world: got {fn!r}, expected a function of the rank")
     if not isinstance(n, int) or isinstance(n, bool):
-        raise TypeError(f"fork_world: got n={n!r}, expected an int: the number of ranks")
+        raise ValueError(f"fork_world: got n={n!r}, expected an int: the number of ranks")
     if n < 1:
         raise ValueError(f"fork_world: got n={n}, expected at least one rank")
     if start_method not in START_METHODS:
@@ -137,7 +138,8 @@ def _call(fn: Callable[[int], object], scratch: Path, rank: int) -> bytes:
     except BaseException as error:
         where = error.__traceback__ and error.__traceback__.tb_next  # from fn on
         words = traceback.format_exception(type(error), error, where)
-        _traceback_path(scratch, rank).write_text("".join(words).strip())
+        # Whole or not there: the failure of another rank may end this one in the middle of it.
+        write_whole(_traceback_path(scratch, rank), "".join(words).strip())
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - the world's error shows it, once
         raise
 

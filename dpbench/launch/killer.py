@@ -14,7 +14,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 
 from dpbench.launch.part import Part
 from dpbench.launch.rank import pid_path
-from dpbench.process_identity import ProcessIdentity
+from dpbench.store.process_identity import ProcessIdentity
 
 KILL_AGAIN_SECONDS = 0.1
 """A rank that is still being started has no pid yet."""

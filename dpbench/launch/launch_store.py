@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed import run as torchrun
 
 from dpbench.errors import UsageError
-from dpbench.launch.meeting_point import LOOPBACK, serve_store
 from dpbench.launch.nodes.node import endpoint_text
 
 NO_ID = "none"
@@ -128,3 +128,21 @@ def _answers(host: str, port: int) -> bool:
 
 def _means_loopback(host: str) -> bool:
     return host == "localhost" or host.startswith("127.") or host == "::1"
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def serve_store(address: str, port: int = 0) -> TCPStore:
+    """A store at `address`, an IP address of this host; it ends with its last user. Port 0 is a
+    free one. Raises OSError.
+
+    Left to itself torch listens on every address of the host. Whoever asks torch for a store on
+    the same port in this process gets this one (`multi_tenant`).
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, port), family=family)
+    port = listener.getsockname()[1]
+    return TCPStore(
+        address, port, is_master=True, multi_tenant=True, master_listen_fd=listener.detach()
+    )

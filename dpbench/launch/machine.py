@@ -11,11 +11,15 @@ from typing import TypeVar
 
 from dpbench.environment import Accelerator, usable_cores
 from dpbench.errors import LaunchError, UsageError
-from dpbench.launch.peers import hook_reason, missing_package_reason, shards_reason
+from dpbench.launch.requirements import (
+    hook_reason,
+    missing_package_reason,
+    shards_reason,
+    sparse_reason,
+)
 from dpbench.launch.server import fork_server
-from dpbench.launch.sparse import sparse_reason
 from dpbench.specs import TrialSpec
-from dpbench.training_spec import TrainingSpec
+from dpbench.specs.training import TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 T = TypeVar("T")

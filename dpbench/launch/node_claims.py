@@ -22,7 +22,7 @@ from torch.distributed.elastic.rendezvous.utils import (
 )
 
 from dpbench.errors import LaunchError, UsageError
-from dpbench.printable import printable
+from dpbench.messages import printable
 from dpbench.rendezvous.store import reach_store
 
 USUAL_SECONDS = 600  # torch's own

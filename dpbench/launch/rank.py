@@ -27,8 +27,8 @@ from dpbench import units
 from dpbench.launch.part import Part
 from dpbench.launch.signals import handle_unless_ignored
 from dpbench.measure.allocator import keep_freed_memory
-from dpbench.measure.memory import peak_host_memory_bytes
-from dpbench.process_identity import ProcessIdentity
+from dpbench.measure.device import peak_host_memory_bytes
+from dpbench.store.process_identity import ProcessIdentity
 
 T = TypeVar("T")
 
@@ -77,8 +77,11 @@ def main(
     deadline: float,
     launcher: ProcessIdentity,
     part: Part,
+    keep_memory: bool,
 ) -> T:
     """Returns `work(rank)` for the rank of `part` that the environment names.
+
+    With `keep_memory` the process keeps the memory that it frees, else that is left to the system.
 
     A rank that is still busy at `deadline`, on the host's monotonic clock, writes its stack, even
     if it is stuck in C++. The launcher ends it a moment later, when all have written theirs.
@@ -86,12 +89,13 @@ def main(
     os.environ.update(part.variables(int(os.environ["LOCAL_RANK"])))
     rank = int(os.environ["RANK"])
     gc.freeze()  # what the fork server imported: each collection would walk it, for 0.2 s
-    keep_freed_memory()  # before the first thread, which would get an arena of its own
+    if keep_memory:
+        keep_freed_memory()  # before the first thread, which would get an arena of its own
     _end_with(launcher)
     # Ctrl-C ends a rank at once, wherever it is.
     handle_unless_ignored(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _write_whole(pid_path(scratch, rank), str(ProcessIdentity.of(os.getpid())))
+    write_whole(pid_path(scratch, rank), str(ProcessIdentity.of(os.getpid())))
     seconds_left = max(deadline - time.monotonic(), SHORTEST_TIME_SECONDS)
     signal.setitimer(signal.ITIMER_REAL, seconds_left + LAST_RESORT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
@@ -136,7 +140,7 @@ def _leave(scratch: Path, rank: int, error: BaseException) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     with suppress(OSError):
-        _write_whole(failure_path(scratch, rank), json.dumps(asdict(failure)))
+        write_whole(failure_path(scratch, rank), json.dumps(asdict(failure)))
     if failure.lost_peer:
         time.sleep(LOST_PEER_GRACE_SECONDS)
     if isinstance(error, SystemExit):
@@ -144,7 +148,7 @@ def _leave(scratch: Path, rank: int, error: BaseException) -> None:
     os._exit(1)
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """The launcher may read it at any time."""
     path.with_suffix(".tmp").write_text(text)
     path.with_suffix(".tmp").replace(path)

@@ -1,10 +1,13 @@
-"""The memory allocator of a rank, brought into one known state before anything is measured.
+"""What becomes of host memory that a process frees: left to the C library, or kept.
 
 glibc gives the top of its heap back to the kernel whenever more than a threshold is free there,
 and takes it again, page fault by page fault, a moment later. Whether a training step pays for
 that depends on what was freed before and on where the heap happens to begin: on mnist_cnn at batch
 32 the same loop took 0 to 3,400 faults a step in different processes, and up to a fifth longer.
-No difference between implementations can be seen through that, so a rank keeps what it has.
+A process that keeps what it has pays nothing, at the price of a larger resident set.
+
+Trials leave this to the system, as that is what any script gets, unless they are asked to keep it;
+`dpbench train` and `dpbench launch`, whose aim is speed, keep it unless they are told not to.
 """
 
 from __future__ import annotations
@@ -12,12 +15,16 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Mapping, MutableMapping
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 _NEVER = 2**31 - 1
 _LARGEST_MMAP_THRESHOLD = 32 * 1024 * 1024  # where glibc's own adjustment of it ends
+_ONE_ARENA = 1  # the arenas of further threads give memory back whatever is set
 
 USERS_OWN = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
+MARK = "DPBENCH_KEEPS_FREED_MEMORY"
+"""Set in processes for which `dpbench launch` has set the variables of `kept_variables`."""
 
 KEPT = "glibc, freed memory kept"
 LEFT_ALONE = "as the system has it"
@@ -28,14 +35,44 @@ def keep_freed_memory() -> str:
 
     Left alone are other C libraries, and users who set up an allocator themselves.
     """
-    if sys.platform != "linux" or any(name.startswith(USERS_OWN) for name in os.environ):
+    if reason_to_leave() is not None:
         return LEFT_ALONE
     library = ctypes.CDLL(None)
-    if not hasattr(library, "gnu_get_libc_version"):
-        return LEFT_ALONE
     settings = (
         (_M_TRIM_THRESHOLD, _NEVER),
         (_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD),
-        (_M_ARENA_MAX, 1),  # the arenas of further threads give memory back whatever is set
+        (_M_ARENA_MAX, _ONE_ARENA),
     )
     return KEPT if all(library.mallopt(*setting) for setting in settings) else LEFT_ALONE
+
+
+def reason_to_leave() -> str | None:
+    """Why freed memory cannot be kept here, or is the user's to decide; None if it can be kept."""
+    if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+        return "only glibc can be told to"
+    own = next((name for name in sorted(os.environ) if name.startswith(USERS_OWN)), None)
+    return own and f"{own} is set"
+
+
+def kept_variables() -> dict[str, str]:
+    """The environment of a process that is to keep freed memory from its start; for programs that
+    know nothing of dpbench."""
+    return {
+        "MALLOC_TRIM_THRESHOLD_": str(_NEVER),
+        "MALLOC_MMAP_THRESHOLD_": str(_LARGEST_MMAP_THRESHOLD),
+        "MALLOC_ARENA_MAX": str(_ONE_ARENA),
+        MARK: "1",
+    }
+
+
+def is_kept_by_launch(environ: Mapping[str, str]) -> bool:
+    """Whether `dpbench launch` has decided for this process."""
+    return MARK in environ
+
+
+def forget_launch(environ: MutableMapping[str, str]) -> None:
+    """Takes what `dpbench launch` has set out of the environment, so that processes started from
+    here have the system's allocator."""
+    if MARK in environ:
+        for name in kept_variables():
+            environ.pop(name, None)

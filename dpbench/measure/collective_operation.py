@@ -88,6 +88,49 @@ class CollectiveOperation:
                     return self._difference(values, expected, first)
         return None
 
+    def largest_error(self) -> float:
+        """Runs it on values that have to be rounded.
+
+        Returns:
+            The largest error of this rank's result relative to exact arithmetic on the same values,
+            as the order of a sum and the precision of what travels make it; 0 where values are only
+            moved.
+        """
+        self.clear()
+        given = self._share if self.collective == "all_gather" else self.whole
+        for first, values in _periods(given):
+            values.copy_(self._fractions(self._rank)[first % PERIOD :][: len(values)])
+        self()
+        largest = 0.0
+        for result, first_value, senders in self._exact_parts():
+            exact = sum(self._fractions(sender).double() for sender in senders)
+            assert isinstance(exact, Tensor)  # somebody sends
+            for first, values in _periods(result):
+                expected = exact[(first_value + first) % PERIOD :][: len(values)]
+                errors = (values.double() - expected).abs() / expected
+                largest = max(largest, float(errors.max()))
+        self.clear()
+        return largest
+
+    def _fractions(self, rank: int) -> Tensor:
+        """Two periods of what a rank gives: thirds of at most 1 + rank, which no binary number
+        is."""
+        return ((self._ramp.double() + 1) * (rank + 1) / (3 * PERIOD)).to(self._ramp.dtype)
+
+    def _exact_parts(self) -> Iterator[tuple[Tensor, int, range]]:
+        """Of parts of the result: where the ramp starts, and whose values were summed."""
+        everyone = range(self._size)
+        match self.collective:
+            case "all_reduce":
+                yield self.whole, 0, everyone
+            case "broadcast":
+                yield self.whole, 0, range(ROOT, ROOT + 1)
+            case "all_gather":
+                for rank, part in enumerate(self.whole.chunk(self._size)):
+                    yield part, 0, range(rank, rank + 1)
+            case "reduce_scatter":
+                yield self._share, self._rank * len(self._share), everyone
+
     def _issue(self, *, asynchronous: bool) -> dist.Work | None:
         work: dist.Work | None
         match self.collective:

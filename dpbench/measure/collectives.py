@@ -10,7 +10,7 @@ import math
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import torch
@@ -53,9 +53,10 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | Wro
             wrong = operation.wrong_result()  # the first call of the size, too
             if ranks.largest(wrong is not None):
                 return WrongResult(wrong)
-            operation.clear()
+            error = operation.largest_error()
             if nbytes in spec.sizes_bytes:
-                timings.append(_time(operation, nbytes, spec.samples, device, ranks))
+                timing = _time(operation, nbytes, spec.samples, device, ranks)
+                timings.append(replace(timing, largest_error=error))
                 copies.append(_time(_copy(nbytes, device), nbytes, spec.samples, device, ranks))
             if nbytes in spec.overlap_sizes_bytes:
                 overlaps.append(time_overlap(operation, spec.samples, device, ranks))

@@ -17,8 +17,8 @@ import torch
 from dpbench.data.batch import Samples, channels_last
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated, ItemsOf, Source
+from dpbench.data.loader import Transfer, receive
 from dpbench.data.prefetch import Prefetcher
-from dpbench.data.transfer import Transfer, receive
 from dpbench.data.workers import Taken, taken_by_workers
 from dpbench.measure.batches import micro_batches
 from dpbench.measure.preparation import in_layout

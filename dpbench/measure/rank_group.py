@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.parallel import plain_values
-from dpbench.parallel.groups import gather_bytes
+from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES, gather_bytes
 from dpbench.rendezvous.process_group import process_group
 from dpbench.traits import BACKENDS
 
@@ -32,6 +32,9 @@ class RankGroup:
 
     size: int
     control: dist.ProcessGroup | None
+    comm_init_seconds: float | None = None
+    """Until the group was made and its first collective had passed, when all ranks had come; None
+    without a group."""
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""
@@ -51,9 +54,14 @@ class RankGroup:
         own = torch.tensor(list(values), dtype=torch.float64)
         return [tensor.tolist() for tensor in self._gather(own)]
 
-    def gather_bytes(self, data: bytes) -> list[bytes]:
-        """The `data` of every rank, by rank; lengths may differ."""
-        return [data] if self.control is None else gather_bytes(data, self.control)
+    def gather_bytes(self, data: bytes, limit_bytes: int = LONGEST_MESSAGE_BYTES) -> list[bytes]:
+        """The `data` of every rank, by rank; lengths may differ.
+
+        Raises RuntimeError, on every rank, if one sends more than `limit_bytes`.
+        """
+        if self.control is None:
+            return [data]
+        return gather_bytes(data, self.control, limit_bytes=limit_bytes)
 
     def gather_on_first(self, value: Any, limit_bytes: int) -> list[Any] | None:
         """The `value` of every rank, by rank, on rank 0; None elsewhere.
@@ -116,9 +124,9 @@ def rank_group(
         return
     carrier = backend if measured else "gloo"
     device = f"cuda:{torch.cuda.current_device()}" if carrier == "nccl" else "cpu"
-    with process_group(carrier, timeout=timeout, device=device, debug=debug):
+    with process_group(carrier, timeout=timeout, device=device, debug=debug) as joined:
         if carrier == "gloo":
             control = dist.group.WORLD
         else:
             control = dist.new_group(backend="gloo", timeout=timeout)
-        yield RankGroup(size=size, control=control)
+        yield RankGroup(size=size, control=control, comm_init_seconds=joined.connecting_seconds)

@@ -12,19 +12,17 @@ import torch
 import torch.distributed as dist
 
 from dpbench.architecture import Architecture
-from dpbench.live import Stage, StepCounter
 from dpbench.measure.batches import BatchQueue, StepBatches
-from dpbench.measure.checksums import tensors_checksum
-from dpbench.measure.feed import Feed
-from dpbench.measure.gradient_trace import trace_gradients
-from dpbench.measure.growth import checkpoints, relative_half_width
-from dpbench.measure.implementations import Communication, wrap
-from dpbench.measure.memory import (
+from dpbench.measure.device import (
     peak_device_memory_bytes,
     peak_host_memory_bytes,
     peak_reserved_memory_bytes,
     reset_peak_device_memory,
 )
+from dpbench.measure.feed import Feed
+from dpbench.measure.gradient_trace import trace_gradients
+from dpbench.measure.growth import checkpoints, relative_half_width
+from dpbench.measure.implementations import Communication, wrap
 from dpbench.measure.noise_scale import measure_gradient_norms
 from dpbench.measure.nvml import DeviceMeter
 from dpbench.measure.own_step import trainer_of
@@ -34,6 +32,7 @@ from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.trace import write_trace
 from dpbench.measure.training import build_optimizer
+from dpbench.measure.verification import tensors_checksum
 from dpbench.measure.window import Timing, joined, time_steps
 from dpbench.records import (
     GradientNorms,
@@ -44,6 +43,7 @@ from dpbench.records import (
     Window,
 )
 from dpbench.specs import TrialSpec
+from dpbench.store.live import Stage, StepCounter
 from dpbench.traits import IMPLEMENTATIONS, ImplementationTraits
 
 
@@ -234,6 +234,8 @@ class Run:
             step_seconds=timing.step_seconds,
             samples=sum(indices.numel() for step in batches for indices in step),
             losses=self.trainer.take_losses(),
+            cpu_seconds=None if timing.usage is None else timing.usage.cpu_seconds,
+            page_faults=None if timing.usage is None else timing.usage.page_faults,
         )
 
 

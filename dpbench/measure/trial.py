@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +17,11 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.errors import UsageError
-from dpbench.live import Address, Stage, StepCounter
-from dpbench.measure.allocator import keep_freed_memory
+from dpbench.measure.allocator import LEFT_ALONE, keep_freed_memory
 from dpbench.measure.batches import BatchQueue
+from dpbench.measure.device import settle_on_device
 from dpbench.measure.feed import feeding
 from dpbench.measure.flops import SAMPLES, count_flops_per_item
-from dpbench.measure.placement import settle_on_device
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.run import Run
@@ -29,6 +29,7 @@ from dpbench.measure.trace import trace_path
 from dpbench.measure.verification import verify
 from dpbench.records import RankMeasurement, Verification
 from dpbench.specs import TrialSpec
+from dpbench.store.live import Address, Stage, StepCounter
 
 HOST = torch.device("cpu")
 
@@ -62,7 +63,7 @@ def measure(
     started = perf_counter()
     if trial.trace_steps and traces is None:
         raise UsageError(f"{trial.label}: got steps to trace but no folder to write the traces to")
-    allocator = keep_freed_memory()
+    allocator = keep_freed_memory() if trial.keeps_memory else LEFT_ALONE
     counter = StepCounter(live if rank == 0 else None)
     device = settle_on_device(trial, rank)
     choose_products(trial.workload.dtype)
@@ -74,7 +75,12 @@ def measure(
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
         run = Run(trial, rank, architecture, feed, batches, device, ranks, counter)
-        measurement = replace(run.measure(setup_started=started), allocator=allocator)
+        measurement = replace(
+            run.measure(setup_started=started),
+            allocator=allocator,
+            comm_init_seconds=ranks.comm_init_seconds,
+            start_method=start_method(),
+        )
         if traces is not None and trial.trace_steps:
             run.trace(trace_path(traces, trial, rank))
         del run
@@ -91,6 +97,12 @@ def measure(
         measurement=proved,
         flops_per_item=flops,
     )
+
+
+def start_method() -> str | None:
+    """How multiprocessing has started this process; None where it has not."""
+    # Not public, but where each of its classes of processes keeps it.
+    return getattr(multiprocessing.current_process(), "_start_method", None)
 
 
 def _flops_per_item(

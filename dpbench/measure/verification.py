@@ -15,6 +15,7 @@ wider tolerance, and so is an implementation that reduces nothing wider. The rec
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -23,7 +24,6 @@ import torch
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
-from dpbench.measure.checksums import whole
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.preparation import prepare
@@ -163,3 +163,27 @@ def _relative_error(
 def _largest(tensor: torch.Tensor) -> float:
     dense = tensor.to_dense() if tensor.is_sparse else tensor
     return float(dense.abs().max()) if dense.numel() else 0.0
+
+
+DIGEST_BYTES = 8
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself; where ranks hold shards of it (a DTensor), all of it.
+
+    A collective then: every rank asks for the same tensors in the same order.
+    """
+    gather = getattr(tensor, "full_tensor", None)  # the class takes a second to import
+    return tensor if gather is None else gather()
+
+
+def tensors_checksum(tensors: Iterable[torch.Tensor]) -> str:
+    """A hash of the bytes of all tensors in order; equal only if every bit is.
+
+    Where ranks hold shards it is that of the whole tensors, and a collective.
+    """
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for tensor in tensors:
+        flat = whole(tensor.detach()).cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -10,13 +10,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from time import perf_counter
 from typing import Protocol, TypeVar
 
 import torch
 
+from dpbench.measure.process_usage import Usage, total, usage
 from dpbench.measure.rank_group import RankGroup
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ class Timing:
     start_seconds: float
     seconds: float
     step_seconds: tuple[float, ...]
+    usage: Usage | None = None
 
 
 class Clock(Protocol):
@@ -84,11 +86,13 @@ def time_steps(
     clock: Clock = HostClock() if device.type == "cpu" else CudaClock(device)
     mark = clock.mark
     with between_barriers(device, ranks):
+        before = usage()
         mark()
         for value in inputs:
             step(value)
             mark()
-        return clock.read()
+        timing = clock.read()
+        return replace(timing, usage=usage() - before)
 
 
 def joined(segments: Sequence[Timing]) -> Timing:
@@ -97,6 +101,7 @@ def joined(segments: Sequence[Timing]) -> Timing:
         start_seconds=segments[0].start_seconds,
         seconds=sum(segment.seconds for segment in segments),
         step_seconds=tuple(step for segment in segments for step in segment.step_seconds),
+        usage=total([segment.usage for segment in segments]),
     )
 
 

@@ -22,32 +22,36 @@ def is_capturing() -> bool:
     return bool(cuda.is_current_stream_capturing())
 
 
-class LateFlag:
-    """A number on a device that the host reads without waiting: one step late, or later."""
+class HostReport:
+    """Numbers on a device that go to the host without a wait, and are waited for when needed."""
 
     def __init__(self, like: Tensor) -> None:
         """
         Args:
-            like: has the number's dtype.
+            like: has their count and dtype.
         """
-        self._on_host = pinned(1, like.dtype).zero_()
+        self._on_host = pinned(like.numel(), like.dtype)
         self._copied = cuda.Event()
+        self._is_on_its_way = False
 
-    def is_set(self, value: Tensor) -> bool:
-        """Whether the number was other than zero when it was last read, and read it again.
-
-        Args:
-            value: of one element; the number, when the work is done that has been given to the
-                current stream of its device.
-        """
-        stream = cuda.current_stream(value.device)
+    def send(self, values: Tensor) -> None:
+        """Send what they are when the work is done that has been given to the current stream of
+        their device. Not while a graph is captured, which could not be waited for."""
+        stream = cuda.current_stream(values.device)
         with cuda.stream(stream):  # makes its device the current one
-            if is_capturing() or not self._copied.query():
-                return False
-            was_set = bool(self._on_host.item())
-            self._on_host.copy_(value, non_blocking=True)
+            if is_capturing():
+                return
+            self._on_host.copy_(values, non_blocking=True)
             self._copied.record(stream)
-        return was_set
+            self._is_on_its_way = True
+
+    def take(self) -> Tensor | None:
+        """What was sent last, when it has arrived; None if nothing was since it was taken."""
+        if not self._is_on_its_way or is_capturing():
+            return None
+        self._is_on_its_way = False
+        self._copied.synchronize()
+        return self._on_host
 
 
 def pinned(numel: int, dtype: torch.dtype) -> Tensor:

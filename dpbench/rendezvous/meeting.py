@@ -15,6 +15,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, _get_process_
 
 from dpbench.parallel.groups import member_group, name_ranks
 
+DEFAULT_TIMEOUT = timedelta(seconds=120)
 LONGEST_PAUSE_SECONDS = 0.1
 PASSED = "passed"
 LINGER_SECONDS = 0.5
@@ -124,7 +125,10 @@ def pause_seconds(waited_seconds: float) -> float:
 
 
 def barrier(
-    label: str, *, timeout: timedelta, process_group: dist.ProcessGroup | None = None
+    label: str = "barrier",
+    *,
+    timeout: timedelta = DEFAULT_TIMEOUT,
+    process_group: dist.ProcessGroup | None = None,
 ) -> None:
     """Return when every rank of the group has called it.
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic, perf_counter
+from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
@@ -23,10 +24,10 @@ from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.rendezvous.available_backends import available_backends
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.rendezvous.local_device import check_own_gpus, local_device, name_gpu
-from dpbench.rendezvous.meeting import Meeting
-from dpbench.rendezvous.store import open_store
+from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, Meeting
+from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store
 
-DEFAULT_TIMEOUT = timedelta(seconds=120)
+INIT_METHODS = ("env://", "tcp://HOST:PORT", "file:///PATH")
 BACKEND_OF = {"cpu": "gloo", "cuda": "nccl"}
 DEBUG_VARIABLES = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_DEBUG": "INFO"}
 
@@ -43,14 +44,20 @@ class Ranks:
     meeting_seconds: float
     """Until all ranks had come."""
     connecting_seconds: float
-    """From then on, until the first collective had passed."""
+    """From then on, until the group was made and its first collective had passed: what a
+    communicator takes to start, which no timed window holds."""
 
 
 @contextmanager
 def process_group(
     backend: str | None = None,
     *,
+    init_method: str | None = None,
+    store: Store | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
     timeout: timedelta = DEFAULT_TIMEOUT,
+    wait_for_workers: bool = True,
     device: DeviceLike | None = None,
     debug: bool = False,
 ) -> Iterator[Ranks]:
@@ -62,9 +69,17 @@ def process_group(
 
     Args:
         backend: "gloo", "nccl" or "shm"; None means gloo on the CPU, and nccl on CUDA.
+        init_method: where the ranks meet instead: "tcp://HOST:PORT", at which rank 0 listens, or
+            "file:///PATH", a file that is not there yet. "env://" is the same as None.
+        store: one of torch's in which they meet, instead of an `init_method`.
+        rank, world_size: in the place of the variables; both are needed with a store.
         timeout: how long to wait for the other ranks, here and in every collective.
-        device: where this rank computes; None means CUDA if there is any or nccl is asked for,
-            else the CPU. "cuda" without an index means the GPU that `local_device` says.
+        wait_for_workers: wait until all ranks are there, name those that do not come, and pass a
+            first collective, so that the next is fast. Without, torch makes the group as it does,
+            and what is wrong shows when the ranks communicate.
+        device: where this rank computes, which torch calls `device_id`; None means CUDA if there
+            is any or nccl is asked for, else the CPU. "cuda" without an index means the GPU that
+            `local_device` says.
         debug: let torch.distributed and NCCL say more, on stderr, while the block runs.
 
     Raises:
@@ -75,16 +90,70 @@ def process_group(
     _check_timeout(timeout)
     if dist.is_initialized():
         raise RuntimeError("process_group: there is a process group already; leave it first")
-    variables = LaunchVariables.read(os.environ)
+    environ = _variables(init_method, store, rank, world_size)
+    variables = LaunchVariables.read(environ)
     chosen = _choose_device(device, backend, variables)
     name = backend or BACKEND_OF[chosen.type]
     _check_backend(name, chosen)
     try:
+        place = _Place(variables=variables, environ=environ, store=store)
         with _saying_more(debug, variables.rank):
-            yield _join(name, chosen, variables, timeout)
+            yield _join(name, chosen, place, timeout, wait_for_workers=wait_for_workers)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Which rank this is, and where it meets the others."""
+
+    variables: LaunchVariables
+    environ: Mapping[str, str]
+    store: Store | None
+    """Of the caller."""
+
+    def open(self, timeout: timedelta) -> Store:
+        if self.store is not None:
+            return PrefixStore("process_group", self.store)
+        return open_store(self.variables, self.environ, timeout)
+
+
+def _variables(
+    init_method: str | None, store: Store | None, rank: int | None, world_size: int | None
+) -> Mapping[str, str]:
+    """The environment's variables, with those that the arguments say."""
+    said = {"RANK": rank, "WORLD_SIZE": world_size}
+    for name, value in said.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise TypeError(f"process_group: got {name.lower()}={value!r}, expected an integer")
+    environ = {**os.environ, **{name: str(v) for name, v in said.items() if v is not None}}
+    if store is not None:
+        if init_method is not None:
+            raise ValueError(
+                f"process_group: got a store and init_method={init_method!r}; give one of them"
+            )
+        if rank is None or world_size is None:
+            raise ValueError("process_group: got a store, expected rank and world_size with it")
+    elif init_method not in (None, "env://"):
+        assert init_method is not None
+        for name in (STORE_FILE, STORE_PREFIX, "TORCHELASTIC_USE_AGENT_STORE"):
+            environ.pop(name, None)  # of the launcher's store
+        environ |= _place_of(init_method)
+    return environ
+
+
+def _place_of(init_method: str) -> dict[str, str]:
+    with suppress(ValueError):  # no port is none
+        url = urlsplit(init_method)
+        if url.scheme == "tcp" and url.hostname and url.port and not (url.path or url.query):
+            return {"MASTER_ADDR": url.hostname, "MASTER_PORT": str(url.port)}
+        if url.scheme == "file" and not url.netloc and url.path.strip("/"):
+            return {STORE_FILE: url.path}
+    raise ValueError(
+        f"process_group: got init_method={init_method!r}, expected {', '.join(INIT_METHODS)}, or a "
+        "store"
+    )
 
 
 def _check_timeout(timeout: timedelta) -> None:
@@ -141,14 +210,15 @@ def _saying_more(debug: bool, rank: int) -> Iterator[None]:
 
 
 def _join(
-    backend: str, device: torch.device, variables: LaunchVariables, timeout: timedelta
+    backend: str, device: torch.device, place: _Place, timeout: timedelta, *, wait_for_workers: bool
 ) -> Ranks:
+    variables = place.variables
     start = perf_counter()
     try:
-        store = _meet(backend, device, variables, timeout)
+        store = _meet(backend, device, place, timeout, wait=wait_for_workers)
     except RuntimeError as error:
-        place = f"this is rank {variables.rank} of {variables.world_size}"
-        raise RuntimeError(f"process_group: {error} ({place})") from error.__cause__
+        own = f"this is rank {variables.rank} of {variables.world_size}"
+        raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
     met = perf_counter()
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -160,9 +230,8 @@ def _join(
         timeout=timeout,
         device_id=device if backend == "nccl" else None,  # lets NCCL connect now
     )
-    if backend == "nccl":  # its channels open with the first collective
-        dist.all_reduce(torch.zeros(1, device=device))
-        torch.cuda.synchronize(device)
+    if wait_for_workers:
+        _warm_up(device)
     return Ranks(
         rank=variables.rank,
         size=variables.world_size,
@@ -173,19 +242,28 @@ def _join(
     )
 
 
+def _warm_up(device: torch.device) -> None:
+    """Passes a first collective, with which channels and connections open."""
+    dist.all_reduce(torch.zeros(1, device=device))
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def _meet(
-    backend: str, device: torch.device, variables: LaunchVariables, timeout: timedelta
+    backend: str, device: torch.device, place: _Place, timeout: timedelta, *, wait: bool
 ) -> Store:
     """The store of the group to make, when all its ranks have come."""
     called = monotonic()
-    rank, size = variables.rank, variables.world_size
-    store = open_store(variables, os.environ, timeout)
+    rank, size = place.variables.rank, place.variables.world_size
+    store = place.open(timeout)
     own = f"process {os.getpid()} on {socket.gethostname()}"
     taken = store.compare_set(f"process of rank {rank}", "", own).decode()
     if taken != own:
         raise RuntimeError(f"RANK={rank} belongs to {taken} already; each needs its own")
     meeting = Meeting(store, rank, size)
     store = PrefixStore(f"group {meeting.round}", store)
+    if not wait:
+        return store
     store.set(f"gpu of rank {rank}", name_gpu(device))
     failure = meeting.hold(f"{backend}, {size} ranks", timeout, since=called)
     if failure:

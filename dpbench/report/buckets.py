@@ -149,10 +149,9 @@ def _intervals(advice: Sequence[BucketAdvice]) -> Iterable[str]:
     if sizes:
         count = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
         yield (
-            f"digits in parentheses are the 95 % t interval over the traces of {count} "
-            f"repetitions; what a cap saves has the {units.fixed_percent(CONFIDENCE)} band of "
-            "that and of communication, contention and stragglers, each moved to both ends of "
-            "its interval"
+            f"intervals of simulated numbers are {units.fixed_percent(CONFIDENCE)} bands: the "
+            f"traces of {count} repetitions differ, and computing, communication, contention and "
+            "stragglers are each moved to both ends of their interval"
         )
     if len(sizes) < len({one.present.gain.basis for one in advice}) or not sizes:
         yield (

@@ -32,20 +32,44 @@ def answer(calibration: Calibration, folder: str) -> Answer:
         "candidate passes, and one slower by as much is noticed, in 4 of 5 cases",
         _needed(calibration.noisiest),
         *_rehearsed(calibration.rehearsal),
+        *_between(calibration, folder),
     ]
     last = command(calibration, folder) or _too_noisy(calibration.noisiest)
     return Answer(paragraphs=(table, bullets(notes), last), data=_data(calibration, folder))
 
 
 def command(calibration: Calibration, folder: str) -> str | None:
-    """The check that the noise allows, on the same configurations; None if it allows none."""
+    """The check that the noise allows, on the same configurations; None if it allows none.
+
+    A stored baseline only where a second occasion has shown that its numbers last.
+    """
     if calibration.supported is None:
         return None
     tolerance, repetitions = calibration.supported
-    return (
-        f"dpbench check --baseline {shlex.quote(folder)} --tolerance {100 * tolerance:g}% "
-        f"--repetitions {repetitions}"
-    )
+    lasts = calibration.occasions is not None and calibration.occasions.hold
+    against = f"--baseline {shlex.quote(folder)}" if lasts else "--against-ref origin/main"
+    return f"dpbench check {against} --tolerance {100 * tolerance:g}% --repetitions {repetitions}"
+
+
+def _between(calibration: Calibration, folder: str) -> list[str]:
+    """Whether a stored baseline can be used."""
+    if calibration.supported is None:
+        return []
+    found = calibration.occasions
+    if found is None:
+        return [
+            "whether these numbers last until another job or day was not measured, so that no "
+            f"stored baseline is advised: measure again later with --again {shlex.quote(folder)}; "
+            "--against-ref measures both sides in one job"
+        ]
+    moved = f"since {found.earlier} the speeds moved by up to {units.percent(found.largest)}"
+    tolerance = units.exact_percent(found.tolerance)
+    if found.hold:
+        return [f"{moved}, surely within {tolerance}: a stored baseline can be used"]
+    return [
+        f"{moved}, not surely within {tolerance}: a stored baseline would raise false alarms; "
+        "--against-ref measures both sides in one job"
+    ]
 
 
 def _too_noisy(noisiest: Noise) -> str:
@@ -78,6 +102,14 @@ def _data(calibration: Calibration, folder: str) -> dict[str, Any]:
             "tolerance": rehearsal.tolerance,
             "repetitions": rehearsal.repetitions,
             **rehearsal.outcomes,
+        },
+        "occasions": None
+        if calibration.occasions is None
+        else {
+            "earlier": calibration.occasions.earlier,
+            "tolerance": calibration.occasions.tolerance,
+            "largest_change": calibration.occasions.largest,
+            "hold": calibration.occasions.hold,
         },
         "command": command(calibration, folder),
     }
@@ -118,6 +150,4 @@ def _rehearsed(rehearsal: Rehearsal | None) -> list[str]:
         "a side of what was measured against the others: of "
         f"{units.counted(sum(counts.values()), 'row')} {counts['regressed']} regressed (false "
         f"alarms), {counts['pass']} pass, {counts['inconclusive']} inconclusive",
-        "where the speed changes from job to job, as on shared machines, take --against "
-        "IMPLEMENTATION instead of --baseline: it measures both sides in turn",
     ]

@@ -20,10 +20,11 @@ from dpbench.analysis.communication.timings import (
 from dpbench.analysis.environments import environment_notes
 from dpbench.analysis.estimate import Estimate
 from dpbench.collectives import CollectiveRecord
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.numbers import compact, compact_time, or_missing, percentage, plus_minus
 from dpbench.report.table import (
+    NOTHING,
     Table,
     TableCell,
     TableColumn,
@@ -34,6 +35,7 @@ from dpbench.report.table import (
 from dpbench.report.terminal import bullet, write_table
 from dpbench.store import StoredCollectives
 
+ERROR = "error"
 COLUMNS = (
     TableColumn(
         key="size (b)",
@@ -48,6 +50,12 @@ COLUMNS = (
         header="Time",
         meaning="Time of one call on the slowest rank: the median over samples, the geometric mean "
         "over repetitions.",
+    ),
+    TableColumn(
+        key=ERROR,
+        header="Error",
+        meaning="Largest error of a result on values that have to be rounded, over all ranks, "
+        "relative to exact arithmetic; 0 where values are only moved.",
     ),
     TableColumn(
         key="algbw (gb/s)",
@@ -86,8 +94,10 @@ def answer(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) ->
 def _block(one: MeasuredCollective) -> str:
     lines = [_heading(one)]
     if one.sizes:
-        columns = (replace(column, header=column.wrapped or column.header) for column in COLUMNS)
-        sizes = tuple(TableRow(cells=_size_cells(one, size)) for size in one.sizes)
+        columns = [
+            replace(column, header=column.wrapped or column.header) for column in _columns_of([one])
+        ]
+        sizes = tuple(TableRow(cells=_size_cells(one, size, columns)) for size in one.sizes)
         lines.append(write_table(Table(columns=tuple(columns), rows=sizes)))
     lines += [bullet(text) for text in _remarks(one)]
     return "\n".join(lines)
@@ -98,6 +108,14 @@ def _remarks(one: MeasuredCollective) -> Iterable[str]:
     yield from _exchanges(one.exchanges)
     yield from map(_overlap, one.overlaps)
     yield from _failures(one)
+    for reason in dict.fromkeys(one.tried_again_after):
+        yield f"tried again after {one_line(reason)}"
+
+
+def _columns_of(found: Sequence[MeasuredCollective]) -> Sequence[TableColumn]:
+    """Without that of errors where all records are from before they were measured."""
+    has_errors = any(size.largest_error is not None for one in found for size in one.sizes)
+    return [column for column in COLUMNS if has_errors or column.key != ERROR]
 
 
 def _heading(one: MeasuredCollective) -> str:
@@ -112,6 +130,8 @@ def _heading(one: MeasuredCollective) -> str:
 
 def collectives_table(stored: StoredCollectives) -> Table:
     """A row for each collective, backend, number of ranks and size, as the page shows them."""
+    found = measured(stored.records)
+    columns = _columns_of(found)
     return Table(
         key="collectives",
         caption="Collectives by message size",
@@ -119,7 +139,7 @@ def collectives_table(stored: StoredCollectives) -> Table:
             text_column("Collective"),
             text_column("Backend"),
             TableColumn(key="ranks", header="Ranks", meaning="Processes that take part."),
-            *COLUMNS,
+            *columns,
         ),
         rows=tuple(
             TableRow(
@@ -127,10 +147,10 @@ def collectives_table(stored: StoredCollectives) -> Table:
                     words(one.spec.collective),
                     words(one.spec.backend),
                     TableCell(text=str(one.spec.group_size), sort=float(one.spec.group_size)),
-                    *_size_cells(one, size),
+                    *_size_cells(one, size, columns),
                 )
             )
-            for one in measured(stored.records)
+            for one in found
             for size in one.sizes
         ),
     )
@@ -147,19 +167,26 @@ def collective_notes(stored: StoredCollectives) -> Iterable[str]:
     yield from environment_notes(stored.records, stored.environments, noun="measurement")
 
 
-def _size_cells(one: MeasuredCollective, size: SizeCost) -> tuple[TableCell, ...]:
-    """Below `COLUMNS`; elements of one type are as many as their bytes say."""
+def _size_cells(
+    one: MeasuredCollective, size: SizeCost, columns: Sequence[TableColumn]
+) -> tuple[TableCell, ...]:
+    """Below `columns`, which are of COLUMNS; elements of one type are as many as their bytes
+    say."""
     count = size.nbytes // _item_bytes(one.spec.dtype)
     copied = size.copy_share
-    return (
+    error = size.largest_error
+    cells = (
         TableCell(text=f"{size.nbytes:,}", sort=float(size.nbytes)),
         TableCell(text=f"{count:,}", sort=float(count)),
         TableCell(text=compact_time(size.seconds), sort=size.seconds.value),
+        NOTHING if error is None else TableCell(text=f"{error:.0e}" if error else "0", sort=error),
         TableCell(text=_plainly(size.algorithm_bandwidth), sort=size.algorithm_bandwidth.value),
         TableCell(text=_bandwidth(size.bus_bandwidth), sort=size.bus_bandwidth.value),
         TableCell(text=or_missing(copied, _share), sort=None if copied is None else copied.value),
         TableCell(text=str(size.seconds.sample_size), sort=float(size.seconds.sample_size)),
     )
+    shown = {column.key for column in columns}
+    return tuple(c for c, column in zip(cells, COLUMNS, strict=True) if column.key in shown)
 
 
 def _bandwidth(estimate: Estimate) -> str:
@@ -250,6 +277,11 @@ def _definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
         "all ranks at once"
     )
     yield "every result was compared with what it must be before it was timed"
+    if any(size.largest_error is not None for one in full for size in one.sizes):
+        yield (
+            "error: the largest of any rank on values that have to be rounded, relative to exact "
+            "arithmetic; 0 where values are only moved"
+        )
     if any(one.exchanges for one in full):
         yield (
             "as a bucket in a step: where caches are cold and threads asleep, from when the last "
@@ -278,6 +310,7 @@ def _plain(one: MeasuredCollective) -> dict[str, Any]:
             {
                 "nbytes": size.nbytes,
                 "samples": size.samples,
+                "largest_error": size.largest_error,
                 "seconds": plain_estimate(size.seconds),
                 "algorithm_bandwidth": plain_estimate(size.algorithm_bandwidth),
                 "bus_bandwidth": plain_estimate(size.bus_bandwidth),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from dpbench.analysis.advice import NOTHING_LARGE, Advice
@@ -28,17 +28,21 @@ def answer(
     advice: Sequence[Sequence[Advice]],
     *,
     rows: Sequence[ConfigurationSummary] = (),
+    first: Sequence[str] = (),
+    hints: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Answer:
     """Tables (efficiency and its factors; the step; its phases), advice, and how to read them.
 
-    `rows` are all that were asked for: those without a speed are listed with their reasons. The
-    data is an object with "configurations", one for each explanation, and "notes".
+    `rows` are all that were asked for: those without a speed are listed with their reasons; `first`
+    is what forbids to trust the figures, `hints` advice that no factor tells. The data is an object
+    with "configurations", one for each explanation, "notes" and "hints".
     """
     return Answer(
         paragraphs=(
+            *([bullets(first)] if first else []),
             *map(_written, tables(explanations)),
-            bullets(advice_lines(explanations, advice)),
+            bullets((*advice_lines(explanations, advice), *hints)),
             bullets(reading(explanations, rows, notes)),
         ),
         data={
@@ -46,7 +50,8 @@ def answer(
                 _plain(explanation, found)
                 for explanation, found in zip(explanations, advice, strict=True)
             ],
-            "notes": list(notes),
+            "notes": [*first, *notes],
+            "hints": list(hints),
         },
     )
 
@@ -147,7 +152,8 @@ def _definitions(explanations: Sequence[Explanation]) -> Iterable[str]:
     yield contended
     yield "wrapper, those ÷ the mean rank without synchronization"
     yield "balance, the mean ÷ the slowest rank"
-    yield "communication, the slowest rank without ÷ with synchronization"
+    yield "stragglers, that rank ÷ the mean over steps of whichever rank is slowest in each"
+    yield "communication, that ÷ the step with synchronization"
     if any(explanation.row.group_size == 1 for explanation in explanations):
         yield "at group size 1 only the wrapper, `single` ÷ the step of the wrapped model"
 
@@ -200,6 +206,7 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
         "replica_phases_seconds": _replica_phases(explanation),
         "rank_skew": plain_estimate(explanation.row.rank_skew),
         "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
+        "stragglers": explanation.stragglers and asdict(explanation.stragglers),
         "advice": [
             {
                 "kind": line.kind,

@@ -8,8 +8,9 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.laws.band import CONFIDENCE
-from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS
+from dpbench.analysis.laws.band import CONFIDENCE, LawError
+from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS, SATURATED
+from dpbench.analysis.laws.reach import LARGE_MISFIT
 from dpbench.analysis.laws.study import Row, Study
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.numbers import (
@@ -34,8 +35,6 @@ SMALLEST_ERROR = 1e-4
 """A smaller one might as well be none."""
 WIDE = 0.1
 """A measured interval of more, to either side, is no "±" any more: it is lopsided."""
-WIDE_OF_ITS_POINTS = 0.05
-"""A law that misses a point of its own by more has not seen everything that goes on."""
 
 
 def answer(studies: Sequence[Study], *, notes: Sequence[str] = ()) -> Answer:
@@ -148,17 +147,23 @@ def _said(one: Study) -> list[str]:
             f"{BELOW_ZERO if below else TRENDS[one.trend]}"
         )
     size, miss = one.fit.largest_miss
-    if abs(miss) > WIDE_OF_ITS_POINTS:
+    if abs(miss) > LARGE_MISFIT:
         said.append(
             f"the law misses the measured step at {size} by "
             f"{units.fixed_percent(miss, signed=True)}: something changes along the sizes that no "
-            "smooth cost explains; expect misses beyond the band"
+            "smooth cost explains"
+        )
+    if _is_lifted(one):
+        said.append(
+            f"the law ends below the step measured at {one.fit.series.group_sizes[-1]}, within its "
+            "noise: predictions beyond keep that step"
         )
     if one.fit.ambiguous:
+        kept = SATURATED in one.fit.ambiguous
+        predicted = "keeps the last efficiency" if kept else "is of the slowest beyond the data"
         said.append(
             f"these group sizes cannot tell {' from '.join(one.fit.ambiguous)}: "
-            "the band spans what each would give; the prediction is of the one that is slower "
-            "beyond the data"
+            f"the band spans what each would give; the prediction {predicted}"
         )
     if one.faster_than_linear:
         sizes = ", ".join(map(str, one.faster_than_linear))
@@ -166,8 +171,20 @@ def _said(one: Study) -> list[str]:
     return [bullet(line) for line in said]
 
 
+def _is_lifted(one: Study) -> bool:
+    sizes = [row.prediction.group_size for row in one.predicted if row.prediction.step_seconds]
+    return any(one.fit.seconds(n) > one.fit.law(n) for n in sizes)
+
+
+def _law_error(error: LawError) -> str:
+    low, high = (math.expm1(end) for end in error.reach(1.0))
+    return (
+        f"{units.fixed_percent(-low, 1)} faster to {units.fixed_percent(high, 1)} slower "
+        f"({error.hold_outs} hold-outs of {error.source})"
+    )
+
+
 def _common(studies: Sequence[Study]) -> list[str]:
-    error = studies[0].fit.misspecification.beyond
     bases = sorted({one.baseline.group_size for one in studies})
     unknown = any(one.fit.draws.shape[1] < 100 for one in studies)
     refusals = [
@@ -176,15 +193,18 @@ def _common(studies: Sequence[Study]) -> list[str]:
         for row in one.predicted
         if row.prediction.reason
     ]
-    low, high = (math.expm1(end) for end in error.reach(1.0))
+    errors = dict.fromkeys(
+        _law_error(one.fit.misspecification.beyond)
+        + (", fitted to two group sizes" if len(one.fit.series.points) == 2 else "")
+        for one in studies
+    )
     notes = [
         *dict.fromkeys(refusals),
         f"efficiency and Karp-Flatt against group size {', '.join(map(str, bases))}; measured "
         f"values with their 95 % interval, where there is one (n = {_sample_sizes(studies)})",
         f"band of predictions: {units.fixed_percent(CONFIDENCE)}, the noise of the points and the "
-        f"error of the law; the latter makes a step {units.fixed_percent(-low, 1)} faster to "
-        f"{units.fixed_percent(high, 1)} slower one doubling beyond the data, and grows with the "
-        f"root of the doublings (an assumption; {error.hold_outs} hold-outs of {error.source})",
+        f"error of the law; one doubling beyond the data the latter makes a step "
+        f"{'; or '.join(errors)}; that it grows with the root of the doublings is an assumption",
     ]
     if others := [one.series.label for one in studies if not _is_calibrated(one)]:
         notes.append(
@@ -201,7 +221,7 @@ def _common(studies: Sequence[Study]) -> list[str]:
 
 def _is_calibrated(one: Study) -> bool:
     """Whether the error of a law was found with such terms; those of nodes are of their kind."""
-    names = {term.name for term in one.fit.terms} - set(NODE_TERMS)
+    names = {term.name for term in one.fit.terms} - {*NODE_TERMS, SATURATED}
     return one.series.scaling == "weak" and names == set(DEFAULT)
 
 

@@ -1,22 +1,29 @@
-"""Makes a table fit a terminal: headers on two lines, a short status, then fewer columns."""
+"""Makes a table fit a terminal.
+
+What all rows share becomes a line above the table. Then headers take two lines, intervals shorten,
+the status narrows, and last of all columns go, those that matter least first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from dpbench.report.table import Table, longest_line
 
 NARROWEST_STATUS = 9
-ALWAYS = ("implementation", "backend", "group_size", "batch_size", "images_per_second", "status")
-"""Columns that say which row it is, how fast, and whether it may be believed."""
+IDENTITY = ("implementation", "backend", "group_size", "batch_size")
+"""Columns that say which row it is; a table for people has them unless --columns names others."""
+RESULTS = ("images_per_second", "speedup", "efficiency", "loss_delta_per_second")
+"""What a sweep is run for, in the order in which it is shown."""
+ALWAYS = (*IDENTITY, *RESULTS, "status")
 FIRST_TO_STAY = (
-    "efficiency",
-    "speedup",
+    *("loss_delta_per_second", "efficiency", "speedup"),
     "duration_seconds",
     "exposed_communication_seconds",
     "time_to_loss_seconds",
-    "goodput",
     "mfu",
     "final_loss",
     "joules_per_item",
@@ -24,7 +31,14 @@ FIRST_TO_STAY = (
     "noise_scale_samples",
 )
 """Of the others those that stand further left."""
-
+SHORTENED = ("speedup", "loss_delta_per_second", "efficiency", "images_per_second")
+"""Columns whose intervals shorten where there is no room. The speedup's goes first: divided by the
+group size it is the efficiency's."""
+_SYMMETRIC = re.compile(r"(?P<value>[-−]?[\d,.]+) ± [\d,.]+(?P<unit>(?: \S+)?)")
+_RANGE = re.compile(
+    r"(?P<value>[-−]?[\d,.]+) \((?P<low>[-−]?[\d,.]+)–(?P<high>[-−]?[\d,.]+)\)(?P<unit>(?: \S+)?)"
+)
+_DIGITS = re.compile(r"(?P<value>[-−]?[\d,.]+)\(\d+\)(?P<unit>(?: \S+)?)")
 
 Width = Callable[[Table], int]
 """How many characters the widest line of a table takes in a layout."""
@@ -32,10 +46,30 @@ Width = Callable[[Table], int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fitted:
-    """What is shown, and the headers of what is not."""
+    """What is shown, and what a reader has to be told about it."""
 
     table: Table
     left_out: tuple[str, ...] = ()
+    """Headers of columns that are not shown."""
+    shortened: tuple[str, ...] = ()
+    """Headers of columns without their intervals, or with the wider side of them."""
+
+
+def shared(table: Table, keys: Collection[str]) -> tuple[Table, tuple[tuple[str, str], ...]]:
+    """Takes out those of the columns `keys` whose text is the same in all rows.
+
+    Returns the other columns, and (header, text) of what was taken out. A table of a single row
+    keeps all of it.
+    """
+    if len(table.rows) < 2:
+        return table, ()
+    same = {
+        column.key: (column.header, texts[0])
+        for place, column in enumerate(table.columns)
+        if column.key in keys and len(set(texts := table.texts(place))) == 1
+    }
+    kept = {column.key for column in table.columns} - set(same)
+    return table.only(kept), tuple(same.values())
 
 
 def fit(table: Table, width_of: Width, limit: int, *, all_of_them: bool) -> Fitted:
@@ -43,21 +77,74 @@ def fit(table: Table, width_of: Width, limit: int, *, all_of_them: bool) -> Fitt
     line = table.widest  # all that widths depend on, however many rows there are
     if width_of(line) <= limit:
         return Fitted(table=table)
-    line = _wrapped(line)
+    table = _wrapped(table)
     kept = {column.key for column in table.columns}
-    if width_of(_narrowed(line, 0)) > limit and not all_of_them:
+    if not all_of_them and width_of(_narrowed(table.widest, 0)) > limit:
         kept &= {*ALWAYS}
-        for key in sorted((column.key for column in table.columns), key=_importance):
-            if width_of(_narrowed(line.only(kept | {key}), 0)) <= limit:
-                kept.add(key)
-    line = line.only(kept)
-    shown = _wrapped(table.only(kept))
+    table, shortened = _shortened(table, kept, width_of, limit)
+    line = table.widest
+    if not all_of_them:
+        kept = _most(line, kept, width_of, limit)
+    left_out = (column.header for column in table.columns if column.key not in kept)
+    shown, line = table.only(kept), line.only(kept)
     if (excess := width_of(line) - limit) > 0:
         shown = _narrowed(shown, _longest(line) - excess)
     return Fitted(
         table=shown,
-        left_out=tuple(column.header for column in table.columns if column.key not in kept),
+        left_out=tuple(_in_one_line(left_out)),
+        shortened=tuple(_in_one_line(shortened)),
     )
+
+
+def _shortened(
+    table: Table, kept: Collection[str], width_of: Width, limit: int
+) -> tuple[Table, list[str]]:
+    """The table with intervals as short as it takes for the columns `kept`; whose they are."""
+    headers: list[str] = []
+    for shorten in (_wider_side, _value_alone):
+        for key in SHORTENED if shorten is _value_alone else reversed(SHORTENED):
+            if width_of(_narrowed(table.widest.only(kept), 0)) <= limit:
+                return table, headers
+            place = next((k for k, one in enumerate(table.columns) if one.key == key), None)
+            if place is None or (key == "images_per_second" and shorten is _value_alone):
+                continue
+            texts = table.texts(place)
+            if (shorter := [shorten(text) for text in texts]) != texts:
+                table = table.with_texts(place, shorter)
+                headers = [*dict.fromkeys((*headers, table.columns[place].header))]
+    return table, headers
+
+
+def _wider_side(text: str) -> str:
+    """ "88 (69–112) %" as "88 ± 24 %": the interval then holds more than it has to."""
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        return text
+    value, low, high = (
+        Decimal(found[name].replace(",", "").replace("−", "-")) for name in ("value", "low", "high")
+    )
+    return f"{found['value']} ± {max(value - low, high - value):,}{found['unit']}"
+
+
+def _value_alone(text: str) -> str:
+    for form in (_SYMMETRIC, _RANGE, _DIGITS):
+        if found := form.fullmatch(text):
+            return f"{found['value']}{found['unit']}"
+    return text
+
+
+def _most(line: Table, kept: Collection[str], width_of: Width, limit: int) -> set[str]:
+    """The columns that fit: which row it is and how fast, then the others by importance."""
+    chosen = {*kept} - {*RESULTS[1:]}
+    chosen &= {*IDENTITY, "images_per_second", "status"}
+    for key in sorted((column.key for column in line.columns), key=_importance):
+        if width_of(_narrowed(line.only(chosen | {key}), 0)) <= limit:
+            chosen.add(key)
+    return chosen
+
+
+def _in_one_line(headers: Iterable[str]) -> Iterator[str]:
+    return (header.replace("\n", " ") for header in headers)
 
 
 def _wrapped(table: Table) -> Table:

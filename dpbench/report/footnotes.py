@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.records import Status
 from dpbench.report.steadiness import steadiness
 
@@ -186,8 +186,7 @@ def _time_to_loss(rows: Rows) -> Iterable[str]:
 def _noise(rows: Rows) -> Iterable[str]:
     if any(row.noise_scale for row in rows):
         yield (
-            "noise scale is the batch, of all replicas, from which more samples a step stop "
-            "paying; goodput is the speed × the progress of a sample against one replica's batch"
+            "noise scale is the batch, of all replicas, from which more samples a step stop paying"
         )
 
 

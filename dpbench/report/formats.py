@@ -1,10 +1,14 @@
-"""The names that --format takes."""
+"""The names that --format takes, and what tabulate knows of their layouts."""
 
 from __future__ import annotations
 
 import tabulate
 
 from dpbench.errors import UnknownName
+
+# Headers as wide as their words: two spaces more in each of 13 columns would not fit a terminal.
+# Tabulate has no argument for it; set once, before `terminal` lays any table out.
+tabulate.MIN_PADDING = 0
 
 DEFAULT = "simple"
 DATA_FORMATS = ("csv", "json", "jsonl")
@@ -54,3 +58,8 @@ def is_for_terminals(name: str) -> bool:
     """Tells whether the layout is read in a terminal and knows cells of two lines."""
     multiline = name in tabulate.multiline_formats and name not in MARKUP
     return multiline and not is_markdown(name) and name != "orgtbl"
+
+
+def is_for_programs(name: str) -> bool:
+    """Whether a program reads it: the columns are then those that were asked for, and no others."""
+    return name in DATA_FORMATS or name == "tsv"

@@ -8,24 +8,24 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.headline import Absent, Best, Headline, Limit
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.numbers import percentage, quantity
 from dpbench.report.page.content import Finding
 
 NAMED = 2
 """Configurations that are named as not distinguishable; the rest are counted."""
 NOT_KNOWN = "not known"
+NO_WINNER = "no clear winner"
 SYNTHETIC = "Synthetic (nothing was run): "
 
 
 def sentence(headline: Headline) -> str:
-    """One line: the fastest, the best scaling, what limits it; or why there is none."""
+    """A few words: what disturbed the trials; the fastest, the best scaling, what limits it; or why
+    there is none."""
+    doubt = f"Beware: {headline.disturbance}. " if headline.disturbance else ""
     if isinstance(headline.fastest, Absent):
-        return f"No fastest configuration: {headline.fastest.reason}."
-    parts = [
-        f"{_name(headline.fastest.row)} {_claim(headline.fastest)}: "
-        f"{speed_of(headline.fastest.value)} ({_bracketed(headline.fastest)})"
-    ]
+        return f"{doubt}No fastest configuration: {headline.fastest.reason}."
+    parts = [_claim(headline.fastest)]
     if isinstance(headline.scaling, Best):
         same = headline.scaling.row == headline.fastest.row
         who = "it reaches" if same else f"{_name(headline.scaling.row)} scales best,"
@@ -38,12 +38,16 @@ def sentence(headline: Headline) -> str:
         parts.append(
             f"{percentage(headline.limit.share)} of a step is {headline.limit.loss} ({about})"
         )
-    return f"{SYNTHETIC if headline.synthetic else ''}{'; '.join(parts)}."
+    return f"{doubt}{SYNTHETIC if headline.synthetic else ''}{'; '.join(parts)}."
 
 
 def findings(headline: Headline) -> tuple[Finding, ...]:
-    """The same three with all that qualifies them; where one is missing, the reason."""
+    """The same with all that qualifies them; where one is missing, the reason."""
+    doubt = Finding(
+        title="Busy machine", value="not to be trusted", about=headline.disturbance or ""
+    )
     return (
+        *([doubt] if headline.disturbance else []),
         _fastest(headline.fastest),
         _best_scaling(headline.scaling),
         _limit(headline.limit),
@@ -54,6 +58,9 @@ def _fastest(found: Best | Absent) -> Finding:
     title = "Fastest"
     if isinstance(found, Absent):
         return Finding(title=title, value=NOT_KNOWN, about=found.reason)
+    if found.rivals:
+        about = f"{speed_of(found.value)} of {_about(found)}"
+        return Finding(title=title, value=NO_WINNER, about=about)
     return Finding(title=title, value=speed_of(found.value), about=_about(found))
 
 
@@ -73,11 +80,13 @@ def _limit(found: Limit | Absent) -> Finding:
 
 
 def _claim(best: Best) -> str:
-    """No more than its intervals allow."""
+    """The fastest and its speed; no more than its intervals allow."""
+    name, said = _name(best.row), f"{speed_of(best.value)} ({_bracketed(best)})"
     if not best.others:
-        return "is the only configuration with a speed"
-    told_apart = best.resolved and not best.rivals
-    return "is fastest" if told_apart else "measured fastest"
+        return f"{name} is the only configuration with a speed: {said}"
+    if best.rivals:
+        return f"{NO_WINNER}: {name} reaches {said}"
+    return f"{name} {'is' if best.resolved else 'measured'} fastest: {said}"
 
 
 def _about(best: Best) -> str:
@@ -92,9 +101,9 @@ def _bracketed(best: Best, *, again: bool = False) -> str:
 def _sizes_and_doubt(best: Best) -> Iterator[str]:
     yield _sizes(best)
     if best.others and not best.resolved:
-        yield "from a single run nothing tells whether another is as good"
+        yield "a single run cannot show whether another is as good"
     elif best.rivals:
-        yield f"not told apart from {_named(best.rivals)}"
+        yield f"statistically tied with {_named(best.rivals)}"
 
 
 def caveats(row: ConfigurationSummary) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields.field import Plain
 from dpbench.analysis.imported.nccl_tests import ImportedCollective, ImportedSize
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.export.data import WRITERS
 from dpbench.report.table import MISSING, text_table

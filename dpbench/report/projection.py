@@ -127,7 +127,7 @@ def _losses_and_costs(item: str) -> tuple[_Column, ...]:
 def _training(item: str) -> tuple[_Column, ...]:
     return (
         _REPLICAS,
-        _Column(f"Goodput ({item}/s)", lambda row: or_missing(row.goodput, ranged)),
+        _Column(f"Statistical goodput\n({item}/s)", lambda row: or_missing(row.goodput, ranged)),
         _Column("Time to loss", lambda row: or_missing(row.seconds_to_loss, duration)),
         _Column("At least", lambda row: or_missing(row.floor_seconds, duration)),
     )
@@ -176,8 +176,8 @@ def _reading(projections: Sequence[Projection]) -> Iterable[str]:
         )
     if any(row.goodput for row in rows):
         yield (
-            "goodput: throughput × (phi + B0) ÷ (phi + B), in items of the batch B0 of one "
-            "replica; phi: the gradient noise scale"
+            "statistical goodput: throughput × (phi + B0) ÷ (phi + B), in items of the batch B0 of "
+            "one replica; phi: the gradient noise scale"
         )
     if any(row.seconds_to_loss for row in rows):
         yield (

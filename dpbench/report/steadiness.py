@@ -15,7 +15,11 @@ Windows = list[tuple[ConfigurationSummary, list[SteadyState]]]
 def steadiness(
     rows: Sequence[ConfigurationSummary], some: Callable[[Sequence[str]], str]
 ) -> Iterable[str]:
-    """A line per verdict other than steady; `some` shortens a long list of rows."""
+    """A line per verdict other than steady; `some` shortens a long list of rows.
+
+    Rows that other processes disturbed are left out: their steps say nothing about warming up.
+    """
+    rows = [row for row in rows if not row.disturbed]
     if never := _with(rows, "no steady state"):
         worst = max(_windows(never), key=lambda window: abs(window.change))
         yield (
@@ -29,6 +33,13 @@ def steadiness(
             f"still warming up: {some(_shares(warming))}; the first steps of a window change the "
             f"mean step by up to {_signed(worst.change)}; raise --warmup to "
             f"{max(map(_settled_after, _places(warming)))}"
+        )
+    if late := _with(rows, "changing at the end"):
+        worst = max(_windows(late), key=lambda window: abs(window.late_change))
+        yield (
+            f"steps change at the end of the window: {some(_shares(late))}; the last "
+            f"{worst.late_steps} change the mean step by up to {_signed(worst.late_change)}; look "
+            "for heat, a power limit, or load that set in or ended"
         )
     if drifting := _with(rows, "drifting"):
         worst = max(_windows(drifting), key=lambda window: abs(window.drift))

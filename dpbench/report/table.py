@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 
 SortValue = float | str | None
 MISSING = "–"

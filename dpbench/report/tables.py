@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,10 +13,11 @@ from dpbench.analysis.fields.field import ReadField, Value
 from dpbench.analysis.fields.identity import Ending
 from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
 from dpbench.errors import UnknownName, UsageError
-from dpbench.printable import one_line
+from dpbench.messages import one_line
+from dpbench.records import Status
 from dpbench.report import formats, seed_table
 from dpbench.report.export.data import WRITERS
-from dpbench.report.fitting import fit
+from dpbench.report.fitting import IDENTITY, RESULTS, Fitted, fit, shared
 from dpbench.report.footnotes import footnotes, intervals
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import WIDTH, below, bullet, width_of, write_table
@@ -31,6 +32,8 @@ Keys = tuple[str, ...]
 DEFAULT_COLUMNS = tuple(column for column in COLUMNS.values() if column.shown != "on request")
 
 
+LEADING = (RESULTS[0], "duration_seconds", *RESULTS[1:])
+"""Columns that stand first behind those that tell rows apart; published rows have times."""
 Rows = Sequence[ConfigurationSummary]
 NO_ROWS = "No rows: nothing has been measured."
 
@@ -112,9 +115,10 @@ def render(
     `columns` is None for the default ones, "seed" for the layout of torch-ddp's README, else
     comma-separated keys. `notes` are added to those that the rows themselves bring.
 
-    `width` is that of the terminal: headers are wrapped, and default columns left out, until the
-    table fits. None, as for a file, keeps everything on one line. `whole` is the file that has
-    all columns. `caption` is for formats that have one, which also tell there what ± stands for.
+    `width` is that of the terminal: headers are wrapped, intervals shortened and default columns
+    left out, until the table fits. None, as for a file, keeps everything on one line. `whole` is
+    the file that has all columns. `caption` is for formats that have one, which also tell there
+    what ± stands for.
     """
     name = formats.check_format(format or formats.DEFAULT)
     if columns == SEED:
@@ -123,42 +127,73 @@ def render(
         known = keys_of("configuration")
         keys = known if columns is None else parse_keys(columns, known)
         return RenderedTable(text=_data(rows, name, keys), notes_aside=tuple(notes))
-    chosen, empty = _choose(rows, columns)
+    chosen, empty = _choose(rows, columns, alone=formats.is_for_programs(name))
     terminal = formats.is_for_terminals(name)
     if terminal and not rows:
         return RenderedTable(text="\n".join([NO_ROWS, "", *map(bullet, notes)]).rstrip() + "\n")
     table = _table(rows, chosen, cut=terminal)
-    left_out: tuple[str, ...] = ()
+    fitted, above = Fitted(table=table), list[str]()
+    if terminal and columns is None and not formats.is_for_programs(name):
+        table, same = shared(table, _may_be_shared(rows))
+        above = _all_rows(len(rows), same)
+        fitted = Fitted(table=table)
     if width is not None and terminal:
         fitted = fit(table, partial(width_of, layout=name), width, all_of_them=columns is not None)
-        table, left_out = fitted.table, fitted.left_out
+    table = fitted.table
     shown = [column.key for column in table.columns]
     said = [
         *footnotes(rows, shown),
         *notes,
         *_not_measured(empty),
-        *_not_shown(left_out, width, whole),
+        *_not_whole(fitted, width, whole),
     ]
     about = "; ".join([caption, *intervals(rows)]) if caption else ""
     text = write_table(replace(table, caption=about), name)
     if not formats.has_room_for_notes(name):
         return RenderedTable(text=f"{text}\n", notes_aside=tuple(said))
     lines = below(said, name, min(width or WIDTH, WIDTH))
-    return RenderedTable(text="\n".join([text, "", *lines]).rstrip() + "\n")
+    return RenderedTable(text="\n".join([*above, text, "", *lines]).rstrip() + "\n")
 
 
-def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[str]]:
-    """The columns that were asked for; else the default ones, and the headers of those of them
-    that have no value anywhere."""
+def _choose(
+    rows: Rows, columns: str | None, *, alone: bool
+) -> tuple[tuple[Column, ...], list[str]]:
+    """The columns that were asked for, with those that say which row it is unless they are to be
+    `alone`; else the default ones, and the headers of those that have no value anywhere."""
     if columns is not None:
-        return parse_columns(columns), []
+        asked = parse_columns(columns)
+        if alone or any(column.key in IDENTITY for column in asked):
+            return asked, []  # whoever names some of them has chosen
+        return (*(COLUMNS[key] for key in IDENTITY), *asked), []
     full, empty = [], []
     for column in (*DEFAULT_COLUMNS[:-1], *claim_columns(rows), DEFAULT_COLUMNS[-1]):
         if not rows or any(cell(column, row) != MISSING for row in rows):
             full.append(column)
         elif column.shown != "if measured":
             empty.append(header_of(column.header, rows))
-    return tuple(full), empty
+    return tuple(sorted(full, key=_place)), empty
+
+
+def _place(column: Column) -> tuple[int, int]:
+    """What tells rows apart stays first; then come the results that a sweep is run for."""
+    order = [*COLUMNS]
+    if column.key in LEADING:
+        return 1, LEADING.index(column.key)
+    place = order.index(column.key) if column.key in order else len(order)
+    if column.key == "status":
+        return 3, 0
+    return (0 if place < order.index(RESULTS[0]) else 2), place
+
+
+def _may_be_shared(rows: Rows) -> tuple[str, ...]:
+    """Columns that a line above the table says for all rows; a status only if all is well."""
+    well = all(row.status is Status.COMPLETED and row.reason is None for row in rows)
+    return (*IDENTITY[1:], "status") if well else IDENTITY[1:]
+
+
+def _all_rows(count: int, same: Sequence[tuple[str, str]]) -> list[str]:
+    words = [text if header == "Status" else f"{header.lower()} {text}" for header, text in same]
+    return [f"All {count:,} rows: {', '.join(words)}", ""] if words else []
 
 
 def _table(rows: Rows, columns: Sequence[Column], *, cut: bool) -> Table:
@@ -188,11 +223,15 @@ def _not_measured(headers: Sequence[str]) -> list[str]:
     return [f"not measured, column left out: {', '.join(headers)}"] if headers else []
 
 
-def _not_shown(headers: Sequence[str], width: int | None, whole: str | None) -> list[str]:
-    if not headers:
-        return []
-    where = f"they are in {whole}, and --columns shows them" if whole else "--columns shows them"
-    return [f"left out to fit {width} columns: {', '.join(headers)}; {where}"]
+def _not_whole(fitted: Fitted, width: int | None, whole: str | None) -> Iterator[str]:
+    if fitted.shortened:
+        where = f"; {whole} has them whole" if whole else ""
+        yield f"intervals shortened to fit {width} columns: {', '.join(fitted.shortened)}{where}"
+    if fitted.left_out:
+        where = (
+            f"they are in {whole}, and --columns shows them" if whole else "--columns shows them"
+        )
+        yield f"left out to fit {width} columns: {', '.join(fitted.left_out)}; {where}"
 
 
 def _data(rows: Rows, name: str, keys: Sequence[str]) -> str:

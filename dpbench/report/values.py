@@ -12,13 +12,14 @@ from dpbench.analysis.explanation import SlowestRank
 from dpbench.analysis.fields.explanations import InsideFactor
 from dpbench.analysis.fields.field import Composite, Plain, ReadField, Style, Value, plain
 from dpbench.analysis.fields.identity import Ending, LearningRate, Replicas
+from dpbench.analysis.fields.learning import AtLeast
 from dpbench.analysis.fields.measured import Share
 from dpbench.analysis.time_to_loss import TimeToLoss
-from dpbench.placement import host_counts
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.records import Status
 from dpbench.report.numbers import compact, compact_time, memory, percentage, plus_minus
 from dpbench.report.table import MISSING, SortValue, Table, TableCell, TableColumn, TableRow
+from dpbench.specs.placement import host_counts
 
 S = TypeVar("S")
 STATUS_WIDTH = 32
@@ -122,6 +123,8 @@ def _write_composite(value: Composite, style: Style) -> str:
             return f"> {units.seconds(value.longest_seconds)}"
         case SlowestRank():
             return f"{value.rank} (in {value.slowest_in} of {value.repetitions})"
+        case AtLeast(bound):
+            return f"at least {bound:,.0f}"
         case InsideFactor(part):
             return f"in {part}"
         case Ending():

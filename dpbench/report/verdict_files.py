@@ -14,7 +14,7 @@ from dpbench.analysis.assessment import Assessment
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.errors import UsageError
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.answer import json_text
 from dpbench.report.numbers import decimals, quantity
 from dpbench.report.verdict_table import headline, labels, sentence

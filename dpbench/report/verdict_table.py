@@ -9,6 +9,9 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.assessment import Assessment
+from dpbench.analysis.estimate import CONFIDENCE
+from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.operating import MOST_REPETITIONS, Chances
 from dpbench.analysis.verdict import RowVerdict, Verdict
 from dpbench.report.answer import Answer, bullets, with_ends
 from dpbench.report.export.markup import escape
@@ -18,12 +21,12 @@ from dpbench.report.table import MISSING, text_table
 from dpbench.report.terminal import folded, write_table
 
 COLUMNS = (
-    *("Configuration", "Metric", "Baseline", "Candidate", "Worse by", "Interval", "Tolerance"),
-    *("Detectable", "n", "Verdict"),
+    *("Configuration", "Metric", "Baseline", "Candidate", "Change", "Interval", "Tolerance"),
+    *("Chances", "n", "Verdict"),
 )
 WORDS = ("Configuration", "Metric", "Verdict")
 """Columns that are aligned left."""
-FOLDED = ("Verdict", "Interval", "Configuration", "Candidate", "Baseline")
+FOLDED = ("Verdict", "Interval", "Change", "Configuration", "Candidate", "Baseline")
 """Columns that give way in a narrow terminal, the first one first."""
 LISTED = 3
 NO_SPREAD = 1e-6
@@ -37,9 +40,9 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
     below = bullets([*reading(verdict.rows), *notes])
     return Answer(
         paragraphs=(
-            sides(verdict.rows),
+            f"{headline(verdict)}\n{sides(verdict.rows)}",
             table(verdict.rows, "simple"),
-            f"{headline(verdict)}\n{below}",
+            below,
         ),
         data={
             "outcome": verdict.outcome,
@@ -111,18 +114,42 @@ def headline(verdict: Verdict) -> str:
             f"regressed: {counts['regressed']} of {total}, worse by more than tolerated: {listed}"
         )
     return (
-        f"inconclusive: {counts['inconclusive']} of {total}, neither surely within the tolerance "
-        f"nor surely beyond it: {listed}"
+        f"INCONCLUSIVE: {counts['inconclusive']} of {total}, neither surely within the tolerance "
+        f"nor surely beyond it: {listed}; {_to_settle(rows)}"
     )
+
+
+def _to_settle(rows: Sequence[RowVerdict]) -> str:
+    """How many runs would decide the inconclusive rows that can be decided."""
+    open_rows = [row for row in rows if row.outcome == "inconclusive"]
+    needed = [row.repetitions_needed for row in open_rows]
+    known = [count for count in needed if count is not None]
+    if len(known) < len(needed):
+        return (
+            f"not even {MOST_REPETITIONS} repetitions would settle it: raise the tolerance, or "
+            "find a quieter machine"
+        )
+    done = max(min(row.comparison.repetitions) for row in open_rows)
+    if max(known) <= done:
+        return "the change is too close to the tolerance: raise --repetitions, or the tolerance"
+    return f"{max(known)} repetitions would settle it (--repetitions {max(known)})"
 
 
 def reading(rows: Sequence[RowVerdict]) -> list[str]:
     """How to read the table, and changes that no tolerance speaks of."""
     lines = [
         "a row regressed if its interval lies above the tolerance (corrected for the number of "
-        "rows), and passes if it lies below; detectable: the change that as many runs of this "
-        "noise show in 4 of 5 cases"
+        "rows), and passes if it lies below; + is slower, or worse",
+        "chances at the spread of these runs: that an unchanged candidate passes / that one slower "
+        "by the tolerance is caught / by twice the tolerance",
     ]
+    confidence = units.fixed_percent(rows[0].confidence)
+    if rows[0].confidence != CONFIDENCE:
+        side = units.fixed_percent((1 + rows[0].confidence) / 2)
+        lines.append(
+            f"± of baseline and candidate is their {units.exact_percent(CONFIDENCE)} interval; the "
+            f"change has a {confidence} one, of two one-sided bounds at {side}"
+        )
     if any(len({*row.comparison.repetitions}) > 1 for row in rows if row.comparison.slowdown):
         lines.append("n: runs of the baseline, of the candidate")
     named = zip(_names(rows), rows, strict=True)
@@ -132,17 +159,17 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
 
 
 def _cells(name: str, row: RowVerdict, rate: str) -> dict[str, str]:
-    comparison, detectable = row.comparison, row.minimum_detectable_effect
+    comparison = row.comparison
     why = f": {comparison.reason}" if comparison.reason else ""
     return {
         "Configuration": name,
         "Metric": comparison.metric,
         "Baseline": quantity(comparison.baseline, header=rate),
         "Candidate": quantity(comparison.candidate, header=rate),
-        "Worse by": change(row),
-        "Interval": interval(row),
+        "Change": change(row),
+        "Interval": _signed_interval(row),
         "Tolerance": units.percent(row.tolerance, 3),
-        "Detectable": MISSING if detectable is None else units.percent(detectable),
+        "Chances": MISSING if row.chances is None else _chances(row.chances),
         "n": sample_sizes(comparison.repetitions) if comparison.slowdown else MISSING,
         "Verdict": f"{row.outcome}{why}",
     }
@@ -165,32 +192,72 @@ def _names(rows: Sequence[RowVerdict]) -> list[str]:
 
 
 def change(row: RowVerdict) -> str:
-    """The slow-down in percent, to the digits that its interval supports: "+1.2 %"."""
+    """The change in percent, to the digits that its interval supports: "1.2 % slower"."""
     slowdown = row.comparison.slowdown
-    return MISSING if slowdown is None else f"{_signed(slowdown.value, row)} %"
+    return MISSING if slowdown is None else _worded(slowdown.value, row)
 
 
 def sentence(row: RowVerdict) -> str:
-    """Writes "worse by +1.2 % (90 % interval -0.4 to +2.8 %), tolerance 3 %"; "better by …" where
-    it is; or why there is no number."""
+    """Writes "1.2 % slower (90 % interval 0.4 % faster to 2.8 % slower), tolerance 3 %"; or why
+    there is no number."""
     slowdown, reason = row.comparison.slowdown, row.comparison.reason
     if slowdown is None:
         return reason or "not measured"
-    better = slowdown.value < 1
-    text = f"{'better' if better else 'worse'} by {_signed(slowdown.value, row, better)} %"
+    text = change(row)
     if row.low is not None and row.high is not None:
-        low, high = (row.high, row.low) if better else (row.low, row.high)
-        ends = f"{_signed(low, row, better)} to {_signed(high, row, better)} %"
-        text += f" ({units.fixed_percent(row.confidence)} interval {ends})"
+        text += f" ({units.fixed_percent(row.confidence)} interval {interval(row)})"
     text += f", tolerance {units.percent(row.tolerance, 3)}"
     return f"{text}, {reason}" if reason else text
 
 
 def interval(row: RowVerdict) -> str:
-    """The one-sided bounds, which at 95 % each are a 90 % interval: "-0.4 to +2.8 %"."""
+    """The one-sided bounds, which at 95 % each are a 90 % interval: "0.4 % faster to 2.8 % slower",
+    "46 to 48 % faster"."""
     if row.low is None or row.high is None:
         return MISSING
-    return f"{_signed(row.low, row)} to {_signed(row.high, row)} %"
+    low, high = _percent(row.low, row), _percent(row.high, row)
+    if low.startswith("-") != high.startswith("-"):
+        return f"{_worded(row.low, row)} to {_worded(row.high, row)}"
+    smaller, larger = sorted((low.lstrip("-"), high.lstrip("-")), key=float)
+    return f"{smaller} to {larger} % {_direction(row, better=low.startswith('-'))}"
+
+
+def _signed_interval(row: RowVerdict) -> str:
+    """The same for the narrow column of a table: "-0.4 to +2.8 %"."""
+    if row.low is None or row.high is None:
+        return MISSING
+    low, high = (end if end.startswith("-") else f"+{end}" for end in _ends(row.low, row.high, row))
+    return f"{low} to {high} %"
+
+
+def _ends(low: float, high: float, row: RowVerdict) -> tuple[str, str]:
+    return _percent(low, row), _percent(high, row)
+
+
+def _worded(slowdown: float, row: RowVerdict) -> str:
+    percent = _percent(slowdown, row)
+    if float(percent) == 0:
+        return f"{percent} %"
+    return f"{percent.lstrip('-')} % {_direction(row, better=percent.startswith('-'))}"
+
+
+def _direction(row: RowVerdict, *, better: bool) -> str:
+    if METRICS[row.comparison.metric].is_speed:
+        return "faster" if better else "slower"
+    return "better" if better else "worse"
+
+
+def _percent(slowdown: float, row: RowVerdict) -> str:
+    """As "-1.2", to the digits that the interval supports."""
+    percent = 100 * (slowdown - 1)
+    spread = 0.0 if row.low is None or row.high is None else 50 * (row.high - row.low)
+    return f"{percent:z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"
+
+
+def _chances(found: Chances) -> str:
+    """As in "99 / 5 / 99 %"."""
+    parts = (found.passes_unchanged, found.caught_at_tolerance, found.caught_at_twice)
+    return f"{' / '.join(f'{100 * part:.0f}' for part in parts)} %"
 
 
 def _row_data(row: RowVerdict) -> dict[str, Any]:
@@ -209,6 +276,10 @@ def _row_data(row: RowVerdict) -> dict[str, Any]:
         "confidence": row.confidence,
         "tolerance": row.tolerance,
         "minimum_detectable_effect": row.minimum_detectable_effect,
+        "chance_that_unchanged_passes": row.chances and row.chances.passes_unchanged,
+        "chance_of_catching_tolerance": row.chances and row.chances.caught_at_tolerance,
+        "chance_of_catching_twice_tolerance": row.chances and row.chances.caught_at_twice,
+        "repetitions_needed": row.repetitions_needed,
         "repetitions": comparison.slowdown and comparison.slowdown.sample_size,
         "baseline_repetitions": comparison.repetitions[0],
         "candidate_repetitions": comparison.repetitions[1],
@@ -218,12 +289,6 @@ def _row_data(row: RowVerdict) -> dict[str, Any]:
         "outcome": row.outcome,
         "reason": comparison.reason,
     }
-
-
-def _signed(slowdown: float, row: RowVerdict, flipped: bool = False) -> str:
-    percent = 100 * (1 - slowdown if flipped else slowdown - 1)
-    spread = 0.0 if row.low is None or row.high is None else 50 * (row.high - row.low)
-    return f"{percent:+z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"
 
 
 def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:

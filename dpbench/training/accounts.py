@@ -12,7 +12,8 @@ from time import perf_counter
 import torch
 
 from dpbench.architecture import Architecture, CountsCorrect, items_per_sample
-from dpbench.measure.memory import (
+from dpbench.errors import TrainingFailed
+from dpbench.measure.device import (
     peak_device_memory_bytes,
     peak_host_memory_bytes,
     peak_reserved_memory_bytes,
@@ -23,6 +24,11 @@ from dpbench.training.events import Finished, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
 from dpbench.training.session import OutOfSync, Session, samples_of
 from dpbench.training.writer import Writer
+
+LONGEST_IDENTITY_BYTES = 4096
+"""What a rank says of itself: a host name and two numbers."""
+LONGEST_ENDING_BYTES = 2**24
+"""How a training ended, with three numbers for each of up to 100,000 ranks."""
 
 
 def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Iterator[str]:
@@ -61,7 +67,8 @@ def started(
     """A collective."""
     spec = job.spec
     own = [socket.gethostname(), os.getpid(), samples_of(session.plan, process=rank)]
-    everyone = [json.loads(data) for data in ranks.gather_bytes(json.dumps(own).encode())]
+    sent = ranks.gather_bytes(json.dumps(own).encode(), LONGEST_IDENTITY_BYTES)
+    everyone = [_identity(rank, data) for rank, data in enumerate(sent)]
     hosts, pids, samples = zip(*everyone, strict=True)
     trained = (p.numel() for p in session.learner.module.parameters() if p.requires_grad)
     return Started(
@@ -82,6 +89,21 @@ def started(
         test_samples=None if job.run.evaluation == "off" else session.test_samples,
         resumed_from=None if checkpoint is None else checkpoint.source,
     )
+
+
+def _identity(rank: int, data: bytes) -> tuple[str, int, int]:
+    """Host, process and samples of a rank, as it says itself; raises TrainingFailed for anything
+    else."""
+    try:
+        host, pid, samples = json.loads(data)
+    except (ValueError, TypeError, RecursionError):
+        host = pid = samples = None
+    if not (isinstance(host, str) and type(pid) is int and type(samples) is int):
+        raise TrainingFailed(
+            f"rank {rank} sent something else than its host, its process and its samples; give "
+            "every rank the same dpbench"
+        )
+    return host, pid, samples
 
 
 def finished(
@@ -118,7 +140,9 @@ def finished(
         best_checkpoint=writer.best_checkpoint,
         last_checkpoint=writer.last_checkpoint,
     )
-    of_first = from_line("rank 0", ranks.gather_bytes(to_line(mine).encode())[0])
+    of_first = from_line(
+        "rank 0", ranks.gather_bytes(to_line(mine).encode(), LONGEST_ENDING_BYTES)[0]
+    )
     assert isinstance(of_first, Finished)
     return of_first
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from dpbench.codec import decode, encode
 from dpbench.errors import StoreError, UsageError
+from dpbench.specs.training import TrainingSpec
 from dpbench.training import archive
 from dpbench.training.archive import HostCopy
-from dpbench.training_spec import TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 MAGIC = "dpbench training checkpoint"

@@ -8,6 +8,7 @@ checkpoints/
 from __future__ import annotations
 
 import re
+import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -17,10 +18,12 @@ from dpbench.errors import StoreError
 from dpbench.files import (
     flush_folder,
     folder_inside,
+    open_to_read,
     place,
     place_also,
     remove_leftovers,
     temporary_beside,
+    write_named,
 )
 from dpbench.training import archive
 from dpbench.training.archive import HostCopy
@@ -61,8 +64,11 @@ class CheckpointFolder:
     Use it as a context manager, or close it: only then is the last one known to be on disk.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, also: Path | None = None) -> None:
         """Makes the folder, and removes what a writer that died has left half-written.
+
+        Each checkpoint is also written to the file `also`, which the user has named: a copy, as it
+        may be on another disk, and may be a link or a pipe.
 
         Raises ValueError if none is to be kept, StoreError if the folder cannot be made.
         """
@@ -76,6 +82,7 @@ class CheckpointFolder:
             raise StoreError(f"cannot keep checkpoints in {folder}: {error.strerror}") from None
         self.folder = folder
         self._keep = keep
+        self._also = also
         self._copy = HostCopy()
         self._writer = ThreadPoolExecutor(1, "checkpoint-writer")
         self._writing: Future[None] | None = None
@@ -127,10 +134,23 @@ class CheckpointFolder:
                     place_also(file, path.with_name(BEST))
                 place(file, path)
             self._remove_oldest(path)
+            self._write_also(path)
         except OSError as error:
             raise StoreError(
                 f"cannot write {path}: {error.strerror or error}; the checkpoints before it are "
                 "whole, and --resume auto goes on from the latest of them"
+            ) from error
+
+    def _write_also(self, path: Path) -> None:
+        if self._also is None:
+            return
+        try:
+            with open_to_read(path) as whole:
+                write_named(self._also, lambda file: shutil.copyfileobj(whole, file))
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {self._also}: {error.strerror or error}; the same checkpoint is "
+                f"whole in {path}"
             ) from error
 
     def _remove_oldest(self, newest: Path) -> None:

@@ -25,8 +25,8 @@ from dpbench.measure.preparation import in_layout
 from dpbench.measure.rank_group import RankGroup
 from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.specs import WorkloadSpec
+from dpbench.specs.training import Evaluation
 from dpbench.training import random_state
-from dpbench.training_spec import Evaluation
 
 BLOCK_SAMPLES = 256
 

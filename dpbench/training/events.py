@@ -12,7 +12,7 @@ from typing import Any
 
 from dpbench.codec import encode
 from dpbench.errors import StoreError
-from dpbench.record_log import decode_at, parse
+from dpbench.store.record_log import decode_at, parse
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

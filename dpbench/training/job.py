@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.errors import UsageError
-from dpbench.training_spec import TrainingRun, TrainingSpec
+from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 OF_CUDA = {

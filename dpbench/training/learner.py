@@ -27,9 +27,9 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.training import accumulate_gradients, build_optimizer
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES
+from dpbench.specs.training import TrainingSpec
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
-from dpbench.training_spec import TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 T = TypeVar("T")

@@ -12,8 +12,7 @@ from dpbench.codec import encode
 from dpbench.data import datasets
 from dpbench.data.datasets import Splits
 from dpbench.errors import UsageError
-from dpbench.measure.memory import reset_peak_device_memory
-from dpbench.measure.placement import settle_on_device
+from dpbench.measure.device import reset_peak_device_memory, settle_on_device
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.training.accounts import finished, notes, started

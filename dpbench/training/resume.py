@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,12 +68,13 @@ def agreed_checkpoint(
     for note in found.notes if found else ():
         say(note)
     words = None if found is None else json.dumps([found.path, found.error]).encode()
-    path, error = json.loads(broadcast_bytes(words, ranks))
+    path, error = json.loads(broadcast_bytes(words, ranks, limit_bytes=LONGEST_WORDS_BYTES))
     if error is not None:
         raise UsageError(error)
     if path is None:
         return None
-    data = broadcast_bytes(None if found is None else found.data, ranks)
+    content = None if found is None else found.data
+    data = broadcast_bytes(content, ranks, limit_bytes=memory_bytes())
     checkpoint = found.checkpoint if found else None
     with refused_by_all(ranks):  # rank 0 could read it, but others may have another torch
         if rank != 0:
@@ -278,12 +280,26 @@ PIECE_BYTES = 64 * 1024**2
 """Of one message: bounds what the backend copies at a time."""
 
 
-def broadcast_bytes(data: bytes | None, ranks: RankGroup) -> bytes:
-    """`data` of rank 0, on every rank; a collective on the control group. Others pass None."""
+LONGEST_WORDS_BYTES = 2**16
+"""Of a path and an error."""
+
+
+def memory_bytes() -> int:
+    """Of this host: no checkpoint that it can go on from is larger."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def broadcast_bytes(data: bytes | None, ranks: RankGroup, *, limit_bytes: int) -> bytes:
+    """`data` of rank 0, on every rank; a collective on the control group. Others pass None.
+
+    Raises UsageError, on every rank, if it is longer than the limit of any of them.
+    """
     if ranks.control is None:
         assert data is not None
         return data
     (length,), *_ = ranks.gather([0 if data is None else len(data)])
+    if ranks.largest(not 0 <= length <= limit_bytes):  # nor a NaN; limits differ between hosts
+        raise UsageError(f"rank 0 sends {length:,.0f} bytes; expected at most {limit_bytes:,}")
     received = bytearray(int(length)) if data is None else bytearray(data)
     if received:
         source = dist.get_global_rank(ranks.control, 0)

@@ -37,10 +37,17 @@ from dpbench.files import (
     remove_leftovers,
     write_whole,
 )
-from dpbench.record_log import LineReader, check_schema, decode_at, open_lines, parse, write_line
 from dpbench.records import SCHEMA_VERSION
+from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.store.record_log import (
+    LineReader,
+    check_schema,
+    decode_at,
+    open_lines,
+    parse,
+    write_line,
+)
 from dpbench.training.events import Event, from_line, to_line
-from dpbench.training_spec import TrainingRun, TrainingSpec
 
 RUN_FILE = "run.json"
 LOG_FILE = "log.jsonl"

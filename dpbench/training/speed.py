@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dpbench.measure.rank_group import RankGroup
-from dpbench.shares import shares_by_speed
+from dpbench.specs.shares import shares_by_speed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -34,7 +35,10 @@ class Writer:
         self._open = ExitStack()
         if rank == 0:
             self._folder = RunFolder.open(job.folder)
-            self._checkpoints = CheckpointFolder(self._folder.checkpoints, job.run.max_checkpoints)
+            also = None if job.run.checkpoint is None else Path(job.run.checkpoint)
+            self._checkpoints = CheckpointFolder(
+                self._folder.checkpoints, job.run.max_checkpoints, also
+            )
             self._open.callback(self._folder.close)
             self._open.enter_context(self._checkpoints)
             newest = latest(self._folder.checkpoints)

@@ -8,7 +8,7 @@ import pytest
 
 from dpbench.analysis.comparability import check_environments, environment_differences
 from dpbench.analysis.matching import Matched, NotComparable, match
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.outcome import by_configuration
 from dpbench.environment import SYNTHETIC, Environment, capture
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord

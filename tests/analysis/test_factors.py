@@ -16,6 +16,7 @@ from dpbench.analysis.factors import (
     PARTS,
     SHARDED,
     UNBALANCED,
+    WAITING,
     WRAPPED,
     Factors,
     References,
@@ -49,6 +50,7 @@ def test_weak_scaling_by_hand() -> None:
             ("contention",): 10 / 12.5,
             ("wrapper",): 12.5 / 13.5,
             ("balance",): 13.5 / 14,
+            ("stragglers",): 1.0,
             ("communication",): 14 / 20,
         },
         rel=1e-12,
@@ -62,7 +64,7 @@ def test_weak_scaling_by_hand() -> None:
 def test_shares_of_the_step_are_the_seconds_that_each_part_adds() -> None:
     *others, record = weak_sweep()
     shares = [found.share.value for found in factors_of(record, others).factors]
-    assert shares == pytest.approx([0, 2.5 / 20, 1 / 20, 0.5 / 20, 6 / 20])
+    assert shares == pytest.approx([0, 2.5 / 20, 1 / 20, 0.5 / 20, 0, 6 / 20])
     assert sum(shares) == pytest.approx(1 - 0.5)
 
 
@@ -83,6 +85,7 @@ def test_strong_scaling_with_shards_that_differ_by_hand() -> None:
             ("contention",): (7 + 6) / (8 + 7),
             ("wrapper",): (8 + 7) / (9 + 8),
             ("balance",): 8.5 / 9,
+            ("stragglers",): 1.0,
             ("communication",): 9 / 12,
         },
         rel=1e-12,
@@ -110,8 +113,8 @@ def test_independent_copies_have_contention_and_balance() -> None:
 @pytest.mark.parametrize(
     ("implementation", "without_sync", "merged"),
     [
-        ("dp", [15 * MS], ("wrapper", "balance")),
-        ("torch-dp", None, ("wrapper", "balance", "communication")),
+        ("dp", [15 * MS], ("wrapper", "balance", "stragglers")),
+        ("torch-dp", None, ("wrapper", "balance", "stragglers", "communication")),
     ],
 )
 def test_what_one_process_cannot_tell_apart_is_one_factor(
@@ -159,7 +162,7 @@ def test_a_rank_without_its_window_takes_the_others_with_it() -> None:
     first, second = record.ranks
     incomplete = replace(record, ranks=(first, replace(second, without_sync=None)))
     factors = factors_of(incomplete, others)
-    assert factors.missing == (WRAPPED, UNBALANCED)
+    assert factors.missing == (WRAPPED, UNBALANCED, WAITING)
     assert product(factors) == pytest.approx(0.5, rel=1e-12)
 
 

@@ -249,7 +249,7 @@ def test_what_a_selection_leaves_open_is_said() -> None:
     matched = match(
         side("a", runs(trial(group_size=2), SPEEDS), where=where), side("b", small, where=where)
     )
-    assert matched.settled == ("bucket_cap_mb: default -> 2",)
+    assert matched.settled == ("bucket_cap_mb: auto -> 2",)
 
 
 def test_a_pair_that_differs_in_a_setting_is_called_by_its_implementation() -> None:

@@ -377,3 +377,15 @@ def test_a_final_loss_over_windows_of_different_length_is_none_and_told() -> Non
     assert (row.final_loss, row.loss_delta_per_step) == (None, None)
     assert row.loss_slope_per_step is not None
     assert any("its windows hold 100 to 150 steps" in note for note in row.notes)
+
+
+def test_a_trial_that_was_tried_again_says_why_below_the_table() -> None:
+    """As where the kernel has ended a rank for want of memory: the row's numbers are of the second
+    try."""
+    killed = replace(run(trial(), 100.0), tried_again_after="rank 1 was killed by SIGKILL")
+    (row,) = summarize([killed, run(trial(repetition=1), 101.0)])
+    assert row.status is Status.COMPLETED
+    assert row.notes == (
+        "ddp/gloo ×1, batch 32: 1 trial tried again, as the first try was ended: rank 1 was killed "
+        "by SIGKILL",
+    )

@@ -10,15 +10,18 @@ from matplotlib.figure import Figure
 
 import dpbench
 from dpbench import store
-from dpbench.api.fragment import MOST_ROWS
+from dpbench.analysis.subject import of_folder
+from dpbench.api.notebook import MOST_ROWS
 from dpbench.api.results import Results
 from dpbench.cli.app import run
 from dpbench.collectives import CollectiveRecord
 from dpbench.environment import SYNTHETIC, capture
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.records import Status, TrialRecord
+from dpbench.report.page.build import build_page
+from dpbench.report.page.pictures import without
 from dpbench.store import StoredCollectives, StoredSweep
-from tests.analysis.builders import record, trial
+from tests.analysis.builders import rank, record, trial, window
 from tests.analysis.builders import run as completed
 from tests.analysis.communication.collective_records import (
     affine,
@@ -28,7 +31,7 @@ from tests.analysis.communication.collective_records import (
 from tests.analysis.projection.models import swept
 from tests.builders import sweep_spec
 from tests.cli.test_explain import stored as on_disk
-from tests.cli.test_project import with_collectives
+from tests.cli.test_predictions import with_collectives
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\n../../etc"
 ENVIRONMENT = capture(launcher=SYNTHETIC)
@@ -90,7 +93,10 @@ def test_the_rest_says_what_was_asked_and_on_what(measured: Results) -> None:
     assert measured.spec is not None
     assert measured.spec.batch_sizes == (8,)
     assert [one.launcher for one in measured.environments.values()] == [SYNTHETIC]
-    assert measured.warnings == ("synthetic numbers from a cost model: nothing was run",)
+    assert measured.warnings == (
+        "synthetic numbers from a cost model: nothing was run",
+        "fewer than 40 timed steps cannot tell whether they are in a steady state; raise --steps",
+    )
     assert measured.summary.startswith("Synthetic (nothing was run): d")
     assert repr(measured) == f"<Results '{measured.folder}': 5 configurations (5 completed)>"
 
@@ -183,3 +189,15 @@ def test_what_is_no_results_folder_is_a_store_error(tmp_path: Path, name: str) -
     (tmp_path / "file.csv").touch()
     with pytest.raises(StoreError, match=name):
         dpbench.load(tmp_path / name)
+
+
+def test_warnings_are_those_of_the_page(tmp_path: Path) -> None:
+    """Windows that warm up and gradients that nobody compared stand on the page, so here too."""
+    steps = [2.0] * 25 + [0.99, 1.01] * 100
+    spec = trial(timed_steps=len(steps), warmup_steps=10)
+    folder = on_disk(tmp_path / "warm", [record(spec, [rank(0, window(steps, 32 * len(steps)))])])
+    found = dpbench.load(folder).warnings
+    assert any(line.startswith("gradients were not compared") for line in found)
+    assert any(line.startswith("still warming up: ") for line in found)
+    page = build_page([of_folder(store.load(folder))], [without("as was asked for")])
+    assert page.sweeps[0].warnings == found

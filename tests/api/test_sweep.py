@@ -25,19 +25,20 @@ from dpbench.api import host_program
 from dpbench.api.arguments import text as typed_text
 from dpbench.api.sweep import command
 from dpbench.api.sweep import sweep as sweep_of_python
-from dpbench.cli import sweep_preparation, sweep_run
 from dpbench.cli.app import run
-from dpbench.cli.shared_options import NodeOptions
 from dpbench.cli.sweep import sweep as sweep_of_the_command
-from dpbench.cli.sweep_preparation import SweepRequest
-from dpbench.cli.sweep_spec import build
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status
+from dpbench.run.shared_options import NodeOptions
+from dpbench.run.sweep import execution as sweep_execution
+from dpbench.run.sweep import preparation as sweep_preparation
+from dpbench.run.sweep.preparation import SweepRequest
+from dpbench.run.sweep.spec import build
 from dpbench.traits import IMPLEMENTATIONS
 
-PRINTED = {"dry_run", "show_config", "json_rows", "quiet", "charts"}
+PRINTED = {"columns", "debug", "dry_run", "show_config", "json_rows", "quiet", "charts"}
 """What concerns what is printed; `progress` is the opposite of `quiet`."""
 LAYERS = {"context", "config", "preset"}
 """Options in files; a caller has dictionaries."""
@@ -91,11 +92,14 @@ def asked_by_python(options: dict[str, Any]) -> SweepRequest | str:
 
 def asked_by_the_command(words: list[str]) -> SweepRequest | str:
     with (
-        patch.object(sweep_run, "execute", return_value=0) as execute,
+        patch.object(sweep_execution, "measure_sweep", side_effect=Stop) as measure,
         patch("dpbench.cli.app.say") as said,
     ):
-        status = run(words)
-    return execute.call_args.args[0] if status == 0 else said.call_args.args[0]
+        try:
+            run(words)
+        except Stop:
+            return measure.call_args.args[0]
+    return said.call_args.args[0]
 
 
 def alike(one: SweepRequest, other: SweepRequest) -> bool:
@@ -300,7 +304,7 @@ def test_a_script_that_is_imported_for_its_architecture_is_told_of_its_guard(
 
 def test_arrays_and_generators_are_lists_and_names_of_one_second_differ(here: Path) -> None:
     folders = []
-    with patch("dpbench.cli.new_folder.datetime") as clock:
+    with patch("dpbench.run.this_machine.datetime") as clock:
         clock.now.return_value = datetime(2026, 1, 2, tzinfo=UTC)
         for sizes in (np.array([4, 8]), (size for size in (4, 8))):
             results = dpbench.sweep(**{**SMALL, "batch_sizes": sizes})
@@ -361,3 +365,34 @@ def test_ranks_do_not_run_the_script_again_that_asked_for_them(
 def test_errors_have_one_base(here: Path) -> None:
     with pytest.raises(DpbenchError):
         dpbench.load(here / "nowhere")
+
+
+def test_arguments_have_every_name_that_the_command_line_knows(tmp_path: Path) -> None:
+    results = dpbench.sweep(
+        arch="linear",
+        optimizers="adamw",
+        implementation="ddp",
+        batch_size=8,
+        repetitions=1,
+        gpus=2,
+        results_dir=tmp_path,
+        synthetic=True,
+    )
+    trials = [record.trial for record in store.load(results.folder).records]
+    assert {trial.batch_size for trial in trials} == {8}
+    assert {trial.workload.optimizer for trial in trials} == {"adamw"}
+    assert "ddp" in {trial.implementation for trial in trials}
+
+
+def test_two_names_of_the_same_argument_are_an_error() -> None:
+    with pytest.raises(TypeError, match="got 'batch_sizes' beside another name"):
+        dpbench.sweep(batch_size=8, batch_sizes=[8])
+
+
+def test_an_unknown_argument_is_told_with_the_one_that_may_be_meant() -> None:
+    with pytest.raises(TypeError, match="'optimiser'; did you mean optimizer"):
+        dpbench.sweep(optimiser="sgd")
+
+
+def test_what_is_public_can_be_completed() -> None:
+    assert set(dpbench.__all__) <= set(dir(dpbench))

@@ -19,15 +19,15 @@ from dpbench.api.arguments import defaults_of, text
 from dpbench.api.train import command
 from dpbench.api.train import train as train_of_python
 from dpbench.api.trained import Trained
-from dpbench.cli import train_execution
 from dpbench.cli.app import run
 from dpbench.cli.train import train as train_of_the_command
-from dpbench.cli.train_asked import TrainRequest
 from dpbench.errors import StoreError, TrainingFailed, UsageError
+from dpbench.run.training import running as train_running
+from dpbench.run.training.request import TrainRequest
+from dpbench.specs.training import TrainingRun
 from dpbench.training.accounts import state_sha256
 from dpbench.training.events import Note
 from dpbench.training.run_folder import RunFolder, RunStatus
-from dpbench.training_spec import TrainingRun
 from tests.test_environment import HERE
 from tests.training.jobs import training_spec
 
@@ -64,7 +64,7 @@ def test_options_and_defaults_are_those_of_the_command() -> None:
     assert {*python} - {"progress"} == {*typed} - ONLY_OF_THE_COMMAND
     for name in {*python} - {"progress"}:
         expected = typed[name] if isinstance(typed[name], bool) else text(name, typed[name])
-        got = python[name] if isinstance(python[name], bool) else text(name, python[name])
+        got = python[name] if isinstance(typed[name], bool) else text(name, python[name])
         assert got == expected, name
 
 
@@ -74,7 +74,7 @@ class Stop(Exception):
 
 def asked_by_python(**options: Any) -> TrainRequest:
     with (
-        patch.object(train_execution, "train_here", side_effect=Stop) as here,
+        patch.object(train_running, "train_here", side_effect=Stop) as here,
         pytest.raises(Stop),
     ):
         dpbench.train(**options)
@@ -82,9 +82,12 @@ def asked_by_python(**options: Any) -> TrainRequest:
 
 
 def asked_by_the_command(words: list[str]) -> TrainRequest:
-    with patch.object(train_execution, "execute", return_value=0) as execute:
-        assert run(words) == 0
-    return execute.call_args.args[0]
+    with (
+        patch.object(train_running, "train_here", side_effect=Stop) as here,
+        pytest.raises(Stop),
+    ):
+        run(words)
+    return here.call_args.args[0]
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_names_and_checks_import_neither_torch_nor_an_architecture() -> None:
     code = (
         "import sys; from dpbench import architecture; architecture.check(architecture.names()[0]);"
         "architecture.check('resnet:depth=50'); architecture.is_theirs('json.decoder:make');"
-        "print([m for m in sys.modules if m == 'torch' or m.startswith('architectures.')])"
+        "print([m for m in sys.modules if m == 'torch' or m.startswith('dpbench.architectures.')])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
@@ -175,4 +175,4 @@ def test_loading_leaves_the_random_state_as_it_was(outside: str) -> None:
 
 
 def test_a_shipped_module_can_be_named_in_full() -> None:
-    assert architecture.load("architectures.mlp:Architecture").name == "mlp"
+    assert architecture.load("dpbench.architectures.mlp:Architecture").name == "mlp"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from architectures import mnist_cnn, resnet, vgg16, vit
 from dpbench.architecture import Architecture
+from dpbench.architectures import mnist_cnn, resnet, vgg16, vit
 
 MODELS = {
     "mnist_cnn": mnist_cnn.Architecture(width=8),

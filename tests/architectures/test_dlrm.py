@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dpbench.architectures.dlrm import Architecture
 
-from architectures import dlrm
-from architectures.dlrm import Architecture
 from dpbench import architecture
+from dpbench.architectures import dlrm
 from tests.architectures import on_meta
 from tests.architectures.learning import counted_flops, loss_before_and_after
 

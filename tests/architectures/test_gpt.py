@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dpbench.architectures.gpt import Architecture
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from architectures import gpt
-from architectures.gpt import Architecture
 from dpbench import architecture
+from dpbench.architectures import gpt
 from tests.architectures import on_meta
 from tests.architectures.learning import SAMPLES, counted_flops, loss_before_and_after
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dpbench.architectures.linear import Architecture
 
-from architectures import linear
-from architectures.linear import Architecture
+from dpbench.architectures import linear
 from tests.architectures.learning import counted_flops, loss_before_and_after
 
 

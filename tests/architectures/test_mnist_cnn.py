@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from architectures import mnist_cnn
 from dpbench import architecture
+from dpbench.architectures import mnist_cnn
 from tests.architectures import on_meta
 from tests.architectures.learning import counted_flops, loss_before_and_after
 

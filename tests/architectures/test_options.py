@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from architectures import _options
+from dpbench.architectures import _options
 
 
 def test_one_of_a_few_values_is_expected() -> None:

@@ -4,8 +4,8 @@ from itertools import islice
 
 import pytest
 import torch
+from dpbench.architectures.resnet import Architecture
 
-from architectures.resnet import Architecture
 from tests.architectures import on_meta
 
 STEM_FORWARD_FLOPS = {32: 2 * 3 * 3 * 3 * 64 * 32**2, 224: 2 * 7 * 7 * 3 * 64 * 112**2}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from architectures import _synthetic_images
+from dpbench.architectures import _synthetic_images
 
 
 def _batch(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

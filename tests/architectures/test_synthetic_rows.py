@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from architectures import _synthetic_rows
+from dpbench.architectures import _synthetic_rows
 
 
 def _seeded() -> torch.Generator:

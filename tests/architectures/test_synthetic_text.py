@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from architectures import _synthetic_text
+from dpbench.architectures import _synthetic_text
 
 
 def _chain(n: int, generator: torch.Generator | None = None) -> torch.Tensor:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dpbench.architectures.vgg16 import Architecture
 
-from architectures.vgg16 import Architecture
 from tests.architectures import on_meta
 
 SMALL = Architecture(image=32, classes=10, hidden=64)

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from dpbench.architectures.vit import Architecture
 
-from architectures.vit import Architecture
 from tests.architectures import on_meta
 
 SMALL = Architecture(image=32, patch=8, classes=10, width=32, layers=2, heads=4)

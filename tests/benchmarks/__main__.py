@@ -15,6 +15,7 @@ NAMES = (
     "architectures",
     "collectives",
     "staged_ranks",
+    "operating_characteristics",
     "analysis_speed",
     "simulation_speed",
     "tracing_cost",

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from dpbench.specs import WorkloadSpec
+from dpbench.specs.training import TrainingSpec
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint, to_plain
 from dpbench.training.checkpoints import CheckpointFolder
-from dpbench.training_spec import TrainingSpec
 from tests.benchmarks.figure import Figure, Ratio, alternating
 
 TENSORS = 100

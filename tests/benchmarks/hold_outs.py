@@ -10,13 +10,19 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpbench.analysis.laws.band import COLUMNS, FEWEST_HOLD_OUTS, LawError, calibrated
-from dpbench.analysis.laws.fit import ScalingFit, fit, solve
+from dpbench.analysis.laws.band import (
+    COLUMNS,
+    FEWEST_HOLD_OUTS,
+    LawError,
+    calibrated,
+    envelope,
+)
+from dpbench.analysis.laws.fit import ScalingFit, at, fit, solve
 from dpbench.analysis.laws.series import Series
 from dpbench.analysis.laws.speedup_laws import usl_terms
 from dpbench.analysis.laws.study import last_efficiency
@@ -40,14 +46,14 @@ class HoldOut:
     low: float
     high: float
     """The band of the law."""
+    octaves: float
+    """Doublings to the nearest group size of the fit."""
+    alternatives: tuple[float, float] = (0.0, 0.0)
+    """ln of the shortest and the longest step that other terms would give, which fit as well."""
 
     @property
     def factor(self) -> int:
         return self.group_size // self.trained_up_to
-
-    @property
-    def octaves(self) -> float:
-        return math.log2(self.factor)
 
     @property
     def is_covered(self) -> bool:
@@ -55,8 +61,22 @@ class HoldOut:
 
     @property
     def residual(self) -> float:
-        """ln(measured ÷ predicted step time) ÷ √octaves: what the band of a law is made of."""
-        return math.log(self.predicted[LAW] / self.measured) / math.sqrt(self.octaves)
+        """ln(measured ÷ predicted step time) ÷ √octaves: what the band of a law is made of.
+
+        Where other terms fit as well, what is left of it beyond them: a band adds both as squares.
+        """
+        error = math.log(self.predicted[LAW] / self.measured)
+        spanned = max(0.0, self.alternatives[1]) if error > 0 else min(0.0, self.alternatives[0])
+        left = math.sqrt(max(0.0, error**2 - spanned**2))
+        return math.copysign(left, error) / math.sqrt(self.octaves)
+
+    def band(self, error: LawError) -> tuple[float, float]:
+        """Throughputs, if the law had this error."""
+        low, high = error.reach(self.octaves)
+        speed = self.predicted[LAW]
+        slower = math.hypot(max(0.0, self.alternatives[1]), high)
+        faster = math.hypot(min(0.0, self.alternatives[0]), low)
+        return speed * math.exp(-slower), speed * math.exp(faster)
 
     def error(self, model: str) -> float:
         """Predicted ÷ measured throughput - 1."""
@@ -84,6 +104,52 @@ that the speedup is n - 0.3 (TabTune's multi-GPU guide, §14), which makes 0.7 o
 def hold_outs(series: Sequence[Series]) -> tuple[HoldOut, ...]:
     """Every case that the series have, in their order; labels tell series apart."""
     return tuple(case for one in series for case in _cases(one))
+
+
+def between_hold_outs(series: Sequence[Series]) -> tuple[HoldOut, ...]:
+    """Each group size but the first and the last left out of a fit to the others."""
+    return _predicted(
+        _case(_of_sizes(one, [n for n in one.group_sizes if n != left_out]), left_out, one)
+        for one in map(_anywhere, filter(_is_weak, series))
+        for left_out in one.group_sizes[1:-1]
+        if len(one.group_sizes) > FEWEST_POINTS
+    )
+
+
+def two_size_hold_outs(series: Sequence[Series]) -> tuple[HoldOut, ...]:
+    """Fitted to the two smallest group sizes, predicted at twice and four times the larger one."""
+    return _predicted(
+        _case(_of_sizes(one, one.group_sizes[:2]), one.group_sizes[1] * factor, one)
+        for one in map(_anywhere, filter(_is_weak, series))
+        for factor in FACTORS
+        if one.group_sizes[1] * factor in one.group_sizes
+    )
+
+
+def two_size_between_hold_outs(series: Sequence[Series]) -> tuple[HoldOut, ...]:
+    """Fitted to the smallest and the largest group size, predicted at all between them."""
+    return _predicted(
+        _case(_of_sizes(one, (one.group_sizes[0], one.group_sizes[-1])), between, one)
+        for one in map(_anywhere, filter(_is_weak, series))
+        for between in one.group_sizes[1:-1]
+    )
+
+
+def _predicted(cases: Iterable[HoldOut | None]) -> tuple[HoldOut, ...]:
+    return tuple(case for case in cases if case is not None)
+
+
+def _is_weak(series: Series) -> bool:
+    return series.scaling == "weak" and series.batch_size is not None
+
+
+def _of_sizes(series: Series, sizes: Sequence[int]) -> Series:
+    return replace(series, points=tuple(p for p in series.points if p.group_size in sizes))
+
+
+def _anywhere(series: Series) -> Series:
+    """Whether a measured node boundary lies between is the table's affair, not the law's."""
+    return replace(series, replicas_per_node=None)
 
 
 def unusable_reason(series: Series) -> str | None:
@@ -127,9 +193,8 @@ def leave_one_series_out(cases: Sequence[HoldOut]) -> tuple[HoldOut, ...] | None
         others = [other.residual for other in cases if other.series != case.series]
         if len(others) < FEWEST_HOLD_OUTS:
             return None
-        low, high = calibrated(others, source="the other series").reach(case.octaves)
-        speed = case.predicted[LAW]
-        independent.append(replace(case, low=speed * math.exp(-high), high=speed * math.exp(-low)))
+        low, high = case.band(calibrated(others, source="the other series"))
+        independent.append(replace(case, low=low, high=high))
     return tuple(independent)
 
 
@@ -162,26 +227,32 @@ def _pairs(series: Series) -> list[tuple[int, int]]:
     ]
 
 
-def _cases(series: Series) -> list[HoldOut]:
+def _cases(series: Series) -> tuple[HoldOut, ...]:
     if unusable_reason(series):
-        return []
-    # Whether a measured node boundary lies between is the table's affair, not the law's.
-    anywhere = replace(series, replicas_per_node=None)
-    return [_case(anywhere, largest, size) for largest, size in _pairs(series)]
+        return ()
+    anywhere = _anywhere(series)
+    return _predicted(
+        _case(anywhere.up_to(largest), size, anywhere) for largest, size in _pairs(series)
+    )
 
 
-def _case(series: Series, largest: int, group_size: int) -> HoldOut:
-    trained, withheld = series.up_to(largest), series.point(group_size)
+def _case(trained: Series, group_size: int, series: Series) -> HoldOut | None:
+    """None where the fit refuses to predict."""
+    withheld = series.point(group_size)
     assert withheld is not None
     found = fit(trained)
     throughput = found.predict(group_size).throughput
-    assert throughput is not None
+    if throughput is None:
+        return None
     assert throughput.interval is not None
     items = series.items(group_size)
+    drawn = found.draws @ at(found.terms, [group_size])[0]
     return HoldOut(
         series=series.label,
-        trained_up_to=largest,
+        trained_up_to=trained.group_sizes[-1],
         group_size=group_size,
+        octaves=found.reach.octaves(group_size),
+        alternatives=envelope(np.log(drawn / found.seconds(group_size))),
         measured=series.throughput(withheld).value,
         predicted={
             name: items / seconds for name, seconds in _step_seconds(found, group_size).items()

@@ -17,7 +17,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.epochs import EpochPlan
 from dpbench.data.loader import EpochLoader
 from dpbench.specs import WorkloadSpec
-from dpbench.training_spec import TrainingSpec
+from dpbench.specs.training import TrainingSpec
 from tests.benchmarks.figure import Figure, Ratio, alternating
 
 NAME, BATCH, STEPS, PAIRS = "mlp", 64, 40, 10

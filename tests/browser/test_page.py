@@ -59,6 +59,7 @@ def test_a_chosen_theme_is_remembered_until_it_is_the_systems_again(shown: Tab) 
 
 
 def test_the_command_is_copied(shown: Tab) -> None:
+    shown.get_by_text("How is it repeated?").last.click()
     shown.get_by_role("button", name="Copy", exact=True).click()
     shown.get_by_role("button", name="Copied").wait_for()
     assert shown.evaluate("navigator.clipboard.readText()") == sweep().command
@@ -67,7 +68,8 @@ def test_the_command_is_copied(shown: Tab) -> None:
 def test_axe_finds_no_problem(shown: Tab) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    shown.locator("summary").first.click()
+    shown.locator(".chooser summary").first.click()
+    shown.evaluate("dispatchEvent(new Event('beforeprint'))")  # which opens all that is folded
     found = Axe().run(shown).response["violations"]
     shown.emulate_media(color_scheme="dark")
     found += Axe().run(shown, options={"runOnly": ["color-contrast"]}).response["violations"]
@@ -140,9 +142,27 @@ def test_headers_stay_above_their_columns_on_a_narrow_page(open_page: Opener) ->
 
 def test_what_is_folded_is_printed(open_page: Opener) -> None:
     shown = open_page(sample_page(warnings=tuple(f"warning {k}" for k in range(9))))
-    assert not shown.get_by_text("warning 8").is_visible()
+    folded = (shown.get_by_text("warning 8"), shown.get_by_text(sweep().command))
+    assert not any(text.is_visible() for text in folded)
     shown.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert shown.get_by_text("warning 8").is_visible()
+    assert all(text.is_visible() for text in folded)
+
+
+def test_a_link_to_a_folded_question_opens_it(open_page: Opener) -> None:
+    shown = open_page(sample_page())
+    assert not shown.get_by_text(sweep().command).is_visible()
+    shown.locator(".contents").get_by_text("How is it repeated?").click()
+    assert shown.get_by_text(sweep().command).is_visible()
+
+
+def test_the_speed_is_in_sight_on_a_narrow_page(open_page: Opener) -> None:
+    shown = open_page(sample_page(), viewport=NARROW)
+    speed = shown.locator("#s1-table-configurations tbody tr").first.locator("td.bar")
+    box = speed.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= NARROW["width"]
+    name = shown.locator("#s1-table-configurations tbody th").first
+    assert name.get_attribute("data-rest") == "shm ×1, 16"
 
 
 def test_print_has_all_rows_and_no_controls(open_page: Opener) -> None:
@@ -190,6 +210,7 @@ def test_without_scripts_everything_can_be_read(open_page: Opener) -> None:
     headers = shown.locator("#s1-table-configurations thead th")
     assert all(header.is_visible() for header in headers.all())
     assert shown.locator("button:visible, input:visible").count() == 0
+    shown.get_by_text("How is it repeated?").last.click()
     assert shown.get_by_text(sweep().command).is_visible()
 
 

@@ -15,7 +15,7 @@ __all__ = ["signals"]
 SIZES = ("--gpus", "2", "--quiet")
 
 
-def test_it_measures_the_noise_and_ends_with_a_check_that_runs(
+def test_it_measures_the_noise_and_ends_with_a_check(
     tmp_path: Path,
     signals: None,
     monkeypatch: pytest.MonkeyPatch,
@@ -24,8 +24,25 @@ def test_it_measures_the_noise_and_ends_with_a_check_that_runs(
     make_noisy(monkeypatch, 0.01)
     assert dpbench("calibrate", *SIZES, "--results-dir", tmp_path, "--name", "noise") == 0
     last = capsys.readouterr().out.splitlines()[-1].split()
-    assert last[:5] == ["dpbench", "check", "--baseline", str(tmp_path / "noise"), "--tolerance"]
+    assert last[:5] == ["dpbench", "check", "--against-ref", "origin/main", "--tolerance"]
+
+
+def test_two_occasions_with_a_pause_between_decide_on_a_stored_baseline(
+    tmp_path: Path,
+    signals: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_noisy(monkeypatch, 0.01)
+    options = (*SIZES, "--results-dir", tmp_path)
+    assert dpbench("calibrate", *options, "--name", "noise", "--pause", "0.1s") == 0
+    last = capsys.readouterr().out.splitlines()[-1].split()
+    again = tmp_path / "noise-again"
+    assert last[:4] == ["dpbench", "check", "--baseline", str(again)]
+    assert run(["calibrate", str(again), "--again", str(tmp_path / "noise")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == last
     assert dpbench(*last[1:], "--quiet", "--results-dir", tmp_path) == 0
+    assert run(["calibrate", str(again), "--pause", "1s"]) == 2
 
 
 def test_a_stored_sweep_is_read_again(

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
-from dpbench.cli import gate
 from dpbench.cli.app import run
 from dpbench.environment import Environment, capture
 from dpbench.launch.machine import Machine
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import Status, TrialRecord
+from dpbench.records import HostLoad, Status, TrialRecord
+from dpbench.run.gate import judging as gate
 from dpbench.specs import TrialSpec
 from dpbench.store import SweepStore
 from tests.analysis.builders import NOISY, QUIET, WRONG, record, runs, slower, trial
@@ -72,8 +72,17 @@ def test_the_exit_status_is_the_outcome(
 def test_inconclusive_is_a_warning(sweep: Sweeps, capsys: pytest.CaptureFixture[str]) -> None:
     run(["check", str(sweep("new", NOISY)), "--baseline", str(sweep("old", QUIET))])
     out, err = capsys.readouterr()
-    assert "\ninconclusive: 1 of 1 row" in out
+    assert out.startswith("INCONCLUSIVE: 1 of 1 row")
     assert err == "dpbench: warning: inconclusive, which is no failure without --strict\n"
+
+
+def test_other_processes_that_disturbed_what_was_measured_are_a_warning(
+    sweep: Sweeps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy = HostLoad(cores=2, before=0.0, during=2.0, stolen=0.0)
+    disturbed = [replace(one, host_load=busy) for one in runs(trial(batch_size=64), QUIET)]
+    run(["check", str(sweep("new", QUIET, *disturbed)), "--baseline", str(sweep("old", QUIET))])
+    assert "other processes used 100 % of 2 cores during 5 of 5" in capsys.readouterr().err
 
 
 def test_wrong_gradients_come_before_failures_and_both_before_speed(sweep: Sweeps) -> None:

@@ -19,6 +19,10 @@ __all__ = ["signals"]
 
 Captured = pytest.CaptureFixture[str]
 SMALL = ("--sizes", "4B-4KiB", "--samples", "3", "--no-charts", "--gpus", "2")
+IN_TURN = [
+    *("gloo 0", "shm 0", "shm 1", "gloo 1"),
+    *("gloo 2", "shm 2", "shm 3", "gloo 3"),
+]
 
 pytestmark = pytest.mark.usefixtures("signals")
 
@@ -34,10 +38,10 @@ def ran(folder: Path) -> list[str]:
 
 def test_every_measurement_is_stored_told_and_shown(tmp_path: Path, capsys: Captured) -> None:
     assert comm(tmp_path, "--backends", "gloo,shm") == 0
-    assert ran(tmp_path) == ["gloo 0", "shm 0", "shm 1", "gloo 1", "gloo 2", "shm 2"]
+    assert ran(tmp_path) == IN_TURN
     shown = capsys.readouterr()
     assert "all_reduce on gloo ×2" in shown.out
-    assert "[1/6] all_reduce on gloo ×2, repetition 1: 4 B in 200 µs, 4 KiB in 20" in shown.err
+    assert "[1/8] all_reduce on gloo ×2, repetition 1: 4 B in 200 µs, 4 KiB in 20" in shown.err
     assert shown.err.endswith(f"records are in {tmp_path / 'c'}\n")
     assert (tmp_path / "c/report/collectives.txt").read_text() == shown.out
     assert "synthetic numbers" in shown.out
@@ -164,10 +168,10 @@ def test_ctrl_c_keeps_what_is_measured(
 
     monkeypatch.setattr(SyntheticCollectives, "run", interrupted)
     assert comm(tmp_path, "--backends", "gloo,shm") == 130
-    assert "interrupted: 2 of 6 measurements are stored in" in capsys.readouterr().err
+    assert "interrupted: 2 of 8 measurements are stored in" in capsys.readouterr().err
     monkeypatch.setattr(SyntheticCollectives, "run", works)
     assert comm(tmp_path, "--backends", "gloo,shm") == 0
-    assert ran(tmp_path) == ["gloo 0", "shm 0", "shm 1", "gloo 1", "gloo 2", "shm 2"]
+    assert ran(tmp_path) == IN_TURN
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.cli import completion
 from dpbench.cli.app import run
+from dpbench.cli.options import complete_list
 from dpbench.specs import OPTIMIZERS
 
 
@@ -53,8 +53,8 @@ def test_names_are_offered(
 
 
 def test_a_name_of_a_list_is_not_offered_twice() -> None:
-    assert completion.listed("a,b,", ["a", "b", "c"]) == ["a,b,c"]
-    assert completion.listed("", ["a", "b"]) == ["a", "b"]
+    assert complete_list("a,b,", ["a", "b", "c"]) == ["a,b,c"]
+    assert complete_list("", ["a", "b"]) == ["a", "b"]
 
 
 def test_the_script_for_a_shell_is_printed(

@@ -10,7 +10,9 @@ import torch
 
 from dpbench.cli.app import run
 from dpbench.environment import usable_cores
+from dpbench.launch import allocator_gain as module
 from dpbench.launch import quiet, selftest
+from dpbench.launch.allocator_gain import AllocatorGain
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.quiet import Readings
 from dpbench.launch.selftest import SelfTest
@@ -18,6 +20,15 @@ from dpbench.traits import PROCESS_GROUP_BACKENDS
 from tests.launch.readings import BUSY, QUIET, UNKNOWN
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
+
+
+GAIN = AllocatorGain(page_faults=9800.0, page_faults_kept=2.0, gain=0.12)
+
+
+@pytest.fixture(autouse=True)
+def _known_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measurement has tests of its own."""
+    monkeypatch.setattr(module, "allocator_gain", lambda: GAIN)
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: SelfTest) -> None:
@@ -42,9 +53,11 @@ def test_this_machine_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{usable_cores()} usable cores" in lines["cpu"]
     assert "none visible" in lines["gpu"]
     assert f"torch {torch.__version__}" in lines["versions"]
+    assert lines["needs"] == "Python 3.11, torch 2.6 or later"
     gloo, nccl, shm = (line for line in out.splitlines() if line.startswith("backend"))
     assert gloo.startswith("backend   gloo: works: 4 KiB all-reduce between 2 ranks in ")
     assert nccl.startswith("backend   nccl: not usable: ")
+    assert lines["allocator"] == GAIN.text
     assert shm.startswith("backend   shm: works: 4 KiB all-reduce between 2 ranks in ")
 
 
@@ -54,7 +67,8 @@ def test_json_has_the_environment_and_every_backend(
     answers(monkeypatch, gloo=GLOO_WORKS, nccl=NCCL_MISSING, shm=SHM_WORKS)
     assert run(["doctor", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert set(document) == {"environment", "backends"}
+    assert set(document) == {"environment", "backends", "allocator"}
+    assert document["allocator"]["gain"] == 0.12
     assert document["environment"]["cores"] == usable_cores()
     assert dict(document["environment"]["versions"])["torch"] == torch.__version__
     assert [test["backend"] for test in document["backends"]] == list(PROCESS_GROUP_BACKENDS)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dpbench import record_log
 from dpbench.cli.app import run
-from dpbench.cli.train_place import resume_words
+from dpbench.run.training.place import resume_words
+from dpbench.store import record_log
 from dpbench.training.run_folder import RunFolder
 from tests.cli.command import dpbench
 from tests.cli.training import tiny

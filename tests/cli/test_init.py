@@ -97,3 +97,23 @@ def test_nothing_is_overwritten_and_a_place_that_is_none_is_said(
     assert message in capsys.readouterr().err
     assert Path("mine.py").read_text() == "mine\n"
     assert [path.name for path in Path().iterdir()] == ["mine.py"]
+
+
+def test_the_example_is_copied_as_it_ships(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "--example"]) == 0
+    assert "dpbench report results/examples/two-cores\n" in capsys.readouterr().out
+    assert run(["report", "results/examples/two-cores"]) == 0
+    assert "torch-ddp" in capsys.readouterr().out
+    assert run(["report", "results/published/torch_ddp_rtx3090.csv"]) == 0
+
+
+def test_the_example_overwrites_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("results/published").mkdir(parents=True)
+    assert run(["init", "--example"]) == 2
+    assert "results/published exists already" in capsys.readouterr().err
+    assert not Path("results/examples").exists()
+
+
+def test_the_example_takes_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "--example", "mine.py"]) == 2
+    assert "expected no FILE beside it, got 'mine.py'" in capsys.readouterr().err

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from dpbench import architecture
-from dpbench.cli import presets
 from dpbench.cli.app import run
 from dpbench.data.registry import DATASETS
 from dpbench.report.charts.kinds import CHARTS
+from dpbench.run import presets
 from dpbench.traits import BACKENDS, IMPLEMENTATIONS
 from tests.data.mnist_folder import put_training_set
 
@@ -22,7 +22,7 @@ NAMES = {
     "implementation": list(IMPLEMENTATIONS),
     "backend": list(BACKENDS),
     "dataset": list(DATASETS),
-    "preset": list(presets.names()),
+    "preset": [*presets.names(), *presets.training_names()],
     "chart": list(CHARTS),
 }
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")

@@ -9,11 +9,18 @@ from typing import Annotated
 import pytest
 
 from dpbench.api.sweep import sweep as sweep_of_python
-from dpbench.cli.options import defaults_as_typed, from_texts, from_values
 from dpbench.cli.sweep import sweep
-from dpbench.cli.sweep_options import SweepOptions
 from dpbench.errors import UsageError
-from dpbench.settings import AUTO, Auto, Setting, WholeNumber
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.settings import (
+    AUTO,
+    Auto,
+    Setting,
+    WholeNumber,
+    defaults_as_typed,
+    from_texts,
+    from_values,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,14 +17,13 @@ import pytest
 
 from dpbench import store
 from dpbench.analysis.subject import Subject
-from dpbench.cli import report_server, served_report
-from dpbench.cli.report_server import ReportServer, open_server
-from dpbench.cli.served_report import ServedReport
+from dpbench.cli import report_server
+from dpbench.cli.report_server import ReportServer, ServedReport, open_server
 from dpbench.errors import StoreError, UsageError
-from dpbench.live import LivePage, RunningSweep
 from dpbench.report.page import pictures
 from dpbench.report.page.pictures import Pictures, without
 from dpbench.store import SweepStore
+from dpbench.store.live import LivePage, RunningSweep
 from tests.analysis.builders import run, trial
 from tests.builders import sweep_spec
 from tests.cli.command import start
@@ -152,9 +151,9 @@ def test_the_page_is_made_again_only_when_a_trial_has_ended(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = []
-    whole = served_report.read_subject
+    whole = report_server.read_subject
     monkeypatch.setattr(
-        served_report, "read_subject", lambda path: read.append(path) or whole(path)
+        report_server, "read_subject", lambda path: read.append(path) or whole(path)
     )
     report = ServedReport(folder, charts=False)
     first = report.page()
@@ -173,7 +172,7 @@ def test_while_the_sweep_runs_the_page_looks_for_news(folder: Path, pencil: Penc
         report = ServedReport(folder)
         assert report.version().startswith("running-")
         assert f'"{report.version()}"' in report.page()
-        assert served_report.WHILE_RUNNING in report.page()
+        assert report_server.WHILE_RUNNING in report.page()
         assert pencil.begun == 0
     assert report.version().startswith("over-")
     assert "running-" not in report.page()
@@ -184,7 +183,7 @@ def test_charts_are_drawn_once_while_the_page_answers_without_them(
 ) -> None:
     report = ServedReport(folder)
     for _ in range(2):
-        assert served_report.BEING_DRAWN in report.page()
+        assert report_server.BEING_DRAWN in report.page()
     before = report.version()
     assert f'data-served-as="{before}"' in report.page()  # and so it will see the charts
     pencil.may.set()

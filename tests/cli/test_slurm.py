@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.cli.app import run
-from dpbench.cli.slurm_script import Array, SlurmJob, script
+from dpbench.cli.slurm import Array, SlurmJob, script
 from dpbench.launch.nodes.token import VARIABLE, given_token
 
 SLURM = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,12 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.cli.sweep_run import exit_status
 from dpbench.grid import plan
 from dpbench.grid import run as run_trials
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status, TrialRecord
+from dpbench.run.sweep.execution import exit_status
 from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec
 from tests.cli.command import dpbench, start
@@ -216,6 +217,33 @@ def test_resuming_a_finished_sweep_repeats_nothing(here: Path) -> None:
     assert (here / "results/n/trials.jsonl").read_bytes() == before
 
 
+def test_a_sweep_of_an_older_version_is_finished_as_it_was_begun(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its trials kept freed memory, as nothing else was possible, and its passes were five."""
+    arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--quiet"]
+    arguments += ["--implementations", "ddp", "--synthetic-launcher", "--no-charts"]
+    assert run(arguments) == 0
+    written = here / "results/n/sweep.json"
+    begun = json.loads(written.read_text())
+    del begun["sweep"]["allocator"]
+    begun["sweep"]["repetitions"] = 5
+    written.write_text(json.dumps(begun))
+    (here / "results/n/trials.jsonl").write_text("")
+    otherwise = [*arguments, "--allocator=system", "--resume"]
+    with monkeypatch.context() as typed:
+        typed.setattr(sys, "argv", ["dpbench", *otherwise])
+        assert run(otherwise) == 2
+    assert "holds another sweep (allocator: None -> 'system'" in capsys.readouterr().err
+    assert run([*arguments, "--resume"]) == 0
+    said = capsys.readouterr().err
+    assert "--allocator keep: the stored trials are older than the choice and kept memory" in said
+    assert "--repetitions 5, as this sweep was begun" in said
+    records = store.load(here / "results/n").records
+    assert {record.trial.allocator for record in records} == {None}
+    assert {record.trial.repetition for record in records} == set(range(5))
+
+
 def test_retry_measures_what_failed_again_and_nothing_else(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -318,3 +346,101 @@ def records(*statuses: Status) -> list[TrialRecord]:
 )
 def test_the_exit_status_says_the_worst(statuses: list[Status], expected: int) -> None:
     assert exit_status(records(*statuses)) == expected
+
+
+def test_a_baseline_alone_is_no_answer() -> None:
+    (baseline,) = records(Status.COMPLETED)
+    assert baseline.trial.implementation == "single"
+    assert exit_status([baseline]) == 0
+    assert exit_status([baseline], asked=("ddp",)) == 1
+
+
+def test_what_cannot_run_here_is_said_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = "--arch linear --implementations ddp --backends nccl --group-sizes 1 --gpus 1"
+    words = [*f"sweep {options} --batch-sizes 4 --steps 2 --repetitions 1 --no-charts".split()]
+    assert run(words) == 1
+    said = capsys.readouterr().err
+    assert "skipped: ddp/nccl: " in said
+    assert said.index("no row that was asked for can run here") < said.index("records are in")
+
+
+LATE = """
+import os
+import time
+
+from dpbench.architectures.mlp import Architecture as Mlp
+
+
+class Late(Mlp):
+    \"\"\"Rank 1 does not come to the second step's reduction.\"\"\"
+
+    steps = 0
+
+    def loss(self, outputs, targets):
+        assert os.environ["NCCL_DEBUG"] == "INFO"
+        assert os.environ["TORCH_DISTRIBUTED_DEBUG"] == "DETAIL"
+        Late.steps += 1
+        if Late.steps > 1 and os.environ.get("RANK") == "1":
+            time.sleep(60)
+        return super().loss(outputs, targets)
+"""
+
+
+def test_overlap_is_an_axis_and_the_seeds_columns_and_debugging_are_options(tmp_path: Path) -> None:
+    ended = dpbench(
+        *("sweep", "--implementations", "ddp", "--overlap", "on,off", *QUICK, *TWO, "--debug"),
+        *("--columns", "seed", "--group-sizes", "2", "--repetitions", "1", "--phases", "0"),
+        *("--gradient-steps", "0", "--name", "a", "--no-charts"),
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 0, ended.stderr
+    header, *_ = ended.stdout.splitlines()
+    assert header.split(" | ") == ["Backend", "Proc Group", "Batch", "Images/s |"]
+    assert "dpbench: --debug: TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_DEBUG=INFO" in ended.stderr
+    stored = store.load(tmp_path / "results" / "a")
+    (environment,) = stored.environments.values()
+    variables = dict(environment.variables)
+    assert (variables["NCCL_DEBUG"], variables["TORCH_DISTRIBUTED_DEBUG"]) == ("INFO", "DETAIL")
+    pairs = [r for r in stored.records if r.trial.group_size == 2]
+    by_overlap = {record.trial.overlap: record for record in pairs}
+    assert by_overlap.keys() == {"on", "off"}
+    ends = {record.ranks[0].final_checksum for record in pairs}
+    assert len(ends) == 1  # identical gradients, so identical parameters
+    assert all(record.ranks[0].without_sync is not None for record in pairs)
+    rows = json.loads(dpbench("report", "results/a", "--json", "--no-charts", cwd=tmp_path).stdout)
+    shown = {r["overlap"]: r["exposed_communication_seconds"] for r in rows if r["group_size"] == 2}
+    assert shown.keys() == {"on", "off"}
+    assert None not in shown.values()
+
+
+def test_columns_that_are_not_known_are_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["sweep", "--synthetic-launcher", "--columns", "sed"]) == 2
+    assert "'sed'. Did you mean 'seed'?" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.alone
+def test_a_rank_that_is_missing_is_named_with_the_collective_soon_after_the_limit(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    ended = dpbench(
+        *("sweep", "--arch", "late.py:Late", *QUICK[2:], *TWO, "--implementations", "ddp"),
+        *("--backends", "gloo", "--group-sizes", "2", "--time-limit", "4", "--debug"),
+        *("--repetitions", "1", "--phases", "0", "--gradient-steps", "0", "--name", "a"),
+        "--no-charts",
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 1
+    (record,) = [
+        r for r in store.load(tmp_path / "results" / "a").records if r.trial.group_size == 2
+    ]
+    assert record.status is Status.TIMED_OUT
+    assert record.duration_seconds < 4 + 2
+    assert "rank 1 was in loss (late.py:" in (record.reason or "")
+    assert "; rank 0 waited in the all-reduce of gradients" in (record.reason or "")

@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from dpbench import live, store
-from dpbench.cli import terminal
+from dpbench import store
 from dpbench.cli.app import run
-from dpbench.cli.watching import WatchedSweep, is_running
 from dpbench.codec import encode
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.live import ForeignPage, Stage, StepCounter
+from dpbench.report.progress import terminal
+from dpbench.run.watching import WatchedSweep, is_running
 from dpbench.specs import TrialSpec
+from dpbench.store import live
+from dpbench.store.live import ForeignPage, Stage, StepCounter
 from tests.cli.synthetic import dpbench, signals
 
 __all__ = ["signals"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from dpbench.cli.axes import Axes, combine
-from dpbench.cli.options import defaults_as_typed, from_texts
-from dpbench.cli.sweep_checks import ParsedOptions, parse
-from dpbench.cli.sweep_options import SweepOptions
+from dpbench.run.sweep.axes import Axes, combine
+from dpbench.run.sweep.checks import ParsedOptions, parse
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.settings import defaults_as_typed, from_texts
 from dpbench.specs import AXES
 
 

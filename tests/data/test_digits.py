@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from dpbench.data import digits, hold_out
-from dpbench.errors import DataError
 
 
 def test_all_digits_come_as_normalised_images_of_mnists_size() -> None:
@@ -46,10 +48,24 @@ def test_resizing_keeps_flat_images_and_the_direction_of_gradients() -> None:
     assert np.allclose(np.diff(ramp, axis=0), 0)
 
 
-def test_without_scikit_learn_the_error_tells_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(DataError, match=r"needs scikit-learn: .*--data synthetic"):
-        digits.read()
+def test_they_are_those_of_scikit_learn_and_come_without_it() -> None:
+    images, targets = digits.raw()
+    theirs = load_digits()
+    assert np.array_equal(images, theirs.images)
+    assert np.array_equal(targets, theirs.target)
+    known = "import sys; from dpbench.data.digits import read; read(); print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", known], capture_output=True, text=True, check=True
+    )
+    assert "sklearn" not in ended.stdout.split()
+
+
+def test_their_source_and_licence_lie_beside_them() -> None:
+    text = (digits.FOLDER / "digits-licence.txt").read_text()
+    assert "CC BY 4.0" in text
+    assert "https://doi.org/10.24432/C50P49" in text
+    named = re.findall(r"digits-\S+gz", text)
+    assert {path.name for path in digits.FOLDER.glob("digits-*.gz")} == {*named}
 
 
 def test_the_splits_are_all_images_and_every_fifth_of_each_digit_is_held_out() -> None:

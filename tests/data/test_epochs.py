@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpbench.data.epochs import EpochPlan, MicroBatch
 from dpbench.data.sharding import permutation
 from dpbench.errors import DataError, UsageError
-from dpbench.training_spec import TrainingSpec
+from dpbench.specs.training import TrainingSpec
 from tests.data.training_specs import training_spec
 
 quick = settings(max_examples=80, deadline=None)

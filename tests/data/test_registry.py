@@ -89,13 +89,14 @@ def test_what_needs_no_files_is_usable_without_a_data_folder(name: str) -> None:
     assert registry.unusable_reason(name, None) is None
 
 
-@pytest.mark.parametrize("name", ["digits", "wine"])
+@pytest.mark.parametrize("name", ["iris", "wine"])
 def test_what_scikit_learn_brings_is_unusable_without_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     reason = registry.unusable_reason(name, None)
-    assert reason == "scikit-learn, which brings it, is not installed"
+    assert reason == "needs scikit-learn: pip install 'dpbench[tables]'"
+    assert registry.unusable_reason("digits", None) is None
 
 
 def test_text_is_usable_once_a_file_is_named(tmp_path: Path) -> None:

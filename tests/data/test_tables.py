@@ -61,5 +61,7 @@ def test_diabetes_is_a_table_of_standardised_numbers() -> None:
 
 def test_without_scikit_learn_the_error_tells_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(DataError, match=r"'iris' needs scikit-learn: .*--data synthetic"):
+    with pytest.raises(
+        DataError, match=r"'iris' needs scikit-learn: .*'dpbench\[tables\]', or use"
+    ):
         tables.read("iris")

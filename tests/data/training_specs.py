@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.specs import WorkloadSpec
-from dpbench.training_spec import TrainingSpec
+from dpbench.specs.training import TrainingSpec
 
 
 def training_spec(*, seed: int = 0, **changes: Any) -> TrainingSpec:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from dpbench.cli.app import run
 from tests.documentation import ROOT
+from tests.documentation.terminal_picture import svg
 
 IMAGES = ROOT / "docs" / "images"
 EXAMPLE = "results/examples/two-cores"
 CHART = IMAGES / "throughput.png"
 PAGE = IMAGES / "report.png"
+TERMINAL = IMAGES / "sweep.svg"
+RECORDED = "dpbench sweep --preset quick --gpus 2 --name first-look"
 PAGE_SIZE = "1200,1150"
 ORIGIN = IMAGES / "made-from.sha256"
 """As sha256sum writes it: the records that the pictures show."""
@@ -27,6 +32,10 @@ def draw() -> Iterator[str]:
     out as there is no chromium to see the page with."""
     _dpbench("plot", "throughput", EXAMPLE, "--output", "chart.png")
     yield from _replace(CHART, Path("chart.png"))
+    from tests.documentation.terminal_recording import COLUMNS, record  # which only they need
+
+    TERMINAL.write_text(svg(record(_program(), RECORDED, Path.cwd()), COLUMNS, RECORDED))
+    yield str(TERMINAL.relative_to(ROOT))
     browser = shutil.which("chromium")
     if browser is None:
         yield f"not {PAGE.relative_to(ROOT)}: chromium is not there"
@@ -41,6 +50,10 @@ def origin() -> str:
     """What `ORIGIN` holds while the pictures are those of the example."""
     records = f"{EXAMPLE}/trials.jsonl"
     return f"{hashlib.sha256((ROOT / records).read_bytes()).hexdigest()}  {records}\n"
+
+
+def _program() -> list[str]:
+    return [sys.executable, "-m", *shlex.split(RECORDED)]
 
 
 def _dpbench(*arguments: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections import Counter
@@ -15,6 +16,11 @@ from tests.faults.scenario import CannotTry, Scenario, Try
 MODULES = (ranks, parent, signals, streams, disk, power, host, strangers, soak)
 SCENARIOS = tuple(scenario for module in MODULES for scenario in module.SCENARIOS)
 PROBLEMS_SHOWN = 3
+
+# What is tried here inherits these, and a shell's `&` or nohup has set them to be ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.cli import effort, thresholds
 from dpbench.report.page import pictures
+from dpbench.run.gate import thresholds
+from dpbench.run.sweep import effort
 from tests.fuzz import folders
 from tests.fuzz.arguments import COMMANDS, LONG, WORKLOAD_OPTIONS, command_lines
 from tests.fuzz.commands import STATUSES, assert_ends_well

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.cli.thresholds import DEFAULTS, PROJECT_FILE
+from dpbench.run.gate.thresholds import DEFAULTS, PROJECT_FILE
 from tests.fuzz import folders
 from tests.fuzz.arguments import METRIC_LISTS, NUMBERS, SHARES, TIMES, WORDS
 from tests.fuzz.commands import assert_ends_well

@@ -12,18 +12,22 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
-from dpbench.launch.agent import ElasticLauncher
+from dpbench.launch.agent import ElasticLauncher, run_ranks
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.server import fork_server_process
-from dpbench.live import LivePage, Stage, StepCounter
+from dpbench.measure.allocator import reason_to_leave
+from dpbench.measure.process_usage import usage
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
+from dpbench.store.live import LivePage, Stage, StepCounter
 from tests.builders import WORKLOAD, trial_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 LIMIT_SECONDS = 3.0
+BLOCK_BYTES = 24 * 2**20
 SIDES = [("ddp", "gloo"), ("torch-ddp", "gloo"), ("ddp", "shm")]
 
 
@@ -194,3 +198,32 @@ def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path:
     (folder,) = (tmp_path / "logs").iterdir()
     logs = [path.read_text() for path in folder.rglob("stderr.log")]
     assert any("ValueError: the loss function is broken" in text for text in logs)
+
+
+def page_faults(rank: int) -> int:
+    """Of a rank that takes and frees 96 MiB ten times."""
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            blocks = [torch.empty(BLOCK_BYTES, dtype=torch.uint8).fill_(1) for _ in range(4)]
+            del blocks
+
+    torch.set_num_threads(1)
+    rounds(2)
+    before = usage()
+    rounds(10)
+    return (usage() - before).page_faults
+
+
+@pytest.mark.skipif(reason_to_leave() is not None, reason="memory cannot be kept here")
+def test_a_rank_that_keeps_memory_leaves_the_next_one_of_the_server_as_the_system_has_it(
+    launcher: ElasticLauncher, tmp_path: Path
+) -> None:
+    faults = {}
+    for name, keep in (("kept", True), ("left", False)):
+        scratch = tmp_path / name
+        scratch.mkdir()
+        (faults[name],) = run_ranks(page_faults, 1, scratch, 60, keep_memory=keep)
+    pages = 10 * 4 * BLOCK_BYTES // 4096
+    assert faults["kept"] < pages / 10
+    assert faults["left"] > pages / 3

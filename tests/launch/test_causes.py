@@ -6,8 +6,10 @@ import signal
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 import torch
 
+from dpbench.launch import causes
 from dpbench.launch.causes import RankTrace, SilentEnd, Stuck, collect, explain
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import Failure, describe, done_path, failure_path, stack_path
@@ -97,6 +99,35 @@ def test_a_rank_that_could_not_even_dump_its_stack_is_named(tmp_path: Path) -> N
     stack_path(tmp_path, 0).write_text(WAITING)
     outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=-9), 3)
     assert outcome.reason == "no result after 3 s: rank 1 did not respond"
+
+
+IN_ALL_REDUCE = f"""Timeout (0:00:03)!
+Thread 0x00008f (most recent call first):
+  File "{Path(torch.__file__).parent}/distributed/distributed_c10d.py", line 3052 in all_reduce
+  File "{Path(torch.__file__).parent}/distributed/c10d_logger.py", line 83 in wrapper
+  File "/home/me/model.py", line 12 in loss
+"""
+IN_OUR_REDUCER = f"""Timeout (0:00:03)!
+Thread 0x00008f (most recent call first):
+  File "{Path(causes.__file__).parents[1]}/parallel/ddp/buckets.py", line 259 in wait
+  File "{Path(torch.__file__).parent}/autograd/graph.py", line 824 in _engine_run_backward
+"""
+
+
+@pytest.mark.parametrize(
+    ("stack", "collective"),
+    [(IN_ALL_REDUCE, "all_reduce"), (IN_OUR_REDUCER, "the all-reduce of gradients")],
+)
+def test_beside_the_absent_rank_the_collective_is_named_in_which_others_waited(
+    tmp_path: Path, stack: str, collective: str
+) -> None:
+    stack_path(tmp_path, 0).write_text(stack)
+    waited = f"; rank 0 waited in {collective}"
+    silent = explained(tmp_path, SilentEnd(rank=1, exit_code=-9), 3)
+    assert silent.reason == f"no result after 3 s: rank 1 did not respond{waited}"
+    stack_path(tmp_path, 1).write_text(HUNG_IN_USER_CODE)
+    elsewhere = explained(tmp_path, SilentEnd(rank=0, exit_code=1), 3)
+    assert elsewhere.reason == f"no result after 3 s: rank 1 was in loss (model.py:12){waited}"
 
 
 def failure(rank: int, at_seconds: float, *, lost_peer: bool) -> Failure:

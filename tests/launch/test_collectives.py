@@ -14,13 +14,13 @@ import torch.distributed as dist
 from dpbench.collectives import COLLECTIVES, CollectiveRecord, CollectiveSpec, RankCollectives
 from dpbench.launch import collectives
 from dpbench.launch.agent import run_ranks
-from dpbench.launch.collectives import ElasticCollectives, run
+from dpbench.launch.collectives import CollectiveOutcome, ElasticCollectives, run
 from dpbench.launch.machine import Machine
 from dpbench.measure.collective_operation import CollectiveOperation
 from dpbench.measure.collectives import WrongResult, measure_collective
-from dpbench.plausibility import impossible_in_collective_record
 from dpbench.records import Status
 from dpbench.rendezvous.process_group import process_group
+from dpbench.store.plausibility import impossible_in_collective_record
 from tests.builders import collective_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -138,3 +138,68 @@ def test_what_the_machine_cannot_run_is_skipped(tmp_path: Path) -> None:
     record = measured(collective_spec(backend="nccl"), tmp_path)
     assert record.status is Status.SKIPPED
     assert record.reason == "nccl reduces CUDA tensors only"
+
+
+def errors_of_all(backend: str, rank: int) -> list[float]:
+    """The largest error of each collective, then of an all-reduce that adds one in a thousand."""
+    with process_group(backend, device="cpu"):
+        device = torch.device("cpu")
+        operations = [CollectiveOperation(c, MANY, torch.float32, device) for c in COLLECTIVES]
+        found = [operation.largest_error() for operation in operations]
+        operations[0].__class__ = Inexact
+        return [*found, operations[0].largest_error()]
+
+
+class Inexact(CollectiveOperation):
+    def __call__(self) -> None:
+        super().__call__()
+        self.whole.mul_(1.001)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_the_largest_error_of_a_collective_is_that_of_rounding_its_sum(
+    backend: str, tmp_path: Path
+) -> None:
+    rounding = torch.finfo(torch.float32).eps
+    for found in run_ranks(partial(errors_of_all, backend), 2, tmp_path, 20):
+        by_name = dict(zip(COLLECTIVES, found, strict=False))
+        assert 0 < by_name["all_reduce"] <= rounding
+        assert 0 < by_name["reduce_scatter"] <= rounding
+        assert by_name["broadcast"] == by_name["all_gather"] == 0
+        assert found[-1] == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_the_largest_error_is_recorded_beside_the_time(tmp_path: Path) -> None:
+    record = measured(collective_spec(sizes_bytes=(4, MANY), samples=2), tmp_path)
+    for rank in record.ranks:
+        assert all(timing.largest_error is not None for timing in rank.timings)
+        assert all(copied.largest_error is None for copied in rank.copies)
+
+
+def test_a_measurement_that_something_outside_has_ended_is_tried_again_once() -> None:
+    """One that fails by itself is not, nor is a second kill."""
+    killed = CollectiveOutcome(status=Status.FAILED, reason="killed", from_outside=True)
+    again = CollectiveOutcome(status=Status.FAILED, reason="killed again", from_outside=True)
+    completed = CollectiveOutcome(status=Status.COMPLETED)
+    crashed = CollectiveOutcome(status=Status.FAILED, reason="crashed")
+    answers = [killed, completed, crashed, killed, again]
+
+    class Answering(ElasticCollectives):
+        def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
+            return answers.pop(0)
+
+    heard: list[str] = []
+    records = run(
+        [collective_spec(repetition=number) for number in range(3)],
+        Answering(MACHINE, Path("logs")),
+        environment_id="",
+        time_limit_seconds=1,
+        on_second_try=lambda spec, reason: heard.append(reason),
+    )
+    assert [(r.status, r.reason, r.tried_again_after) for r in records] == [
+        (Status.COMPLETED, None, "killed"),
+        (Status.FAILED, "crashed", None),
+        (Status.FAILED, "killed again", "killed"),
+    ]
+    assert heard == ["killed", "killed"]
+    assert not answers

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.launch.findings import Finding, findings
-from dpbench.launch.gpu_users import GpuUse
-from dpbench.launch.quiet import Readings
+from dpbench.launch.quiet import GpuUse, Readings
 from tests.launch.readings import BUSY, FULL_SPEED, IDLE, QUIET, UNKNOWN
 
 

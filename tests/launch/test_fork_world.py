@@ -174,9 +174,9 @@ def test_at_the_time_limit_every_rank_says_where_it_is() -> None:
     ("arguments", "options", "error", "words"),
     [
         ((int, 0), {}, ValueError, "got n=0, expected at least one rank"),
-        ((int, "2"), {}, TypeError, "got n='2', expected an int"),
-        ((int, True), {}, TypeError, "got n=True, expected an int"),
-        ((int, 1.5), {}, TypeError, "got n=1.5, expected an int"),
+        ((int, "2"), {}, ValueError, "got n='2', expected an int"),
+        ((int, True), {}, ValueError, "got n=True, expected an int"),
+        ((int, 1.5), {}, ValueError, "got n=1.5, expected an int"),
         ((None, 2), {}, TypeError, "got None, expected a function of the rank"),
         ((int, 2), {"start_method": "x"}, ValueError, "expected one of forkserver, spawn, fork"),
         ((int, 2), {"timeout": timedelta()}, ValueError, "expected more than zero"),

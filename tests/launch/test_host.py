@@ -11,8 +11,8 @@ import pytest
 
 from dpbench.environment import Accelerator, core_numbers
 from dpbench.launch import host
-from dpbench.launch.gpu_users import GpuUse, gpu_use
 from dpbench.launch.host import CpuTimes, Frequency
+from dpbench.launch.quiet import GpuUse, gpu_use
 
 CPU = "/sys/devices/system/cpu"
 TICKS = host.TICKS_PER_SECOND

@@ -14,7 +14,7 @@ import pytest
 from dpbench.launch.agent import PartFailed, run_part
 from dpbench.launch.part import Part
 from dpbench.launch.rank import pid_path
-from dpbench.process_identity import ProcessIdentity
+from dpbench.store.process_identity import ProcessIdentity
 
 LIMIT_SECONDS = 60.0
 

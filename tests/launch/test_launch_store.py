@@ -6,13 +6,15 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
 import pytest
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from dpbench.errors import UsageError
-from dpbench.launch.launch_store import UNPICKLES, held
+from dpbench.launch.launch_store import LOOPBACK, UNPICKLES, held, serve_store
 from dpbench.launch.torchrun import read, run
 from tests.launch.tidy import after_torchrun
 
@@ -100,3 +102,34 @@ def test_a_worker_is_told_the_place_that_the_user_chose(folder: Path) -> None:
         port = free.getsockname()[1]
     run(read(["--master-port", str(port), "wait.py"]), threads=1)
     assert (folder / "place").read_text() == f"127.0.0.1:{port}"
+
+
+IPV6 = pytest.mark.skipif(
+    "lo" not in Path("/proc/net/if_inet6").read_text(), reason="this host's loopback has no IPv6"
+)
+
+
+def listening_at(port: int) -> list[str]:
+    return [
+        each.laddr.ip
+        for each in psutil.Process().net_connections()
+        if each.status == psutil.CONN_LISTEN and each.laddr.port == port
+    ]
+
+
+@pytest.mark.parametrize("address", [LOOPBACK, pytest.param("::1", marks=IPV6)])
+def test_it_listens_at_one_address_and_answers_there(address: str) -> None:
+    store = serve_store(address)
+    assert listening_at(store.port) == [address]
+    client = TCPStore(address, store.port, timeout=timedelta(seconds=10))
+    client.set("key", "value")
+    assert store.get("key") == b"value"
+
+
+def test_whoever_asks_for_a_store_at_its_port_gets_it() -> None:
+    """As torch's agent does, which would listen at all addresses of the host."""
+    store = serve_store(LOOPBACK)
+    store.set("key", "value")
+    agents = TCPStore(LOOPBACK, store.port, 1, is_master=True, multi_tenant=True)
+    assert agents.get("key") == b"value"
+    assert listening_at(store.port) == [LOOPBACK]

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.cli.joined_world import free_port
 from dpbench.errors import LaunchError, UsageError
-from dpbench.launch.launch_store import held
-from dpbench.launch.meeting_point import LOOPBACK, serve_store
+from dpbench.launch.launch_store import LOOPBACK, held, serve_store
 from dpbench.launch.node_claims import claimed
 from dpbench.launch.torchrun import read
+from dpbench.run.sweep.joined_world import free_port
 from tests.cli.command import start
 
 

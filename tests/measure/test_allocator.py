@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import subprocess
 import sys
 from functools import partial
 
@@ -73,3 +74,33 @@ def test_users_who_set_the_allocator_themselves_are_left_alone(name: str) -> Non
 
 def test_other_systems_are_left_alone() -> None:
     assert in_child(partial(on_platform, "darwin")) == allocator.LEFT_ALONE
+
+
+def faults_of_variables() -> int:
+    """Page faults of the rounds in a program that was started with the variables."""
+    take_and_free(2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    take_and_free(ROUNDS)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@glibc
+def test_a_program_that_knows_nothing_of_dpbench_keeps_memory_by_its_variables() -> None:
+    code = f"from {__name__} import faults_of_variables; print(faults_of_variables())"
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(allocator.USERS_OWN)}
+    faults = [
+        int(subprocess.check_output([sys.executable, "-c", code], env=environ))
+        for environ in ({**clean, **allocator.kept_variables()}, clean)
+    ]
+    assert faults[0] < PAGES / 10
+    assert faults[1] > PAGES / 3
+
+
+def test_what_launch_has_set_can_be_forgotten_and_what_the_user_has_set_stays() -> None:
+    environ = {"MALLOC_PERTURB_": "1", **allocator.kept_variables()}
+    assert allocator.is_kept_by_launch(environ)
+    allocator.forget_launch(environ)
+    assert environ == {"MALLOC_PERTURB_": "1"}
+    own = {"MALLOC_ARENA_MAX": "2"}
+    allocator.forget_launch(own)
+    assert own == {"MALLOC_ARENA_MAX": "2"}

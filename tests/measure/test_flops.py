@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from architectures import _flops
 from dpbench import architecture as architectures
+from dpbench.architectures import _flops
 from dpbench.data.datasets import Dataset
 from dpbench.measure.flops import count_flops_per_item
 from tests.launch.faulty import Healthy

@@ -17,15 +17,15 @@ from dpbench.data import arrays, datasets, registry
 from dpbench.data.datasets import SYNTHETIC_SAMPLES
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.errors import UsageError
-from dpbench.live import Stage, StepCounter
 from dpbench.measure import run, verification
 from dpbench.measure.allocator import LEFT_ALONE
-from dpbench.measure.checksums import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.trial import RankReport, measure
+from dpbench.measure.verification import tensors_checksum
 from dpbench.measure.window import Timing
 from dpbench.records import RankMeasurement
 from dpbench.specs import TrialSpec
+from dpbench.store.live import Stage, StepCounter
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 
@@ -95,6 +95,30 @@ def measured(trial: TrialSpec, prepared: Path | None = None) -> RankMeasurement:
     report = measure(trial, prepared, 0)
     assert report.measurement is not None
     return report.measurement
+
+
+@pytest.mark.parametrize(("allocator", "asked"), [("system", False), ("keep", True), (None, True)])
+def test_a_rank_keeps_freed_memory_only_where_the_trial_says_so(
+    allocator: str | None, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def keep() -> str:
+        calls.append("kept")
+        return "kept"
+
+    monkeypatch.setattr("dpbench.measure.trial.keep_freed_memory", keep)
+    rank = measured(single(allocator=allocator))
+    assert calls == ["kept"] * asked
+    assert rank.allocator == ("kept" if asked else LEFT_ALONE)
+
+
+def test_a_window_counts_its_processor_time_and_page_faults() -> None:
+    rank = measured(single(timed_steps=5))
+    assert rank.timed.cpu_seconds is not None
+    assert 0 < rank.timed.cpu_seconds < 60
+    assert rank.timed.page_faults is not None
+    assert rank.timed.page_faults >= 0
 
 
 def test_a_rank_reports_who_it_was_and_what_it_took() -> None:

@@ -7,12 +7,13 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 
 from dpbench.measure import window
+from dpbench.measure.process_usage import Usage
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.window import Timing, joined, time_steps
 
@@ -48,7 +49,9 @@ def test_every_step_is_called_once_with_its_number(first: int, count: int) -> No
 def test_a_window_is_read_off_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 10.5, 11.5, 13.5])
     monkeypatch.setattr(window, "perf_counter", lambda: next(clock))
-    assert time_steps(no_step, range(3), CPU, ALONE) == Timing(10.0, 3.5, (0.5, 1.0, 2.0))
+    timing = time_steps(no_step, range(3), CPU, ALONE)
+    assert timing.usage is not None
+    assert replace(timing, usage=None) == Timing(10.0, 3.5, (0.5, 1.0, 2.0))
     assert list(clock) == []  # the clock is read at the ends of steps and nowhere else
 
 
@@ -66,8 +69,9 @@ def test_a_window_starts_at_the_step_and_ends_with_the_last() -> None:
 
 
 def test_segments_are_joined_without_what_lay_between_them() -> None:
-    segments = [Timing(10.0, 3.0, (1.0, 2.0)), Timing(20.0, 4.0, (4.0,))]
-    assert joined(segments) == Timing(10.0, 7.0, (1.0, 2.0, 4.0))
+    first, second = Usage(1.0, 5), Usage(2.0, 7)
+    segments = [Timing(10.0, 3.0, (1.0, 2.0), first), Timing(20.0, 4.0, (4.0,), second)]
+    assert joined(segments) == Timing(10.0, 7.0, (1.0, 2.0, 4.0), Usage(3.0, 12))
 
 
 def test_garbage_is_collected_before_the_window_and_not_in_it(collections: list[str]) -> None:

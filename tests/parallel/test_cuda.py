@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel import cuda as under_test
-from dpbench.parallel.cuda import LateFlag, moved_in, pinned
+from dpbench.parallel.cuda import HostReport, moved_in, pinned
 from tests.parallel.recorded_streams import RecordedCuda
 
 DEVICE = torch.device("cuda:1")
@@ -65,38 +65,41 @@ def test_pageable_memory_is_copied_on_the_current_stream(cuda: RecordedCuda) -> 
     assert cuda.precedes(cuda.only("copy in"), cuda.launch("use", DEVICE))
 
 
-def test_a_flag_is_read_when_it_has_arrived_and_the_host_never_waits(cuda: RecordedCuda) -> None:
-    value = cuda.tensor(torch.zeros(1), DEVICE)
-    flag = LateFlag(value)
-    assert not flag.is_set(value)
-    value.fill_(1)
+def test_a_report_is_sent_without_a_wait_and_waited_for_when_it_is_taken(
+    cuda: RecordedCuda,
+) -> None:
+    values = cuda.tensor(torch.zeros(2), DEVICE)
+    report = HostReport(values)
+    assert report.take() is None
+    values.fill_(1)
     cuda.is_done = False
-    assert not flag.is_set(value)  # the first copy is still on its way, as far as the host knows
-    cuda.is_done = True
-    assert not flag.is_set(value)  # what it was before; now the new value is read
-    assert flag.is_set(value)
-    copies = cuda.named("to host")
-    assert len(copies) == 3
-    assert cuda.precedes(cuda.only("fill_"), copies[1])
-    assert all(copy.where.endswith("cuda:1") for copy in copies)
+    report.send(values)
+    assert not cuda.named("synchronize")
+    values.fill_(3)  # what is taken is what was sent
+    taken = report.take()
+    assert taken is not None
+    assert cuda.precedes(cuda.named("fill_")[0], cuda.only("to host"))
+    assert cuda.only("to host").where.endswith("cuda:1")
+    assert report.take() is None  # once
 
 
-def test_a_flag_on_another_device_than_the_current_one_is_copied_there(cuda: RecordedCuda) -> None:
-    value = cuda.tensor(torch.ones(1), DEVICE)
-    flag = LateFlag(value)
+def test_a_report_on_another_device_than_the_current_one_is_sent_there(cuda: RecordedCuda) -> None:
+    values = cuda.tensor(torch.ones(1), DEVICE)
+    report = HostReport(values)
     with cuda.device(0):
-        flag.is_set(value)
-        assert flag.is_set(value)
-    assert all(action.where.endswith("cuda:1") for action in cuda.named("to host"))
+        report.send(values)
+    assert cuda.only("to host").where.endswith("cuda:1")
     assert cuda.current_stream(0).last == frozenset()
 
 
-def test_while_a_graph_is_captured_nothing_is_asked_of_the_device(cuda: RecordedCuda) -> None:
-    value = cuda.tensor(torch.ones(1), DEVICE)
-    flag = LateFlag(value)
+def test_while_a_graph_is_captured_nothing_is_sent_or_taken(cuda: RecordedCuda) -> None:
+    values = cuda.tensor(torch.ones(1), DEVICE)
+    report = HostReport(values)
+    report.send(values)
     cuda.capturing = True
-    assert not flag.is_set(value)
-    assert not cuda.named("to host")
+    report.send(values)
+    assert report.take() is None
+    assert len(cuda.named("to host")) == 1
 
 
 def test_pinned_memory_is_the_hosts_whatever_the_default_device(

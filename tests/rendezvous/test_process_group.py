@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,12 +128,62 @@ def a_rank_that_is_taken_is_refused(rank: int) -> None:
             join("gloo", timeout=SHORT)
 
 
+def the_first_collective_has_passed_when_the_block_begins(_: int) -> None:
+    """So that none in a timed window opens connections; without waiting there is none."""
+    counted = 0
+    whole = dist.all_reduce
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        nonlocal counted
+        counted += 1
+        return whole(*arguments, **options)
+
+    dist.all_reduce = counting
+    try:
+        for backend in ("gloo", "shm"):
+            counted = 0
+            with process_group(backend, timeout=LONG, device="cpu") as ranks:
+                assert counted == 1
+                assert ranks.connecting_seconds > 0
+                assert sum_of_ranks() == 3.0
+            counted = 0
+            with process_group(backend, timeout=LONG, device="cpu", wait_for_workers=False):
+                assert counted == 0
+                assert sum_of_ranks() == 3.0
+    finally:
+        dist.all_reduce = whole
+
+
+def a_place_and_a_rank_may_be_arguments(rank: int) -> None:
+    """The variables are then of no account."""
+    port = int(os.environ["MASTER_PORT"])
+    kept = {name: os.environ.pop(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
+    own: dict[str, Any] = {"rank": rank, "world_size": 2, "timeout": LONG, "device": "cpu"}
+    file = Path(tempfile.gettempdir()) / f"dpbench-test-{port}"
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=LONG)
+    try:
+        for place in ({"init_method": f"file://{file}"}, {"store": dist.PrefixStore("own", store)}):
+            with process_group("gloo", **place, **own) as ranks:
+                assert (ranks.rank, ranks.size) == (rank, 2)
+                assert sum_of_ranks() == 3.0
+        os.environ["DPBENCH_STORE_FILE"] = "/nonexistent/of/a/launcher"
+        with process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", **own):
+            assert sum_of_ranks() == 3.0
+    finally:
+        os.environ.pop("DPBENCH_STORE_FILE", None)
+        os.environ.update(kept)
+        if rank == 0:
+            file.unlink(missing_ok=True)
+
+
 def the_checks_of_two_ranks(rank: int) -> None:
     two_ranks_join_leave_and_join_again(rank)
     a_group_is_left_after_an_error_and_none_is_nested(rank)
     both_hear_that_their_backends_differ(rank)
     debugging_ends_with_the_group(rank)
     the_absent_ranks_are_named_in_time(rank)
+    the_first_collective_has_passed_when_the_block_begins(rank)
+    a_place_and_a_rank_may_be_arguments(rank)
     a_rank_that_is_taken_is_refused(rank)
 
 
@@ -248,6 +300,34 @@ def test_a_group_that_could_not_be_finished_is_destroyed(alone: pytest.MonkeyPat
         ((), {"device": "mps"}, ValueError, "expected a CPU or CUDA device"),
         (("gloo",), {"timeout": timedelta()}, ValueError, "got timeout=0:00:00, expected more"),
         (("gloo",), {"timeout": 30}, TypeError, "got timeout=30, expected a timedelta"),
+        (
+            ("gloo",),
+            {"init_method": "mpi://x"},
+            ValueError,
+            "init_method='mpi://x', expected env",
+        ),
+        (("gloo",), {"init_method": "tcp://host"}, ValueError, "got init_method='tcp://host'"),
+        (
+            ("gloo",),
+            {"init_method": "tcp://host:x"},
+            ValueError,
+            "expected env://, tcp://HOST:PORT",
+        ),
+        (
+            ("gloo",),
+            {"store": dist.HashStore()},
+            ValueError,
+            "expected rank and world_size with it",
+        ),
+        (
+            ("gloo",),
+            {"store": dist.HashStore(), "init_method": "env://"},
+            ValueError,
+            "got a store and init_method='env://'; give one of them",
+        ),
+        (("gloo",), {"rank": True}, TypeError, "got rank=True, expected an integer"),
+        (("gloo",), {"rank": 3, "world_size": 2}, ValueError, "got RANK='3', expected an integer"),
+        (("gloo",), {"world_size": 0}, ValueError, "got WORLD_SIZE='0'"),
         (("nccl",), {"device": "cpu"}, (RuntimeError, ValueError), "nccl"),
     ],
 )

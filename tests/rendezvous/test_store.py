@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from dpbench.launch.meeting_point import LOOPBACK, serve_store
+from dpbench.launch.launch_store import LOOPBACK, serve_store
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.rendezvous.store import STORE_PREFIX, open_store
 

@@ -6,10 +6,12 @@ import re
 import shlex
 
 from dpbench.analysis.calibration import calibrate
+from dpbench.analysis.matching import Side
 from dpbench.report.calibration import answer, command
 from tests.analysis.builders import runs, trial
 from tests.analysis.test_calibration import steady
 
+SPEEDS = [1000.0 * factor for factor in (1.0, 1.004, 0.996, 1.002, 0.998, 1.0, 1.003, 0.997)]
 QUIET = calibrate(runs(trial(), steady(0.01, 10)), {})
 HOPELESS = calibrate(runs(trial(), steady(1.0, 8)), {})
 
@@ -22,10 +24,28 @@ def test_a_row_has_its_spread_and_the_tolerances_it_supports() -> None:
 
 def test_it_ends_with_the_check_that_it_supports() -> None:
     text = answer(QUIET, "results/x").text.splitlines()
-    assert text[-1] == "dpbench check --baseline results/x --tolerance 3% --repetitions 5"
-    odd = command(QUIET, "my results/x")
-    assert odd is not None
-    assert shlex.split(odd)[3] == "my results/x"
+    assert text[-1] == "dpbench check --against-ref origin/main --tolerance 3% --repetitions 5"
+
+
+def test_a_stored_baseline_is_advised_only_where_a_second_occasion_has_confirmed_it() -> None:
+    earlier = Side(label="results/monday", records=tuple(runs(trial(), SPEEDS)), environments={})
+
+    def told(factor: float) -> list[str]:
+        now = runs(trial(), [speed * factor for speed in SPEEDS])
+        text = answer(calibrate(now, {}, earlier), "results/x").text
+        return [" ".join(text.split()), text.splitlines()[-1]]
+
+    lasting, moved = told(1.002), told(1.04)
+    assert "since results/monday the speeds moved by up to 0.2 %, surely within" in lasting[0]
+    assert lasting[1].startswith("dpbench check --baseline results/x --tolerance ")
+    assert "moved by up to 4 %, not surely within" in moved[0]
+    assert "a stored baseline would raise false alarms" in moved[0]
+    assert moved[1].startswith("dpbench check --against-ref ")
+    once = " ".join(answer(QUIET, "results/x").text.split())
+    assert "measure again later with --again results/x" in once
+    again = command(calibrate(runs(trial(), SPEEDS), {}, earlier), "my results/x")
+    assert again is not None
+    assert shlex.split(again)[3] == "my results/x"
 
 
 def test_without_a_usable_tolerance_it_says_what_to_do() -> None:

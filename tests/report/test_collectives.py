@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -129,3 +131,29 @@ def test_json_holds_every_estimate_in_base_units() -> None:
     assert data[-1]["failures"] == [
         {"status": "skipped", "reason": "nccl needs a CUDA device a rank; none is visible"}
     ]
+
+
+def test_the_largest_error_of_all_ranks_is_beside_the_time_where_it_was_measured() -> None:
+    old = sample()
+    assert "Error" not in answer(old).text
+    errors = iter((1e-8, 6e-8, 0.0, 3e-8) * 1000)
+    text = answer([with_errors(record, errors) for record in old]).text
+    row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
+    assert row.split()[4] == "6e-08"
+    assert "error: the largest of any rank on values that have to be rounded" in text
+
+
+def with_errors(record: CollectiveRecord, errors: Iterator[float]) -> CollectiveRecord:
+    ranks = tuple(
+        replace(
+            rank,
+            timings=tuple(replace(timing, largest_error=next(errors)) for timing in rank.timings),
+        )
+        for rank in record.ranks
+    )
+    return replace(record, ranks=ranks)
+
+
+def test_a_measurement_that_was_tried_again_says_why() -> None:
+    records = [replace(record, tried_again_after="rank 1 was killed") for record in sample()]
+    assert "tried again after rank 1 was killed" in answer(records).text

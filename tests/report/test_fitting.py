@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.analysis.summary import summarize
-from dpbench.report.fitting import ALWAYS, Fitted, fit
+from dpbench.records import Status
+from dpbench.report.fitting import ALWAYS, Fitted, fit, shared
 from dpbench.report.formats import FORMATS, is_for_terminals
 from dpbench.report.table import Table, longest_line, text_table
 from dpbench.report.tables import render
@@ -89,7 +90,7 @@ def test_what_was_asked_for_is_not_left_out() -> None:
 
 @given(st.integers(1, 250))
 def test_a_table_is_as_wide_as_it_may_or_has_nothing_left_to_leave_out(width: int) -> None:
-    names = [*ALWAYS[:-1], "speedup", "efficiency", "noise_scale_samples"]
+    names = [*ALWAYS[:-1], "final_loss", "noise_scale_samples"]
     found = table(**{key: 9 + 3 * place for place, key in enumerate(names)})
     fitted = fit(found, total, width, all_of_them=False)
     assert total(fitted.table) <= width or set(keys(fitted)) <= set(ALWAYS)
@@ -112,9 +113,10 @@ def test_a_table_names_what_it_leaves_out_and_where_it_is(width: int) -> None:
     assert widest(found) <= width
     header = found.splitlines()[0]
     assert all(name in header for name in ("Backend", "Group", "Batch", "Images/s", "Status"))
+    assert all(name in header for name in ("Speedup", "Loss"))
     said = " ".join(found.split())
     assert f"left out to fit {width} columns: " in said
-    assert "Loss delta/step" in said
+    assert "Final loss" in said
     assert "they are in report/table.txt, and --columns shows them" in said
 
 
@@ -124,3 +126,56 @@ def test_columns_that_were_asked_for_are_all_there_at_any_width() -> None:
     )
     assert "left out" not in found
     assert "Speedup" in found
+
+
+def cells(*columns: tuple[str, *tuple[str, ...]]) -> Table:
+    """Columns by their keys, each with its texts."""
+    keys_of, *lines = zip(*columns, strict=True)
+    found = text_table([*keys_of], lines)
+    return replace(found, columns=tuple(replace(c, key=c.header) for c in found.columns))
+
+
+def test_what_all_rows_share_is_taken_out_and_told() -> None:
+    found = cells(
+        ("implementation", "a", "a"), ("backend", "gloo", "gloo"), ("batch_size", "1", "2")
+    )
+    rest, same = shared(found, ("backend", "batch_size"))
+    assert [column.key for column in rest.columns] == ["implementation", "batch_size"]
+    assert same == (("backend", "gloo"),)
+    one = replace(found, rows=found.rows[:1])
+    assert shared(one, ("backend",)) == (one, ())
+
+
+def test_intervals_shorten_before_a_column_goes() -> None:
+    found = cells(
+        ("images_per_second", "1,796 ± 357"),
+        ("speedup", "1.8 (1.4–2.2)"),
+        ("efficiency", "88 (69–112) %"),
+        ("loss_delta_per_second", "0.210(10)"),
+    )
+    found = replace(found, columns=tuple(replace(c, header=c.key[:1]) for c in found.columns))
+    fitted = fit(found, total, 11 + 9 + 9 + 9, all_of_them=False)
+    assert fitted.table.lines == [["1,796 ± 357", "1.8 ± 0.4", "88 ± 24 %", "0.210(10)"]]
+    assert fitted.shortened == ("e", "s")
+    fitted = fit(found, total, 11 + 3 + 9 + 5, all_of_them=False)
+    assert fitted.table.lines == [["1,796 ± 357", "1.8", "88 ± 24 %", "0.210"]]
+    assert fitted.left_out == ()
+
+
+def test_a_wider_side_holds_the_whole_interval() -> None:
+    found = cells(("speedup", "1,796 (1,500–2,200) µs"), ("efficiency", "x" * 30))
+    fitted = fit(found, total, 47, all_of_them=True)
+    assert fitted.table.lines[0][0] == "1,796 ± 404 µs"
+
+
+def test_columns_that_were_asked_for_come_with_those_that_tell_rows_apart() -> None:
+    header = text(100, columns="speedup,efficiency").splitlines()[0].split()
+    assert header == ["Implementation", "Backend", "Group", "Batch", "Speedup", "Efficiency"]
+
+
+def test_a_table_of_rows_that_are_all_well_says_so_once() -> None:
+    well = [row for row in ROWS if row.status is Status.COMPLETED and row.reason is None]
+    found = render(well, width=120).text
+    assert found.startswith(f"All {len(well)} rows: ")
+    assert "completed" in found.splitlines()[0]
+    assert "Status" not in found.splitlines()[2]

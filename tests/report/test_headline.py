@@ -10,6 +10,7 @@ from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.headline import Limit, headline
 from dpbench.analysis.summary import summarize
 from dpbench.environment import SYNTHETIC, capture
+from dpbench.records import HostLoad
 from dpbench.report.headline import findings, sentence
 from tests.analysis.builders import record, run, trial
 from tests.report.sample import sample_records
@@ -22,8 +23,8 @@ def test_the_sentence_names_the_best_and_its_limit() -> None:
     said = sentence(subject(sample_records()).headline)
     assert said == (
         "dp ×2, batch 128 is fastest: 7,033 ± 25 images/s (n = 3); it reaches 91.9 ± 1.2 % of "
-        "linear at 2 replicas (n = 3; not told apart from torch-ddp/gloo ×2, batch 128); "
-        "7.7 ± 0.3 % of a step is gathering gradients in one process (n = 3)."
+        "linear at 2 replicas (n = 3; statistically tied with torch-ddp/gloo ×2, batch 128); "
+        "6.8 ± 0.3 % of a step is gathering gradients in one process (n = 3)."
     )
 
 
@@ -41,7 +42,7 @@ def test_a_single_repetition_is_said_to_be_one() -> None:
     records = [run(trial(timed_steps=200), 100.0, losses=())]
     fastest, _, _ = findings(subject(records).headline)
     assert "one repetition, n = 20 batches of its steps" in fastest.about
-    assert "nothing tells" not in fastest.about  # as there is no other
+    assert "cannot show" not in fastest.about  # as there is no other
     assert "is the only configuration with a speed" in sentence(subject(records).headline)
 
 
@@ -50,10 +51,36 @@ def test_of_a_single_run_nothing_is_told_apart(steps: int) -> None:
     """Twice as fast, and with an interval over its steps that is far from the other's."""
     records = [run(trial(name, timed_steps=steps), v, losses=()) for name, v in SPEEDS.items()]
     found = subject(records).headline
-    said = "from a single run nothing tells whether another is as good"
+    said = "a single run cannot show whether another is as good"
     assert said in findings(found)[0].about
     assert said in sentence(found)
     assert "measured fastest" in sentence(found)
+
+
+def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
+    speeds = {"ddp": (100.0, 102.0, 98.0), "torch-ddp": (99.0, 101.0, 97.0)}
+    records = [
+        run(trial(name, repetition=number), speed)
+        for name, several in speeds.items()
+        for number, speed in enumerate(several)
+    ]
+    found = subject(records).headline
+    assert sentence(found).startswith("no clear winner: ddp/gloo ×1, batch 32 reaches 100 ± 5 ")
+    assert "statistically tied with torch-ddp/gloo ×1, batch 32" in sentence(found)
+    fastest = findings(found)[0]
+    assert (fastest.title, fastest.value) == ("Fastest", "no clear winner")
+    assert fastest.about.startswith("100 ± 5 images/s of ddp/gloo ×1, batch 32; n = 3; ")
+
+
+def test_what_disturbed_the_trials_comes_first() -> None:
+    busy = HostLoad(cores=2, before=1.9, during=2.0, stolen=0.0)
+    records = [run(trial(repetition=k), 100.0 + k, host_load=busy) for k in range(3)]
+    found = subject(records).headline
+    note = "other processes used 100 % of 2 cores during 3 of 3 trials"
+    assert sentence(found).startswith(f"Beware: {note}: figures are not to be trusted; ")
+    first = findings(found)[0]
+    assert (first.title, first.value) == ("Busy machine", "not to be trusted")
+    assert first.about.startswith(note)
 
 
 def test_the_sentence_has_what_forbids_to_believe_it() -> None:

@@ -78,7 +78,7 @@ def test_no_line_is_wider_than_100_columns(known: Economics | None) -> None:
 
 def test_columns_of_costs_appear_where_they_are_known() -> None:
     plain, full = (projection.answer([given_one(known)]).text for known in (None, costs()))
-    for header in ("Price", "kWh", "Goodput", "Time to loss", "At least"):
+    for header in ("Price", "kWh", "Statistical goodput", "Time to loss", "At least"):
         assert header not in plain
         assert header in full
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dpbench.analysis.fields.levels import configuration_row
 from dpbench.analysis.summary import summarize
-from dpbench.records import TrialRecord
+from dpbench.records import HostLoad, TrialRecord
 from dpbench.report.steadiness import steadiness
 from tests.analysis.builders import rank, record, trial, window
 
@@ -40,6 +40,22 @@ def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() 
         "still warming up: ddp/gloo ×1, batch 32 (1 of 3); ddp/gloo ×1, batch 64 (1 of 1); the "
         "first steps of a window change the mean step by up to +9.1 %; raise --warmup to 60"
     ]
+
+
+def test_a_change_at_the_end_is_told_with_its_steps() -> None:
+    throttled = EVEN[:400] + [1.05 * step for step in EVEN[:100]]
+    assert lines(windows_of(throttled, EVEN)) == [
+        "steps change at the end of the window: ddp/gloo ×1, batch 32 (1 of 2); the last 100 "
+        "change the mean step by up to +1.0 %; look for heat, a power limit, or load that set in "
+        "or ended"
+    ]
+
+
+def test_no_warmup_is_advised_where_other_processes_disturbed_the_steps() -> None:
+    busy = HostLoad(cores=2, before=1.0, during=1.0, stolen=0.0)
+    records = windows_of(EVEN, DOWN)
+    assert any("raise --warmup" in line for line in lines(records))
+    assert lines([replace(record, host_load=busy) for record in records]) == []
 
 
 def test_a_drift_and_its_direction_are_told() -> None:

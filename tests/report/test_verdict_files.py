@@ -75,7 +75,7 @@ def test_a_regression_is_a_failure_with_its_numbers() -> None:
     failure = second.find("failure")
     assert failure is not None
     assert failure.get("message") == (
-        "regressed: worse by +10.0 % (90 % interval +9.0 to +11.0 %), tolerance 3 %"
+        "regressed: 10.0 % slower (90 % interval 9.0 to 11.0 % slower), tolerance 3 %"
     )
 
 
@@ -85,7 +85,9 @@ def test_a_row_without_numbers_has_its_reason_and_an_improvement_is_called_one()
     (skipped,) = suite(found).findall("testcase")[0]
     assert skipped.get("message") == "inconclusive: no completed repetition of the candidate"
     (better,) = assessment({16: slower(QUIET, -0.2)}).verdict.rows
-    assert sentence(better) == ("better by +20.0 % (90 % interval +19.3 to +20.7 %), tolerance 3 %")
+    assert sentence(better) == (
+        "20.0 % faster (90 % interval 19.3 to 20.7 % faster), tolerance 3 %"
+    )
 
 
 @pytest.mark.parametrize(("strict", "tag"), [(False, "skipped"), (True, "failure")])
@@ -116,7 +118,7 @@ def test_an_entry_has_the_candidates_value_with_its_spread() -> None:
     assert entry["value"] == pytest.approx(909.08, abs=0.02)
     assert entry["range"] == "± 9"
     assert entry["extra"] == (
-        "regressed against before: worse by +10.0 % (90 % interval +9.0 to +11.0 %), "
+        "regressed against before: 10.0 % slower (90 % interval 9.0 to 11.0 % slower), "
         "tolerance 3 %, n = 5"
     )
 

@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.analysis.assessment import assess
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.export.markup import MARKUP, escape
-from dpbench.report.verdict_table import answer, headline, labels, pull_request, reading
+from dpbench.report.verdict_table import (
+    answer,
+    change,
+    headline,
+    interval,
+    labels,
+    pull_request,
+    reading,
+)
 from tests.analysis.builders import (
     ALL_PASS,
     INCONCLUSIVE,
@@ -28,12 +36,14 @@ def test_a_row_shows_how_much_worse_with_interval_tolerance_and_sample_size() ->
     lines = answer(REGRESSED, (), exit_status=0).text.splitlines()
     assert max(map(len, lines)) <= 100
     first = next(k for k, line in enumerate(lines) if line.endswith(" 5  regressed"))
-    assert lines[first].startswith("ddp/gloo ×1,   1,000 ± 10     909 ± 9   +10.0 %   +9.0 to ")
+    assert lines[first].startswith("ddp/gloo ×1,   1,000 ± 10     909 ± 9  10.0 %   +9.0 to ")
+    assert re.search(r" 100 / [23] / 100 % ", lines[first])  # 2.5 % of two rows
+    assert "slower" in lines[first + 1]
     # Welch: 0.5 % standard error, t(8) one-sided 1.86: 10 ± 1 %.
     assert lines[first + 1].split("  ")[0] == "batch 32"
     assert lines[first + 1].endswith("  +11.0 %")
     assert " 3 % " in lines[first]
-    assert lines[3].count("(images/s)") == 2
+    assert any(line.count("(images/s)") == 2 for line in lines)
 
 
 def test_the_headline_says_who_is_to_blame() -> None:
@@ -41,7 +51,39 @@ def test_the_headline_says_who_is_to_blame() -> None:
     assert headline(REGRESSED.verdict) == (
         "regressed: 1 of 2 rows, worse by more than tolerated: ddp/gloo ×1, batch 32"
     )
-    assert headline(INCONCLUSIVE.verdict).startswith("inconclusive: 1 of 1 row")
+    assert headline(INCONCLUSIVE.verdict).startswith("INCONCLUSIVE: 1 of 1 row")
+
+
+def test_the_answer_begins_with_the_headline_and_says_how_to_settle_it() -> None:
+    first = answer(INCONCLUSIVE, (), exit_status=0).text.splitlines()[0]
+    assert first.startswith("INCONCLUSIVE: 1 of 1 row, neither surely within the tolerance nor ")
+    assert first.endswith(
+        "not even 200 repetitions would settle it: raise the tolerance, or find a quieter machine"
+    )
+    found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
+    assert found.verdict.outcome == "inconclusive"
+    needed = found.verdict.rows[0].repetitions_needed
+    assert needed is not None
+    assert needed > 5
+    said = headline(found.verdict)
+    assert said.endswith(f"{needed} repetitions would settle it (--repetitions {needed})")
+
+
+def test_both_confidence_levels_are_named_where_they_differ() -> None:
+    text = " ".join(answer(REGRESSED, (), exit_status=0).text.split())
+    assert (
+        "± of baseline and candidate is their 95 % interval; the change has a 90 % one, of two "
+        "one-sided bounds at 95 %"
+    ) in text
+
+
+def test_a_faster_candidate_is_called_faster() -> None:
+    (better,) = assessment({16: slower(QUIET, -0.47)}).verdict.rows
+    assert change(better) == "47.0 % faster"
+    assert interval(better).endswith(" % faster")
+    (equal,) = assessment({16: [999.0, 1011, 989, 1006, 995]}).verdict.rows
+    assert " % faster to " in interval(equal)
+    assert interval(equal).endswith(" % slower")
 
 
 def test_a_long_list_is_cut_with_its_count() -> None:
@@ -68,7 +110,8 @@ def test_a_small_change_within_the_tolerance_is_pointed_out() -> None:
 
 def test_equal_runs_have_no_negative_zero() -> None:
     table = answer(assessment({16: QUIET}), (), exit_status=0).text.split("\n\n")[1]
-    assert " +0.0 % " in table
+    assert " 0.0 % " in table
+    assert "-0.0" not in table
 
 
 def test_data_hold_ratios_bounds_and_what_was_decided() -> None:

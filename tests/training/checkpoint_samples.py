@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.specs import WorkloadSpec
+from dpbench.specs.training import TrainingSpec
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
-from dpbench.training_spec import TrainingSpec
 
 SPEC = TrainingSpec(
     workload=WorkloadSpec(architecture="mlp", dataset="digits", optimizer="sgd"),

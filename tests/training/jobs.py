@@ -15,10 +15,10 @@ import torch.nn.functional as F
 
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs import WorkloadSpec
+from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, from_bytes
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
-from dpbench.training_spec import TrainingRun, TrainingSpec
 from tests.test_environment import HERE
 
 OF_WORKLOAD = (

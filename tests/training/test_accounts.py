@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from dpbench.errors import TrainingFailed
+from dpbench.training import accounts
 from dpbench.training.accounts import state_sha256
 
 
@@ -53,3 +55,13 @@ def test_halves_and_scalars_have_a_hash() -> None:
     module = model().to(torch.bfloat16)
     module.register_buffer("scalar", torch.tensor(1.0))
     assert len(state_sha256(module)) == 64
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b"[1, 2, 3]", b'["a", 1]', b'["a", true, 1]', b'["a", 1.5, 1]', b"[" * 4000],
+)
+def test_what_a_rank_says_of_itself_is_a_host_and_two_numbers(data: bytes) -> None:
+    assert accounts._identity(0, b'["a", 1, 2]') == ("a", 1, 2)
+    with pytest.raises(TrainingFailed, match="rank 3 sent something else than its host"):
+        accounts._identity(3, data)

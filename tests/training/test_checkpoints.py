@@ -216,3 +216,32 @@ def go_on(folder: Path) -> None:
         checkpoints.save(checkpoint(3), best=True)
     assert names(folder) == ["best.pt", "step-00000002.pt", "step-00000003.pt"]
     assert step_of(folder / "best.pt") == 3
+
+
+def test_each_checkpoint_is_also_written_whole_to_the_file_that_the_user_named(
+    tmp_path: Path,
+) -> None:
+    kept, named = tmp_path / "checkpoints", tmp_path / "elsewhere" / "mine.pt"
+    named.parent.mkdir()
+    link = tmp_path / "link.pt"
+    link.symlink_to(named)
+    with CheckpointFolder(kept, keep=1, also=link) as folder:
+        for step in (1, 2):
+            path = folder.save(checkpoint(step), best=False)
+            folder.wait()
+            assert named.read_bytes() == path.read_bytes()
+    assert step_of(named) == 2
+    assert link.is_symlink()
+    assert names(named.parent) == ["mine.pt"]
+
+
+def test_where_the_named_file_cannot_be_written_the_checkpoint_is_said_to_be_whole(
+    tmp_path: Path,
+) -> None:
+    named = tmp_path / "gone" / "mine.pt"
+    with (
+        pytest.raises(StoreError, match=rf"cannot write {named}: No such .* is whole in .*step-"),
+        CheckpointFolder(tmp_path / "checkpoints", keep=1, also=named) as folder,
+    ):
+        folder.save(checkpoint(1), best=False)
+    assert step_of(tmp_path / "checkpoints" / "step-00000001.pt") == 1

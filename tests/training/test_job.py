@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dpbench.errors import UsageError
+from dpbench.specs.training import TrainingRun
 from dpbench.training.job import TrainingJob
-from dpbench.training_spec import TrainingRun
 from tests.training.jobs import training_spec
 
 

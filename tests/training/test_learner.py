@@ -17,11 +17,11 @@ from dpbench import architecture as architectures
 from dpbench.data.loader import Batch
 from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_group import RankGroup
+from dpbench.specs.training import TrainingSpec
 from dpbench.training import learner as learning
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
 from dpbench.training.learner import Learner, build_schedule, rate_factor
-from dpbench.training_spec import TrainingSpec
 from tests.parallel.ranks import run_ranks
 from tests.training.checkpoint_samples import same
 from tests.training.jobs import Single, one_thread, ranks_here, training_spec

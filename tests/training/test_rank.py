@@ -17,6 +17,7 @@ from dpbench.data import datasets
 from dpbench.data.epochs import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
+from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training import job, random_state
 from dpbench.training.checkpoint import to_bytes
 from dpbench.training.events import EpochLine, Event, Finished, Started, StepLine
@@ -25,7 +26,6 @@ from dpbench.training.progress import Sums
 from dpbench.training.rank import train
 from dpbench.training.run_folder import RunFolder
 from dpbench.training.window_log import NotFinite
-from dpbench.training_spec import TrainingRun, TrainingSpec
 from tests.parallel.ranks import run_ranks
 from tests.training.jobs import QUIET, one_thread, ranks_here, stored, training_job, training_spec
 

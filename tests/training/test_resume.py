@@ -16,12 +16,18 @@ from torch import nn
 
 from dpbench.errors import UsageError
 from dpbench.measure.rank_group import RankGroup
+from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training import archive, resume
 from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes, to_plain
 from dpbench.training.checkpoints import CheckpointFolder
 from dpbench.training.job import TrainingJob
-from dpbench.training.resume import agreed_checkpoint, broadcast_bytes, opening_note, require_fit
-from dpbench.training_spec import TrainingRun, TrainingSpec
+from dpbench.training.resume import (
+    agreed_checkpoint,
+    broadcast_bytes,
+    memory_bytes,
+    opening_note,
+    require_fit,
+)
 from tests.parallel.ranks import run_ranks
 from tests.training.checkpoint_samples import SPEC, checkpoint, same, trained
 
@@ -271,7 +277,24 @@ def a_file_that_one_rank_cannot_read_is_refused_by_all(folder: Path, rank: int) 
 
 
 def nothing_is_a_message_too(folder: Path, rank: int) -> None:
-    assert broadcast_bytes(None if rank else b"", group()) == b""
+    assert broadcast_bytes(None if rank else b"", group(), limit_bytes=0) == b""
+
+
+def a_message_longer_than_some_rank_takes_is_refused_by_all(folder: Path, rank: int) -> None:
+    """Before any of them makes room for it."""
+    data = None if rank else b"12345"
+    assert broadcast_bytes(data, group(), limit_bytes=5) == b"12345"
+    with pytest.raises(UsageError, match="rank 0 sends 5 bytes; expected at most"):
+        broadcast_bytes(data, group(), limit_bytes=4 if rank == 1 else 100)
+
+
+def rank_0_announces_more_than_there_is_memory(folder: Path, rank: int) -> None:
+    class Endless(bytes):
+        def __len__(self) -> int:
+            return 2**60
+
+    with pytest.raises(UsageError, match=r"rank 0 sends 1,152,\d+,.* bytes; expected at most"):
+        broadcast_bytes(None if rank else Endless(), group(), limit_bytes=memory_bytes())
 
 
 def damaged_files(folder: Path) -> dict[str, str]:
@@ -319,5 +342,7 @@ def test_two_ranks_go_on_from_the_same_or_not_at_all(tmp_path: Path) -> None:
         what_is_wrong_is_said_by_all_ranks,
         a_file_that_one_rank_cannot_read_is_refused_by_all,
         nothing_is_a_message_too,
+        a_message_longer_than_some_rank_takes_is_refused_by_all,
+        rank_0_announces_more_than_there_is_memory,
     ]
     run_ranks([partial(check, tmp_path) for check in checks], tmp_path / "store")

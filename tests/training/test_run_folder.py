@@ -14,9 +14,9 @@ import pytest
 
 from dpbench.errors import NewerSchema, StoreError
 from dpbench.records import SCHEMA_VERSION
+from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Note
 from dpbench.training.run_folder import RunFolder, RunStatus
-from dpbench.training_spec import TrainingRun
 from tests.test_environment import HERE
 from tests.training.jobs import training_spec
 
@@ -129,7 +129,7 @@ def test_a_line_that_was_cut_off_is_cut_out_by_the_next_writer(tmp_path: Path) -
 def test_two_processes_do_not_write_to_one_log(tmp_path: Path) -> None:
     folder = made(tmp_path / "one")
     code = (
-        "import sys; from pathlib import Path; from dpbench.record_log import open_lines;"
+        "import sys; from pathlib import Path; from dpbench.store.record_log import open_lines;"
         "kept = open_lines(Path(sys.argv[1]), writer='x', if_unwritable='');"
         "print('open', flush=True); sys.stdin.read()"
     )

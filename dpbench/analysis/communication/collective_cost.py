@@ -62,6 +62,8 @@ class CollectiveCost:
     """Curves count as a step sees them where that was measured; else one call after the other."""
     broadcasts: tuple[CollectiveCurve, ...] = ()
     """Measured ones, each at a group size of `curves`."""
+    uncertainty: float | None = None
+    """Factor by which the given network's figures may be off; see `Topology.uncertainty`."""
 
     def seconds(self, nbytes: float, group_size: int) -> float:
         """Of one all-reduce; 0 for one rank or no bytes.
@@ -271,6 +273,7 @@ def network_cost(
         ),
         in_step=in_step,
         broadcasts=_broadcasts(curves, own),
+        uncertainty=topology.uncertainty,
     )
 
 
@@ -367,7 +370,12 @@ def _described(topology: Topology) -> str:
         across = topology.inter.bytes_per_second / units.GIGA
         inside += f" of a node, {across:g} GB/s for a whole node"
     ranks = units.counted(topology.ranks_per_node, "rank")
-    return f"{topology.name}: nodes of {ranks}, {inside} ({topology.source}; {topology.date})"
+    known = "how far they may be off is not stated, so bands leave it out"
+    if topology.uncertainty is not None:
+        known = f"times of collectives may be {topology.uncertainty:g} × longer or shorter"
+    return (
+        f"{topology.name}: nodes of {ranks}, {inside} ({topology.source}; {topology.date}); {known}"
+    )
 
 
 def _of_curves(

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
-from scipy.optimize import nnls
 
 from dpbench.analysis.communication.timings import (
     ExchangeCost,
@@ -22,6 +20,7 @@ from dpbench.analysis.communication.timings import (
     SizeCost,
     measured,
 )
+from dpbench.analysis.numerics import MonotoneCurve, nonnegative_least_squares
 from dpbench.collectives import Collective, CollectiveRecord
 
 TAIL = 4
@@ -164,8 +163,8 @@ def _of_sizes(one: MeasuredCollective, sizes: Sequence[SizeCost | ExchangeCost])
 
 
 @cache
-def _interpolator(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> PchipInterpolator:
-    return PchipInterpolator(np.log(sizes), np.log(seconds))
+def _interpolator(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> MonotoneCurve:
+    return MonotoneCurve(np.log(sizes), np.log(seconds))
 
 
 @cache
@@ -176,7 +175,8 @@ def _seconds_per_byte(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> flo
     """
     first = min(len(sizes) - 2, next(i for i, s in enumerate(sizes) if TAIL * s >= sizes[-1]))
     tail, times = np.array(sizes[first:], float), np.array(seconds[first:])
-    (_, slope), _ = nnls(np.column_stack([1 / times, tail / times]), np.ones_like(times))
+    rows = np.column_stack([1 / times, tail / times])
+    _, slope = nonnegative_least_squares(rows, np.ones_like(times))
     return float(slope) if slope > 0 else seconds[-1] / sizes[-1]
 
 

@@ -45,6 +45,8 @@ class SizeCost:
     """algorithm_bandwidth ÷ copy_bandwidth."""
     samples: int
     """Timed samples behind it, all repetitions together."""
+    largest_error: float | None = None
+    """Of all ranks and repetitions, relative to exact arithmetic; None in old records."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +91,8 @@ class MeasuredCollective:
     exchanges: tuple[ExchangeCost, ...]
     failures: tuple[tuple[Status, str], ...]
     """Status and reason of each repetition that did not complete."""
+    tried_again_after: tuple[str, ...]
+    """Why first tries ended that were ended from outside."""
     environment_ids: tuple[str, ...]
 
 
@@ -119,6 +123,7 @@ def _measured(spec: CollectiveSpec, records: Sequence[CollectiveRecord]) -> Meas
             if (bucket := _exchange_cost(nbytes, done))
         ),
         failures=tuple((r.status, r.reason or "") for r in records if r not in done),
+        tried_again_after=tuple(r.tried_again_after for r in records if r.tried_again_after),
         environment_ids=tuple(dict.fromkeys(record.environment_id for record in records)),
     )
 
@@ -142,7 +147,14 @@ def _size_cost(
         copy_bandwidth=None if copied is None else _bandwidth(nbytes, copied),
         copy_share=None if copied is None else estimate.ratio(copied, took),
         samples=sum(map(len, calls)),
+        largest_error=_largest_error(records, nbytes),
     )
+
+
+def _largest_error(records: Sequence[CollectiveRecord], nbytes: int) -> float | None:
+    timings = [t for r in records for rank in r.ranks for t in rank.timings if t.nbytes == nbytes]
+    errors = [timing.largest_error for timing in timings if timing.largest_error is not None]
+    return max(errors, default=None)
 
 
 def _bandwidth(nbytes: int, seconds: LogMean) -> Estimate:

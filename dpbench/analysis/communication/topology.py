@@ -13,7 +13,9 @@ one of the _presets that come with dpbench, or a TOML file of the user with the 
     latency_us = 10
     gigabytes_per_second = 25
 
-`algorithm`, `launch_us` and `backend` may be added. A gigabyte is 10⁹ bytes.
+`algorithm`, `launch_us`, `backend` and `uncertainty` may be added, the latter a factor from 1 on:
+with 1.2 collectives may take 1.2 times as long as these figures say, or 1.2 times less. A gigabyte
+is 10⁹ bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ MOST_MICROSECONDS = 1e6
 GIGABYTES_PER_SECOND = (1e-6, 1e6)
 """The least and the most that a link may have."""
 REQUIRED = ("ranks_per_node", "source", "date")
-OPTIONAL = ("intra", "inter", "algorithm", "launch_us", "backend")
+OPTIONAL = ("intra", "inter", "algorithm", "launch_us", "backend", "uncertainty")
+MOST_UNCERTAIN = 100.0
 LINK = ("latency_us", "gigabytes_per_second")
 
 
@@ -73,6 +76,9 @@ class Topology:
     """What every collective takes besides its messages."""
     backend: str | None = None
     """Whose measured curves may be of this network; None: any backend's."""
+    uncertainty: float | None = None
+    """Factor by which the time of a collective may be longer or shorter than these figures say, in
+    nine of ten cases; None: not known."""
     source: str
     """Where the figures are from."""
     date: str
@@ -225,6 +231,9 @@ def _parse_topology(table: Mapping[str, Any], *, name: str, where: str) -> Topol
         algorithm=algorithm,
         launch_seconds=_seconds(table, "launch_us", where) if "launch_us" in table else 0.0,
         backend=_backend(table, where) if "backend" in table else None,
+        uncertainty=_number(table, "uncertainty", where, 1, MOST_UNCERTAIN)
+        if "uncertainty" in table
+        else None,
         source=_text(table, "source", where),
         date=_date(table, where),
     )

@@ -75,6 +75,12 @@ SIZE_FIELDS: tuple[ReadField[SizeCost], ...] = tuple(
                 lambda c: c.copy_share,
                 ends=True,
             ),
+            number(
+                "largest_error",
+                "Largest error of a result on values that have to be rounded, over all ranks, "
+                "relative to exact arithmetic.",
+                lambda c: c.largest_error,
+            ),
         )
     )
 )

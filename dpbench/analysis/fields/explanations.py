@@ -38,8 +38,10 @@ _PARTS: dict[Part, str] = {
     "wrapper": "Mean step of `independent` copies ÷ the mean rank without synchronization: the "
     "cost of hooks and buckets.",
     "balance": "The mean rank ÷ the slowest rank, without synchronization.",
-    "communication": "The slowest rank without ÷ with synchronization: communication that overlap "
-    "does not hide.",
+    "stragglers": "The slowest rank's mean step ÷ the mean over steps of the rank that is slowest "
+    "in each, without synchronization: waiting for ranks that are slow in single steps.",
+    "communication": "The mean of the slowest rank in each step without ÷ the step with "
+    "synchronization: communication that overlap does not hide.",
 }
 _PHASES: dict[PhaseName, str] = {
     "data": "Time until the batch is on the device.",

@@ -169,9 +169,11 @@ def in_key_order(declared: Iterable[ReadField[S]], order: str) -> tuple[ReadFiel
 
 def _end(read: Callable[[S], Value], name: End) -> Callable[[S], Plain]:
     def read_end(source: S) -> Plain:
-        estimate = _simple(read(source))
+        value = read(source)
+        estimate = _simple(value)
         if not isinstance(estimate, Estimate):
-            return None
+            bound: float | None = getattr(value, "at_least", None) if name == "low" else None
+            return bound
         return estimate.low if name == "low" else estimate.high
 
     return read_end

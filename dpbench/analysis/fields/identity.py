@@ -10,9 +10,11 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, Value, stored
 from dpbench.analysis.outcome import effective_status
 from dpbench.data.identity import DIGITS
-from dpbench.placement import host_counts
 from dpbench.records import Status, TrialRecord
-from dpbench.specs import COMM_HOOKS, COMPILE_MODES, DTYPES, OPTIMIZERS, TrialSpec
+from dpbench.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
+from dpbench.specs import ALLOCATORS, AXES, KEEP, TrialSpec
+from dpbench.specs import SETTINGS as SETTINGS_OF_TRIALS
+from dpbench.specs.placement import host_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,20 @@ def _setting(
     )
 
 
+def _of_a_setting(name: str, setting: Setting) -> SweepField:
+    """The column of a setting, as its declaration has it."""
+    kind, more = FIELD_KINDS.get(type(setting.kind), "text"), {}
+    if isinstance(setting.kind, Choice):
+        more["choices"] = setting.kind.canonical
+    return _setting(name, setting.meaning, lambda trial: trial.setting(name), kind=kind, **more)
+
+
+FIELD_KINDS: dict[type, FieldKind] = {
+    WholeNumber: "integer",
+    PositiveNumber: "number",
+    Switch: "boolean",
+}
+
 IDENTITY = (
     _trial(
         "trial_id",
@@ -135,84 +151,26 @@ IDENTITY = (
     ),
 )
 
+_FIRST, _LAST = ("optimizer", "accumulation_steps"), ("step",)
+"""Exported files have these columns where they were before settings had an order of their own."""
+
 SETTINGS = (
-    _setting(
-        "optimizer",
-        "The optimizer; its kernels follow behind the dash if they were chosen.",
-        lambda t: t.workload.optimizer,
-        choices=OPTIMIZERS,
-    ),
-    _setting(
-        "accumulation_steps",
-        "Micro-steps in one optimizer step (gradient accumulation).",
-        lambda t: t.accumulation_steps,
-        kind="integer",
-    ),
-    _setting(
-        "dtype",
-        "Number format of the products in forward and backward; parameters and gradients stay "
-        "float32.",
-        lambda t: t.workload.dtype,
-        choices=tuple(DTYPES),
-    ),
-    _setting(
-        "compile",
-        "Mode of torch.compile.",
-        lambda t: t.workload.compile,
-        choices=COMPILE_MODES,
-    ),
-    _setting(
-        "channels_last",
-        "Whether images are in the channels-last (NHWC) memory format.",
-        lambda t: t.workload.channels_last,
-        kind="boolean",
-    ),
-    _setting(
-        "checkpoint_activations",
-        "Whether activations are recomputed in the backward pass.",
-        lambda t: t.workload.checkpoint_activations,
-        kind="boolean",
-    ),
-    _setting(
-        "sync_every",
-        "Optimizer steps between two averages of the parameters (local-sgd).",
-        lambda t: t.sync_every,
-        kind="integer",
-    ),
-    _setting(
-        "bucket_cap_mb",
-        "Bucket size in MiB: gradients in one collective; missing where the implementation chose.",
-        lambda t: t.bucket_cap_mb,
-        kind="number",
-    ),
-    _setting(
-        "comm_hook",
-        "Compression of gradients on their way.",
-        lambda t: t.comm_hook,
-        choices=COMM_HOOKS,
-    ),
-    _setting(
-        "prefetch",
-        "Steps whose samples are loaded ahead from host memory, or batches for each worker; "
-        "missing if all samples are on the device.",
-        lambda t: t.prefetch,
-        kind="integer",
-    ),
-    _setting(
-        "data_workers",
-        "Processes of each rank that load samples.",
-        lambda t: t.data_workers,
-        kind="integer",
-    ),
-    _setting(
-        "step",
-        "The user's own training step; missing if it is the one of dpbench.",
-        lambda t: t.workload.step,
+    *(
+        _of_a_setting(name, SETTINGS_OF_TRIALS[name])
+        for name in dict.fromkeys((*_FIRST, *AXES, *_LAST))
+        if SETTINGS_OF_TRIALS[name].meaning
     ),
     _setting(
         "files",
         f"First {DIGITS} digits of the SHA-256 of the user's own files; missing without any.",
         lambda t: t.workload.files_sha256 and t.workload.files_sha256[:DIGITS],
+    ),
+    _setting(
+        "allocator",
+        "keep where ranks kept the host memory that they freed; system where the C library did "
+        "what it does.",
+        lambda t: t.allocator or KEEP,
+        choices=ALLOCATORS,
     ),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields import collectives, identity, measured, ranks
+from dpbench.analysis.fields import collectives, identity, learning, measured, ranks, usage
 from dpbench.analysis.fields.field import (
     Field,
     Plain,
@@ -24,9 +24,10 @@ SWEEP_FIELDS: tuple[SweepField, ...] = (
     *identity.IDENTITY,
     *identity.WORKLOAD,
     *measured.SPEED,
-    *measured.LEARNING,
+    *learning.LEARNING,
     *measured.MACHINE,
     *measured.STEPS,
+    *usage.USAGE,
     *measured.TRIAL,
     *identity.OUTCOME,
 )
@@ -70,7 +71,9 @@ rank_skew_high loss_at_equal_samples_low loss_at_equal_samples_high loss_at_equa
 loss_at_equal_seconds_high statistical_efficiency_low statistical_efficiency_high
 flops_per_second_low flops_per_second_high mfu_low mfu_high duration_seconds_low
 duration_seconds_high learning_rate learning_rate_rule images_per_second_sample_size
-images_per_second_basis nodes
+images_per_second_basis nodes optimizer accumulation_steps dtype compile channels_last
+checkpoint_activations sync_every bucket_cap_mb comm_hook prefetch data_workers step files allocator
+page_faults_per_step cpu_seconds_per_step
 """
 _TRIAL_ORDER = """
 trial_id implementation backend group_size batch_size repetition status global_batch_size nodes
@@ -80,6 +83,7 @@ threads_per_replica environment_id started_utc reason verified max_relative_erro
 item elapsed_seconds timed_steps samples images_per_second exposed_communication_seconds
 initial_loss final_loss loss_delta loss_delta_per_step loss_delta_per_second rank_skew slowest_rank
 peak_memory_bytes peak_reserved_memory_bytes memory_imbalance flops_per_item
+allocator page_faults_per_step cpu_seconds_per_step
 """
 
 CONFIGURATION_FIELDS = in_key_order(flat(_configuration_fields()), _CONFIGURATION_ORDER)

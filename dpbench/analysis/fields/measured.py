@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.analysis import convergence, throughput
+from dpbench.analysis import throughput
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.fields.field import Plain, SweepField, Value, stored
-from dpbench.analysis.fields.metric import Metric, Reading, arithmetic, mean_of_losses
+from dpbench.analysis.fields.field import SweepField, Value, stored
+from dpbench.analysis.fields.metric import Metric, Reading, arithmetic
 from dpbench.analysis.outcome import effective_status
 from dpbench.analysis.resources import (
     collectives_per_step,
@@ -23,7 +23,6 @@ from dpbench.analysis.resources import (
     reduced_bytes_per_step,
 )
 from dpbench.analysis.steps import StepSummary
-from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.records import Status, TrialRecord
 
 
@@ -39,7 +38,7 @@ class Share:
         return self.count
 
 
-def _if_completed(read: Reading) -> Reading:
+def if_completed(read: Reading) -> Reading:
     """None unless the trial completed and measured a window: only then it has a speed."""
 
     def read_completed(record: TrialRecord) -> float | None:
@@ -49,25 +48,13 @@ def _if_completed(read: Reading) -> Reading:
     return read_completed
 
 
-def _from_losses(measure: Callable[[Sequence[float], float], float]) -> Reading:
-    """Reads losses of the timed steps and the seconds they took; None unless all are finite."""
-
-    def read(record: TrialRecord) -> float | None:
-        losses = convergence.losses(record)
-        if not losses or not convergence.is_finite(losses):
-            return None
-        return measure(losses, throughput.elapsed_seconds(record))
-
-    return _if_completed(read)
-
-
 def _step_percentile(percent: float) -> Reading:
     def read(record: TrialRecord) -> float:
         """Between the two nearest steps, as `numpy.percentile`, at a tenth of its cost."""
         steps = np.sort(throughput.step_seconds(record))
         return float(np.interp(percent / 100 * (len(steps) - 1), np.arange(len(steps)), steps))
 
-    return _if_completed(read)
+    return if_completed(read)
 
 
 def _mean_step_seconds(record: TrialRecord) -> float:
@@ -79,7 +66,7 @@ def _peak_memory_bytes(record: TrialRecord) -> int | None:
     return None if peak is None else peak.bytes
 
 
-def _mean_over(read: Reading, unit: str) -> Callable[[Sequence[TrialRecord]], Value]:
+def mean_over(read: Reading, unit: str) -> Callable[[Sequence[TrialRecord]], Value]:
     def over(usable: Sequence[TrialRecord]) -> Estimate | None:
         values = [value for value in map(read, usable) if value is not None]
         return mean(values, unit=unit) if values else None
@@ -96,12 +83,6 @@ def _of_steps(
     read: Callable[[StepSummary], Value],
 ) -> Callable[[ConfigurationSummary], Value]:
     return lambda row: None if row.steps is None else read(row.steps)
-
-
-def _of_time_to_loss(
-    read: Callable[[TimeToLoss], Plain],
-) -> Callable[[ConfigurationSummary], Plain]:
-    return lambda row: None if row.time_to_loss is None else read(row.time_to_loss)
 
 
 def _percentile(percent: int, meaning: str) -> Metric:
@@ -133,7 +114,7 @@ SPEED: tuple[SweepField, ...] = (
         style="rate",
         shown="always",
         row=stored("throughput"),
-        run=_if_completed(throughput.throughput),
+        run=if_completed(throughput.throughput),
         higher_is_better=True,
     ),
     SweepField(
@@ -188,7 +169,7 @@ SPEED: tuple[SweepField, ...] = (
         style="percent",
         shown="always",
         row=stored("efficiency"),
-        run=_if_completed(throughput.throughput),
+        run=if_completed(throughput.throughput),
         in_trial_rows=False,
         higher_is_better=True,
         relative=True,
@@ -196,8 +177,9 @@ SPEED: tuple[SweepField, ...] = (
     ),
     Metric(
         key="exposed_communication_seconds",
-        meaning="Mean step time with gradient synchronization − without it, from two windows of "
-        "equal length in the same processes: seconds of a step that overlap does not hide.",
+        meaning="Mean step time with gradient synchronization − without it, where each step takes "
+        "as long as its slowest rank, from two windows of equal length in the same processes: "
+        "seconds of communication that overlap does not hide, without waiting for stragglers.",
         unit="s",
         ends=True,
         header="Exposed comm",
@@ -205,178 +187,12 @@ SPEED: tuple[SweepField, ...] = (
         style="time",
         shown="always",
         row=stored("exposed_communication_seconds"),
-        run=_if_completed(throughput.exposed_communication_seconds),
-        over=_mean_over(throughput.exposed_communication_seconds, "s"),
+        run=if_completed(throughput.exposed_communication_seconds),
+        over=mean_over(throughput.exposed_communication_seconds, "s"),
         higher_is_better=False,
         average=arithmetic,
         reference=_mean_step_seconds,
         reference_words="mean step",
-    ),
-)
-
-LEARNING: tuple[SweepField, ...] = (
-    SweepField(
-        key="initial_loss",
-        meaning="Loss of the first timed step.",
-        run=_from_losses(lambda losses, _: losses[0]),
-    ),
-    SweepField(
-        key="loss_delta",
-        meaning="First timed loss − last timed loss.",
-        run=_from_losses(lambda losses, _: convergence.loss_delta(losses)),
-    ),
-    Metric(
-        key="loss_delta_per_step",
-        meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
-        "mini-batches.",
-        unit="per step",
-        ends=True,
-        header="Loss delta/step",
-        wrapped="Loss delta\n/step",
-        style="compact",
-        shown="always",
-        row=stored("loss_delta_per_step"),
-        run=_from_losses(lambda losses, _: convergence.loss_delta_per_step(losses)),
-        higher_is_better=True,
-        average=mean_of_losses,
-        reference=_from_losses(lambda losses, _: losses[0] / len(losses)),
-        reference_words="first loss per step",
-        is_speed=False,
-        of_losses=True,
-        counts_steps=True,
-    ),
-    Metric(
-        key="loss_delta_per_second",
-        meaning="(First timed loss − last timed loss) ÷ seconds of the timed window: loss per "
-        "second.",
-        unit="per s",
-        ends=True,
-        header="Loss delta/s",
-        wrapped="Loss\ndelta/s",
-        style="compact",
-        shown="always",
-        row=stored("loss_delta_per_second"),
-        run=_from_losses(convergence.loss_delta_per_second),
-        higher_is_better=True,
-        average=arithmetic,
-        reference=_from_losses(lambda losses, seconds: losses[0] / seconds),
-        reference_words="first loss per second",
-        is_speed=False,
-        of_losses=True,
-        counts_steps=True,
-    ),
-    Metric(
-        key="final_loss",
-        meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
-        unit="loss",
-        ends=True,
-        header="Final loss",
-        wrapped="Final\nloss",
-        style="compact",
-        shown="always",
-        row=stored("final_loss"),
-        run=_from_losses(lambda losses, _: losses[-1]),
-        higher_is_better=False,
-        average=mean_of_losses,
-        is_speed=False,
-        of_losses=True,
-        counts_steps=True,
-    ),
-    SweepField(
-        key="loss_slope_per_step",
-        meaning="Theil–Sen slope of the losses over the timed steps: loss per step.",
-        ends=True,
-        header="Loss slope/step",
-        wrapped="Loss slope\n/step",
-        style="compact",
-        row=stored("loss_slope_per_step"),
-    ),
-    SweepField(
-        key="loss_slope_per_second",
-        meaning="Theil–Sen slope of the losses × steps per second: loss per second.",
-        ends=True,
-        header="Loss slope/s",
-        wrapped="Loss\nslope/s",
-        style="compact",
-        row=stored("loss_slope_per_second"),
-    ),
-    SweepField(
-        key="target_loss",
-        meaning="Loss that time_to_loss_seconds is the time to.",
-        row=_of_time_to_loss(lambda found: found.target_loss),
-    ),
-    SweepField(
-        key="time_to_loss_seconds",
-        meaning="Time from the opening of the timed window until the smoothed loss (medians of 1 % "
-        "blocks, trailing mean of 5) stays at the target or below for 3 blocks.",
-        unit="s",
-        ends=True,
-        header="Time to loss",
-        wrapped="Time to\nloss",
-        style="time",
-        shown="if measured",
-        row=stored("time_to_loss"),
-    ),
-    SweepField(
-        key="time_to_loss_samples",
-        meaning="Samples consumed until the loss was reached.",
-        row=_of_time_to_loss(lambda found: None if found.samples is None else found.samples.value),
-    ),
-    SweepField(
-        key="time_to_loss_censored",
-        kind="integer",
-        meaning="Repetitions that did not reach the loss.",
-        row=_of_time_to_loss(lambda found: found.censored),
-    ),
-    SweepField(
-        key="loss_at_equal_samples",
-        meaning="Smoothed loss after the largest number of samples that every configuration "
-        "reached.",
-        ends=True,
-        header="Loss at equal samples",
-        wrapped="Loss, equal\nsamples",
-        style="compact",
-        row=stored("loss_at_equal_samples"),
-    ),
-    SweepField(
-        key="loss_at_equal_seconds",
-        meaning="Smoothed loss after the longest time that every configuration reached.",
-        ends=True,
-        header="Loss at equal seconds",
-        wrapped="Loss, equal\nseconds",
-        style="compact",
-        row=stored("loss_at_equal_seconds"),
-    ),
-    SweepField(
-        key="noise_scale_samples",
-        meaning="Gradient noise scale tr(Σ) ÷ |G|², in samples: the batch size from which more "
-        "samples in a step stop paying (McCandlish et al., 2018).",
-        ends=True,
-        header="Noise scale",
-        wrapped="Noise\nscale",
-        style="whole",
-        shown="if measured",
-        row=stored("noise_scale"),
-    ),
-    SweepField(
-        key="statistical_efficiency",
-        meaning="Progress of a sample against one in the batch of a single replica: (noise scale + "
-        "B₁) ÷ (noise scale + B), where B is the number of samples in a step.",
-        ends=True,
-        header="Statistical efficiency",
-        wrapped="Statistical\nefficiency",
-        style="percent",
-        row=stored("statistical_efficiency"),
-    ),
-    SweepField(
-        key="goodput",
-        meaning="Throughput × statistical efficiency: items per second, counted as items of a "
-        "single replica's batch.",
-        ends=True,
-        header="Goodput",
-        style="whole",
-        shown="if measured",
-        row=stored("goodput"),
     ),
 )
 
@@ -478,8 +294,8 @@ STEPS: tuple[SweepField, ...] = (
     SweepField(
         key="steady",
         kind="text",
-        meaning="Whether the timed window was in a steady state (MSER-5 and a drift test); the "
-        "worst repetition.",
+        meaning="Whether the timed window was in a steady state (MSER-5, a test for "
+        "drift and one for changes at the end); the worst repetition.",
         header="Steady",
         row=_of_steps(lambda steps: steps.steady),
     ),
@@ -492,8 +308,8 @@ STEPS: tuple[SweepField, ...] = (
         wrapped="Rank\nskew",
         style="percent",
         row=stored("rank_skew"),
-        run=_if_completed(throughput.rank_skew),
-        over=_mean_over(throughput.rank_skew, "of the median rank"),
+        run=if_completed(throughput.rank_skew),
+        over=mean_over(throughput.rank_skew, "of the median rank"),
     ),
     SweepField(
         key="slowest_rank",
@@ -503,7 +319,7 @@ STEPS: tuple[SweepField, ...] = (
         header="Slowest rank",
         wrapped="Slowest\nrank",
         row=stored("slowest_rank"),
-        run=_if_completed(throughput.slowest_rank),
+        run=if_completed(throughput.slowest_rank),
         over=_most_often_slowest,
     ),
     SweepField(
@@ -541,7 +357,7 @@ STEPS: tuple[SweepField, ...] = (
         header="Timed steps",
         wrapped="Timed\nsteps",
         row=stored("timed_steps"),
-        run=_if_completed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
+        run=if_completed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
     ),
 )
 
@@ -567,12 +383,12 @@ TRIAL: tuple[SweepField, ...] = (
         key="elapsed_seconds",
         meaning="Length of the timed window on the slowest rank.",
         unit="s",
-        run=_if_completed(throughput.elapsed_seconds),
+        run=if_completed(throughput.elapsed_seconds),
     ),
     SweepField(
         key="samples",
         kind="integer",
         meaning="Samples that all ranks consumed in the timed window.",
-        run=_if_completed(lambda r: sum(rank.timed.samples for rank in r.ranks)),
+        run=if_completed(lambda r: sum(rank.timed.samples for rank in r.ranks)),
     ),
 )

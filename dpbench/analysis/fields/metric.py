@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.fields.field import SweepField
 from dpbench.analysis.loss_agreement import loss_mean
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.analysis.outcome import by_configuration, usable_repetitions
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 

@@ -23,16 +23,37 @@ RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
     integer("rank", "Number of the rank, from 0.", lambda r: r.rank, required=True),
     integer("pid", "Process that it ran in.", lambda r: r.pid, required=True),
     text("device", "Device that it computed on.", lambda r: r.device, required=True),
+    text(
+        "start_method",
+        "How its process was started: forkserver, spawn or fork.",
+        lambda r: r.start_method,
+    ),
     number(
         "setup_seconds",
         "Time from the rank's start to its first warmup step.",
         lambda r: r.setup_seconds,
         required=True,
     ),
+    number(
+        "comm_init_seconds",
+        "Time until the process group was made and its first collective had passed, from when all "
+        "ranks had come; before warmup.",
+        lambda r: r.comm_init_seconds,
+    ),
     integer("warmup_steps", "Steps before the timed window.", lambda r: r.warmup_steps),
     integer("timed_steps", "Steps of the timed window.", lambda r: len(r.timed.step_seconds)),
     number("timed_seconds", "Length of the timed window.", lambda r: r.timed.seconds),
     integer("samples", "Samples consumed in the timed window.", lambda r: r.timed.samples),
+    number(
+        "cpu_seconds",
+        "Processor time of the process in the timed window, all its threads together.",
+        lambda r: r.timed.cpu_seconds,
+    ),
+    integer(
+        "page_faults",
+        "Minor page faults of the process in the timed window.",
+        lambda r: r.timed.page_faults,
+    ),
     number("step_seconds", "Mean timed step.", lambda r: _mean_step(r.timed)),
     number(
         "step_without_sync_seconds",

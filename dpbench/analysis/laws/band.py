@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -62,6 +62,12 @@ class Misspecification:
     """Of the largest group size."""
     between: LawError
     """Group sizes of the fit."""
+    two_sizes: Misspecification | None = None
+    """Of a fit to two group sizes, which knows less; None: the same."""
+
+    def of_fit(self, sizes: int) -> Misspecification:
+        """The error of a fit to so many group sizes."""
+        return self.two_sizes if sizes == 2 and self.two_sizes is not None else self
 
 
 @cache
@@ -69,7 +75,14 @@ def published_misspecification() -> Misspecification:
     """The error that published tables show."""
     text = files(__package__).joinpath("misspecification.toml").read_text("utf-8")
     data = tomllib.loads(text)
-    return Misspecification(beyond=LawError(**data["beyond"]), between=LawError(**data["between"]))
+    two = data["two_sizes"]
+    return Misspecification(
+        beyond=LawError(**data["beyond"]),
+        between=LawError(**data["between"]),
+        two_sizes=Misspecification(
+            beyond=LawError(**two["beyond"]), between=LawError(**two["between"])
+        ),
+    )
 
 
 def calibrated(residuals: Sequence[float], *, source: str) -> LawError:
@@ -142,7 +155,5 @@ def misspecification_from(path: Path) -> Misspecification:
             f"{path}: {len(residuals)} hold-outs; a band of 90 % takes at least "
             f"{FEWEST_HOLD_OUTS}; append your own to those of published tables"
         )
-    return Misspecification(
-        beyond=calibrated(residuals, source=path.name),
-        between=published_misspecification().between,
-    )
+    # Hold-outs are of fits to three sizes or more; the other errors stay those of published tables.
+    return replace(published_misspecification(), beyond=calibrated(residuals, source=path.name))

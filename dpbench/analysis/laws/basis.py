@@ -67,6 +67,8 @@ NODE_TERMS = ("node-ring", "node-log")
 
 DEFAULT = ("const", "ring", "log")
 """Also what the error of a law was calibrated with, in weak scaling."""
+SATURATED = "saturated"
+"""The term that two group sizes have besides; see `saturated`."""
 ONE_PROCESS = ("const", "lin")
 
 
@@ -89,6 +91,19 @@ def default_basis(implementation: str | None) -> tuple[str, ...]:
             "--basis const,lin"
         )
     return ONE_PROCESS if traits.one_process else DEFAULT
+
+
+def saturated(largest: int) -> Term:
+    """The overhead of a ring up to the largest measured group size, and no more beyond.
+
+    With it the last efficiency is kept; from 1 and 2 replicas it is the term `wrap`.
+    """
+    return Term(
+        name=SATURATED,
+        formula=f"(n-1)/n, from {largest} on {largest - 1}/{largest}",
+        mechanism=f"what {largest} replicas cost, and more of them no more: efficiency stays",
+        value=lambda n: (np.minimum(n, largest) - 1) / np.minimum(n, largest),
+    )
 
 
 def parse_basis(text: str) -> tuple[str, ...]:

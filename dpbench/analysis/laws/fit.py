@@ -13,18 +13,21 @@ In strong scaling what a replica has to compute gets smaller, and the rest does 
 fixed global batch B is not fitted as it is: the step of one replica, t1(b) = launch + b × work, is
 known from group size 1 at several batches; then T(n) = t1(B/n) + overhead(n), and only the overhead
 is fitted.
+
+Two group sizes show what the second replica costs, and not what further ones add: bandwidth,
+latency and an overhead that is there at once (hooks, copies) go through both points. The prediction
+then keeps the last efficiency, which published series that were withheld agree with best, and the
+band spans what the other terms would give.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.laws.band import (
@@ -34,9 +37,11 @@ from dpbench.analysis.laws.band import (
     envelope,
     published_misspecification,
 )
-from dpbench.analysis.laws.basis import Term, default_basis, terms
+from dpbench.analysis.laws.basis import DEFAULT, Term, default_basis, saturated, terms
+from dpbench.analysis.laws.reach import Reach, lack_of_fit
 from dpbench.analysis.laws.series import Series, require_points
-from dpbench.analysis.provenance import FARTHEST, Kind, PredictedRow
+from dpbench.analysis.numerics import nonnegative_least_squares
+from dpbench.analysis.provenance import FARTHEST, PredictedRow
 from dpbench.errors import UsageError
 
 Array = NDArray[np.float64]
@@ -79,59 +84,6 @@ class Prediction(PredictedRow):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reach:
-    """What a fit is based on, and so where it may speak."""
-
-    measured: tuple[int, ...]
-    """Group sizes, ascending."""
-    replicas_per_node: int | None = None
-    """None: not known, so that no prediction is refused for it."""
-    most_replicas: int | None = None
-    """A batch that is shared out has at least a sample for each; None where it is not shared."""
-
-    def kind(self, group_size: int) -> Kind:
-        if self.refusal(group_size):
-            return "refused"
-        if group_size in self.measured:
-            return "measured"
-        return "interpolated" if group_size < self.measured[-1] else "extrapolated"
-
-    def refusal(self, group_size: int) -> str | None:
-        """Why there is no prediction; None where there is one."""
-        smallest, largest = self.measured[0], self.measured[-1]
-        if group_size < smallest:
-            return f"{group_size} is below the smallest measured group size, {smallest}"
-        if group_size > FARTHEST * largest:
-            return (
-                f"{group_size} is {group_size / largest:.3g} × the largest measured group size, "
-                f"{largest}; a fitted curve is trusted up to {FARTHEST} × "
-                "(dpbench project simulates the step on a given network)"
-            )
-        if self.most_replicas is not None and group_size > self.most_replicas:
-            return (
-                f"{group_size} replicas cannot share a batch of {self.most_replicas}; "
-                "each needs a sample"
-            )
-        node = self.replicas_per_node
-        if node is not None and group_size > node >= largest:
-            return (
-                f"{group_size} replicas take more than one node of {node}, and no measurement "
-                "crosses nodes; what their link costs is unknown "
-                "(dpbench project takes a --topology)"
-            )
-        return None
-
-    def octaves(self, group_size: int) -> float:
-        """Doublings between a group size and the nearest measured one."""
-        return min(abs(math.log2(group_size / n)) for n in self.measured)
-
-
-def sizes_beyond(measured: Sequence[int]) -> tuple[int, ...]:
-    """What is predicted unless something else is asked for: twice and four times the largest."""
-    return 2 * max(measured), FARTHEST * max(measured)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingFit:
     """Step time = Σ coefficient × term, for a series."""
 
@@ -159,14 +111,33 @@ class ScalingFit:
     def largest_miss(self) -> tuple[int, float]:
         """(group size, fitted ÷ measured step time - 1) of the point that the law misses most."""
         misses = (
-            (p.group_size, self.seconds(p.group_size) / p.step_seconds.value - 1)
+            (p.group_size, self.law(p.group_size) / p.step_seconds.value - 1)
             for p in self.series.points
         )
         return max(misses, key=lambda miss: abs(miss[1]))
 
-    def seconds(self, group_size: float) -> float:
-        """The step time by the law alone, wherever it is asked for."""
+    def law(self, group_size: float) -> float:
+        """The step time in seconds by the terms alone, wherever it is asked for."""
         return float(self.coefficients @ at(self.terms, [group_size])[0])
+
+    def seconds(self, group_size: float) -> float:
+        """The step time of a prediction: the law's, in weak scaling never below the last measured.
+
+        Reality is slower more often than faster. A law that ends a little below the last point,
+        within its noise, would promise the opposite; one that ends far below is refused.
+        """
+        law, last = self.law(group_size), self.series.points[-1]
+        if self.series.scaling == "strong" or group_size <= last.group_size:
+            return law
+        return max(law, last.step_seconds.value)
+
+    def refusal(self, group_size: int) -> str | None:
+        """Why there is no prediction at a group size; None where there is one."""
+        if (reason := self.reach.refusal(group_size)) is not None:
+            return reason
+        if group_size in self.reach.measured:
+            return None
+        return lack_of_fit(self.series, self.law, group_size)
 
     def cost(self, term: Term) -> Estimate:
         """The coefficient of a term; without an interval where the noise is not known."""
@@ -186,9 +157,9 @@ class ScalingFit:
 
     def predict(self, group_size: int) -> Prediction:
         """The measurement where there is one, else the law with its band, or a refusal."""
-        kind, reason = self.reach.kind(group_size), self.reach.refusal(group_size)
-        if reason is not None:
-            return Prediction(group_size=group_size, kind=kind, reason=reason)
+        if (reason := self.refusal(group_size)) is not None:
+            return Prediction(group_size=group_size, kind="refused", reason=reason)
+        kind = self.reach.kind(group_size)
         if (point := self.series.point(group_size)) is not None:
             return Prediction(
                 group_size=group_size,
@@ -247,6 +218,9 @@ def fit(
     require_points(series)
     names = basis or default_basis(series.implementation)
     chosen = terms(names, series.group_sizes, series.replicas_per_node)
+    kept = saturated(series.group_sizes[-1])
+    if basis is None and names == DEFAULT and len(series.points) == 2:
+        chosen = (*chosen, kept)
     steps = [point.step_seconds for point in series.points]
     alone = _work_of_one(series)
     seconds = redrawn([*steps, *alone.steps], refits)
@@ -262,13 +236,14 @@ def fit(
         seconds,
         _relative_errors(steps),
         far=at(chosen, [FARTHEST * series.group_sizes[-1]])[0],
+        preferred=chosen.index(kept) if kept in chosen else None,
     )
     return ScalingFit(
         series=series,
         terms=(*alone.terms, *chosen),
         coefficients=np.concatenate([work[0], found.coefficients]),
         draws=np.concatenate([_drawn_along(work, found.draws), found.draws], axis=-1),
-        misspecification=misspecification or published_misspecification(),
+        misspecification=(misspecification or published_misspecification()).of_fit(len(steps)),
         ambiguous=tuple(chosen[column].name for column in found.ambiguous),
     )
 
@@ -336,14 +311,15 @@ def _refit(
     relative_errors: Array,
     *,
     far: Array,
+    preferred: int | None = None,
 ) -> _Refits:
     """Fits the points and every redrawing of them.
 
     `matrix` (points, terms) has the terms; `targets` (1 + refits, points) what they sum up to,
     the points as they are first; `seconds`, of the same shape, the step times that make residuals
     relative. Where several sets of terms fit equally, each takes its part of the refits, and the
-    coefficients are those with the longest step at `far` (terms): reality is slower more often than
-    faster.
+    coefficients are those of the set with the `preferred` column, else those with the longest step
+    at `far` (terms): reality is slower more often than faster.
     """
     weights = 1 / (seconds * relative_errors)
     sets = _distinguishable(matrix, targets[0], weights[0])
@@ -355,8 +331,9 @@ def _refit(
         for row in range(1 + place * each, 1 + (place + 1) * each)
     ]
     used = solutions > 0
+    best = next((k for k, columns in enumerate(sets) if preferred in columns), None)
     return _Refits(
-        coefficients=solutions[np.argmax(solutions @ far)],
+        coefficients=solutions[np.argmax(solutions @ far) if best is None else best],
         draws=np.stack(draws).reshape(len(sets), each, -1) if draws else solutions[:, None],
         ambiguous=tuple(np.flatnonzero(used.any(axis=0) & ~used.all(axis=0))),
     )
@@ -371,7 +348,7 @@ def solve(matrix: Array, targets: Array, weights: Array, columns: Columns) -> tu
     coefficients = np.zeros(matrix.shape[1])
     if columns:
         scaled = matrix[:, columns] * weights[:, None]
-        coefficients[list(columns)], _ = nnls(scaled, targets * weights)
+        coefficients[list(columns)] = nonnegative_least_squares(scaled, targets * weights)
     return coefficients, float(np.linalg.norm((matrix @ coefficients - targets) * weights))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.analysis.outcome import by_configuration, usable_repetitions
 from dpbench.analysis.scaling import Speed
 from dpbench.environment import Environment
 from dpbench.errors import UsageError

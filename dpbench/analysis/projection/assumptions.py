@@ -56,7 +56,7 @@ def _compute(series: Series, machine: str) -> str:
 
 
 def _buckets(series: Series) -> str:
-    cap, first = caps_bytes(series.trial.bucket_cap_mb)
+    cap, first = caps_bytes(series.cap_mb)
     sizes = [bucket.nbytes for bucket in series.model.buckets]
     first_words = "" if first is None else f", the first of {units.bytes_binary(first)}"
     largest = series.network.largest_bytes
@@ -105,7 +105,7 @@ def _without_interval(series: Series) -> Iterable[str]:
     spread, noisy = series.spread, series.inputs.noise is not None
     parts = (
         ("computing", spread.compute, True),
-        ("communication", spread.communication, True),
+        ("communication", spread.communication, series.network.uncertainty is None),
         ("contention", spread.contention, bool(series.model.contention)),
         ("stragglers", spread.noise, noisy),
     )

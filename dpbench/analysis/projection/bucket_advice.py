@@ -109,8 +109,8 @@ def advise_buckets(series: Series, group_size: int) -> BucketAdvice:
     """
     if (reason := series.refusal(group_size)) is not None:
         raise UsageError(reason)
-    cap_mb = series.trial.bucket_cap_mb
-    cases = series.spread.cases()
+    cap_mb = series.cap_mb
+    cases = series.spread_at(group_size).cases()
 
     def run(trace: StepTrace, buckets: Sequence[Bucket]) -> Steps:
         model = replace(series.model, trace=trace, buckets=tuple(buckets))
@@ -202,27 +202,38 @@ def _summary(
             basis="step batches" if of_steps else spread.basis,
         )
 
-    step = LogMean.of_runs([one[0].seconds for one in after]).estimate("s")
+    steps = LogMean.of_runs([one[0].seconds for one in after]).estimate("s")
     exposed = mean([one[0].exposed_seconds for one in after], unit="s")
     spread = mean(of_traces, unit="of the step")
     return CapSummary(
         cap_mb=result.cap_mb,
         buckets=result.buckets,
-        step_seconds=around(result.step[0].seconds, step),
-        exposed_seconds=around(result.step[0].exposed_seconds, exposed),
+        step_seconds=around(
+            result.step[0].seconds, _widened(steps, [one.seconds for one in result.step])
+        ),
+        exposed_seconds=around(
+            result.step[0].exposed_seconds,
+            _widened(exposed, [one.exposed_seconds for one in result.step]),
+        ),
         gain=around(gains[0], _widened(spread, gains)),
     )
 
 
-def _widened(spread: Estimate, gains: Sequence[float]) -> Estimate:
-    """The spread over traces, with what the inputs leave open; both at the confidence of bands."""
-    below = math.hypot(*(min(0.0, one - gains[0]) for one in gains[1:]))
-    above = math.hypot(*(max(0.0, one - gains[0]) for one in gains[1:]))
+def _widened(spread: Estimate, cases: Sequence[float]) -> Estimate:
+    """The spread over traces, with what the inputs leave open; both at the confidence of bands.
+
+    Args:
+        cases: the value as measured, then with each input at either end of its interval.
+    """
+    below = math.hypot(*(min(0.0, one - cases[0]) for one in cases[1:]))
+    above = math.hypot(*(max(0.0, one - cases[0]) for one in cases[1:]))
     half = 0.0
     if spread.half_width is not None:
         freedom = spread.sample_size - 1
         half = spread.half_width * t_quantile(freedom, CONFIDENCE)
         half /= t_quantile(freedom, spread.confidence)
+    elif not (below or above):
+        return spread  # nothing tells how far it may be off
     return replace(
         spread,
         low=spread.value - math.hypot(below, half),

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from scipy.optimize import nnls
 
 from dpbench import units
+from dpbench.analysis.numerics import nonnegative_least_squares
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.provenance import FARTHEST, Kind, PredictedRow, weaker
@@ -71,7 +71,7 @@ class Family:
         trace = affine_trace(
             [one.model.trace for one in self.members], self.batch_sizes, batch_size
         )
-        cap, first_cap = caps_bytes(self.members[0].trial.bucket_cap_mb)
+        cap, first_cap = caps_bytes(self.members[0].cap_mb)
         buckets = into_buckets(trace, cap_bytes=cap, first_cap_bytes=first_cap)
         return [
             (weight, replace(one, model=replace(one.model, trace=trace, buckets=buckets)))
@@ -146,7 +146,7 @@ def _on_lines(parts: Floats, batch_sizes: Floats, at: float) -> list[float]:
             continue
         weights = 1 / column
         rows = np.column_stack([weights, batch_sizes * weights])
-        (constant, slope), _ = nnls(rows, column * weights)
+        constant, slope = nonnegative_least_squares(rows, column * weights)
         values.append(float(constant + slope * at))
     return values
 

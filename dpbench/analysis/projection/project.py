@@ -29,7 +29,7 @@ class Simulated:
     exposed_seconds: Estimate
     straggler_seconds: Estimate
     steps: tuple[MeanStep, ...]
-    """What these are made of, one for each of the cases of `Series.spread`."""
+    """What these are made of, one for each of the cases of `Series.spread_at`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +75,7 @@ def simulate_at(series: Series, group_size: int) -> Simulated:
     """Raises UsageError where it is refused."""
     if (reason := series.refusal(group_size)) is not None:
         raise UsageError(reason)
-    cases = series.spread.cases()
+    cases = series.spread_at(group_size).cases()
     steps = series.model.mean_steps(group_size, cases)
     alone = series.model.mean_steps(1, cases)
     octaves = max(0.0, log2(group_size / series.measured_sizes[-1]))

@@ -85,6 +85,16 @@ class Series:
         within = group_size <= self.measured_sizes[-1]
         return weaker(kind, "interpolated" if within else "extrapolated")
 
+    def spread_at(self, group_size: int) -> Spread:
+        """What the inputs leave open at a group size.
+
+        Collectives that were not measured there are as uncertain as the figures of the network.
+        """
+        factor = self.network.uncertainty
+        if factor is None or self.network.kind(group_size) != "projected":
+            return self.spread
+        return self.spread.with_communication(factor)
+
     def refusal(self, group_size: int) -> str | None:
         """Why a step of so many replicas is not simulated, with a remedy; None if it is."""
         nodes = self.model.replicas_per_node
@@ -94,6 +104,11 @@ class Series:
                 f"{units.counted(nodes, 'replica')}; project a series of another backend"
             )
         return self.network.refusal(group_size)
+
+    @property
+    def cap_mb(self) -> float | None:
+        """Bucket size in MiB; None for that of the implementation."""
+        return self.trial.bucket_cap_mb
 
     def model_error(self, group_size: int) -> float:
         """Of the nearest group that was measured, on a scale of ratios; 0 if there is none."""
@@ -111,19 +126,19 @@ def series_of(
     network_is_given: bool = False,
     collectives: Sequence[CollectiveRecord] = (),
     replicas_per_node: int | None = None,
-    bucket_cap_mb: float | None = None,
+    cap_mb: float | None = None,
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     """All that can be simulated, and a note on each of `rows` that cannot.
 
-    `bucket_cap_mb` takes the place of what the trials had. Raises UsageError if there is none.
+    Buckets of `cap_mb` take the place of those of the trials. Raises UsageError if there is none.
     """
     found, notes = [], []
     for trial, own in _grouped(rows).items():
         if (reason := _unfit(trial)) is not None:
             notes.append(f"{next(iter(own.values())).series}: not projected: {reason}")
             continue
-        if bucket_cap_mb is not None and bucket_cap_mb != trial.bucket_cap_mb:
-            trial = replace(trial, bucket_cap_mb=bucket_cap_mb)
+        if cap_mb is not None and cap_mb != trial.bucket_cap_mb:
+            trial = replace(trial, bucket_cap_mb=cap_mb)
             own = {n: row for n, row in own.items() if n == 1}  # one replica sends nothing
         try:
             one = _series(
@@ -177,7 +192,7 @@ def _series(
     made = anchored_model(
         inputs,
         network,
-        bucket_cap_mb=trial.bucket_cap_mb,
+        cap_mb=trial.bucket_cap_mb,
         replicas_per_node=replicas_per_node,
     )
     _require_sizes(trial, made.model.buckets, network)

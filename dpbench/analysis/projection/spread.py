@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import fmean
-
-from scipy.special import chdtri
 
 from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.communication.curve import curves
+from dpbench.analysis.distributions import chi_square_quantile_above
 from dpbench.analysis.estimate import Estimate, LogMean, t_quantile
 from dpbench.analysis.laws.band import CONFIDENCE, TAILS, published_misspecification
 from dpbench.analysis.projection.step_model import AS_MEASURED, Inputs
@@ -40,6 +39,11 @@ class Spread:
     communication: Ends = EXACT
     contention: Ends = EXACT
     noise: Ends = EXACT
+
+    def with_communication(self, factor: float) -> Spread:
+        """The same, with communication that may also be off by a factor, either way."""
+        low, high = (math.hypot(math.log(end), math.log(factor)) for end in self.communication)
+        return replace(self, communication=(math.exp(-low), math.exp(high)))
 
     def cases(self) -> list[Inputs]:
         """As measured; then each input at its lower and at its upper end."""
@@ -65,7 +69,10 @@ def ends_of_deviation(degrees_of_freedom: float) -> Ends:
     """Of a standard deviation of normal values: the root of ν ÷ chi-square."""
     if degrees_of_freedom < 1:
         return EXACT
-    low, high = (math.sqrt(degrees_of_freedom / chdtri(degrees_of_freedom, tail)) for tail in TAILS)
+    low, high = (
+        math.sqrt(degrees_of_freedom / chi_square_quantile_above(degrees_of_freedom, tail))
+        for tail in TAILS
+    )
     return low, high
 
 

@@ -203,11 +203,11 @@ def anchored_model(
     inputs: SimulationInputs,
     network: Network,
     *,
-    bucket_cap_mb: float | None = None,
+    cap_mb: float | None = None,
     replicas_per_node: int | None = None,
 ) -> AnchoredModel:
-    """`bucket_cap_mb` as of a trial: None for the implementation's own caps."""
-    cap, first_cap = caps_bytes(bucket_cap_mb)
+    """`cap_mb` is the bucket size; None for the implementation's own caps."""
+    cap, first_cap = caps_bytes(cap_mb)
     model = StepModel(
         trace=inputs.trace,
         buckets=into_buckets(inputs.trace, cap_bytes=cap, first_cap_bytes=first_cap),

@@ -41,11 +41,12 @@ class Bucket:
     nbytes: int
 
 
-def caps_bytes(bucket_cap_mb: float | None) -> tuple[float, float | None]:
-    """(cap, cap of the first bucket) of a trial's `bucket_cap_mb`; infinity makes one bucket."""
-    if bucket_cap_mb is None:
+def caps_bytes(cap_mb: float | None) -> tuple[float, float | None]:
+    """(cap, cap of the first bucket) for a bucket size; None for that of the
+    implementation, infinity for one bucket."""
+    if cap_mb is None:
         return DEFAULT_CAP_MB * MEBI, DEFAULT_FIRST_CAP_MB * MEBI
-    return bucket_cap_mb * MEBI, None
+    return cap_mb * MEBI, None
 
 
 def into_buckets(

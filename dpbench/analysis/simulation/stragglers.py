@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtri
 
+from dpbench.analysis.distributions import normal_quantile
+from dpbench.analysis.numerics import root
 from dpbench.analysis.simulation.trace import Floats
 from dpbench.analysis.steps import FEWEST_STEPS, OUTLIER_DEVIATIONS
 
@@ -112,7 +112,7 @@ def calibrated_noise(tables: Sequence[Floats]) -> StragglerNoise:
 
     if not excess(0.0) < 0 < excess(MOST_CALIBRATION):
         return noise  # rare events alone cost as much, or ranks are equal
-    return _scaled(noise, float(brentq(excess, 0.0, MOST_CALIBRATION, xtol=1e-4)))
+    return _scaled(noise, root(excess, 0.0, MOST_CALIBRATION, tolerance=1e-4))
 
 
 def _scaled(noise: StragglerNoise, factor: float) -> StragglerNoise:
@@ -161,7 +161,7 @@ def slowdowns(
     """
     spread = _midpoints(steps)  # every component takes all its quantiles once, in random order
     largest = _quantiles(noise).at(generator.permutation(spread) ** (1 / group_size))
-    common = generator.permutation(ndtri(spread)) * _log_deviation(noise.time_cv)
+    common = generator.permutation(normal_quantile(spread)) * _log_deviation(noise.time_cv)
     strikes = steps * rare_delay(noise.rare_probability, 1.0, group_size)
     struck = np.clip(strikes - generator.permutation(steps), 0.0, 1.0)
     factors: Floats = np.exp(largest + common) + struck * noise.rare_cost
@@ -182,7 +182,9 @@ class _Quantiles:
         inside = np.interp(
             np.minimum(probabilities, self.tail), _midpoints(len(self.values)), self.values
         )
-        beyond = ndtri(np.maximum(probabilities, self.tail)) - ndtri(self.tail)
+        beyond = np.zeros_like(inside)
+        far = probabilities > self.tail
+        beyond[far] = normal_quantile(probabilities[far]) - normal_quantile(self.tail)
         found: Floats = inside + self.deviation * beyond
         return found
 
@@ -193,7 +195,7 @@ def _quantiles(noise: StragglerNoise) -> _Quantiles:
     rank, residual = _log_deviation(noise.rank_cv), _log_deviation(noise.residual_cv)
     values = np.asarray(noise.residuals)
     if rank > 0:
-        both = values[:, None] + rank * ndtri(_midpoints(RANK_QUANTILES))
+        both = values[:, None] + rank * normal_quantile(_midpoints(RANK_QUANTILES))
         values = np.quantile(both, _midpoints(MOST_QUANTILES))
     measured = noise.rank_steps or MOST_QUANTILES
     return _Quantiles(

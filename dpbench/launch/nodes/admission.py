@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dpbench.launch.nodes.messages import PROTOCOL, Hello
 from dpbench.launch.nodes.node import Node, NodeRequest
-from dpbench.printable import printable
+from dpbench.messages import printable
 
 EQUAL_VERSIONS = ("dpbench", "torch")
 """Ranks of different ones would not understand each other, or not measure the same."""

@@ -17,12 +17,12 @@ from contextlib import closing, suppress
 from ipaddress import ip_address
 from typing import Self
 
+from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.handshake import Stranger, prove_as_lead
 from dpbench.launch.nodes.messages import Hello, NotAMessage, Refused
 from dpbench.launch.nodes.node import Node, NodeRequest, Say
-from dpbench.launch.nodes.turned_away import TurnedAway
 
 MOST_UNPROVED = 64
 """Connections that have not proved the token yet; as many nodes may come at the same moment."""
@@ -137,3 +137,39 @@ def _listen(request: NodeRequest, me: Node) -> socket.socket:
             f"--rdzv-endpoint {request.endpoint}: cannot listen on {me.address}: "
             f"{os.strerror(error.errno or 0)}; {remedy}"
         ) from None
+
+
+MOST_ADDRESSES = 64
+"""That are named; whoever has a whole IPv6 network could use up any number."""
+OTHERS = "other addresses"
+
+
+class TurnedAway:
+    """Says the first of each address at once, and at the end how many came after it."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._counts: Counter[str] = Counter()
+        self._over = False
+        self._lock = threading.Lock()
+
+    def add(self, address: str, reason: str) -> None:
+        with self._lock:
+            if self._over:  # who was still silent then disturbs nobody
+                return
+            if address not in self._counts and len(self._counts) >= MOST_ADDRESSES:
+                address = OTHERS
+            self._counts[address] += 1
+            if self._counts[address] == 1:
+                self._say(
+                    f"turned away who came from {address}: {reason}; more of them are counted"
+                )
+
+    def sum_up(self) -> None:
+        """The counts, of those who came more than once; nothing is said after that."""
+        with self._lock:
+            self._over = True
+            for address, count in self._counts.items():
+                if count > 1:
+                    times = units.counted(count, "connection")
+                    self._say(f"turned away {times} from {address}")

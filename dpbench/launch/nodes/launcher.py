@@ -20,17 +20,16 @@ from dpbench.launch.agent import (
     scratch_folder,
 )
 from dpbench.launch.causes import explain
-from dpbench.launch.launcher import Outcome
-from dpbench.launch.meeting_point import serve_store
+from dpbench.launch.launch_store import serve_store
+from dpbench.launch.launcher import Outcome, judge
 from dpbench.launch.nodes.member import Failed, Lost
 from dpbench.launch.nodes.messages import Result, Run
 from dpbench.launch.nodes.node import Node
 from dpbench.launch.nodes.parts import part_of
 from dpbench.launch.nodes.team import Attempt, Team
-from dpbench.launch.outcome import judge
-from dpbench.launch.sparse import sparse_reason
+from dpbench.launch.requirements import sparse_reason
 from dpbench.measure.trial import RankReport
-from dpbench.printable import printable
+from dpbench.messages import printable
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
@@ -109,7 +108,14 @@ class NodesLauncher:
         part = part_of(order, self._team.nodes[0], self._team.request)
         work = self._here.work(order.trial)
         try:
-            reports = run_part(work, part, scratch, order.limit_seconds, stop=stop)
+            reports = run_part(
+                work,
+                part,
+                scratch,
+                order.limit_seconds,
+                stop=stop,
+                keep_memory=order.trial.keeps_memory,
+            )
         except PartFailed as failed:
             return Result(number=order.number, traces=failed.traces, error=failed.outside)
         return Result(number=order.number, reports=tuple(reports))

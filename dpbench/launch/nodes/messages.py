@@ -16,7 +16,7 @@ from dpbench.errors import StoreError
 from dpbench.launch.causes import RankTrace
 from dpbench.launch.nodes.node import Node
 from dpbench.measure.trial import RankReport
-from dpbench.printable import printable
+from dpbench.messages import printable
 from dpbench.specs import TrialSpec
 
 PROTOCOL = 2

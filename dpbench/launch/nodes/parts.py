@@ -93,7 +93,14 @@ class Parts:
         work = partial(measure, trial, self._folders[dataset], traces=self._traces)
         try:
             with scratch_folder(self.logs, trial.trial_id) as scratch:
-                reports = run_part(work, part, scratch, order.limit_seconds, stop=stop)
+                reports = run_part(
+                    work,
+                    part,
+                    scratch,
+                    order.limit_seconds,
+                    stop=stop,
+                    keep_memory=order.trial.keeps_memory,
+                )
         except PartFailed as failed:
             return Result(number=order.number, traces=failed.traces, error=failed.outside)
         except (LaunchError, OSError) as error:

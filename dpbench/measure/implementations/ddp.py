@@ -21,7 +21,7 @@ TRAITS = {
     "description": "dpbench.DistributedDataParallel: flat buckets, overlapped all-reduce",
     "ours": True,
     "can_leave_out_sync": True,
-    "settings": ("bucket_cap_mb", "comm_hook"),
+    "settings": ("bucket_cap_mb", "comm_hook", "overlap"),
 }
 
 
@@ -47,7 +47,10 @@ class OurDdpWithHook(OurDistributedDataParallel):
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDistributedDataParallel:
     """Wraps `module`, and registers the communication hook of `settings`."""
     wrapped = parallel.DistributedDataParallel(
-        module, device_ids(settings, rank), bucket_cap_mb=settings.bucket_cap_mb
+        module,
+        device_ids(settings, rank),
+        bucket_cap_mb=settings.bucket_cap_mb,
+        overlap=settings.overlap == "on",
     )
     register_hook(wrapped, settings)
     kind = OurDistributedDataParallel if settings.comm_hook == "none" else OurDdpWithHook

@@ -42,6 +42,9 @@ class Settings(Protocol):
     @property
     def comm_hook(self) -> str: ...
 
+    @property
+    def overlap(self) -> str: ...
+
 
 ReplicaSeconds = Mapping[Phase, float]
 ReplicaClock = Callable[[], ReplicaSeconds | None]

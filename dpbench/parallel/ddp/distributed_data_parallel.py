@@ -81,6 +81,8 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         forward_sync_buffers: as broadcast_buffers, but not at construction.
         bucket_cap_mb_list: in the place of bucket_cap_mb, for the first, second … bucket of a
             backward; the last is for all others too.
+        overlap: average the gradients of full buckets while backward goes on. Without, all of them
+            after it, one after the other: the same gradients, to see what overlap is worth.
         not_offered: other arguments of torch's class, accepted at their defaults.
 
     Raises:
@@ -109,6 +111,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         skip_all_reduce_unused_params: bool = False,
         forward_sync_buffers: bool | None = None,
         bucket_cap_mb_list: Sequence[float] | None = None,
+        overlap: bool = True,
         **not_offered: Any,
     ) -> None:
         super().__init__()
@@ -126,6 +129,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             static_graph=static_graph,
             skip_all_reduce_unused_params=skip_all_reduce_unused_params,
             forward_sync_buffers=forwards,
+            overlap=overlap,
         )
         self.process_group = chosen_group(process_group, device_mesh)
         if device_mesh is not None:
@@ -138,6 +142,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self.static_graph = static_graph
         self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
         self.forward_sync_buffers = forwards
+        self.overlap = overlap
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
         self.broadcast_bytes = 0
@@ -363,6 +368,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
                 self.static_graph,
                 skip_unused=self.skip_all_reduce_unused_params
                 and (self.find_unused_parameters or self.static_graph),
+                overlap=self.overlap,
             ),
         )
         if self._hook is not None:

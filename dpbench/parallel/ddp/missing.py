@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.cuda import LateFlag
+from dpbench.parallel.cuda import HostReport
 from dpbench.parallel.ddp.exchange import Exchange
 
 _MOST_RANKS = {
@@ -47,7 +47,7 @@ class MissingReport:
         self._averaged = False
         self._placed: set[int] = set()
         self._places: Tensor | None = None
-        self._late = LateFlag(self._flags) if device.type == "cuda" else None
+        self._sent = HostReport(self._flags) if device.type == "cuda" else None
 
     @property
     def _missing(self) -> Tensor:
@@ -112,15 +112,30 @@ class MissingReport:
         self.reset()
         return everywhere
 
-    def some_rank_gave_up(self) -> bool:
-        """On CUDA only as far as is known without waiting for the device: of a backward before."""
-        if self._late is None:
-            return bool(self._gave_up.item())
-        return self._late.is_set(self._gave_up)
+    def where_given_up(self) -> list[int] | None:
+        """The parameters that are missing on some rank, if one has given up; else None.
 
-    def on_some_rank(self) -> list[int]:
-        """The parameters that are missing on at least one rank."""
-        found: list[int] = self._missing.nonzero().flatten().tolist()
+        On CUDA the answer would be a wait for the device: it is given by `late_where_given_up`.
+        """
+        if self._sent is None:
+            return self._missing_of(self._flags)
+        self._sent.send(self._flags)
+        return None
+
+    def late_where_given_up(self) -> list[int] | None:
+        """The same of the last backward, before the next forward.
+
+        On CUDA the host waits there until the gradients have been reduced, and has meanwhile given
+        the device the optimizer's step to do. Without that wait it would be a step ahead when a
+        rank gives up, and in a collective that this rank has left.
+        """
+        flags = None if self._sent is None else self._sent.take()
+        return None if flags is None else self._missing_of(flags)
+
+    def _missing_of(self, flags: Tensor) -> list[int] | None:
+        if not flags[self._count :].any():
+            return None
+        found: list[int] = flags[: self._count].nonzero().flatten().tolist()
         return found
 
     def on_every_rank(self) -> set[int]:

@@ -42,10 +42,13 @@ from dpbench.parallel.ddp.graph_errors import (
 )
 from dpbench.parallel.ddp.holders import reducers
 from dpbench.parallel.ddp.missing import MissingReport
+from dpbench.parallel.ddp.optimizer_steps import watch_optimizers
 from dpbench.parallel.ddp.participation import NOTHING, Participation
 from dpbench.parallel.ddp.sink import Sink
 from dpbench.parallel.ddp.sparse_bucket import SparseBucket
 
+OUTSIDE = -1
+"""The number of the running backward where there is none."""
 AnyBucket = Bucket | SparseBucket | LocalBucket
 
 
@@ -58,6 +61,8 @@ class ReducerOptions:
     static_graph: bool = False
     skip_unused: bool = False
     """Send no bucket whose parameters are all unused on all ranks."""
+    overlap: bool = True
+    """Send buckets while backward goes on; else all at its end, one after the other."""
 
 
 @not_compiled
@@ -159,13 +164,39 @@ class Reducer:
                 parameter has changed in what its bucket relies on; the message names them.
         """
         with self._lock:
-            if self._armed and self._ready_order:
-                with _outside_of_transforms():
-                    self._give_up()
+            self._require_all()
             self._excluded, renewed = self._participation.begin()
             for index in renewed:
                 self._hook(index)
             return len(self._excluded) < len(self._parameters)
+
+    def _require_all(self) -> None:
+        """Raises RuntimeError, here and on the other ranks, if gradients of the last backward are
+        missing: here, or on a rank that has given up."""
+        if self._armed and self._ready_order:
+            with _outside_of_transforms():
+                self._give_up()
+        if self._buckets:
+            self._refuse(self._report.late_where_given_up())
+
+    def before_optimizer(self, stepped: set[int]) -> None:
+        """An optimizer is about to step.
+
+        Where it would use gradients that are not averaged yet, as others are missing, the other
+        ranks wait for this one, which may never make another forward.
+
+        Args:
+            stepped: the identities of the optimizer's parameters.
+
+        Raises:
+            RuntimeError: here and on the other ranks, naming the parameters.
+        """
+        if _backward() != OUTSIDE:  # a hook of the user's steps while gradients come
+            return
+        with self._lock:
+            ready = self._ready_order if self._armed else ()
+            if any(id(self._parameters[index]) in stepped for index in ready):
+                self._require_all()
 
     def build(self, *, rebuild: bool) -> None:
         """Make the buckets, where there are none; a collective, if it does something.
@@ -301,8 +332,12 @@ class Reducer:
         """In the order of the buckets, which is the same on all ranks; readiness is not."""
         if self._options.skip_unused and self._options.find_unused and not self._has_asked:
             return
+        if not self._options.overlap and any(bucket.waiting for bucket in self._buckets):
+            return
         while self._launched < len(self._buckets) and not self._buckets[self._launched].waiting:
             self._launch(self._launched)
+            if not self._options.overlap:
+                self._buckets[self._launched].wait()
             self._launched += 1
 
     def _launch(self, number: int) -> None:
@@ -381,10 +416,12 @@ class Reducer:
             RuntimeError: another rank could not.
         """
         self._take_averages()
-        gave_up = self._report.some_rank_gave_up()
-        missing = self._report.on_some_rank() if gave_up else []
+        missing = self._report.where_given_up()
         self._report.reset()
-        if gave_up:
+        self._refuse(missing)
+
+    def _refuse(self, missing: list[int] | None) -> None:
+        if missing is not None:
             static = self._options.static_graph
             raise RuntimeError(unfinished_elsewhere(self._names, missing, static=static))
 
@@ -487,6 +524,7 @@ class Reducer:
         for index in range(len(self._parameters)):
             self._hook(index)
         reducers.enter(self._parameters)
+        watch_optimizers(self)
         self._detach = weakref.finalize(
             self, _remove, self._handles, [weakref.ref(p) for p in self._parameters]
         )

@@ -13,9 +13,10 @@ outputs, and its backward runs every replica's graph in that replica's worker:
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -28,7 +29,6 @@ from dpbench.parallel.dp.random_streams import ReplicaStreams, saved_tensors_hoo
 from dpbench.parallel.dp.reduction import Reduction
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.saved_tensors import SavedInOrder, saved_in_order
-from dpbench.parallel.dp.thread_state import carry_thread_state
 from dpbench.parallel.dp.workers import Job, WorkerPool
 from dpbench.parallel.tree import map_tensors, tensors
 
@@ -344,3 +344,44 @@ def _keeps_graph() -> bool:
         return bool(torch._C._autograd._get_current_graph_task_keep_graph())
     except AttributeError:
         return False
+
+
+def carry_thread_state(
+    devices: Iterable[torch.device],
+) -> Callable[[torch.device], AbstractContextManager[None]]:
+    """Capture grad mode, inference mode, autocast, saved-tensors hooks and CUDA streams of the
+    calling thread.
+
+    Args:
+        devices: the devices the workers will use.
+
+    Returns:
+        A function that gives, for one of the devices, a context to enter in its worker.
+    """
+    used = set(devices)
+    gradients = torch.is_grad_enabled()
+    inference = torch.is_inference_mode_enabled()
+    cache = torch.is_autocast_cache_enabled()
+    autocast = {
+        kind: torch.get_autocast_dtype(kind)
+        for kind in {"cpu"} | {device.type for device in used}
+        if torch.is_autocast_enabled(kind)
+    }
+    hooks = saved_tensors_hooks()
+    streams = {d: torch.cuda.current_stream(d) for d in used if d.type == "cuda"}
+
+    @contextmanager
+    def entered(device: torch.device) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(inference))
+            stack.enter_context(torch.set_grad_enabled(gradients))
+            for kind, dtype in autocast.items():
+                stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
+            if hooks is not None:
+                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(*hooks))
+            # Entering a stream also makes its device the current one.
+            stream = streams.get(device)
+            stack.enter_context(torch.cuda.stream(stream) if stream else contextlib.nullcontext())
+            yield
+
+    return entered

@@ -21,7 +21,7 @@ def balanced_split(n: int, parts: int) -> list[int]:
 
     torch.chunk leaves devices idle (6 over 4 is 2, 2, 2 there; here it is 2, 2, 1, 1). There are
     never empty chunks: with fewer samples than parts there are fewer chunks. Ranks divide a batch
-    in the same way (dpbench.shares).
+    in the same way (dpbench.specs.shares).
 
     Raises:
         ValueError: for n < 1 or parts < 1.

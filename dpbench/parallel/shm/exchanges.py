@@ -6,7 +6,7 @@ dtype will do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from torch import Tensor
 from dpbench.parallel.shm.descriptor import Mismatch, pack
 from dpbench.parallel.shm.layout import SLOT_BYTES
 from dpbench.parallel.shm.member import Member, Steps
-from dpbench.parallel.shm.pipeline import pipelined
 
 
 class Wanted(NamedTuple):
@@ -203,3 +202,23 @@ def _others(rank: int, size: int) -> list[int]:
 
 def _bytes(tensor: Tensor) -> Tensor:
     return tensor.view(torch.uint8)
+
+
+def pipelined(member: Member, chunks: int, *stages: Callable[[int], None]) -> Steps[None]:
+    """Run every stage on every chunk; a stage sees what all ranks did in the stage before it.
+
+    In step t, stage s works on chunk t − s. With two buffers in turn, stage s + 1 reads of one
+    what stage s wrote in the step before, while stage s writes into the other.
+
+    Args:
+        member: this rank, after `meet`.
+        chunks: how many; equal on all ranks, as is the number of stages.
+        stages: each called with the numbers of the chunks, in order.
+    """
+    steps = chunks + len(stages) - 1
+    for step in range(steps):
+        for number, stage in enumerate(stages):
+            if 0 <= step - number < chunks:
+                stage(step - number)
+        if step < steps - 1:
+            yield from member.barrier()

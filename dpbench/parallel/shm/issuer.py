@@ -15,8 +15,7 @@ from dpbench.parallel.shm.failures import broken_error
 from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, moved
-from dpbench.parallel.shm.profiling import Event, is_profiling
-from dpbench.parallel.shm.work import Finished, Work
+from dpbench.parallel.shm.work import Event, Finished, Work, is_profiling
 
 _NO_TIMEOUT = timedelta(0)
 _FINISHED = Finished()

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from dpbench.parallel.shm.arena import Arena, Pieces
 from dpbench.parallel.shm.descriptor import NOWHERE, Place, pack, places
-from dpbench.parallel.shm.exchanges import agree_on_counts
+from dpbench.parallel.shm.exchanges import agree_on_counts, pipelined
 from dpbench.parallel.shm.layout import SLOT_BYTES
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operators import Operator
-from dpbench.parallel.shm.pipeline import pipelined
 
 LINE_BYTES = 64
 # Of as many sizes of chunks the views are kept; all but the last of a tensor have one size.

@@ -13,7 +13,7 @@ from dpbench.analysis.communication.cost_models import bus_factor
 from dpbench.analysis.communication.timings import MeasuredCollective, measured
 from dpbench.analysis.imported.nccl_tests import ImportedCollective
 from dpbench.collectives import Collective, CollectiveRecord
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.charts import curves
 from dpbench.report.charts.curves import Curve
 from dpbench.report.charts.end_labels import Label, label_lines

@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions
-from dpbench.printable import one_line
+from dpbench.analysis.outcome import by_configuration, usable_repetitions
+from dpbench.messages import one_line
 from dpbench.records import TrialRecord
 from dpbench.report.charts.curves import evenly
 from dpbench.report.charts.source import ChartSource

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.charts.end_labels import Label
 from dpbench.report.charts.style import SeriesStyle, plain_number, series_styles
 

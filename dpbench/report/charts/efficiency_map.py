@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.charts.curves import chosen, first_in_row
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import MUTED, ON_COLOUR, finish, panels

@@ -14,7 +14,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.study import Study
 from dpbench.analysis.provenance import FARTHEST
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.charts.curves import MOST_PANELS, number_axis
 from dpbench.report.charts.end_labels import Label, label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
@@ -131,8 +131,7 @@ def _law(axis: Axes, one: Study, sizes: Sequence[int]) -> tuple[float, float]:
     smallest, largest = one.fit.series.group_sizes[0], one.fit.series.group_sizes[-1]
     end = min(FARTHEST * largest, max(sizes))
     spread = np.geomspace(smallest, end, 60).round().astype(int).tolist()
-    reach = one.fit.reach
-    grid = [n for n in sorted({*spread, *reach.measured}) if reach.refusal(n) is None]
+    grid = [n for n in sorted({*spread, *one.fit.reach.measured}) if one.fit.refusal(n) is None]
     law = [one.series.items(n) / one.fit.seconds(n) for n in grid]
     heights = [100 * x / _linear(one, n) for n, x in zip(grid, law, strict=True)]
     axis.plot(grid, heights, color=BLUE)

@@ -12,9 +12,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions
+from dpbench.analysis.outcome import by_configuration, usable_repetitions
 from dpbench.analysis.scaling import BASELINE, Speed, gain
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.charts import bars
 from dpbench.report.charts.cases import as_many, cases, title
 from dpbench.report.charts.curves import CUT_OFF, FARTHEST_END, MARGIN

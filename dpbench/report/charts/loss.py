@@ -19,7 +19,7 @@ from dpbench.analysis.loss_curve import (
     loss_band,
     loss_curve,
 )
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.charts.cases import Measured, measured
 from dpbench.report.charts.curves import MOST_SERIES, chosen
 from dpbench.report.charts.end_labels import label_lines

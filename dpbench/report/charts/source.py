@@ -11,8 +11,9 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation, explain
 from dpbench.analysis.subject import Subject
 from dpbench.environment import SYNTHETIC, Environment, comparable
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.records import TrialRecord
+from dpbench.store import StoredSweep
 
 MADE_UP = "synthetic: a cost model, nothing was run"
 
@@ -42,6 +43,22 @@ class ChartSource:
             environments=stored.environments if stored else {},
             name=subject.name,
             explained=subject.explanations,
+        )
+
+    @classmethod
+    def of_sweep(
+        cls,
+        sweep: StoredSweep,
+        rows: Sequence[ConfigurationSummary] = (),
+        explained: Sequence[Explanation] | None = None,
+    ) -> ChartSource:
+        """Some rows of a sweep; `explained` are their explanations, if there are some already."""
+        return cls(
+            rows=tuple(rows),
+            records=sweep.records,
+            environments=sweep.environments,
+            name=sweep.folder.resolve().name,
+            explained=None if explained is None else tuple(explained),
         )
 
     @property

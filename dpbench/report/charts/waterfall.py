@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation
 from dpbench.analysis.factors import PARTS, Factor
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.charts.bars import beside
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.table import Table, TableColumn
 
 MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")

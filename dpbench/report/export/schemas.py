@@ -12,8 +12,8 @@ from dpbench.codec import NOT_FINITE
 from dpbench.collectives import CollectiveRecord
 from dpbench.environment import Environment
 from dpbench.errors import UnknownName
-from dpbench.json_schema import DIALECT, Schema, definitions, object_of, reference
 from dpbench.records import SCHEMA_VERSION, TrialRecord
+from dpbench.report.export.json_schema import DIALECT, Schema, definitions, object_of, reference
 from dpbench.specs import SweepSpec
 
 _TYPES: dict[FieldKind, str] = {

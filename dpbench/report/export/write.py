@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import IO, TextIO
 
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report import seed_table
 from dpbench.report.export.data import WRITERS, write_parquet
 from dpbench.report.export.source import ExportSource

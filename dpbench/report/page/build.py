@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
+from itertools import islice
 
-from dpbench import units
+from dpbench import __version__, units
 from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.analysis.outcome import effective_status
 from dpbench.analysis.subject import Subject
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.records import Status
-from dpbench.report.footnotes import footnotes, reasons, some_of
+from dpbench.report.explanation import advice_lines
+from dpbench.report.footnotes import footnotes, reasons
 from dpbench.report.headline import findings
 from dpbench.report.page.command import command_of
 from dpbench.report.page.comparison import comparison
 from dpbench.report.page.content import Finding, Page, SweepContent
-from dpbench.report.page.environment import facts_of
+from dpbench.report.page.environment import facts_of, in_short
 from dpbench.report.page.pictures import Pictures
 from dpbench.report.page.results_table import empty_columns, failures_table, results_table
 from dpbench.report.page.sections import not_drawn, sections
-from dpbench.report.steadiness import steadiness
 from dpbench.report.table import Table
+from dpbench.report.warnings import warnings
+
+MOST_ADVICE = 3
+"""Sentences of advice at the top; the section on time has all."""
 
 
 def build_page(
@@ -30,7 +34,7 @@ def build_page(
     """A page of one subject, or of several beside each other; `pictures` are theirs, in order."""
     return Page(
         title=_title(subjects),
-        version=version("dpbench"),
+        version=__version__,
         sweeps=tuple(_content(*pair) for pair in zip(subjects, pictures, strict=True)),
         comparison=comparison(subjects) if len(subjects) > 1 else None,
         served_as=served_as,
@@ -45,18 +49,20 @@ def _title(subjects: Sequence[Subject]) -> str:
 def _content(subject: Subject, pictures: Pictures) -> SweepContent:
     table = results_table(subject.rows)
     parts = sections(subject, pictures)
-    warnings = tuple(map(one_line, _warnings(subject)))
+    warned = tuple(map(one_line, warnings(subject)))
     return SweepContent(
         name=one_line(subject.name),
         started=_started(subject),
         state=_state(subject),
+        about=tuple(map(one_line, in_short(subject))),
+        advice=tuple(map(one_line, _advice(subject))),
         findings=tuple(_findings(subject)),
-        warnings=warnings,
+        warnings=warned,
         environment=tuple((name, one_line(value)) for name, value in facts_of(subject)),
         command=command_of(subject),
         results=table,
         notes=tuple(
-            note for note in map(one_line, _notes(subject, table, pictures)) if note not in warnings
+            note for note in map(one_line, _notes(subject, table, pictures)) if note not in warned
         ),
         failures=failures_table(subject.rows),
         sections=parts,
@@ -73,12 +79,11 @@ def _findings(subject: Subject) -> Iterator[Finding]:
         yield proved
 
 
-def _warnings(subject: Subject) -> Iterator[str]:
-    for stored in (subject.sweep, subject.collectives):
-        yield from () if stored is None else stored.warnings
-    yield from doubts(subject)
-    yield from subject.warnings
-    yield from steadiness(subject.rows, some_of)
+def _advice(subject: Subject) -> Iterator[str]:
+    """The sentences about the largest losses; none where nothing is large."""
+    if any(subject.advice):
+        lines = advice_lines(subject.explanations, subject.advice)
+        yield from islice(lines, MOST_ADVICE)
 
 
 def _notes(subject: Subject, table: Table, pictures: Pictures) -> Iterator[str]:
@@ -123,7 +128,7 @@ def proof(subject: Subject) -> Finding | None:
     judged = [row for row in subject.rows if row.verified is not None]
     if subject.sweep is None or not (measured or judged):
         return None
-    title = "Right gradients"
+    title = "Gradients verified"
     if subject.synthetic:
         about = "synthetic: numbers from a cost model, nothing was run and nothing compared"
         return Finding(title=title, value="not checked", about=about)
@@ -146,16 +151,3 @@ def proof(subject: Subject) -> Finding | None:
     whole = len({row.configuration for row in (*measured, *judged)})
     value = f"{right:,} of {units.counted(whole, 'configuration')}"
     return Finding(title=title, value=value, about=about)
-
-
-def doubts(subject: Subject) -> Iterator[str]:
-    """Which were wrong, which nobody checked."""
-    if wrong := [row.label for row in subject.rows if row.verified is False]:
-        yield f"wrong gradients, and no speed of theirs counts: {some_of(wrong)}"
-    unchecked = [
-        row.label
-        for row in subject.rows
-        if row.configuration and row.throughput and row.verified is None
-    ]
-    if unchecked:
-        yield f"gradients were not compared with one process: {some_of(unchecked)}"

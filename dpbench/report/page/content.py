@@ -47,7 +47,9 @@ class Section:
     charts: tuple[ChartImage, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
-    """Advice, and which charts have nothing to show and why."""
+    """Which charts have nothing to show, and why."""
+    folded: bool = False
+    """Whether a reader sees the title alone until they open it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +61,11 @@ class SweepContent:
     """When the first trial started, as people write it, UTC."""
     state: str
     """"66 of 66 trials", and whether it is running."""
+    about: tuple[str, ...]
+    """Model and data, hardware, versions: a few words each."""
     findings: tuple[Finding, ...]
+    advice: tuple[str, ...]
+    """What to try first, in sentences; the largest loss first."""
     warnings: tuple[str, ...]
     """What a reader must know before believing a number: verification, drift, oversubscription."""
     environment: tuple[tuple[str, str], ...]

@@ -30,6 +30,25 @@ def facts_of(subject: Subject) -> Facts:
     yield from _machines(stored.environments, used)
 
 
+def in_short(subject: Subject) -> Iterator[str]:
+    """What was trained, on what, and with which torch; nothing of published numbers."""
+    if (stored := subject.sweep or subject.collectives) is None:
+        return
+    if subject.sweep is not None:
+        workload = subject.sweep.spec.workload
+        yield f"{workload.architecture} on {workload.dataset}"
+    used = [name for record in stored.records for name in identifiers(record)]
+    machine = most_used(stored.environments, used)
+    if machine is None:
+        return
+    gpus = Counter(gpu.name for gpu in machine.accelerators)
+    if gpus:
+        yield ", ".join(f"{count} × {name}" for name, count in gpus.items())
+    else:
+        yield f"{machine.cpu}, {units.counted(machine.cores, 'core')}"
+    yield from (f"torch {version}" for name, version in machine.versions if name == "torch")
+
+
 def most_used(environments: Mapping[str, Environment], used: Sequence[str]) -> Environment | None:
     """The environment of most records; without records, the only one."""
     counts = Counter(identifier for identifier in used if identifier in environments)

@@ -22,6 +22,7 @@ from dpbench.report.table import Table, TableCell, TableColumn
 HERE = Path(__file__).parent
 MEASURED = "images_per_second"
 """The column whose cells carry a bar, as long as their value is part of the largest."""
+TELLING_APART = ("backend", "group_size", "batch_size")
 SIGNIFICANT_DIGITS = 9
 """Of the numbers that sorting goes by: more than any clock gives."""
 TALL = 0.8
@@ -37,7 +38,7 @@ _UNIT = r"(?:%|ms|µs|s|[KMGT]iB)(?!\w)"
 _WHOLE = re.compile(
     r"\(?(?:--[a-z][a-z-]*(?: [\d,]+)?"
     r"|n = \d[\d,]*|batch [\d,]+"
-    rf"|[\d.,]*\d(?: ± [\d.,]+(?: {_UNIT})?| {_UNIT})"
+    rf"|[-−+]?[\d.,]*\d(?: ± [\d.,]+(?: {_UNIT})?| {_UNIT})"
     r"|\S+ ×\d+|\S*[^\s(][-/]\w\S*)[;:,.)]*"
 )
 """What is torn apart if a line ends within: an option and its number, "n = 3", "5.1 ± 0.2 ms", a
@@ -84,6 +85,7 @@ def _environment() -> Environment:
         "bars": _bars,
         "is_tall": _is_tall,
         "prose": _prose,
+        "rests": _rests,
         "sort_key": _sort_key,
         "typed": _typed,
         "unbroken": _unbroken,
@@ -161,6 +163,15 @@ def _bars(table: Table) -> tuple[int, list[int | None]]:
     values = [row.cells[place].sort if place >= 0 else None for row in table.rows]
     largest = max((v for v in values if isinstance(v, float | int) and v > 0), default=1)
     return place, [round(100 * v / largest) if isinstance(v, float | int) else None for v in values]
+
+
+def _rests(table: Table) -> list[str] | None:
+    """What a narrow screen shows below each row's name in place of three columns; None if the table
+    has others."""
+    if tuple(column.key for column in table.columns[1:4]) != TELLING_APART:
+        return None
+    cells = (row.cells for row in table.rows)
+    return [f"{backend.text} ×{group.text}, {batch.text}" for _, backend, group, batch, *_ in cells]
 
 
 def _is_tall(svg: str) -> bool:

@@ -9,8 +9,17 @@
 
   // Paper cannot be unfolded.
   addEventListener("beforeprint", () => {
-    for (const more of document.querySelectorAll("details.more")) more.open = true;
+    for (const more of document.querySelectorAll("details:not(.chooser)")) more.open = true;
   });
+
+  // Who follows a link to a question wants its answer.
+  const unfold = () => {
+    const aim = location.hash && document.getElementById(location.hash.slice(1));
+    const folded = aim && aim.closest("details.question");
+    if (folded) folded.open = true;
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
 
   const links = new Map();
   for (const link of document.querySelectorAll(".contents a")) links.set(link.hash.slice(1), link);
@@ -18,7 +27,7 @@
     for (const entry of entries) {
       if (!entry.isIntersecting) continue;
       for (const link of links.values()) link.removeAttribute("aria-current");
-      const link = links.get(entry.target.firstElementChild.id);
+      const link = links.get(entry.target.querySelector("[id]").id);
       link?.setAttribute("aria-current", "location");
     }
   }, { rootMargin: "-10% 0px -75% 0px" });

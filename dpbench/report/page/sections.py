@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpbench import units
 from dpbench.analysis.advice import LARGE
 from dpbench.analysis.subject import Subject
-from dpbench.printable import one_line
+from dpbench.messages import one_line
 from dpbench.report.collectives import collective_notes, collectives_table
 from dpbench.report.explanation import advice_lines, reading
 from dpbench.report.explanation import tables as explanation_tables
@@ -18,13 +18,15 @@ from dpbench.report.page.pictures import Pictures
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow, words
 
 TITLES = {
-    "speed": "What does the speed depend on?",
     "scaling": "How well does it scale?",
+    "speed": "What does the speed depend on?",
     "time": "Where does the time go?",
     "learning": "Do they learn alike?",
     "communication": "What does communication cost?",
     "projection": "What would more replicas give?",
 }
+OPEN = ("scaling",)
+"""The chart that most readers come for; the titles of the others say what is in them."""
 
 
 def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
@@ -47,6 +49,7 @@ def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
             charts=tuple(image for kind, image in pictures.drawn if kind.section == key),
             tables=tables.get(key, ()),
             notes=tuple(map(one_line, notes.get(key, ()))),
+            folded=key not in OPEN,
         )
         for key, title in TITLES.items()
     )

@@ -253,5 +253,5 @@ def test_assumptions_are_sentences_with_their_numbers() -> None:
     given_ = network_cost(topology()).assumptions
     assert given_[0] == (
         "plain: nodes of 8 ranks, 200 GB/s between ranks of a node, 25 GB/s for a whole node "
-        "(made up; 2026-01-01)"
+        "(made up; 2026-01-01); how far they may be off is not stated, so bands leave it out"
     )

@@ -49,5 +49,5 @@ def test_keys_keep_the_places_that_files_of_old_versions_gave_them() -> None:
         *("implementation", "backend", "group_size", "batch_size", "global_batch_size"),
         *("images_per_second", "images_per_second_low", "images_per_second_high"),
     )
-    assert configuration[-14:-12] == ("nodes", "optimizer")
-    assert trial[-1] == "flops_per_item"
+    assert configuration[-24:-22] == ("nodes", "optimizer")
+    assert trial[-5:-3] == ("flops_per_item", "allocator")

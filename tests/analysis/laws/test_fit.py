@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.analysis.laws.band import published_misspecification
-from dpbench.analysis.laws.fit import Reach, fit, sizes_beyond
+from dpbench.analysis.laws.fit import fit
+from dpbench.analysis.laws.reach import Reach, sizes_beyond
 from dpbench.analysis.laws.series import LoneStep, Series
 from dpbench.errors import UsageError
 from tests.analysis.laws.series import log_mean, ring_and_log, series
@@ -30,7 +31,7 @@ def test_a_single_process_is_linear() -> None:
 
 
 def test_times_that_only_fall_are_constant() -> None:
-    found = fit(series(lambda n: 0.1 / n**0.1))
+    found = fit(series(lambda n: 0.1 / n**0.02))
     assert found.coefficients[1:].tolist() == [0, 0]
     prediction = found.predict(16)
     assert prediction.throughput is not None
@@ -83,16 +84,29 @@ def test_the_noise_of_the_points_widens_the_band() -> None:
     assert noisy.value / noisy.low - 1 > 1.5 * (quiet.value / quiet.low - 1)
 
 
-def test_two_sizes_cannot_tell_bandwidth_from_latency() -> None:
+def test_two_sizes_keep_the_last_efficiency_and_span_what_else_fits() -> None:
     found = fit(series(ring_and_log, (1, 2)))
-    assert found.ambiguous == ("ring", "log")
+    assert found.ambiguous == ("ring", "log", "saturated")
     prediction = found.predict(8).step_seconds
     assert prediction is not None
     assert prediction.interval is not None
     overhead = ring_and_log(2) - 0.1
     ring, log = 0.1 + 2 * overhead * 7 / 8, 0.1 + 3 * overhead
-    assert prediction.value == pytest.approx(log)
-    assert prediction.interval[0] < ring < log < prediction.interval[1]
+    assert prediction.value == pytest.approx(ring_and_log(2))
+    assert prediction.interval[0] < prediction.value < ring < log < prediction.interval[1]
+
+
+def test_between_two_sizes_the_overhead_is_that_of_a_ring() -> None:
+    times = {1: 0.1, 8: 0.17}
+    prediction = fit(series(lambda n: times[n], (1, 8))).predict(4).step_seconds
+    assert prediction is not None
+    assert prediction.value == pytest.approx(0.1 + 0.07 * (3 / 4) / (7 / 8))
+
+
+def test_named_terms_of_two_sizes_stay_those_that_were_named() -> None:
+    found = fit(series(ring_and_log, (1, 2)), basis=("const", "ring", "log"))
+    assert found.ambiguous == ("ring", "log")
+    assert found.seconds(8) == pytest.approx(0.1 + 3 * (ring_and_log(2) - 0.1))
 
 
 def test_both_laws_of_two_sizes_lie_in_bands_and_costs() -> None:
@@ -110,12 +124,13 @@ def test_both_laws_of_two_sizes_lie_in_bands_and_costs() -> None:
 
 
 def test_noise_and_alternatives_add_up() -> None:
-    """Each of the two laws keeps its own noise, which the band then spans."""
-    found = fit(series(ring_and_log, (1, 2), relative_error=0.01), refits=200)
-    assert found.draws.shape == (2, 100, 3)
-    ring, log = found.draws[0][:, [1, 2]], found.draws[1][:, [1, 2]]
-    assert (ring[:, 1] == 0).all()
-    assert (log[:, 0] == 0).all()
+    """Each of the three laws keeps its own noise, which the band then spans."""
+    found = fit(series(ring_and_log, (1, 2), relative_error=0.01), refits=300)
+    assert found.draws.shape == (3, 100, 4)
+    for column, draws in enumerate(found.draws, start=1):
+        others = [term for term in (1, 2, 3) if term != column]
+        assert (draws[:, others] == 0).all()
+        assert np.ptp(draws[:, column]) > 0
 
 
 def test_copies_that_exchange_nothing_have_no_law_of_collectives() -> None:
@@ -247,6 +262,60 @@ def test_distance_is_in_doublings() -> None:
     reach = Reach(measured=(1, 2, 4, 8))
     assert reach.octaves(32) == 2
     assert reach.octaves(3) == pytest.approx(math.log2(4 / 3))
+
+
+def test_a_law_is_refused_where_it_misses_a_measured_step() -> None:
+    times = dict(zip((1, 2, 4, 8, 16), (0.100, 0.101, 0.102, 0.103, 0.600), strict=True))
+    found = fit(series(lambda n: times[n], times))
+    for n in (12, 32, 64):
+        prediction = found.predict(n)
+        assert (prediction.kind, prediction.throughput, prediction.step_seconds) == (
+            "refused",
+            None,
+            None,
+        )
+        assert "the law misses the measured step at 16 by -7" in (prediction.reason or "")
+    assert found.predict(16).kind == "measured"
+
+
+def test_a_miss_within_the_noise_of_its_point_is_none() -> None:
+    """The last of five runs that scatter by 20 % is 15 % above the law of precise others."""
+    times = dict(zip((1, 2, 4, 8), (0.1, 0.101, 0.102, 0.12), strict=True))
+    loose = series(lambda n: times[n], times, relative_error=0.001)
+    *precise, last = loose.points
+    wide = replace(last, step_seconds=log_mean(0.12, 0.1))
+    assert fit(replace(loose, points=(*precise, wide))).predict(16).kind == "extrapolated"
+    narrow = replace(last, step_seconds=log_mean(0.12, 0.01))
+    assert fit(replace(loose, points=(*precise, narrow))).predict(16).kind == "refused"
+
+
+def test_no_prediction_lies_below_the_last_measured_step() -> None:
+    """Without known noise, a last step 10 % above the others is no rounding; one of 1 % is kept."""
+    for above, kind in ((1.10, "refused"), (1.01, "extrapolated")):
+        times = dict.fromkeys((1, 2, 4, 8, 16), 0.1) | {16: 0.1 * above}
+        found = fit(series(lambda n, t=times: t[n], times))
+        prediction = found.predict(32)
+        assert prediction.kind == kind
+        if kind == "extrapolated":
+            assert found.law(32) < times[16]
+            assert prediction.step_seconds is not None
+            assert prediction.step_seconds.value == times[16]
+            assert prediction.step_seconds.contains(found.law(32))
+        else:
+            assert "shorter than the one measured at 16" in (prediction.reason or "")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0.01, 1), min_size=2, max_size=6), st.integers(2, 4))
+def test_more_replicas_never_take_less_time_than_the_last_measured(
+    times: list[float], factor: int
+) -> None:
+    sizes = [2**power for power in range(len(times))]
+    by_size = dict(zip(sizes, times, strict=True))
+    prediction = fit(series(lambda n: by_size[n], sizes), refits=0).predict(factor * sizes[-1])
+    if prediction.kind != "refused":
+        assert prediction.step_seconds is not None
+        assert prediction.step_seconds.value >= times[-1]
 
 
 def test_what_is_predicted_unasked() -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from dpbench.analysis.laws.band import misspecification_from, published_misspecification
+from dpbench.analysis.laws.band import (
+    LawError,
+    Misspecification,
+    misspecification_from,
+    published_misspecification,
+)
 from dpbench.analysis.laws.fit import fit
 from dpbench.analysis.laws.series import Series
 from dpbench.analysis.laws.series_csv import read_series
@@ -23,11 +29,15 @@ from tests.benchmarks.hold_outs import (
     LAW,
     RULE_OF_THUMB,
     USL,
+    HoldOut,
     as_csv,
+    between_hold_outs,
     errors,
     hold_outs,
     leave_one_series_out,
     own_error,
+    two_size_between_hold_outs,
+    two_size_hold_outs,
     unusable_reason,
 )
 from tests.benchmarks.published_tables import main, run
@@ -90,19 +100,57 @@ def test_the_error_beyond_is_that_of_the_shipped_table() -> None:
     assert error.high == pytest.approx(math.ceil(1000 * own.high) / 1000)
 
 
-def test_the_error_between_sizes_is_that_of_the_shipped_table() -> None:
-    residuals = []
-    for one in SERIES:
-        for place in range(1, len(one.points) - 1):
-            rest = (*one.points[:place], *one.points[place + 1 :])
-            left_out = one.points[place]
-            found = fit(Series(label="x", points=rest), refits=0)
-            octaves = found.reach.octaves(left_out.group_size)
-            log = math.log(left_out.step_seconds.value / found.seconds(left_out.group_size))
-            residuals.append(log / math.sqrt(octaves))
-    error = published_misspecification().between
-    assert len(residuals) == error.hold_outs
-    assert np.quantile(residuals, [0.05, 0.95]) == pytest.approx([error.low, error.high], abs=6e-4)
+@pytest.mark.parametrize(
+    ("cases", "which"),
+    [
+        (between_hold_outs(SERIES), lambda m: m.between),
+        (two_size_hold_outs(SERIES), lambda m: m.of_fit(2).beyond),
+        (two_size_between_hold_outs(SERIES), lambda m: m.of_fit(2).between),
+    ],
+)
+def test_the_other_errors_are_those_of_the_shipped_table(
+    cases: Sequence[HoldOut], which: Callable[[Misspecification], LawError]
+) -> None:
+    error, own = which(published_misspecification()), own_error(cases)
+    assert own is not None
+    assert error.hold_outs == own.hold_outs == len(cases)
+    assert error.low == pytest.approx(math.floor(1000 * own.low) / 1000)
+    assert error.high == pytest.approx(math.ceil(1000 * own.high) / 1000)
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_two_sizes_predict_no_worse_than_keeping_the_last_efficiency(factor: int) -> None:
+    found = {(one.model, one.factor): one for one in errors(two_size_hold_outs(SERIES))}
+    assert found[LAW, factor].median <= found[LAST, factor].median + 0.005
+
+
+@pytest.mark.parametrize(
+    "hold_outs_of", [two_size_hold_outs, between_hold_outs, two_size_between_hold_outs]
+)
+def test_the_other_bands_cover_series_that_they_were_not_calibrated_on(
+    hold_outs_of: Callable[[Sequence[Series]], Sequence[HoldOut]],
+) -> None:
+    independent = leave_one_series_out(hold_outs_of(SERIES))
+    assert independent is not None
+    assert sum(case.is_covered for case in independent) / len(independent) >= 0.85
+
+
+def test_what_other_terms_span_is_no_error_of_the_law() -> None:
+    """ln 1.3 at two doublings, of which terms that fit as well span ln 1.2."""
+    case = replace(
+        CASES[0],
+        measured=100.0,
+        predicted={LAW: 130.0},
+        octaves=2.0,
+        alternatives=(math.log(0.9), math.log(1.2)),
+    )
+    left = math.sqrt(math.log(1.3) ** 2 - math.log(1.2) ** 2)
+    assert case.residual == pytest.approx(left / math.sqrt(2))
+    error = LawError(low=-0.01, high=case.residual, hold_outs=20, source="made up")
+    low, high = case.band(error)
+    assert low == pytest.approx(100.0)
+    assert high == pytest.approx(130 * math.exp(math.hypot(math.log(0.9), 0.01 * math.sqrt(2))))
+    assert replace(case, measured=115.0).residual == 0
 
 
 def test_a_true_law_leaves_nothing_out() -> None:
@@ -184,7 +232,7 @@ def test_the_error_table_of_the_shipped_tables(
 def test_every_target_is_a_figure_of_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(PUBLISHED.parents[1])
     figures = list(run())
-    assert len(figures) == 6
+    assert len(figures) == 11
     assert all(figure.met for figure in figures)
 
 

@@ -140,7 +140,7 @@ def test_one_repetition_takes_the_spread_of_its_traced_steps() -> None:
 
 
 def test_another_bucket_cap_leaves_only_what_one_replica_measured() -> None:
-    one = series(bucket_cap_mb=3)
+    one = series(cap_mb=3)
     assert [bucket.nbytes for bucket in one.model.buckets] == [3 * 2**20, 3 * 2**20, 2 * 2**20]
     assert [row.kind for row in project(one, [1, 2])] == ["measured", "extrapolated"]
 

@@ -13,11 +13,16 @@ from typing import Any
 import psutil
 import pytest
 
-from dpbench.launch.nodes.arrivals import MOST_UNPROVED, Arrivals
+from dpbench.launch.nodes.arrivals import (
+    MOST_ADDRESSES,
+    MOST_UNPROVED,
+    OTHERS,
+    Arrivals,
+    TurnedAway,
+)
 from dpbench.launch.nodes.channel import Channel
 from dpbench.launch.nodes.handshake import GREETING, NONCE_BYTES
 from dpbench.launch.nodes.messages import Hello
-from dpbench.launch.nodes.turned_away import MOST_ADDRESSES, OTHERS, TurnedAway
 from tests.launch.nodes.builders import Comer, node, request
 
 RESET = struct.pack("ii", 1, 0)

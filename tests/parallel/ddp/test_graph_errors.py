@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from torch import Tensor
 
 from dpbench.parallel import DistributedDataParallel as Ddp
@@ -45,6 +46,21 @@ def an_unused_parameter_is_named_on_all_ranks(rank: int) -> None:
     ddp = Ddp(Branches())
     ddp(batches(0)[rank], "abc").sum().backward()
     assert ddp.reductions == 1
+
+
+def the_last_step_is_no_exception(rank: int) -> None:
+    """The rank that lacks a gradient makes no further forward: its optimizer's step tells."""
+    ddp = Ddp(Branches(), bucket_cap_mb=TINY)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
+    other = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+    before = [parameter.detach().clone() for parameter in ddp.parameters()]
+    with pytest.raises(RuntimeError) as caught:  # noqa: PT012
+        ddp(batches(0)[rank], "ab" if rank else "abc").sum().backward()
+        other.step()  # of no concern to the module
+        optimizer.step()
+    assert "c.weight" in str(caught.value)
+    assert "a.weight" not in str(caught.value)
+    assert all(map(torch.equal, before, ddp.parameters()))
 
 
 def fails(gradient: Tensor) -> Tensor:
@@ -92,6 +108,7 @@ def a_changed_parameter_is_named_before_any_communication(rank: int) -> None:
 
 SCENARIOS = [
     an_unused_parameter_is_named_on_all_ranks,
+    the_last_step_is_no_exception,
     a_backward_that_fails_on_one_rank_is_an_error_on_all,
     a_changed_parameter_is_named_before_any_communication,
 ]

@@ -45,6 +45,24 @@ def every_size_of_bucket_gives_the_mean(rank: int) -> None:
         assert ddp.reductions == 4 * {25: 1, TINY: 4}.get(caps.get("bucket_cap_mb"), 2)
 
 
+def without_overlap_the_same_gradients_are_reduced_at_the_end(rank: int) -> None:
+    found = []
+    for overlap in (True, False):
+        sent: list[int] = []
+        module = perceptron()
+        ddp = Ddp(module, bucket_cap_mb=TINY, overlap=overlap)
+        step(ddp, 0, rank)  # afterwards buckets are in the order of the gradients
+        last = next(module.parameters())
+        last.register_hook(lambda _, ddp=ddp, sent=sent: sent.append(ddp.reductions))
+        before = ddp.reductions
+        step(ddp, 0, rank)
+        found.append((gradients(module), sent[0] - before, ddp.reductions - before))
+    (during, early, all_of_them), (after, none, as_many) = found
+    assert (early > 0, none) == (True, 0)
+    assert all_of_them == as_many > 1
+    assert_same(after, during, tolerance=0.0)
+
+
 def a_stretch_without_sync_is_reduced_as_a_whole(rank: int) -> None:
     ddp = Ddp(perceptron())
     for _ in range(2):
@@ -356,6 +374,7 @@ def a_dtype_without_elements_is_no_obstacle(rank: int) -> None:
 
 
 BACKWARDS = [
+    without_overlap_the_same_gradients_are_reduced_at_the_end,
     every_size_of_bucket_gives_the_mean,
     a_stretch_without_sync_is_reduced_as_a_whole,
     the_flag_counts_at_forward_and_is_restored,

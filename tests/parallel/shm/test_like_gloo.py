@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
-from dpbench.parallel.shm import profiling
+from dpbench.parallel.shm import work
 from tests.parallel.ranks import run_ranks
 from tests.parallel.shm.cases import same_bits
 
@@ -201,7 +201,7 @@ def _unprofiled(rank: int) -> None:
     def fail(*_: object) -> None:
         raise AssertionError("an event without a profiler")
 
-    profiling.Event.__init__ = fail  # type: ignore[assignment]
+    work.Event.__init__ = fail  # type: ignore[assignment]
     dist.all_reduce(torch.ones(3))
     dist.all_reduce(torch.ones(3), async_op=True).wait()
 

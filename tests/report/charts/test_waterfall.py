@@ -37,7 +37,7 @@ def test_a_merged_factor_is_one_bar_over_both_rows() -> None:
     figure = waterfall(source(records))
     dp = next(axes for axes in figure.axes if axes.get_title().startswith("dp"))
     heights = [round(bar.get_height(), 1) for bar in dp.patches if isinstance(bar, Rectangle)]
-    assert heights == [0.6, 0.6, 1.6, 0.6, 0.6]
+    assert heights == [0.6, 0.6, 2.6, 0.6, 0.6]
 
 
 def test_configurations_that_are_left_out_are_said() -> None:
@@ -64,7 +64,7 @@ def test_numbers_stand_beside_the_bars_and_say_loss_or_noise() -> None:
     words = [text.get_text() for text in ddp.texts]
     assert words[0] == "× 0.80 ± 0"
     assert words[-1] == "50 ± 0 %"
-    assert len(words) == 5
+    assert len(words) == 6
     assert ddp.texts[0].get_color() == VERMILION
 
 

@@ -1,0 +1,226 @@
+"""Probabilities and quantiles of the normal, t, noncentral t and chi-square distributions.
+
+The few that intervals and tests here need, so that they come with no library of statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+STANDARD = NormalDist()
+CONVERGED = 1e-15
+MOST_TERMS = 100_000
+NORMAL_FROM = 1e12
+"""Degrees of freedom from which a t distribution is the normal one to all digits."""
+
+
+def _elementwise(function: Callable[..., float], arguments: int) -> Callable[..., Array]:
+    return _as_floats(np.frompyfunc(function, arguments, 1))
+
+
+def _as_floats(function: Callable[..., Any]) -> Callable[..., Array]:
+    return lambda *values: np.asarray(function(*values), dtype=np.float64)
+
+
+def _normal_quantile(probability: float) -> float:
+    if 0 < probability < 1:
+        return STANDARD.inv_cdf(probability)
+    return {0.0: -math.inf, 1.0: math.inf}.get(probability, math.nan)
+
+
+normal_quantile = _elementwise(_normal_quantile, 1)
+"""The values that normal ones stay below with these probabilities."""
+
+
+def t_below(degrees_of_freedom: ArrayLike, t: ArrayLike) -> Array:
+    """How probable it is that a t variable is smaller; element by element, NaN where either is."""
+    freedom, values = np.broadcast_arrays(
+        np.asarray(degrees_of_freedom, np.float64), np.asarray(t, np.float64)
+    )
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        squared = values**2
+        share = np.where(np.isinf(squared), 0.0, freedom / (freedom + squared))
+        rest = np.where(np.isinf(squared), 1.0, squared / (freedom + squared))
+        tail = 0.5 * incomplete_beta(freedom / 2, np.full_like(share, 0.5), share, rest)
+    found = np.where(values > 0, 1 - tail, tail)
+    large = freedom >= NORMAL_FROM
+    if large.any():
+        found[large] = [STANDARD.cdf(value) for value in values[large]]
+    return found
+
+
+def t_quantile(degrees_of_freedom: ArrayLike, probability: float) -> Array:
+    """What a t variable stays below with a probability of 0.5 or more; element by element."""
+    freedom = np.asarray(degrees_of_freedom, np.float64)
+    if not 0.5 <= probability < 1:
+        raise ValueError(f"t quantile: got probability {probability}, expected 0.5 to below 1")
+    normal = STANDARD.inv_cdf(probability)
+    found = np.where(np.isnan(freedom), np.nan, normal)
+    # Above zero the distribution function is concave, so that Newton's steps from a smaller value,
+    # as the normal one is, never go too far.
+    known = freedom < NORMAL_FROM
+    with np.errstate(invalid="ignore"):
+        for _ in range(200):
+            step = (probability - t_below(freedom[known], found[known])) / _t_density(
+                freedom[known], found[known]
+            )
+            found[known] += step
+            if not np.any(step > 100 * CONVERGED * found[known]):
+                break
+    return found
+
+
+def _t_density(freedom: Array, t: Array) -> Array:
+    log_constant = _log_gamma((freedom + 1) / 2) - _log_gamma(freedom / 2)
+    logs = log_constant - 0.5 * np.log(np.pi * freedom)
+    return np.exp(logs - (freedom + 1) / 2 * np.log1p(t**2 / freedom))
+
+
+_log_gamma = _elementwise(lambda x: math.lgamma(x) if x > 0 else math.nan, 1)
+
+
+def incomplete_beta(a: Array, b: Array, x: Array, rest: Array) -> Array:
+    """The regularized incomplete beta function, of arrays of one shape; NaN outside of [0, 1].
+
+    `rest` is 1 - x, which the caller may know to more digits than a difference leaves.
+    """
+    found = np.where((x >= 0) & (rest >= 0) & (a > 0) & (b > 0), x, np.nan)
+    inside = (found > 0) & (rest > 0)
+    a, b, x, rest = a[inside], b[inside], x[inside], rest[inside]
+    swap = x > (a + 1) / (a + b + 2)  # where the continued fraction of the other tail is shorter
+    p, q, y = np.where(swap, b, a), np.where(swap, a, b), np.where(swap, rest, x)
+    other = np.where(swap, x, rest)
+    log_front = _log_gamma(p + q) - _log_gamma(p) - _log_gamma(q) + p * np.log(y)
+    part = np.exp(log_front + q * np.log(other)) / p / _beta_fraction(p, q, y)
+    found[inside] = np.where(swap, 1 - part, part)
+    return found
+
+
+def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
+    """Its continued fraction, by Lentz's method."""
+    value, c, d = np.ones_like(x), np.ones_like(x), np.zeros_like(x)
+    for term in range(1, MOST_TERMS):
+        m = term // 2
+        if term % 2:
+            numerator = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            numerator = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / (1 + numerator * d)
+        c = 1 + numerator / c
+        value *= c * d
+        if not np.any(np.abs(c * d - 1) > CONVERGED):
+            break
+    return value
+
+
+@lru_cache(maxsize=1024)
+def chi_square_quantile_above(degrees_of_freedom: float, tail: float) -> float:
+    """What a chi-square variable exceeds with probability `tail`."""
+    low, high = 0.0, degrees_of_freedom + 10.0
+    while _gamma_above(degrees_of_freedom / 2, high / 2) > tail:
+        low, high = high, 2 * high
+    while high - low > 4 * CONVERGED * high:
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        above = _gamma_above(degrees_of_freedom / 2, middle / 2) > tail
+        low, high = (middle, high) if above else (low, middle)
+    return (low + high) / 2
+
+
+def _gamma_above(a: float, x: float) -> float:
+    """The upper regularized incomplete gamma function."""
+    if x <= 0:
+        return 1.0
+    front = math.exp(a * math.log(x) - x - math.lgamma(a))
+    if x < a + 1:
+        term = total = 1 / a
+        for n in range(1, MOST_TERMS):
+            term *= x / (a + n)
+            total += term
+            if term < CONVERGED * total:
+                break
+        return 1 - front * total
+    b = x + 1 - a
+    c, d = math.inf, 1 / b
+    value = d
+    for n in range(1, MOST_TERMS):
+        numerator = -n * (n - a)
+        b += 2
+        d = 1 / (b + numerator * d)
+        c = b + numerator / c
+        value *= c * d
+        if abs(c * d - 1) < CONVERGED:
+            break
+    return front * value
+
+
+@lru_cache(maxsize=1024)
+def _noncentrality(degrees_of_freedom: float, probability: float, t: float) -> float:
+    """Which noncentrality makes a t variable stay below `t` with that probability."""
+    quantile = STANDARD.inv_cdf(probability)
+    if math.isnan(degrees_of_freedom) or math.isnan(t):
+        return math.nan
+    if degrees_of_freedom >= NORMAL_FROM:
+        return t - quantile
+    nodes, weights = _deviations(degrees_of_freedom, t)
+    low = high = t - quantile  # as if the deviation were known; then as far as it takes
+    step = 1.0
+    while _below(nodes, weights, t, low) < probability:
+        low, step = low - step, 2 * step
+    step = 1.0
+    while _below(nodes, weights, t, high) > probability:
+        high, step = high + step, 2 * step
+    while high - low > 1e-12 * max(abs(high), 1.0):
+        middle = (low + high) / 2
+        if _below(nodes, weights, t, middle) > probability:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+noncentrality = _elementwise(_noncentrality, 3)
+"""The noncentralities at which t variables of these degrees of freedom stay, with these
+probabilities, below these values; NaN where a value is."""
+
+
+@lru_cache(maxsize=1024)
+def noncentral_t_below(degrees_of_freedom: float, noncentral: float, t: float) -> float:
+    """How probable it is that a noncentral t variable is smaller than `t`."""
+    if degrees_of_freedom >= NORMAL_FROM:
+        return STANDARD.cdf(t - noncentral)
+    nodes, weights = _deviations(degrees_of_freedom, t)
+    return min(1.0, _below(nodes, weights, t, noncentral))
+
+
+def _below(nodes: Array, weights: Array, t: float, noncentral: float) -> float:
+    """How probable a smaller t is: that of a normal value, over all that its deviation can be."""
+    values = t * nodes - noncentral
+    return float(weights @ [0.5 * math.erfc(-value / math.sqrt(2)) for value in values])
+
+
+def _deviations(freedom: float, t: float) -> tuple[Array, Array]:
+    """Places and weights to integrate over the standard deviation of a sample of normal values:
+    Gauss-Legendre in panels, none of which is wider than the step of what is integrated."""
+    spread = 1 / math.sqrt(2 * freedom)
+    low, high = max(0.0, 1 - 10 * spread), 1 + 10 * spread
+    panels = max(16, math.ceil((high - low) * abs(t) / 3))
+    inner, inner_weights = np.polynomial.legendre.leggauss(12)
+    width = (high - low) / panels
+    starts = low + width * np.arange(panels)
+    places = (starts[:, None] + width * (inner + 1) / 2).ravel()
+    half = freedom / 2
+    log_constant = math.log(2) + half * math.log(half) - math.lgamma(half)
+    density = np.exp(log_constant + (freedom - 1) * np.log(places) - half * places**2)
+    all_weights = np.tile(inner_weights, panels) * density
+    return places, all_weights / all_weights.sum()

@@ -1,0 +1,174 @@
+"""`dpbench project`, `iso`, `what-if` and `buckets`: predictions from a sweep."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import typer
+
+from dpbench.cli.options import command
+from dpbench.cli.shown import draw_beside
+from dpbench.errors import UsageError
+from dpbench.messages import say
+from dpbench.run.prediction.options import BucketsOptions, IsoOptions, ProjectOptions, WhatIfOptions
+from dpbench.run.prediction.projecting import Loaded, load_series, projections_of, refuse_all
+from dpbench.settings import O, Texts, from_texts
+
+if TYPE_CHECKING:
+    from dpbench.analysis.projection.bucket_advice import BucketAdvice
+
+
+@command(ProjectOptions)
+def project(context: typer.Context, typed: Texts) -> int:
+    """Project the step, the speed and the cost to any number of replicas.
+
+    dpbench project results/real --topology h100-nvswitch-ndr --price-per-gpu-hour 2.5
+
+    It takes a sweep with group size 1 in it, where gradients are traced, and collectives.
+    """
+    options = _read(ProjectOptions, typed)
+    loaded = load_series(options, target_loss=options.target_loss)
+    from dpbench.report.projection import answer
+
+    found = projections_of(
+        loaded,
+        price=options.price_per_gpu_hour,
+        watts=options.watts_per_gpu,
+        noise_scale=options.noise_scale_samples,
+        target_loss=options.target_loss,
+    )
+    text = answer(found, premise=loaded.premise, notes=loaded.notes).shown(as_json=options.json)
+    typer.echo(text, nl=False)
+    if options.charts:
+        from dpbench.report.charts.projection import file_name, projection
+        from dpbench.report.charts.source import ChartSource
+
+        chart = {file_name(loaded.network.given_name): partial(projection, found)}
+        draw_beside(loaded.sweep.folder, chart, ChartSource.of_sweep(loaded.sweep))
+    return 0
+
+
+ISO_SIZES = (8, 64, 1000)
+
+
+@command(IsoOptions)
+def iso(context: typer.Context, typed: Texts) -> int:
+    """Find the smallest batch per replica that keeps an efficiency.
+
+    dpbench iso results/real --efficiency 90% --topology tcp-25gbe
+
+    It takes traces at two batch sizes or more, from a sweep with group size 1 in it.
+    """
+    options = _read(IsoOptions, typed)
+    loaded = load_series(options)
+    from dpbench.analysis.projection.assumptions import assumptions
+    from dpbench.analysis.projection.iso import families, iso_batches
+    from dpbench.report.iso import IsoAnswer, answer
+
+    sizes = loaded.sizes(ISO_SIZES)
+    answers = [
+        IsoAnswer(
+            label=family.label,
+            network=family.members[-1].network.name,
+            traced=family.batch_sizes,
+            sample_size=min(len(one.inputs.traces) for one in family.members),
+            rows=iso_batches(family, sizes, options.efficiency),
+            assumptions=tuple(
+                (one.label, assumptions(one, max(sizes), loaded.machine)) for one in family.members
+            ),
+        )
+        for family in families(loaded.series)
+    ]
+    refuse_all([row for one in answers for row in one.rows])
+    found = answer(answers, options.efficiency, premise=loaded.premise, notes=loaded.notes)
+    typer.echo(found.shown(as_json=options.json), nl=False)
+    return 0
+
+
+CHANGED_SIZES = (64,)
+
+
+@command(WhatIfOptions)
+def what_if(context: typer.Context, typed: Texts) -> int:
+    """Simulate changes of the network, the gradients and the steps, each alone.
+
+    dpbench what-if results/real --topology tcp-25gbe --change bandwidth=2 --change gradients=bf16
+    """
+    options = _read(WhatIfOptions, typed)
+    from dpbench.analysis.projection.what_if import DEFAULTS, Change, parse_change
+
+    changes: dict[str, Change] = {}
+    for text in options.change or DEFAULTS:
+        one = parse_change(text)
+        if changes.setdefault(one.words, one) is not one:
+            say(f"--change: {text} is listed twice; it counts once")
+    loaded = load_series(options)
+    from dpbench.analysis.projection.assumptions import assumptions
+    from dpbench.analysis.projection.what_if import what_if as changed
+    from dpbench.report.what_if import Answers, answer
+
+    sizes = loaded.sizes(CHANGED_SIZES)
+    answers = [
+        Answers(
+            label=one.label,
+            network=one.network.name,
+            item=one.item,
+            found=changed(one, sizes, [*changes.values()]),
+            assumptions=assumptions(one, max(sizes), loaded.machine),
+        )
+        for one in loaded.series
+    ]
+    refuse_all([row for one in answers for row in one.found])
+    found = answer(answers, premise=loaded.premise, notes=loaded.notes)
+    typer.echo(found.shown(as_json=options.json), nl=False)
+    return 0
+
+
+BUCKET_SIZES = (64,)
+"""Group sizes on a network that is given."""
+
+
+@command(BucketsOptions)
+def buckets(context: typer.Context, typed: Texts) -> int:
+    """Simulate the step for bucket sizes from 1 MiB to one bucket, and recommend one.
+
+    dpbench buckets results/real --implementation ddp --group-size 2
+
+    It takes a sweep with group size 1 in it, where gradients are traced, and collectives.
+    """
+    options = _read(BucketsOptions, typed)
+    loaded = load_series(options)
+    if loaded.group_sizes is not None and 1 in loaded.group_sizes:
+        raise UsageError("--group-sizes: 1 replica sends no buckets; expected 2 or more")
+    from dpbench.report.buckets import answer
+
+    advice, refusals = _advise(loaded)
+    if not advice:
+        raise UsageError(f"{options.folder}: {refusals[0]}")
+    found = answer(advice, notes=(*refusals, *loaded.notes), premise=loaded.premise)
+    typer.echo(found.shown(as_json=options.json), nl=False)
+    return 0
+
+
+def _advise(loaded: Loaded) -> tuple[list[BucketAdvice], list[str]]:
+    """On each series at each group size, and why some cannot be simulated."""
+    from dpbench.analysis.projection.bucket_advice import advise_buckets
+
+    advice, refusals = [], []
+    for one in loaded.series:
+        for size in sorted(set(loaded.sizes(BUCKET_SIZES, one.measured_sizes[1:]))):
+            try:
+                advice.append(advise_buckets(one, size))
+            except UsageError as error:
+                refusals.append(f"{one.label}, {size:,} replicas: {error}")
+    return advice, refusals
+
+
+def _read(options: type[O], typed: Texts) -> O:
+    """Reads the options of a command, and says its notes."""
+    notes: list[str] = []
+    read = from_texts(options, typed, notes)
+    for note in notes:
+        say(note)
+    return read

@@ -1,0 +1,90 @@
+"""What implementations and optimizers ask for beside devices and backends: packages, and gradients
+that are dense.
+
+A sparse gradient holds only the rows of an embedding that were looked up. Who takes it is as tried
+with torch 2.13; torch itself says so in the middle of a step. A model of somebody's is not asked,
+since that would run their code: there a rank fails in its first step.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+from dpbench import architecture
+from dpbench.errors import UsageError
+from dpbench.specs import TrialSpec
+from dpbench.specs.training import TrainingSpec
+from dpbench.traits import IMPLEMENTATIONS
+
+OPTIMIZERS = ("sgd", "sgd-foreach")
+"""torch's SparseAdam takes them too, but no dense ones."""
+_NOT_THESE = "dense gradients only, and the architecture has sparse ones"
+
+
+@cache
+def has_sparse_gradients(arch: str) -> bool:
+    """As far as the architecture tells; never of somebody's, or of one that cannot be loaded."""
+    try:
+        theirs = architecture.is_theirs(arch)
+        return not theirs and architecture.sparse_gradients(architecture.load(arch))
+    except UsageError:  # said where it is loaded to be trained
+        return False
+
+
+def optimizer_reason(arch: str, optimizer: str) -> str | None:
+    """Why the optimizer cannot train the architecture; None if it can."""
+    if optimizer in OPTIMIZERS or not has_sparse_gradients(arch):
+        return None
+    return f"torch's {optimizer} takes {_NOT_THESE}; expected {' or '.join(OPTIMIZERS)}"
+
+
+def sparse_reason(spec: TrialSpec | TrainingSpec) -> str | None:
+    """Why the gradients cannot be averaged, or stepped with; None if they can."""
+    name, backend, workload = spec.implementation, spec.backend, spec.workload
+    if not has_sparse_gradients(workload.architecture):
+        return None
+    backends = IMPLEMENTATIONS[name].sparse_backends
+    if backends == ():
+        return f"{name} takes {_NOT_THESE}; ddp takes both"
+    if backends is not None and backend not in backends:
+        return (
+            f"{name} on {backend} takes {_NOT_THESE}; it takes both on {' and '.join(backends)}, "
+            "and ddp everywhere"
+        )
+    if spec.comm_hook == "powersgd":
+        return f"the powersgd hook takes {_NOT_THESE}"
+    return optimizer_reason(workload.architecture, workload.optimizer)
+
+
+def missing_package_reason(implementation: str) -> str | None:
+    """Why it cannot be wrapped here: its package is not installed. None if nothing is missing.
+
+    Looks for the package and imports nothing.
+    """
+    package = IMPLEMENTATIONS[implementation].requires
+    if package is None or find_spec(package) is not None:
+        return None
+    return f"{implementation} needs a package: pip install {package.replace('_', '-')}"
+
+
+def hook_reason(trial: TrialSpec, *, cuda: str | None) -> str | None:
+    """Why the trial cannot have its communication hook; `cuda` is the version of torch's build."""
+    ours = IMPLEMENTATIONS[trial.implementation].ours
+    if trial.comm_hook == "bf16" and not ours and cuda is None:
+        return (
+            "torch's DistributedDataParallel takes the bf16 hook in builds with CUDA and NCCL "
+            "only; ddp takes it everywhere"
+        )
+    return None
+
+
+def shards_reason(trial: TrialSpec) -> str | None:
+    """Why it cannot be where each rank holds a part of every parameter; None if it can."""
+    if not IMPLEMENTATIONS[trial.implementation].shards_parameters:
+        return None
+    if trial.noise_steps:
+        return "the gradient noise scale is measured with whole parameters, and it shards them"
+    if trial.workload.optimizer == "sgd-fused":
+        return "torch's fused SGD takes no shards of parameters; sgd-foreach does"
+    return None

@@ -1,0 +1,57 @@
+"""The device of a process: chosen, with its part of the cores, and the most memory in use."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import Protocol
+
+import torch
+
+
+def peak_host_memory_bytes() -> int:
+    """The largest resident set so far (getrusage; Linux counts in KiB, macOS in bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def reset_peak_device_memory(device: torch.device) -> None:
+    """Forgets earlier peaks, such as verification's."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_device_memory_bytes(device: torch.device) -> int | None:
+    """The largest allocation since the reset; None on a device without a counter."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+def peak_reserved_memory_bytes(device: torch.device) -> int | None:
+    """The most that torch's allocator held since the reset, in use or not."""
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+
+
+class Placed(Protocol):
+    """What a spec must say of its replicas: a TrialSpec or a TrainingSpec."""
+
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+
+    @property
+    def threads_per_replica(self) -> int: ...
+
+    @property
+    def group_size(self) -> int: ...
+
+    @property
+    def process_count(self) -> int: ...
+
+
+def settle_on_device(settings: Placed, rank: int) -> torch.device:
+    """Selects this process's device and its share of the cores."""
+    device = torch.device(settings.devices[rank])
+    replicas_here = settings.group_size if settings.process_count == 1 else 1
+    torch.set_num_threads(settings.threads_per_replica * replicas_here)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device

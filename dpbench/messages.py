@@ -1,0 +1,56 @@
+"""What `dpbench` says beside its results, a line each, and texts from elsewhere that are printed.
+
+Messages go to stderr unless somebody else listens. What a terminal would act upon is escaped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+
+def to_stderr(message: str) -> None:
+    print(f"dpbench: {message}", file=sys.stderr)
+
+
+_listener: ContextVar[Callable[[str], None]] = ContextVar("listener", default=to_stderr)
+
+
+def say(message: str) -> None:
+    """Passes on a message, with escapes for what a terminal would act upon."""
+    _listener.get()(_escaped(message))
+
+
+def warn(*messages: str) -> None:
+    for message in messages:
+        say(f"warning: {message}")
+
+
+@contextmanager
+def said_to(listener: Callable[[str], None]) -> Iterator[None]:
+    """Inside, in this thread, `listener` gets what would be said."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def printable(text: str, longest: int) -> str:
+    """The text with escapes for what a terminal would act upon; "…" where it is cut."""
+    shown = _escaped(text[: longest + 1])
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def one_line(text: str) -> str:
+    """Text that cannot break a table or a terminal: no control characters, single spaces."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _escaped(text: str) -> str:
+    """Control characters as escapes; asking the whole first is quick, and nearly always enough."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,56 @@
+"""Asks every reducer, before an optimizer steps, whether the gradients are averaged.
+
+Optimizers know nothing of the wrapper around their parameters; torch calls back before the step of
+any of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, Protocol
+
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from dpbench.parallel.compilation import not_compiled
+
+
+class Watching(Protocol):
+    """A reducer."""
+
+    def before_optimizer(self, stepped: set[int]) -> None:
+        """See Reducer."""
+
+
+@not_compiled
+class _Steps:
+    """The steps of all optimizers of this process, and who asks to be called before them."""
+
+    def __init__(self) -> None:
+        self._reducers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._is_hooked = False
+
+    def watch(self, reducer: Watching) -> None:
+        with self._lock:
+            self._reducers.add(reducer)
+            if not self._is_hooked:
+                register_optimizer_step_pre_hook(self._before)
+                self._is_hooked = True
+
+    def _before(self, optimizer: Optimizer, arguments: Any, options: Any) -> None:
+        with self._lock:
+            reducers = list(self._reducers)
+        if reducers:
+            stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            for reducer in reducers:
+                reducer.before_optimizer(stepped)
+
+
+_steps = _Steps()
+
+
+def watch_optimizers(reducer: Watching) -> None:
+    """Ask this reducer before every step from now on, as long as it lives."""
+    _steps.watch(reducer)

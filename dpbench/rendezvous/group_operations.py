@@ -1,0 +1,85 @@
+"""The everyday operations of a process group, with one kind of error where there is no group.
+
+What they add to torch.distributed: operations by name, averages on every backend, and the tensor as
+result.
+"""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from torch import Tensor
+
+from dpbench.parallel.groups import member_group
+
+OPERATIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+"""What `all_reduce` makes of the tensors of all ranks."""
+
+
+def is_initialized() -> bool:
+    """Whether this process has a default process group."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def get_rank(group: dist.ProcessGroup | None = None) -> int:
+    """This process's number in the group, from 0; RuntimeError where there is no group."""
+    return dist.get_rank(member_group(group, "get_rank"))
+
+
+def get_world_size(group: dist.ProcessGroup | None = None) -> int:
+    """How many processes are in the group; RuntimeError where there is no group."""
+    return dist.get_world_size(member_group(group, "get_world_size"))
+
+
+def all_reduce(tensor: Tensor, op: str = "sum", group: dist.ProcessGroup | None = None) -> Tensor:
+    """Reduce the tensors of all ranks, in place; a collective.
+
+    Args:
+        tensor: this rank's, of the same shape and type on all of them.
+        op: one of OPERATIONS. "avg" works on every backend: where the backend has none, it is the
+            sum divided by the number of ranks.
+        group: the ranks; None means the default group.
+
+    Returns:
+        The same tensor.
+
+    Raises:
+        ValueError: the operation is not known, or is an average of whole numbers.
+        RuntimeError: there is no group.
+    """
+    if op not in OPERATIONS:
+        raise ValueError(f"all_reduce: got op={op!r}, expected one of {', '.join(OPERATIONS)}")
+    chosen = member_group(group, "all_reduce")
+    if op != "avg":
+        dist.all_reduce(tensor, getattr(dist.ReduceOp, op.upper()), chosen)
+        return tensor
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        raise ValueError(f"all_reduce: got an average of {tensor.dtype}, expected real numbers")
+    if dist.get_backend(chosen) == "nccl":
+        dist.all_reduce(tensor, dist.ReduceOp.AVG, chosen)
+        return tensor
+    dist.all_reduce(tensor, dist.ReduceOp.SUM, chosen)
+    return tensor.div_(dist.get_world_size(chosen))
+
+
+def broadcast(tensor: Tensor, src: int = 0, group: dist.ProcessGroup | None = None) -> Tensor:
+    """Give all ranks the tensor of rank `src` of the group, in place; a collective.
+
+    Returns:
+        The same tensor.
+
+    Raises:
+        ValueError: the group has no such rank.
+        RuntimeError: there is no group.
+    """
+    chosen = member_group(group, "broadcast")
+    size = dist.get_world_size(chosen)
+    if isinstance(src, bool) or not isinstance(src, int) or not 0 <= src < size:
+        raise ValueError(f"broadcast: got src={src!r}, expected a rank from 0 to {size - 1}")
+    dist.broadcast(tensor, dist.get_global_rank(chosen, src), chosen)
+    return tensor
+
+
+def destroy_process_group() -> None:
+    """Leave the default process group and all others; nothing where there is none."""
+    if is_initialized():
+        dist.destroy_process_group()

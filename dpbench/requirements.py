@@ -1,0 +1,68 @@
+"""The oldest Python and torch that dpbench runs on, checked as it is imported.
+
+Neither is imported to find out: torch takes seconds. Nothing here may need a later Python than the
+one that is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+PYTHON = (3, 11)
+TORCH = (2, 6)
+_VERSION = re.compile(r"""^__version__\s*=\s*["']((\d+)\.(\d+)[^"']*)["']""", re.MULTILINE)
+
+
+def check_requirements() -> None:
+    """Raises ImportError in one line where Python or torch is too old; a command ends with it."""
+    reason = python_reason(sys.version_info[:3]) or torch_reason()
+    if reason is None:
+        return
+    if _is_command(sys.argv[0] if sys.argv else "", sys.orig_argv):
+        sys.exit(f"dpbench: {reason}")
+    raise ImportError(reason)
+
+
+def python_reason(version: tuple[int, ...]) -> str | None:
+    """Why dpbench cannot run on this Python; None if it can."""
+    if version >= PYTHON:
+        return None
+    return f"dpbench needs Python {_words(PYTHON)} or later, and this is {_words(version)}"
+
+
+def torch_reason() -> str | None:
+    """Why it cannot run with the torch that is installed; None if it can, or if there is none, of
+    which the import of torch tells."""
+    version = _installed_torch()
+    found = _VERSION.search(version) if version else None
+    if found is None or (int(found[2]), int(found[3])) >= TORCH:
+        return None
+    return (
+        f"dpbench needs torch {_words(TORCH)} or later, and torch {found[1]} is installed; "
+        "pip install --upgrade torch"
+    )
+
+
+def _installed_torch() -> str | None:
+    """The text of the file in which torch keeps its version."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        return Path(spec.origin).with_name("version.py").read_text()
+    except OSError:
+        return None
+
+
+def _is_command(program: str, command_line: list[str]) -> bool:
+    """Whether `dpbench` or `python -m dpbench` runs, and not a program that imports dpbench."""
+    return Path(program).name == "dpbench" or (
+        program == "-m" and "dpbench" in command_line[1:] and "-m" in command_line
+    )
+
+
+def _words(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

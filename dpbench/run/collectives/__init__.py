@@ -1,0 +1,1 @@
+"""`comm`: from options to measurements of collectives, to records in a results folder."""

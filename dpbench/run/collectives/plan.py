@@ -1,0 +1,208 @@
+"""From the options of `dpbench comm` to what to measure, with every check on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dpbench.collectives import COLLECTIVES, Collective, CollectiveSpec
+from dpbench.errors import UsageError
+from dpbench.launch.machine import Machine
+from dpbench.messages import say
+from dpbench.run.collectives.options import CommOptions
+from dpbench.run.collectives.sizes import parse_sizes, size_text
+from dpbench.run.devices import DeviceRequest, devices_for, doubling, threads_for
+from dpbench.settings import AUTO, Auto
+from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.values import (
+    comma_list,
+    known_name,
+    shorten,
+)
+
+ELEMENT_BYTES = 4
+"""Size of a float32."""
+OVERLAP_SIZES = (64 * 2**10, 2**20, 25 * 2**20)
+"""A small message, the first bucket of DistributedDataParallel, and its others."""
+BUCKET_SIZES = range(4 * 10**3, 10**8 + 1)
+"""Buckets of gradients are hardly ever smaller or larger."""
+OF_GRADIENTS: Collective = "all_reduce"
+IN_PARTS = ("all_gather", "reduce_scatter")
+"""Collectives of which each rank holds an equal part."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParsedComm:
+    """Options that are right in themselves; only the machine may still object."""
+
+    collectives: tuple[Collective, ...]
+    backends: tuple[str, ...] | Auto
+    sizes_bytes: tuple[int, ...]
+    overlap_sizes_bytes: tuple[int, ...]
+    bucket_sizes_bytes: tuple[int, ...]
+    samples: int
+    repetitions: int
+    time_limit_seconds: float
+    devices: DeviceRequest
+    notes: tuple[str, ...]
+
+
+def parse(options: CommOptions, notes: list[str]) -> ParsedComm:
+    """Checks options against each other; raises UsageError. Looks at nothing but them."""
+    sizes = parse_sizes("--sizes", options.sizes, multiple_of=ELEMENT_BYTES, notes=notes)
+    collectives = _parse_collectives(options.collectives, notes)
+    return ParsedComm(
+        collectives=collectives,
+        backends=options.backends,
+        sizes_bytes=sizes,
+        overlap_sizes_bytes=_parse_special_sizes(
+            "--overlap-sizes",
+            None if options.overlap_sizes is AUTO else options.overlap_sizes,
+            otherwise=[size for size in OVERLAP_SIZES if sizes[0] <= size <= sizes[-1]],
+            sizes=sizes,
+            collectives=collectives,
+            notes=notes,
+        ),
+        bucket_sizes_bytes=_parse_special_sizes(
+            "--bucket-sizes",
+            None if options.bucket_sizes is AUTO else options.bucket_sizes,
+            otherwise=[size for size in sizes if size in BUCKET_SIZES],
+            sizes=sizes,
+            collectives=collectives,
+            notes=notes,
+        ),
+        samples=options.samples,
+        repetitions=options.repetitions,
+        time_limit_seconds=options.time_limit,
+        devices=DeviceRequest(
+            gpus=options.gpus,
+            sizes=options.group_sizes,
+            threads=options.threads,
+            oversubscribe=options.oversubscribe,
+        ),
+        notes=tuple(notes),
+    )
+
+
+def build(parsed: ParsedComm, machine: Machine) -> tuple[CollectiveSpec, ...]:
+    """What to measure on this machine, in this order: a palindrome over repetitions.
+
+    A drift of the machine then falls on all alike, and the backends of one collective, which are
+    compared most often, lie closest together. Says the notes that the user must see.
+    """
+    notes = list(parsed.notes)
+    devices = devices_for(parsed.devices, machine, notes)
+    sizes = parsed.devices.sizes
+    several = tuple(size for size in doubling(len(devices)) if size > 1)
+    group_sizes = several if sizes is AUTO else sizes
+    if not group_sizes:
+        raise UsageError(
+            f"a collective takes at least 2 ranks, and {_asked(parsed)} means 1; expected more, "
+            "with --oversubscribe where there is one core or GPU"
+        )
+    for note in notes:
+        say(note)
+    threads = threads_for(parsed.devices, machine, max(group_sizes))
+    first_pass = list(_configurations(parsed, machine, devices, group_sizes, threads))
+    return tuple(
+        replace(spec, repetition=repetition)
+        for repetition in range(parsed.repetitions)
+        for spec in (first_pass if repetition % 2 == 0 else reversed(first_pass))
+    )
+
+
+def _configurations(
+    parsed: ParsedComm,
+    machine: Machine,
+    devices: tuple[str, ...],
+    group_sizes: tuple[int, ...],
+    threads: int,
+) -> Iterator[CollectiveSpec]:
+    for group_size in group_sizes:
+        for collective in parsed.collectives:
+            backends = parsed.backends
+            if backends is AUTO:
+                backends = _usable_backends(machine, devices[:group_size])
+            for backend in backends:
+                whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
+                spec = CollectiveSpec(
+                    collective=collective,
+                    backend=backend,
+                    group_size=group_size,
+                    devices=devices[:group_size],
+                    sizes_bytes=_rounded_up(parsed.sizes_bytes, whole),
+                    threads_per_replica=threads,
+                    samples=parsed.samples,
+                )
+                yield _with_special_sizes(spec, parsed) if collective == OF_GRADIENTS else spec
+
+
+def _with_special_sizes(spec: CollectiveSpec, parsed: ParsedComm) -> CollectiveSpec:
+    return replace(
+        spec,
+        overlap_sizes_bytes=parsed.overlap_sizes_bytes,
+        exchange_sizes_bytes=parsed.bucket_sizes_bytes,
+    )
+
+
+def _usable_backends(machine: Machine, devices: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(
+        backend
+        for backend in PROCESS_GROUP_BACKENDS
+        if machine.unusable_backend_reason(backend, devices) is None
+    )
+
+
+def _rounded_up(sizes: tuple[int, ...], multiple: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(-(-size // multiple) * multiple for size in sizes))
+
+
+def _asked(parsed: ParsedComm) -> str:
+    return parsed.devices.asked if parsed.devices.gpus else "this machine"
+
+
+def _parse_collectives(text: str, notes: list[str]) -> tuple[Collective, ...]:
+    if text.strip() == "all":
+        return COLLECTIVES
+
+    def collective(option: str, token: str) -> Collective:
+        if token.strip() == "all":
+            raise UsageError(f"{option} {text}: all stands alone; expected {option} all")
+        name = known_name(option, token, COLLECTIVES)
+        return next(known for known in COLLECTIVES if known == name)
+
+    return comma_list("--collectives", text, collective, notes)
+
+
+def _backend(option: str, token: str) -> str:
+    return known_name(option, token, PROCESS_GROUP_BACKENDS)
+
+
+def _parse_special_sizes(
+    option: str,
+    text: str | None,
+    *,
+    otherwise: Sequence[int],
+    sizes: tuple[int, ...],
+    collectives: tuple[Collective, ...],
+    notes: list[str],
+) -> tuple[int, ...]:
+    """Sizes at which more is measured of the collective that reduces gradients; within `sizes`."""
+    if text is None:
+        return tuple(otherwise)
+    if text.strip() == "none":
+        return ()
+    if OF_GRADIENTS not in collectives:
+        raise UsageError(
+            f"{option} {text}: it is measured of {OF_GRADIENTS} only; add it to --collectives, or "
+            f"leave {option} out"
+        )
+    if not any(character.isdigit() for character in text):
+        raise UsageError(f"{option}: {shorten(text)}; expected sizes, as in 1MiB,25MiB, or none")
+    special = parse_sizes(option, text, multiple_of=ELEMENT_BYTES, notes=notes)
+    if outside := [size for size in special if not sizes[0] <= size <= sizes[-1]]:
+        raise UsageError(
+            f"{option}: {size_text(outside[0])} is outside of --sizes, which go from "
+            f"{size_text(sizes[0])} to {size_text(sizes[-1])}; widen --sizes, or leave it out"
+        )
+    return special

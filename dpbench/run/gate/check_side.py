@@ -1,0 +1,165 @@
+"""A side of a check in a process of its own: which code it runs, and how it is asked for trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpbench.codec import decode, encode
+from dpbench.environment import Environment
+from dpbench.errors import LaunchError, UsageError
+from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec, WorkloadSpec
+
+WORKER = "dpbench.run.gate.check_worker"
+OF_ANOTHER_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+"""Variables that would show another interpreter the packages of this one."""
+END_SECONDS = 10.0
+READY = "ready"
+"""What an interpreter prints that has imported the worker."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SidePlace:
+    """Where the code of a side comes from."""
+
+    label: str
+    """How the table calls it: "origin/main"."""
+    directory: Path
+    """The working directory, where files and modules of the user's are looked for."""
+    python: str = sys.executable
+    root: Path | None = None
+    """The folder that all of the user's files must come from; None for wherever they are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """What a side found when it loaded its code."""
+
+    workload: WorkloadSpec
+    environment: Environment
+    version: str
+
+
+def interpreter_of(place: str) -> str:
+    """The interpreter of a virtual environment, or the file itself; it has dpbench.
+
+    Raises UsageError for a path without one, and for one without dpbench.
+    """
+    option = f"--against-python {place}"
+    path = Path(place)
+    python = path / "bin" / "python" if path.is_dir() else path
+    if not python.is_file() or not os.access(python, os.X_OK):
+        raise UsageError(
+            f"{option}: expected a virtual environment or an interpreter; {python} is none"
+        )
+    tried = subprocess.run(
+        [str(python), "-c", f"import {WORKER}; print({READY!r})"],
+        env=_environ(str(python)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode == 0 and READY in tried.stdout.splitlines():
+        return str(python)
+    if tried.returncode == 0:
+        raise UsageError(f"{option}: expected an interpreter of Python; {python} is none")
+    last = (tried.stderr.strip().splitlines() or ["it says nothing"])[-1]
+    if "No module named 'dpbench'" in last:
+        raise UsageError(f"{option}: it has no dpbench; {python} -m pip install dpbench")
+    raise UsageError(
+        f"{option}: its dpbench cannot measure for this one ({last}); upgrade it there"
+    )
+
+
+class SideProcess:
+    """A worker that has started; see `check_worker` for what is said."""
+
+    def __init__(self, place: SidePlace, process: subprocess.Popen[str]) -> None:
+        self.place = place
+        self._process = process
+
+    def prepare(
+        self, workload: WorkloadSpec, data_dir: Path | None, largest_batch: int
+    ) -> Prepared:
+        """Loads the user's code there; raises UsageError for what cannot be loaded."""
+        told = self._ask(
+            prepare={
+                "workload": encode(workload),
+                "data_dir": None if data_dir is None else str(data_dir.resolve()),
+                "largest_batch": largest_batch,
+            }
+        )
+        root = self.place.root
+        outside = [f for f in told["files"] if root and not Path(f).is_relative_to(root.resolve())]
+        if outside:
+            raise UsageError(
+                f"{self.place.label}: {outside[0]} is imported from outside of that revision, as "
+                "an installed package is; name the file itself: --arch path/to/model.py:factory"
+            )
+        return Prepared(
+            workload=decode(WorkloadSpec, told["workload"]),
+            environment=decode(Environment, told["environment"]),
+            version=told["version"],
+        )
+
+    def run(self, trial: TrialSpec, limit_seconds: float) -> TrialRecord:
+        told = self._ask(run={"trial": encode(trial), "limit_seconds": limit_seconds})
+        return decode(TrialRecord, told["record"])
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except OSError:  # it has ended
+            line = ""
+        if not line:
+            status = self._process.wait()
+            raise LaunchError(f"{self.place.label}: the process that measures it ended ({status})")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise UsageError(f"{self.place.label}: {answer['error']}")
+        return answer
+
+
+@contextmanager
+def started(place: SidePlace) -> Iterator[SideProcess]:
+    """The process of a side; it ends with the block, and its ranks with it."""
+    process = subprocess.Popen(
+        [place.python, "-m", WORKER],
+        cwd=place.directory,
+        env=_environ(place.python),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is this process's to answer
+    )
+    try:
+        yield SideProcess(place, process)
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(END_SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def _environ(python: str) -> dict[str, str]:
+    """No module of the working directory is to take the place of an installed one."""
+    own = python == sys.executable
+    kept = {k: v for k, v in os.environ.items() if own or k not in OF_ANOTHER_PYTHON}
+    return {**kept, "PYTHONSAFEPATH": "1"}

@@ -1,0 +1,225 @@
+"""What `dpbench check` does once its options are right: measure what is not stored, and judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from dpbench import store
+from dpbench.analysis.assessment import Assessment, assess
+from dpbench.analysis.comparison import Comparison
+from dpbench.analysis.machine_load import load_notes
+from dpbench.analysis.matching import NotComparable, Side, match
+from dpbench.analysis.outcome import effective_status
+from dpbench.analysis.verdict import ALPHA, ALPHA_OF_A_LOOK, Outcome
+from dpbench.environment import Environment
+from dpbench.errors import UsageError
+from dpbench.launch.machine import Machine
+from dpbench.messages import say, warn
+from dpbench.records import Status, TrialRecord
+from dpbench.run.gate.checks import (
+    as_it_is_now,
+    candidates,
+    check_baseline,
+    check_baselines_of_efficiency,
+    check_consent,
+    check_environment,
+    check_pairs,
+    check_usable,
+    unmeasured,
+)
+from dpbench.run.gate.sweep import MeasuredFolder, parse_sweep
+from dpbench.run.gate.thresholds import Thresholds
+from dpbench.run.subjects import load_sides, split_selection
+from dpbench.run.sweep.execution import exit_status
+from dpbench.run.sweep.measuring import measure
+from dpbench.run.sweep.rounds import UntilSettled
+from dpbench.run.sweep.spec import build
+from dpbench.run.this_machine import machine_for
+from dpbench.specs import SweepSpec
+
+PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
+MOST_LOOKS = 5
+"""As many as ALPHA_OF_A_LOOK is for: with more of them, errors are more frequent than stated."""
+
+Sides = list[tuple[Side, Side]]
+"""(Baseline, candidate) pairs that are judged together."""
+MakeSides = Callable[[Sequence[TrialRecord], Mapping[str, Environment]], Sides]
+"""From what was measured to what is compared."""
+
+
+class VerdictOutputs(Protocol):
+    """Where the verdict goes."""
+
+    def check(self, metrics: Collection[str]) -> None:
+        """Raises what `write` would raise for reasons that are known before anything is run."""
+
+    def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gate:
+    """What is tolerated, and who is told."""
+
+    thresholds: Thresholds
+    force: bool
+    outputs: VerdictOutputs
+
+    def assess(self, sides: Sides, *, alpha: float = ALPHA) -> Assessment:
+        return assess(sides, self.thresholds.tolerances, force=self.force, alpha=alpha)
+
+
+def check_stored(gate: Gate, candidate: str, baseline: str) -> int:
+    """Judges results that are stored; both are folders or parts of them, as in compare."""
+    gate.outputs.check(gate.thresholds.tolerances)
+    before, now = load_sides(baseline, candidate)
+    return conclude(gate, [(before, now)], now.selected())
+
+
+def check_again(
+    gate: Gate, baseline: str, target: MeasuredFolder, theirs: Mapping[str, str]
+) -> int:
+    """Runs the sweep of the baseline again, here and now, and judges what comes of it.
+
+    `theirs` is what the command names of the user's code, by option: only such code is run.
+    """
+    source, part = split_selection(baseline)
+    if part:
+        raise UsageError(
+            f"--baseline {baseline}: a sweep is run again as a whole; give --baseline {source}, or "
+            "a CANDIDATE to compare with this part of it"
+        )
+    spec = store.load(source).spec
+    check_consent(baseline, spec.workload, theirs)
+    if spec.nodes:
+        raise UsageError(
+            f"--baseline {source}: that sweep ran on {len(spec.nodes)} nodes, and here it would "
+            "run on one; measure a candidate with dpbench sweep --nnodes, and give it as CANDIDATE"
+        )
+    (before,) = load_sides(baseline)
+    machine = machine_for(synthetic=target.synthetic)
+    check_baseline(before)
+    if not gate.force:
+        check_environment(before, machine, synthetic=target.synthetic)
+    folder = target.folder("check")
+    spec = replace(spec, workload=as_it_is_now(spec.workload, target.data_dir))
+
+    def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
+        return [
+            (before, Side(label=str(folder), records=tuple(records), environments=environments))
+        ]
+
+    for side, now in sides(unmeasured(spec), {}):
+        match(side, now, force=gate.force)
+    return _measure_and_judge(gate, spec, machine, target, folder, sides)
+
+
+def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
+    """Measures candidates and baseline in turn, and judges them pass by pass."""
+    notes: list[str] = []
+    names = candidates(axes["implementations"], against, notes)
+    parsed = parse_sweep({**axes, "implementations": ",".join((*names, against))})
+    machine = machine_for(synthetic=target.synthetic)
+    spec, more_notes = build(parsed, machine, data_dir=target.data_dir)
+    for note in (*notes, *more_notes):
+        say(note)
+    folder = target.folder("check")
+    sides = _side_by_side(folder, names, against)
+    pairs = sides(unmeasured(spec), {})
+    check_pairs(pairs, spec)
+    if not target.synthetic:
+        check_usable(pairs, machine)
+    return _measure_and_judge(gate, spec, machine, target, folder, sides)
+
+
+def _measure_and_judge(
+    gate: Gate,
+    planned: SweepSpec,
+    machine: Machine,
+    target: MeasuredFolder,
+    folder: Path,
+    sides: MakeSides,
+) -> int:
+    """Adds repetitions to inconclusive rows while the budget lasts."""
+    check_baselines_of_efficiency(gate.thresholds.tolerances, planned)
+    gate.outputs.check(gate.thresholds.tolerances)
+    spec = replace(planned, repetitions=gate.thresholds.repetitions)
+    measurement = target.measurement(spec, folder)
+    rounds = UntilSettled(
+        spec,
+        lambda records: gate.assess(sides(records, {}), alpha=ALPHA_OF_A_LOOK).unsettled(),
+        budget_seconds=gate.thresholds.budget_seconds,
+        say=say,
+        most_looks=MOST_LOOKS,
+    )
+    say(gate.thresholds.describe_effort())
+    stored = measure(measurement, machine, rounds)
+    say(f"records are in {folder}")
+    judged = sides(stored.records, stored.environments)
+    return conclude(gate, judged, stored.records, alpha=ALPHA_OF_A_LOOK)
+
+
+def conclude(
+    gate: Gate, sides: Sides, measured: Sequence[TrialRecord], *, alpha: float = ALPHA
+) -> int:
+    """Prints the verdict and returns the exit status.
+
+    Raises NotComparable if not a single row has a number on both sides, but nothing failed."""
+    warn(*load_notes(measured))
+    assessment = gate.assess(sides, alpha=alpha)
+    rows = assessment.verdict.rows
+    status = _status_of_trials(
+        [record for side, _ in sides for record in side.selected()], measured
+    )
+    idle = all(record.status is Status.SKIPPED for record in measured)
+    if (idle or not status) and all(row.comparison.slowdown is None for row in rows):
+        raise NotComparable(_nothing_compared(rows[0].comparison, measured))
+    status = status or _status_of_outcome(gate, assessment.verdict.outcome)
+    gate.outputs.write(assessment, gate.thresholds, status)
+    return status
+
+
+def _status_of_trials(baseline: Sequence[TrialRecord], measured: Sequence[TrialRecord]) -> int:
+    """0 if they can be judged; wrong gradients void a baseline as well."""
+    if exit_status(baseline) != WRONG_GRADIENTS:
+        return exit_status(measured)
+    wrong = (r.trial.label for r in baseline if effective_status(r) is Status.WRONG_GRADIENTS)
+    say(f"wrong gradients in the baseline: {'; '.join(dict.fromkeys(wrong))}")
+    return WRONG_GRADIENTS
+
+
+def _status_of_outcome(gate: Gate, outcome: Outcome) -> int:
+    if outcome == "inconclusive" and not gate.thresholds.strict:
+        warn("inconclusive, which is no failure without --strict")
+        return PASS
+    return {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE}[outcome]
+
+
+def _nothing_compared(row: Comparison, measured: Sequence[TrialRecord]) -> str:
+    """The first row's reason, and why trials were skipped if that was it."""
+    skipped = next((r.reason for r in measured if r.status is Status.SKIPPED and r.reason), None)
+    return (
+        f"nothing could be compared: {row.label}: {row.reason}"
+        f"{f' (skipped: {skipped})' if skipped else ''}"
+    )
+
+
+def _side_by_side(folder: Path, names: Sequence[str], against: str) -> MakeSides:
+    """Every candidate implementation of a sweep with the baseline of the same sweep."""
+
+    def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
+        base, *candidates = (
+            Side(
+                label=name,
+                records=tuple(records),
+                environments=environments,
+                where={"implementation": name},
+                source=str(folder),
+            )
+            for name in (against, *names)
+        )
+        return [(base, candidate) for candidate in candidates]
+
+    return sides

@@ -1,0 +1,58 @@
+"""The sweep that `check` and `calibrate` measure: some options of `dpbench sweep`, the rest at its
+defaults."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.architecture import make_importable
+from dpbench.errors import StoreError
+from dpbench.run.sweep.checks import ParsedOptions, parse
+from dpbench.run.sweep.measuring import Measurement
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.run.this_machine import results_folder
+from dpbench.settings import Texts, defaults_as_typed, from_texts
+from dpbench.specs import SweepSpec
+from dpbench.values import positive_int
+
+NOT_MEASURED = {"phases": "0", "gradient_steps": "0"}
+"""Nothing here reads them, so no time is spent on them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredFolder:
+    """Where what is measured goes, and how much is said meanwhile."""
+
+    name: str | None
+    results_dir: Path
+    data_dir: Path | None
+    quiet: bool
+    synthetic: bool
+
+    def folder(self, command: str) -> Path:
+        """A folder that does not exist yet; raises StoreError if it does."""
+        folder = results_folder(self.results_dir, self.name, otherwise=command)
+        if folder.exists():
+            raise StoreError(f"{folder} exists already; choose another --name")
+        return folder
+
+    def measurement(self, spec: SweepSpec, folder: Path) -> Measurement:
+        return Measurement(
+            spec=spec,
+            folder=folder,
+            command=sys.argv[1:],
+            data_dir=self.data_dir,
+            quiet=self.quiet,
+            synthetic=self.synthetic,
+        )
+
+
+def parse_sweep(texts: Texts) -> ParsedOptions:
+    """Checks the options that were typed, under the names that `dpbench sweep` has for them."""
+    notes: list[str] = []
+    make_importable(texts["arch"], texts.get("step"), texts.get("data"))
+    positive_int("--steps", texts["steps"])  # not auto: for that there is no --precision here
+    every = {**defaults_as_typed(SweepOptions), **NOT_MEASURED, **texts}
+    return parse(from_texts(SweepOptions, every, notes), notes)

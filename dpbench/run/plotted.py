@@ -1,0 +1,189 @@
+"""What `dpbench plot` draws from: every kind of chart takes what it needs, read when it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench.errors import UsageError
+from dpbench.messages import say, warn
+from dpbench.run.row_filter import RowFilter, choices
+from dpbench.run.subjects import is_table
+from dpbench.settings import from_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.figure import Figure
+
+    from dpbench.analysis.configuration import ConfigurationSummary
+    from dpbench.analysis.laws.series import Series
+    from dpbench.analysis.laws.study import Study
+    from dpbench.collectives import CollectiveRecord
+    from dpbench.report.charts.kinds import ChartKind
+    from dpbench.report.charts.source import ChartSource
+    from dpbench.store import StoredSweep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plotted:
+    """A results folder or a published table, which rows of it, and a log of nccl-tests beside it.
+
+    Without slots, because it keeps what it has read.
+    """
+
+    path: Path
+    wanted: RowFilter
+    beside: Path | None = None
+
+    def figure(self, kind: ChartKind) -> Figure:
+        """Raises NothingToDraw, or StoreError or UsageError for what cannot be used."""
+        if kind.source == "collectives":
+            return self._bandwidth(kind)
+        if kind.source == "series":
+            return self._fit(kind)
+        if kind.source == "projections":
+            return self._projection(kind)
+        return kind.draw(self.source)
+
+    @cached_property
+    def sweep(self) -> StoredSweep:
+        from dpbench.store import load
+
+        sweep = load(self.path)
+        warn(*sweep.warnings)
+        return sweep
+
+    @cached_property
+    def source(self) -> ChartSource:
+        """The rows that are wanted; of a folder with collectives only there are none."""
+        from dpbench.report.charts.source import ChartSource
+
+        if is_table(self.path):
+            from dpbench.analysis.published import from_csv
+
+            rows = self._chosen(from_csv(self.path))
+            return ChartSource(rows=rows, environments={}, name=self.path.name)
+        if self._holds_collectives_only:
+            return ChartSource(rows=(), environments={}, name=self.path.resolve().name)
+        from dpbench.analysis.summary import summarize
+
+        rows = summarize(self.sweep.records, environments=self.sweep.environments)
+        return ChartSource.of_sweep(self.sweep, self._chosen(rows))
+
+    def _chosen(self, rows: Sequence[ConfigurationSummary]) -> tuple[ConfigurationSummary, ...]:
+        chosen = tuple(row for row in rows if self.wanted.passes(row))
+        if rows and not chosen:
+            raise UsageError(f"{self.path}: no such row; there are {choices(rows)}")
+        return chosen
+
+    @property
+    def _holds_collectives_only(self) -> bool:
+        from dpbench import store
+
+        return store.holds_collectives(self.path) and not store.holds_sweep(self.path)
+
+    def _bandwidth(self, kind: ChartKind) -> Figure:
+        from dpbench import store
+        from dpbench.analysis.imported.nccl_tests import read_nccl_tests
+        from dpbench.report.charts.source import ChartSource, NothingToDraw
+
+        if is_table(self.path) or not store.holds_collectives(self.path):
+            raise NothingToDraw("it holds no collectives; dpbench comm measures them")
+        stored = store.load_collectives(self.path)
+        warn(*stored.warnings)
+        records = self._wanted_of(stored.records)
+        name = self.path.resolve().name
+        source = ChartSource(rows=(), environments=stored.environments, name=name)
+        others = () if self.beside is None else read_nccl_tests(self.beside)
+        return kind.draw(records, source, beside=others)
+
+    def _wanted_of(self, records: Sequence[CollectiveRecord]) -> list[CollectiveRecord]:
+        """Raises NothingToDraw where filters leave none, or ask for what collectives have not."""
+        from dpbench.report.charts.source import NothingToDraw
+
+        if self.wanted.implementations is not None:
+            raise NothingToDraw("collectives have no implementation; leave --implementations out")
+        if self.wanted.batch_sizes is not None:
+            raise NothingToDraw("collectives have no batch size; leave --batch-sizes out")
+        sizes, backends = self.wanted.group_sizes, self.wanted.backends
+        found = [
+            record
+            for record in records
+            if (sizes is None or record.collective.group_size in sizes)
+            and (backends is None or record.collective.backend in backends)
+        ]
+        if records and not found:
+            raise NothingToDraw(f"no such collective; there are {_choices(records)}")
+        return found
+
+    def _fit(self, kind: ChartKind) -> Figure:
+        from dpbench.report.charts.source import ChartSource, NothingToDraw
+
+        table = is_table(self.path)
+        try:
+            studies = studied(self._series_of_table() if table else self._series())
+        except UsageError as error:
+            raise NothingToDraw(str(error)) from None
+        name = self.path.name
+        source = ChartSource(rows=(), environments={}, name=name) if table else self.source
+        return kind.draw(studies, source)
+
+    def _series(self) -> Sequence[Series]:
+        from dpbench.analysis.laws.series import series_of
+
+        chosen = {row.configuration for row in self.source.rows}
+        records = [r for r in self.source.records if r.trial.configuration in chosen]
+        return series_of(records, self.source.environments)
+
+    def _series_of_table(self) -> Sequence[Series]:
+        """Also of tables that have more to say than `report` reads."""
+        from dpbench.analysis.laws.series_csv import read_series
+        from dpbench.report.charts.source import NothingToDraw
+
+        if self.wanted != RowFilter():
+            raise NothingToDraw("a fit takes all rows of a table; leave the filters out")
+        return read_series(self.path)
+
+    def _projection(self, kind: ChartKind) -> Figure:
+        """As `dpbench project` does without further options."""
+        from dpbench.report.charts.source import ChartSource, NothingToDraw
+        from dpbench.run.prediction.options import BatchSizeOptions
+        from dpbench.run.prediction.projecting import load_series, projections_of
+
+        if is_table(self.path) or self._holds_collectives_only:
+            raise NothingToDraw("a projection takes a sweep, where step times are")
+        try:
+            wanted = {
+                field: getattr(self.wanted, field)
+                for field in ("implementations", "backends", "batch_sizes", "group_sizes")
+            }
+            notes: list[str] = []
+            options = from_values(BatchSizeOptions, {"folder": self.path, **wanted}, notes)
+            loaded = load_series(options)
+            found = projections_of(loaded)
+        except UsageError as error:
+            raise NothingToDraw(str(error).removeprefix(f"{self.path}: ")) from None
+        return kind.draw(found, ChartSource.of_sweep(loaded.sweep))
+
+
+def studied(series: Sequence[Series]) -> Sequence[Study]:
+    """As `dpbench fit` does without further options; says what is left out.
+
+    Raises UsageError where none can be fitted.
+    """
+    from dpbench.analysis.laws.study import Wanted, study_all
+
+    studies, left_out = study_all(series, Wanted())
+    for reason in left_out:
+        say(f"left out: {reason}")
+    return studies
+
+
+def _choices(records: Sequence[CollectiveRecord]) -> str:
+    """What the filters can choose from, as `row_filter.choices` of rows."""
+    backends = dict.fromkeys(record.collective.backend for record in records)
+    sizes = dict.fromkeys(str(record.collective.group_size) for record in records)
+    return f"--backends {', '.join(backends)}; --group-sizes {', '.join(sizes)}"

@@ -1,0 +1,179 @@
+"""What `project`, `iso`, `what-if` and `buckets` have in common: series and their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench.errors import UsageError
+from dpbench.messages import warn
+from dpbench.run.prediction.network import Network, read_network
+from dpbench.run.prediction.options import BatchSizeOptions, PredictionOptions
+from dpbench.run.row_filter import RowFilter
+from dpbench.traits import BUCKETED
+
+if TYPE_CHECKING:
+    from dpbench.analysis.configuration import ConfigurationSummary
+    from dpbench.analysis.projection.economics import Economics
+    from dpbench.analysis.projection.series import Series
+    from dpbench.analysis.provenance import PredictedRow
+    from dpbench.report.projection import Projection
+    from dpbench.store import StoredSweep
+
+FURTHER = (8, 64, 1000, 10_000)
+"""Group sizes besides the measured ones, unless others are asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """What was asked for, ready to be simulated."""
+
+    sweep: StoredSweep
+    network: Network
+    series: tuple[Series, ...]
+    group_sizes: tuple[int, ...] | None
+    machine: str
+    """What the traces were taken on, in words."""
+    notes: tuple[str, ...]
+
+    @property
+    def premise(self) -> str | None:
+        """Where computing is of one machine and the network of another, which it is."""
+        if not self.network.is_given:
+            return None
+        given = self.network.topology
+        name = "the NCCL log" if given is None else given.name
+        return (
+            f"replicas compute, and vary, as on {self.machine}; only the network is that of {name}"
+        )
+
+    def sizes(self, on_given: tuple[int, ...], measured: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """The group sizes that were asked for, else `on_given` on a network that is given.
+
+        On one that was measured `measured`, else the largest whose collectives were.
+        """
+        if self.group_sizes is not None:
+            return self.group_sizes
+        if self.network.is_given:
+            return on_given
+        curves = (curve for one in self.series for curve in one.network.curves)
+        return measured or (max(curve.group_size for curve in curves),)
+
+
+def refuse_all(rows: Sequence[PredictedRow]) -> None:
+    """Raises UsageError with the first reason if every row is refused."""
+    if all(row.kind == "refused" for row in rows):
+        raise UsageError(f"nothing to show: {rows[0].reason}")
+
+
+def load_series(options: PredictionOptions, *, target_loss: float | None = None) -> Loaded:
+    """Raises UsageError or StoreError for what cannot be simulated."""
+    from dpbench.analysis.environments import environment_notes
+    from dpbench.analysis.projection.series import series_of
+    from dpbench.analysis.summary import summarize
+    from dpbench.report.charts.source import environment_line
+    from dpbench.store import load
+
+    wanted = RowFilter(
+        implementations=options.implementations or BUCKETED,
+        backends=options.backends,
+        batch_sizes=options.batch_sizes if isinstance(options, BatchSizeOptions) else None,
+    )
+    sweep = load(options.folder)
+    rows = summarize(sweep.records, target_loss=target_loss)
+    chosen = [row for row in rows if wanted.passes(row)]
+    if not chosen:
+        raise UsageError(_nothing(options.folder, rows))
+    backends = list(dict.fromkeys(row.backend for row in chosen if row.backend))
+    network = read_network(
+        options.folder,
+        backends,
+        max(row.group_size for row in chosen),
+        comm=options.comm,
+        topology=options.topology,
+        nccl_log=options.nccl_log,
+    )
+    series, notes = series_of(
+        sweep.records,
+        chosen,
+        network_of=network.cost,
+        network_is_given=network.is_given,
+        collectives=network.records,
+        replicas_per_node=None if network.topology is None else network.topology.ranks_per_node,
+        cap_mb=options.cap_mb,
+    )
+    warn(*sweep.warnings)
+    used = {name for record in sweep.records for name in record.environment_ids}
+    return Loaded(
+        sweep=sweep,
+        network=network,
+        series=series,
+        group_sizes=options.group_sizes,
+        machine=environment_line(sweep.environments, used),
+        notes=(*notes, *environment_notes(sweep.records, sweep.environments)),
+    )
+
+
+def _nothing(folder: Path, rows: Sequence[ConfigurationSummary]) -> str:
+    """Why there is no series, and which there are."""
+    specs = [(row, row.configuration) for row in rows]
+    having = [row for row, spec in specs if spec and spec.implementation in BUCKETED]
+    if having:
+        labels = dict.fromkeys(f"{row.series}, batch {row.batch_size}" for row in having)
+        return f"{folder}: no such series; there are {'; '.join(labels)}"
+    return (
+        f"{folder}: no series that can be simulated, which are those of {', '.join(BUCKETED)}; "
+        "measure one with dpbench sweep --implementations single,ddp,independent"
+    )
+
+
+def projections_of(
+    loaded: Loaded,
+    *,
+    price: float | None = None,
+    watts: float | None = None,
+    noise_scale: float | None = None,
+    target_loss: float | None = None,
+) -> list[Projection]:
+    """One for each series; raises UsageError if there is no number in any."""
+    from dpbench.analysis.projection.economics import economics
+
+    costs = partial(
+        economics,
+        price_per_replica_hour=price,
+        watts=watts,
+        noise_scale=noise_scale,
+        target_loss=target_loss,
+    )
+    found = [_projection(loaded, one, costs(one)) for one in loaded.series]
+    refuse_all([row for one in found for row in one.rows])
+    return found
+
+
+def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
+    from dpbench.analysis.projection.assumptions import assumptions
+    from dpbench.analysis.projection.project import project as projected
+    from dpbench.report.projection import Projection
+
+    sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)
+    return Projection(
+        label=series.label,
+        implementation=series.trial.implementation_label,
+        backend=series.trial.backend,
+        batch_size=series.trial.batch_size,
+        item=series.item,
+        network=series.network.name,
+        rows=projected(series, sizes, known),
+        assumptions=assumptions(series, max(sizes), loaded.machine),
+        notes=(*_noise_scale(known, series.item), *known.notes),
+    )
+
+
+def _noise_scale(known: Economics, item: str) -> Iterable[str]:
+    from dpbench.report.numbers import ranged
+
+    if known.noise_scale is not None:
+        yield f"phi, the gradient noise scale: {ranged(known.noise_scale)} {item}"

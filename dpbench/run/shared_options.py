@@ -1,0 +1,316 @@
+"""Parts that the options of several commands are composed of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from dpbench.run.devices import GpuNumbers
+from dpbench.settings import (
+    AUTO,
+    Auto,
+    Choice,
+    CountOr,
+    Flag,
+    Parsed,
+    PathName,
+    Setting,
+    Text,
+    WholeNumber,
+)
+from dpbench.specs import MOST_REPETITIONS, SETTINGS
+from dpbench.specs.placement import PLACEMENTS
+from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS, names_for_help
+
+TRIAL = "Settings of every trial"
+MACHINE = "Machine"
+NODES = "Several nodes"
+OUTPUT = "Results and output"
+LARGEST = "max"
+"""In place of a batch size."""
+GROWING = "auto"
+"""In place of a number of steps."""
+REPETITIONS = WholeNumber(least=1, most=MOST_REPETITIONS)
+STAGED_BACKEND = "cpu"
+"""How other tools call gradients that are staged through the host."""
+
+
+def _architectures() -> Collection[str]:
+    from dpbench import architecture
+
+    return architecture.names()
+
+
+def _datasets() -> Collection[str]:
+    from dpbench.data.registry import DATASETS
+
+    return DATASETS
+
+
+def _dataset(option: str, token: str) -> str:
+    from dpbench.run.sweep.loading import dataset_name
+
+    return dataset_name(option, token)
+
+
+IMPLEMENTATIONS_OPTION = Setting(
+    options=("--implementations", "--implementation"),
+    kind=Choice(tuple(IMPLEMENTATIONS)),
+    several=True,
+    metavar="A,B",
+    help=f"Any of {names_for_help(IMPLEMENTATIONS)}.",
+)
+BATCH_SIZES_OPTION = Setting(
+    options=("--batch-sizes", "--batch-size"),
+    kind=CountOr(LARGEST, offers_word=False),
+    several=True,
+    metavar="N,N",
+    help="Samples per replica; of the whole group with --scaling strong. max: the most that fit.",
+)
+GROUP_SIZES_OPTION = Setting(
+    options=("--group-sizes", "--group-size"),
+    kind=WholeNumber(least=1),
+    several=True,
+    metavar="N,N",
+    help="Numbers of replicas.",
+    default_text="1, 2, 4, … up to --gpus",
+)
+STEPS_OPTION = Setting(
+    options=("--steps",),
+    kind=CountOr(GROWING),
+    metavar="N|auto",
+    panel=TRIAL,
+    help="Timed steps, exactly; auto: as many as --precision takes.",
+    default_text="50, or auto with --precision",
+)
+BACKENDS_OPTION = Setting(
+    options=("--backends", "--backend"),
+    kind=Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
+    several=True,
+    metavar="A,B",
+    help="gloo, nccl, shm.",
+    default_text="nccl with CUDA, else gloo",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridOptions:
+    """Which rows are measured, of which work."""
+
+    implementations: Annotated[tuple[str, ...], IMPLEMENTATIONS_OPTION] = ("dp", "ddp")
+    backends: Annotated[tuple[str, ...] | Auto, BACKENDS_OPTION] = AUTO
+    batch_sizes: Annotated[tuple[int | str, ...], BATCH_SIZES_OPTION] = (32, 64, 128)
+    group_sizes: Annotated[tuple[int, ...] | Auto, GROUP_SIZES_OPTION] = AUTO
+    arch: Annotated[
+        str,
+        Setting(
+            options=("--arch",),
+            kind=Text(),
+            metavar="NAME",
+            complete=_architectures,
+            panel=TRIAL,
+            help="An architecture of 'dpbench list', file.py:factory, package.module:factory, or "
+            "timm:, torchvision:, transformers:NAME; see docs/architectures.md.",
+        ),
+    ] = "mnist_cnn"
+    step: Annotated[
+        str | None,
+        replace(SETTINGS["step"], panel=TRIAL, none=None, default_text="dpbench's"),
+    ] = None
+    data: Annotated[
+        str | Auto,
+        Setting(
+            options=("--data",),
+            kind=Parsed(_dataset),
+            metavar="NAME",
+            complete=_datasets,
+            panel=TRIAL,
+            help="digits, mnist, iris, wine, breast_cancer, diabetes, text or synthetic; or your "
+            "own: file.py:dataset or package.module:dataset, a function that returns a torch "
+            "Dataset.",
+            default_text="the architecture's own",
+        ),
+    ] = AUTO
+    data_dir: Annotated[
+        Path | None,
+        Setting(
+            options=("--data-dir",),
+            kind=PathName(),
+            metavar="PATH",
+            panel=TRIAL,
+            help="The folder of MNIST's files, or the file of text.",
+        ),
+    ] = None
+    warmup: Annotated[
+        int,
+        Setting(
+            options=("--warmup",),
+            kind=WholeNumber(),
+            metavar="N",
+            panel=TRIAL,
+            help="Steps before the window.",
+        ),
+    ] = 10
+    steps: Annotated[int | str | Auto, STEPS_OPTION] = AUTO
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions:
+    """Which part of this machine is used."""
+
+    gpus: Annotated[
+        int | tuple[int, ...] | Auto,
+        Setting(
+            options=("--gpus",),
+            kind=GpuNumbers(),
+            is_ids=True,
+            metavar="N|I,J",
+            panel=MACHINE,
+            help="How many GPUs, or which (0,1). Without CUDA: CPU replicas, one a core.",
+        ),
+    ] = AUTO
+    threads: Annotated[
+        int | Auto,
+        Setting(
+            options=("--threads",),
+            kind=WholeNumber(least=1),
+            metavar="N",
+            panel=MACHINE,
+            help="Threads per replica, at every group size.",
+            default_text="cores ÷ largest group",
+        ),
+    ] = AUTO
+    oversubscribe: Annotated[
+        bool,
+        Setting(
+            options=("--oversubscribe",),
+            kind=Flag(),
+            panel=MACHINE,
+            help="Allow more replicas than cores or GPUs.",
+        ),
+    ] = False
+
+
+def _of_nodes(option: str, metavar: str, help: str, default_text: str | None = None) -> Setting:
+    """An option of a sweep over several nodes, all of which are read together."""
+    return Setting(
+        options=(option,),
+        kind=Text(),
+        metavar=metavar,
+        panel=NODES,
+        help=help,
+        default_text=default_text,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """Which nodes a sweep runs on; None is an option that was left out."""
+
+    nnodes: Annotated[
+        str | None,
+        _of_nodes(
+            "--nnodes",
+            "N",
+            "Number of nodes: the same command on each, but for --node-rank. --gpus is per node.",
+        ),
+    ] = None
+    node_rank: Annotated[
+        str | None,
+        _of_nodes(
+            "--node-rank",
+            "N",
+            "This node's number from 0 on. Node 0 plans, records and reports; others follow.",
+        ),
+    ] = None
+    rdzv_endpoint: Annotated[
+        str | None,
+        _of_nodes("--rdzv-endpoint", "HOST:PORT", "Where node 0 listens and others join."),
+    ] = None
+    rdzv_id: Annotated[
+        str | None,
+        _of_nodes(
+            "--rdzv-id", "ID", "Tells this sweep from another one at the same endpoint.", "dpbench"
+        ),
+    ] = None
+    token_file: Annotated[
+        str | None,
+        _of_nodes(
+            "--token-file",
+            "FILE",
+            "File with the token that all nodes share, readable by you alone.",
+            "DPBENCH_TOKEN; node 0 makes one and prints it",
+        ),
+    ] = None
+    local_addr: Annotated[
+        str | None,
+        _of_nodes(
+            "--local-addr",
+            "ADDRESS",
+            "Address at which the other nodes reach this one.",
+            "the one from which the endpoint is reached",
+        ),
+    ] = None
+    interface: Annotated[
+        str | None,
+        _of_nodes(
+            "--interface",
+            "NAME",
+            "Network interface of gloo and nccl on this node.",
+            "the one that has the address",
+        ),
+    ] = None
+    join_timeout: Annotated[
+        str | None,
+        _of_nodes(
+            "--join-timeout", "TIME", "How long nodes wait for each other at the start.", "5m"
+        ),
+    ] = None
+    lost_after: Annotated[
+        str | None,
+        _of_nodes("--lost-after", "TIME", "Silence after which a node counts as lost.", "10s"),
+    ] = None
+    placement: Annotated[
+        str | None,
+        Setting(
+            options=("--placement",),
+            kind=Text(),
+            metavar="pack|spread",
+            complete=PLACEMENTS,
+            panel=NODES,
+            help="Fill one node after the other, or take a replica of each in turn.",
+            default_text="pack",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions:
+    """Where results go, and how much is said meanwhile."""
+
+    results_dir: Annotated[
+        Path,
+        Setting(
+            options=("--results-dir",),
+            kind=PathName(),
+            metavar="DIR",
+            panel=OUTPUT,
+            help="Folder of all sweeps.",
+        ),
+    ] = Path("results")
+    quiet: Annotated[
+        bool,
+        Setting(options=("--quiet", "-q"), kind=Flag(), panel=OUTPUT, help="No progress."),
+    ] = False
+    synthetic: Annotated[
+        bool,
+        Setting(
+            options=("--synthetic-launcher",),
+            argument="synthetic",
+            kind=Flag(),
+            hidden=True,
+            help="Start nothing; numbers come from a cost model.",
+        ),
+    ] = False

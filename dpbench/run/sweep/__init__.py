@@ -1,0 +1,1 @@
+"""Sweeps: from options to trials, to records in a results folder, on one node or several."""

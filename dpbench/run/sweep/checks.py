@@ -1,0 +1,139 @@
+"""Which options of a sweep go together, and what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from dpbench import architecture
+from dpbench.errors import UsageError, about
+from dpbench.run.shared_options import LARGEST, STAGED_BACKEND
+from dpbench.run.sweep.axes import Axes, combine
+from dpbench.run.sweep.effort import Effort, effort
+from dpbench.run.sweep.exclude import parse_exclude
+from dpbench.run.sweep.include import OPTION as INCLUDE
+from dpbench.run.sweep.include import Include, inclusions, named_implementations
+from dpbench.run.sweep.loading import check_included, with_loading
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.run.sweep.rules import parse_rules
+from dpbench.settings import AUTO, Auto
+from dpbench.specs import AXES
+from dpbench.specs.exclusion import Rule
+from dpbench.traits import IMPLEMENTATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedOptions:
+    """Options that are right in themselves; only the machine and the data may still object."""
+
+    options: SweepOptions
+    backends: tuple[str, ...] | Auto
+    batch_sizes: tuple[int, ...]
+    largest_batch: bool
+    """Another one is the largest that fits, which is to be found first."""
+    axes: Axes
+    exclude: tuple[Rule, ...]
+    include: Include
+    effort: Effort
+    notes: tuple[str, ...]
+
+
+def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
+    """Checks options against each other; raises UsageError. Looks at nothing but them."""
+    if options.input_shape is not None:
+        with about("input_shape", "arch"):
+            named = architecture.with_input_shape(options.arch, options.input_shape)
+        options = replace(options, arch=named, input_shape=None)
+    with about("include"):
+        rules = parse_rules(INCLUDE, options.include, notes)
+    with about("exclude"):
+        exclude = parse_exclude(options.exclude, notes)
+    every = dict.fromkeys((*options.implementations, *named_implementations(rules)))
+    values = {field: getattr(options, axis.name) for field, axis in AXES.items()}
+    axes = with_loading(combine(values, every), options, notes)
+    with about("include", *(axis.name for axis in AXES.values())):
+        include = inclusions(rules, options.implementations, axes)
+    parsed = ParsedOptions(
+        options=options,
+        backends=_backends(options, notes),
+        batch_sizes=tuple(size for size in options.batch_sizes if isinstance(size, int)),
+        largest_batch=LARGEST in options.batch_sizes,
+        axes=axes,
+        exclude=exclude,
+        include=include,
+        effort=effort(options, notes),
+        notes=(),
+    )
+    _check_backends(parsed, every)
+    _check_sync_every(parsed)
+    check_included(axes, options.data, parsed.include.items())
+    with about("arch"):
+        architecture.check(options.arch)
+    _check_step(parsed)
+    return replace(parsed, notes=tuple(notes))
+
+
+def _backends(options: SweepOptions, notes: list[str]) -> tuple[str, ...] | Auto:
+    both = (options.backends, options.sync_backend)
+    if AUTO not in both:
+        raise UsageError(
+            f"got --backends {_listed(options.backends)} and --sync-backend "
+            f"{_listed(options.sync_backend)}, which are two names of one option; give one of them",
+            about=("backends", "sync_backend"),
+        )
+    name = "--backends" if options.sync_backend is AUTO else "--sync-backend"
+    names = options.backends if options.sync_backend is AUTO else options.sync_backend
+    if names is AUTO:
+        return AUTO
+    if STAGED_BACKEND in names:
+        notes.append(f"{name} {STAGED_BACKEND} means shm: ranks reduce through the host's memory")
+    return tuple(dict.fromkeys("shm" if one == STAGED_BACKEND else one for one in names))
+
+
+def _listed(names: tuple[str, ...] | Auto) -> str:
+    return "" if names is AUTO else ",".join(names)
+
+
+def _check_backends(parsed: ParsedOptions, implementations: Collection[str]) -> None:
+    takes_one = any(IMPLEMENTATIONS[name].backend is None for name in implementations)
+    if parsed.backends is not AUTO and not takes_one:
+        raise UsageError(
+            f"--backends {','.join(parsed.backends)}: none of the implementations "
+            f"{', '.join(implementations)} has a choice of backend; add one that has, such "
+            "as ddp, or leave --backends out",
+            about=("backends", "sync_backend", "implementations"),
+        )
+
+
+def _check_step(parsed: ParsedOptions) -> None:
+    step = parsed.options.step
+    if step is None:
+        return
+    with about("step"):
+        architecture.check_function(step, "step")
+    if parsed.options.noise_scale:
+        raise UsageError(
+            f"--step {step} with --noise-scale: the noise is that of the plain mean loss, which a "
+            "step need not follow; leave one of them out",
+            about=("step", "noise_scale"),
+        )
+
+
+def _check_sync_every(parsed: ParsedOptions) -> None:
+    steps = parsed.effort.timed_steps
+    asked = [(f"--sync-every {every}", every) for every in parsed.axes.values["sync_every"]]
+    asked += [(rule, one.settings.sync_every or 1) for rule, one in parsed.include.items()]
+    options = ("sync_every", "include", "steps", "precision")
+    for option, every in asked:
+        if every > 1 and parsed.effort.steps_grow:
+            raise UsageError(
+                f"{option} with --steps auto: the window might not hold whole periods; "
+                f"give --steps as a multiple of {every}",
+                about=options,
+            )
+        if steps % every:
+            raise UsageError(
+                f"{option} with --steps {steps}: the window would not hold whole "
+                f"periods; expected --steps to be a multiple of {every}",
+                about=options,
+            )

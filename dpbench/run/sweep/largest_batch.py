@@ -1,0 +1,220 @@
+"""`--batch-sizes max`: the largest batch of a replica that fits, found before a sweep begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from time import monotonic
+
+from dpbench import units
+from dpbench.data.registry import prepare
+from dpbench.errors import UsageError
+from dpbench.grid import configurations, rows
+from dpbench.launch.largest_batch import (
+    available_memory_bytes,
+    by_predicting,
+    by_trying,
+    within_time,
+)
+from dpbench.launch.launcher import Launcher, Outcome
+from dpbench.launch.machine import Machine
+from dpbench.messages import say
+from dpbench.records import Status
+from dpbench.run.shared_options import LARGEST
+from dpbench.run.sweep.checks import ParsedOptions
+from dpbench.run.sweep.spec import build
+from dpbench.specs import SweepSpec, TrialSpec, series_name
+from dpbench.temporary import temporary_folder
+
+OPTION = f"--batch-sizes {LARGEST}"
+SHARE = 0.5
+"""The share of the available memory that all replicas of the largest group may take on the CPU:
+what is beyond the prediction, and the other programs, have the rest."""
+SHARE_OF_TIME = 0.5
+"""The share of --time-limit that the steps of a trial may take: the start, the proof, what is
+measured beside and larger groups have the rest."""
+TRY_SECONDS = 60.0
+SEARCH_SECONDS = 180.0
+MOST = 2**20
+STEPS = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """Small trials of one row of the sweep, at one batch size after the other."""
+
+    launcher: Launcher
+    trial: TrialSpec
+    most: int
+    deadline_seconds: float
+    """On the monotonic clock."""
+    step_seconds: dict[int, float] = field(default_factory=dict)
+    """Seconds of a step at each batch size that was tried and fits, on the slowest rank."""
+
+    def is_over(self) -> bool:
+        if late := monotonic() > self.deadline_seconds:
+            say(f"{OPTION}: the search ends after {units.seconds(SEARCH_SECONDS)}")
+        return late
+
+    def fits(self, batch_size: int) -> bool:
+        """Whether it does, by trying; raises UsageError for a failure that is not of memory."""
+        outcome = self._run(batch_size)
+        fits = outcome.status is Status.COMPLETED
+        late = outcome.status is Status.TIMED_OUT
+        if not (fits or late or outcome.status is Status.OUT_OF_MEMORY):
+            raise _failed(batch_size, outcome)
+        words = "fits" if fits else f"takes above {TRY_SECONDS:g} s" if late else "does not fit"
+        say(f"{OPTION}: {batch_size} {words}")
+        return fits
+
+    def peak_bytes(self, batch_size: int) -> int:
+        """Peak memory of a process; raises UsageError for a trial that does not complete."""
+        outcome = self._run(batch_size)
+        peaks = [rank.peak_host_memory_bytes or 0 for rank in outcome.ranks]
+        if outcome.status is not Status.COMPLETED or not any(peaks):
+            raise _failed(batch_size, outcome)
+        say(f"{OPTION}: {batch_size} takes {units.bytes_binary(max(peaks))}")
+        return max(peaks)
+
+    def _run(self, batch_size: int) -> Outcome:
+        outcome = self.launcher.run(replace(self.trial, batch_size=batch_size), TRY_SECONDS)
+        if outcome.status is Status.COMPLETED and outcome.ranks:
+            slowest = max(fmean(rank.timed.step_seconds) for rank in outcome.ranks)
+            self.step_seconds[batch_size] = slowest
+        return outcome
+
+
+def with_largest(
+    parsed: ParsedOptions, machine: Machine, *, data_dir: Path | None, earlier: SweepSpec | None
+) -> ParsedOptions:
+    """The options with that batch as a plain number; of a sweep to resume, with the batches it has.
+
+    Raises UsageError if no batch fits or it cannot be told.
+    """
+    if not parsed.largest_batch:
+        return parsed
+    if earlier is not None:
+        count = len(parsed.batch_sizes)
+        alike = earlier.batch_sizes[:count] == parsed.batch_sizes
+        sizes = earlier.batch_sizes if alike else parsed.batch_sizes
+        return replace(parsed, batch_sizes=sizes, largest_batch=False)
+    if parsed.options.scaling == "strong":
+        raise UsageError(
+            f"{OPTION} with --scaling strong: the batch is that of the whole group there; expected "
+            "a number"
+        )
+    one = replace(parsed, batch_sizes=(1,), largest_batch=False, exclude=())
+    spec, _ = build(one, machine)
+    found = _find(spec, _row(spec, parsed.options.implementations[0]), machine, data_dir)
+    every = tuple(dict.fromkeys((*parsed.batch_sizes, found)))
+    return replace(parsed, batch_sizes=every, largest_batch=False)
+
+
+def as_typed(command: Sequence[str], batch_sizes: Sequence[int]) -> list[str]:
+    """The command with the batch that was found."""
+    text, options = ",".join(map(str, batch_sizes)), ("--batch-sizes", "--batch-size")
+    words = []
+    for before, word in zip(("", *command), command, strict=False):
+        name, equals, _ = word.partition("=")
+        if before in options:
+            words.append(text)
+        else:
+            words.append(f"{name}={text}" if equals and name in options else word)
+    return words
+
+
+def _row(spec: SweepSpec, implementation: str) -> TrialSpec:
+    """The row whose memory is looked at, with as few steps as there can be."""
+    rows = [row for row in configurations(spec) if row.group_size == 1]
+    row = next(row for row in rows if row.implementation == implementation)
+    return replace(
+        row,
+        warmup_steps=1,
+        timed_steps=STEPS * row.sync_every,
+        precision=None,
+        phase_steps=0,
+        noise_steps=0,
+        trace_steps=0,
+        gradient_steps=0,
+    )
+
+
+def _find(spec: SweepSpec, row: TrialSpec, machine: Machine, data_dir: Path | None) -> int:
+    from dpbench.launch.agent import ElasticLauncher
+
+    workload, largest_group = spec.workload, max(one.group_size for one in rows(spec))
+    with temporary_folder() as scratch:
+        data = prepare(
+            workload.dataset,
+            data_dir=data_dir,
+            cache=scratch,
+            architecture=workload.architecture,
+        )
+        most = MOST if data.samples is None else max(1, data.samples // largest_group)
+        launcher = ElasticLauncher(machine, data.folder, logs=scratch / "logs", traces=scratch)
+        if reason := launcher.unusable_reason(row):
+            raise UsageError(f"{OPTION}: {row.label} cannot be tried: {reason}")
+        search = Search(
+            launcher=launcher,
+            trial=row,
+            most=most,
+            deadline_seconds=monotonic() + SEARCH_SECONDS,
+        )
+        found, how = _largest(search, largest_group)
+    limit = "" if found < most else f"; {_why_no_more(workload.dataset, most, largest_group)}"
+    series = series_name(row.implementation_label, row.backend)
+    say(f"{OPTION}: {found}, {how} of {series} at group size 1{limit}")
+    return _within_time(found, spec, search)
+
+
+def _within_time(found: int, spec: SweepSpec, search: Search) -> int:
+    """That batch, or the one whose trials end in time; raises UsageError if there is none."""
+    steps = spec.warmup_steps + spec.timed_steps
+    longest = SHARE_OF_TIME * spec.time_limit_seconds / steps
+    fits = within_time(found, search.step_seconds, longest)
+    if fits == found:
+        return found
+    words = (
+        f"{units.counted(steps, 'step')} within {units.percent(SHARE_OF_TIME)} of --time-limit "
+        f"{units.seconds(spec.time_limit_seconds)}"
+    )
+    if fits < min(search.step_seconds):
+        raise UsageError(
+            f"{OPTION}: not even the smallest batch takes {words}; expected a longer --time-limit, "
+            "fewer --steps, or a number"
+        )
+    say(f"{OPTION}: {fits} instead, predicted from the time of a step to take {words}")
+    return fits
+
+
+def _largest(search: Search, largest_group: int) -> tuple[int, str]:
+    """The batch, and how it was found."""
+    if search.trial.devices[0] != "cpu":
+        found = by_trying(search.fits, search.most, search.is_over)
+        if found is None:
+            raise UsageError(f"{OPTION}: not even the smallest batch fits; expected a number")
+        return found, "by trying, the largest"
+    available = available_memory_bytes()
+    if available is None:
+        raise UsageError(f"{OPTION}: this system does not tell its free memory; expected a number")
+    budget = SHARE * available / largest_group
+    words = (
+        f"{units.percent(SHARE)} of the {units.bytes_binary(available)} that are available, for "
+        f"{units.counted(largest_group, 'replica')}"
+    )
+    found = by_predicting(search.peak_bytes, budget, search.most, search.is_over)
+    if found is None:
+        raise UsageError(f"{OPTION}: not even the smallest batch is within {words}")
+    return found, f"predicted to stay within {words}, from the memory"
+
+
+def _why_no_more(dataset: str, most: int, largest_group: int) -> str:
+    if most == MOST:
+        return f"no more than {MOST:,} is looked at"
+    return f"{dataset} has no more for {units.counted(largest_group, 'replica')}"
+
+
+def _failed(batch_size: int, outcome: Outcome) -> UsageError:
+    return UsageError(f"{OPTION}: batch {batch_size} {outcome.status.value}: {outcome.reason}")

@@ -1,0 +1,277 @@
+"""Measuring a sweep into its results folder: what `sweep`, `check` and `calibrate` share."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench import store, units
+from dpbench.analysis.outcome import effective_status
+from dpbench.data.identity import code_sha256, named_files
+from dpbench.data.registry import Prepared, prepare
+from dpbench.environment import Environment
+from dpbench.errors import DataError, Interrupted, UsageError
+from dpbench.files import folder_inside
+from dpbench.grid import FailedSeries, plan, run
+from dpbench.launch.launcher import Launcher
+from dpbench.launch.machine import Machine
+from dpbench.messages import say
+from dpbench.records import Status, TrialRecord
+from dpbench.report.progress.trials import Reporter, reporter
+from dpbench.run.interrupts import as_exceptions, end_at_once
+from dpbench.run.this_machine import here
+from dpbench.run.watching import Broadcast
+from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
+from dpbench.store.live import LivePage
+from dpbench.temporary import temporary_folder
+
+if TYPE_CHECKING:
+    from dpbench.launch.agent import ElasticLauncher
+    from dpbench.launch.nodes.team import Team
+
+Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
+"""From all records so far, in this order, to the trials to run next; none when it is over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A sweep, and how it is to be measured."""
+
+    spec: SweepSpec
+    folder: Path
+    command: Sequence[str]
+    """What was typed after "dpbench"."""
+    data_dir: Path | None = None
+    quiet: bool = False
+    synthetic: bool = False
+    """Numbers from a cost model; nothing is run."""
+    resumed: bool = False
+    """The folder exists already."""
+    retry: frozenset[Status] = frozenset()
+    """Trials that ended so are measured again."""
+    stop_after_failure: bool = False
+    to_finish: str | None = None
+    """The command that finishes it after an interrupt."""
+    embedded: bool = False
+    """Within somebody's own program: what a signal does there stays as it is."""
+    team: Team | None = None
+    """The nodes of a sweep over several; whoever leads them has the signals."""
+
+
+def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
+    """Runs what `rounds` asks for, round by round, and stores every record as it comes.
+
+    Raises Interrupted, with what was stored, when a signal ends it.
+    """
+    with (
+        LivePage() as page,
+        launcher_for(job, machine, page=page) as launcher,
+        _open_store(job) as results,
+        nullcontext() if job.embedded else as_exceptions(),
+    ):
+        team = job.team
+        environment = team.nodes[0].environment if team else here(machine, synthetic=job.synthetic)
+        _Measuring(job, launcher, results, page, environment).run(rounds)
+    return store.load(job.folder)
+
+
+@contextmanager
+def launcher_for(
+    job: Measurement, machine: Machine, logs: Path | None = None, page: LivePage | None = None
+) -> Iterator[Launcher]:
+    """A launcher with its dataset prepared; the logs of failed trials go into the job's folder,
+    unless `logs` is another one. Ranks tell their steps to `page`."""
+    with temporary_folder() as scratch:
+        if not job.embedded and job.team is None:
+            end_at_once()
+        if job.synthetic:
+            from dpbench.launch.synthetic import SyntheticLauncher
+
+            yield SyntheticLauncher()
+            return
+        prepared = _prepare_data(job, scratch)
+        for note in prepared.notes:
+            say(note)
+        from dpbench.launch.agent import ElasticLauncher
+
+        here = ElasticLauncher(
+            machine,
+            prepared.folder,
+            logs=logs or folder_inside(job.folder, LOGS_FOLDER),
+            traces=folder_inside(job.folder, TRACES_FOLDER),
+            page=page,
+        )
+        yield here if job.team is None else _over_nodes(job.team, here, job.spec)
+
+
+def _over_nodes(team: Team, here: ElasticLauncher, spec: SweepSpec) -> Launcher:
+    from dpbench.launch.nodes.launcher import NodesLauncher
+
+    team.prepare(spec.workload.dataset)
+    return NodesLauncher(team, here)
+
+
+def _configurations(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
+    return [*dict.fromkeys(trial.configuration for trial in trials)]
+
+
+def all_trials(spec: SweepSpec) -> Rounds:
+    """One round: whatever of the plan is not stored."""
+    return lambda records: missing(plan(spec), records)
+
+
+def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list[TrialSpec]:
+    """The trials that have no record yet, in their order."""
+    done = {record.trial.trial_id for record in records}
+    return [trial for trial in trials if trial.trial_id not in done]
+
+
+def lasting(records: Sequence[TrialRecord], retry: Collection[Status] = ()) -> list[TrialRecord]:
+    """Those that a resumed sweep keeps: not the trials that a lost node left over, nor those whose
+    last record has a status of `retry`."""
+    last = {record.trial.trial_id: record for record in records}
+    again = {name for name, record in last.items() if effective_status(record) in retry}
+    return [r for r in records if r.lost_host is None and r.trial.trial_id not in again]
+
+
+class _Measuring:
+    """The rounds of one measurement."""
+
+    def __init__(
+        self,
+        job: Measurement,
+        launcher: Launcher,
+        results: SweepStore,
+        page: LivePage,
+        here: Environment,
+    ) -> None:
+        self._job = job
+        self._launcher = launcher
+        self._results = results
+        self._here = here
+        self._records = lasting(store.load(job.folder).records, job.retry)
+        self._failed = FailedSeries(self._records) if job.stop_after_failure else None
+        self._waiting: Sequence[TrialSpec] = ()
+        self._code = code_sha256(job.spec.workload)
+        self._page = page
+        self._broadcast = Broadcast(job.spec, results, page)
+        for node in job.team.nodes if job.team else ():
+            results.add_environment(node.environment)
+        results.add_environment(here)
+
+    def run(self, rounds: Rounds) -> None:
+        try:
+            with reporter(
+                quiet=self._job.quiet,
+                earlier=self._records,
+                grows=self._job.spec.precision is not None,
+                page=self._page,
+            ) as progress:
+                while waiting := rounds(tuple(self._records)):
+                    if not self._waiting:
+                        self._say_what_cannot_run(waiting)
+                    self._waiting = waiting
+                    self._run(waiting, progress)
+        except (KeyboardInterrupt, Interrupted) as error:
+            number = getattr(error, "signal_number", signal.SIGINT)
+            raise Interrupted(number, self._interrupted()) from None
+
+    def _say_what_cannot_run(self, waiting: Sequence[TrialSpec]) -> None:
+        """Before anything is measured: what takes minutes should not turn out to be the rest."""
+        asked = [t for t in waiting if t.implementation in self._job.spec.implementations]
+        reasons = {one: self._launcher.unusable_reason(one) for one in _configurations(asked)}
+        for reason in dict.fromkeys(filter(None, reasons.values())):
+            series = dict.fromkeys(
+                f"{t.implementation}/{t.backend}"
+                for t in asked
+                if reasons[t.configuration] == reason
+            )
+            say(f"skipped: {', '.join(series)}: {reason}")
+        if asked and all(reasons.values()):
+            say("no row that was asked for can run here; only the baseline is measured")
+
+    def _run(self, waiting: Sequence[TrialSpec], progress: Reporter) -> None:
+        def started(trial: TrialSpec) -> None:
+            self._require_same_code()
+            self._broadcast.started(trial)
+            progress.started(trial)
+
+        self._broadcast.planned(waiting)
+        progress.planned(waiting)
+        for record in run(
+            waiting,
+            self._launcher,
+            environment_id=self._here.environment_id,
+            time_limit_seconds=self._job.spec.time_limit_seconds,
+            on_start=started,
+            on_second_try=_say_second_try,
+            stop_after_failure=self._failed,
+            complete=self._on_hosts,
+        ):
+            self._results.append(record)
+            self._records.append(record)
+            self._broadcast.finished()
+            progress.finished(record)
+
+    def _require_same_code(self) -> None:
+        """Every trial loads the user's code anew, whoever has edited it meanwhile."""
+        if code_sha256(self._job.spec.workload) == self._code:
+            return
+        finish = self._job.to_finish
+        remedy = f"put the old one back and finish with: {finish}" if finish else "measure it anew"
+        raise UsageError(
+            f"{named_files(self._job.spec.workload)} has changed while the sweep ran, and what is "
+            f"left would measure something else; {self._stored_words()}; {remedy}"
+        )
+
+    def _on_hosts(self, record: TrialRecord) -> TrialRecord:
+        """The record with the hosts that it needed, and the one whose loss is its reason."""
+        team = self._job.team
+        if team is None or not record.trial.nodes:
+            return record
+        hosts = team.nodes[: len(record.trial.nodes)]
+        reason = record.reason
+        lost = (n.number for n in hosts if reason and reason == team.lost_reason(n.number))
+        return replace(
+            record,
+            host_environment_ids=tuple(node.environment.environment_id for node in hosts),
+            lost_host=next(lost, None),
+        )
+
+    def _interrupted(self) -> str:
+        rest = f"; to finish: {self._job.to_finish}" if self._job.to_finish else ""
+        return f"interrupted: {self._stored_words()}{rest}"
+
+    def _stored_words(self) -> str:
+        stored = len({record.trial.trial_id for record in lasting(self._records)})
+        total = stored + len(missing(self._waiting, lasting(self._records)))
+        return f"{stored} of {units.counted(total, 'trial')} are stored in {self._results.folder}"
+
+
+def _say_second_try(trial: TrialSpec, reason: str) -> None:
+    say(f"{trial.label}: {reason}; it is tried once more")
+
+
+def _prepare_data(job: Measurement, cache: Path) -> Prepared:
+    """The dataset in a form that ranks load in milliseconds, large enough for every batch."""
+    dataset = job.spec.workload.dataset
+    architecture = job.spec.workload.architecture
+    prepared = prepare(dataset, data_dir=job.data_dir, cache=cache, architecture=architecture)
+    largest = max(trial.global_batch_size for trial in plan(job.spec))
+    if prepared.samples is not None and largest > prepared.samples:
+        raise DataError(
+            f"--batch-sizes: a global batch of {largest} is more than the "
+            f"{prepared.samples} samples of {dataset}; take a smaller batch, or --data synthetic"
+        )
+    return prepared
+
+
+def _open_store(job: Measurement) -> SweepStore:
+    if job.resumed:
+        return SweepStore.append_to(job.folder)
+    return SweepStore.create(job.folder, job.spec, job.command)

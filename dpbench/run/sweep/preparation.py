@@ -1,0 +1,265 @@
+"""From the right options of a sweep to what can be measured: the folder, the plan, what is stored.
+
+The command line and `dpbench.sweep` both go through here.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench import store, units
+from dpbench.architecture import folder_name
+from dpbench.data.identity import change_words
+from dpbench.errors import UsageError
+from dpbench.grid import trial_count
+from dpbench.launch.machine import Machine
+from dpbench.messages import say, warn
+from dpbench.records import Status
+from dpbench.run.sweep.checks import ParsedOptions
+from dpbench.run.sweep.measuring import (
+    Measurement,
+    Rounds,
+    all_trials,
+    lasting,
+    measure,
+)
+from dpbench.run.sweep.options import RETRIED, SweepOptions
+from dpbench.run.sweep.rounds import UntilSettled
+from dpbench.run.sweep.spec import build
+from dpbench.run.this_machine import free, machine_for, results_folder
+from dpbench.settings import AUTO
+from dpbench.specs import KEEP, SweepSpec, differing_fields
+from dpbench.specs.placement import Placement
+from dpbench.store import StoredSweep
+
+if TYPE_CHECKING:
+    from dpbench.launch.nodes.team import Team
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepRequest:
+    """A sweep that is asked for, and where its records go."""
+
+    parsed: ParsedOptions
+    command: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
+    """What was typed after "dpbench", or would be for the same sweep."""
+    embedded: bool = False
+    """Asked for by somebody's own program, whose signals are not touched."""
+
+    @property
+    def options(self) -> SweepOptions:
+        return self.parsed.options
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedSweep:
+    """A sweep that this machine can measure."""
+
+    measurement: Measurement
+    machine: Machine
+    earlier: StoredSweep | None
+    """What --resume found."""
+
+    def measure(self) -> StoredSweep:
+        """Runs what is not stored yet; raises Interrupted, with what was, when a signal ends it."""
+        spec = self.measurement.spec
+        if self.earlier is not None:
+            _tell_what_is_stored(spec, self.earlier, self.measurement.retry)
+        return measure(self.measurement, self.machine, _rounds(spec, self.earlier))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepPlace:
+    """Where a sweep goes: its folder, what is in it already, and this machine."""
+
+    folder: Path
+    earlier: StoredSweep | None
+    machine: Machine
+
+
+def find_place(request: SweepRequest, *, may_exist: bool = False) -> SweepPlace:
+    """Looks at the folder and the machine.
+
+    Raises StoreError for a folder that is there already unless it `may_exist`.
+    """
+    retried(request.options)  # before anything is looked at
+    folder = _folder(request, may_exist=may_exist)
+    return SweepPlace(
+        folder=folder,
+        earlier=store.load(folder) if request.options.resume else None,
+        machine=machine_for(synthetic=request.options.synthetic),
+    )
+
+
+def prepare(
+    request: SweepRequest,
+    place: SweepPlace,
+    *,
+    team: Team | None = None,
+    placement: Placement = "pack",
+) -> PreparedSweep:
+    """Says the notes that the user must see; with a `team` the sweep is over its nodes.
+
+    Raises UsageError for what the machines cannot do or --resume must not.
+    """
+    folder, earlier, machine = place.folder, place.earlier, place.machine
+    hosts = () if team is None else team.nodes
+    if team is None:
+        request = _with_largest_batch(request, place)
+    spec, notes = build(
+        request.parsed, machine, hosts, placement, data_dir=request.options.data_dir
+    )
+    if earlier is not None:
+        spec, more_notes = _as_begun(spec, earlier, request)
+        notes = (*notes, *more_notes)
+    _check_resumable(earlier, spec)
+    for note in notes:
+        say(note)
+    measurement = Measurement(
+        spec=spec,
+        folder=folder,
+        command=request.command,
+        data_dir=request.options.data_dir,
+        quiet=request.options.quiet,
+        synthetic=request.options.synthetic,
+        resumed=request.options.resume,
+        retry=retried(request.options),
+        stop_after_failure=request.options.stop_after_failure,
+        to_finish=how_to_finish(request, folder, team),
+        embedded=request.embedded,
+        team=team,
+    )
+    return PreparedSweep(measurement=measurement, machine=machine, earlier=earlier)
+
+
+def _with_largest_batch(request: SweepRequest, place: SweepPlace) -> SweepRequest:
+    if not request.parsed.largest_batch:
+        return request
+    from dpbench.run.sweep.largest_batch import OPTION, as_typed, with_largest
+
+    if request.options.synthetic:
+        raise UsageError(f"{OPTION}: synthetic trials take no memory; expected a number")
+    earlier = None if place.earlier is None else place.earlier.spec
+    parsed = with_largest(
+        request.parsed, place.machine, data_dir=request.options.data_dir, earlier=earlier
+    )
+    command = as_typed(request.command, parsed.batch_sizes)
+    return replace(request, parsed=parsed, command=command)
+
+
+def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
+    if request.options.resume and request.options.name is None:
+        raise UsageError("--resume needs the --name of the sweep to finish")
+    arch = folder_name(request.options.arch)
+    folder = results_folder(request.options.results_dir, request.options.name, otherwise=arch)
+    if request.options.name is None and not may_exist:
+        return free(folder)
+    if not (request.options.resume or may_exist):
+        store.require_free(folder)
+    return folder
+
+
+def _as_begun(
+    spec: SweepSpec, earlier: StoredSweep, request: SweepRequest
+) -> tuple[SweepSpec, list[str]]:
+    """The sweep with the defaults of the version that began it, where nothing else is typed; and
+    what to say of them."""
+    begun, notes = earlier.spec, []
+    option = "--allocator"
+    typed = any(word == option or word.startswith(f"{option}=") for word in request.command)
+    if begun.allocator is None and (spec.allocator == KEEP or (spec.allocator and not typed)):
+        spec = replace(spec, allocator=None)
+        notes.append(
+            f"{option} {KEEP}: the stored trials are older than the choice and kept memory"
+        )
+    if request.options.repetitions is AUTO and begun.repetitions != spec.repetitions:
+        spec = replace(spec, repetitions=begun.repetitions)
+        notes.append(f"--repetitions {begun.repetitions}, as this sweep was begun")
+    return spec, notes
+
+
+def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
+    if earlier is None:
+        return
+    warn(*earlier.warnings)
+    differences = differing_fields(_of_the_files_of(earlier.spec, spec), earlier.spec)
+    if differences:
+        raise UsageError(
+            f"--resume: {earlier.folder} holds another sweep ({'; '.join(differences)}); "
+            f"to finish it: {resume_command(earlier.command, earlier.folder)}"
+        )
+    before, now = earlier.spec.workload, spec.workload
+    if before.files_sha256 != now.files_sha256:
+        raise UsageError(
+            f"--resume: {change_words(before, now, f'since {earlier.folder} was begun')}; its "
+            "trials would be of two things; expected the files as they were, or a new --name"
+        )
+
+
+def _of_the_files_of(earlier: SweepSpec, spec: SweepSpec) -> SweepSpec:
+    """The sweep as if the user's files had not changed, of which there is more to say."""
+    files = earlier.workload.files_sha256
+    return replace(spec, workload=replace(spec.workload, files_sha256=files))
+
+
+def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
+    if spec.precision is None or spec.budget_seconds is None:
+        return all_trials(spec)
+    from dpbench.analysis.precision import too_wide
+
+    precision = spec.precision
+    return UntilSettled(
+        spec,
+        lambda records: too_wide(records, precision),
+        budget_seconds=spec.budget_seconds,
+        say=say,
+        spent_seconds=sum(record.duration_seconds for record in earlier.records) if earlier else 0,
+    )
+
+
+def retried(options: SweepOptions) -> frozenset[Status]:
+    """The statuses that --retry names; raises UsageError without --resume."""
+    if options.retry and not options.resume:
+        raise UsageError("--retry goes with --resume: nothing is stored of a new sweep")
+    return frozenset(RETRIED[name] for name in options.retry or ())
+
+
+def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep, retry: frozenset[Status]) -> None:
+    kept = {record.trial.trial_id for record in lasting(earlier.records, retry)}
+    stored = len(kept)
+    again = len({record.trial.trial_id for record in lasting(earlier.records)} - kept)
+    if again:
+        say(f"--retry: {units.counted(again, 'stored trial')} will be measured again")
+    if not stored:
+        return
+    if spec.precision is not None:  # nothing tells how many trials there will be
+        say(f"resuming with {units.counted(stored, 'stored trial')}")
+    else:
+        say(f"resuming: {stored} of {units.counted(trial_count(spec), 'trial')} are stored")
+
+
+def how_to_finish(request: SweepRequest, folder: Path, team: Team | None) -> str:
+    """The command, and where it is to be typed."""
+    where = ""
+    if team is not None:
+        where = "on every node, with its own --node-rank: "
+        if team.request.token_is_new:
+            where = "on node 0, which prints the command for the others: "
+    return f"{where}{resume_command(request.command, folder)}"
+
+
+def resume_command(command: Sequence[str], folder: Path) -> str:
+    """The command that finishes the sweep that `command` started in `folder`."""
+    if next(iter(command), None) not in store.MEASURING:
+        return f"the command of {folder}, which is not known, with --resume"
+    words = [*command]
+    if not any(word == "--name" or word.startswith("--name=") for word in words):
+        words += ["--name", folder.name]
+    if "--resume" not in words:
+        words.append("--resume")
+    return f"dpbench {shlex.join(words)}"

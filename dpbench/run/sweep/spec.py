@@ -1,0 +1,222 @@
+"""From options that are right in themselves to the sweep for this machine and these data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpbench import architecture, units
+from dpbench.data.identity import with_files
+from dpbench.data.registry import DATASETS, check_fits, is_function
+from dpbench.errors import UsageError
+from dpbench.launch.requirements import optimizer_reason
+from dpbench.measure.allocator import reason_to_leave
+from dpbench.measure.try_out import load_tried, try_dataset, try_step
+from dpbench.run.devices import (
+    DeviceRequest,
+    Host,
+    Resources,
+    ThisHost,
+    devices_for,
+    doubling,
+    lent_devices,
+    threads_for,
+)
+from dpbench.run.shared_options import LARGEST
+from dpbench.run.sweep.checks import ParsedOptions
+from dpbench.run.sweep.exclude import exclusion_notes
+from dpbench.run.sweep.include import check_group_sizes, check_shares, inclusion_notes
+from dpbench.settings import AUTO
+from dpbench.specs import AXES, KEEP, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
+from dpbench.specs.placement import Placement, placed
+from dpbench.values import known_name
+
+
+def build(
+    parsed: ParsedOptions,
+    machine: Resources,
+    hosts: Sequence[Host] = (),
+    placement: Placement = "pack",
+    *,
+    data_dir: Path | None = None,
+) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The sweep for this machine, or for several `hosts`, and the notes that the user must see."""
+    if parsed.largest_batch:
+        raise UsageError(
+            f"--batch-sizes {LARGEST}: only dpbench sweep on one node looks for it; expected "
+            "a number"
+        )
+    notes = list(parsed.notes)
+    if not hosts:
+        devices = devices_for(_device_request(parsed), machine, notes)
+        hosts = (ThisHost(machine=machine, devices=devices),)
+    offered = tuple(len(host.devices) for host in hosts)
+    group_sizes = _group_sizes(parsed, sum(offered))
+    _check(parsed, hosts, group_sizes)
+    check_group_sizes(parsed.include, sum(offered))
+    options, axes, effort = parsed.options, parsed.axes, parsed.effort
+    include = tuple(parsed.include.values())
+    largest = max((*group_sizes, *(one.group_size or 1 for one in include)))
+    spec = SweepSpec(
+        workload=_workload(parsed, notes, data_dir),
+        implementations=options.implementations,
+        backends=_backends(parsed, machine),
+        group_sizes=group_sizes,
+        batch_sizes=parsed.batch_sizes,
+        devices=tuple(device for host in hosts for device in host.devices),
+        nodes=offered if len(hosts) > 1 else (),
+        placement=placement,
+        warmup_steps=options.warmup,
+        timed_steps=effort.timed_steps,
+        steps_grow=effort.steps_grow,
+        repetitions=effort.repetitions,
+        precision=effort.precision,
+        budget_seconds=effort.budget_seconds,
+        phase_steps=options.phases,
+        noise_steps=options.noise_scale,
+        trace_steps=options.trace,
+        gradient_steps=options.gradient_steps,
+        **{name: axes.base(name) for name in AXES if name not in WORKLOAD_SETTINGS},
+        variants=axes.variants(),
+        exclude=parsed.exclude,
+        include=include,
+        target_loss=options.target_loss,
+        threads_per_replica=_threads(parsed, hosts, placed(largest, offered, placement)),
+        time_limit_seconds=options.time_limit,
+        scaling="strong" if options.scaling == "strong" else "weak",
+        order_seed=options.order_seed,
+    )
+    check_shares(parsed.include, spec)
+    notes += _allocator_notes(parsed)
+    return spec, (*notes, *exclusion_notes(spec), *inclusion_notes(parsed.include, spec))
+
+
+def _allocator_notes(parsed: ParsedOptions) -> list[str]:
+    """Where freed memory is to be kept and cannot be."""
+    reason = reason_to_leave() if KEEP in parsed.axes.values["allocator"] else None
+    if reason is None:
+        return []
+    return [f"--allocator {KEEP}: freed memory is left to the C library, as {reason}"]
+
+
+def _check(parsed: ParsedOptions, hosts: Sequence[Host], group_sizes: tuple[int, ...]) -> None:
+    """Raises UsageError for what these hosts cannot run."""
+    _check_hosts(hosts, group_sizes)
+    _check_strong_scaling(parsed, group_sizes)
+    _check_dtypes("--dtypes", parsed.axes.values["dtype"], hosts)
+    _check_optimizers(parsed.options.arch, parsed.axes.values["optimizer"])
+    for rule, inclusion in parsed.include.items():
+        if (dtype := inclusion.settings.dtype) is not None:
+            _check_dtypes(f"{rule}: dtype", [dtype], hosts)
+        if (optimizer := inclusion.settings.optimizer) is not None:
+            _check_optimizers(parsed.options.arch, [optimizer], f"{rule}: optimizer")
+
+
+def _workload(parsed: ParsedOptions, notes: list[str], data_dir: Path | None) -> WorkloadSpec:
+    options = parsed.options
+    workload = WorkloadSpec(
+        architecture=options.arch,
+        dataset=_dataset(parsed, notes),
+        **{name: parsed.axes.base(name) for name in AXES if name in WORKLOAD_SETTINGS},
+        learning_rate_rule=options.lr_scaling,
+        step=options.step,
+    )
+    return with_files(workload, data_dir)
+
+
+def devices_lent(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+    """What this host adds to a sweep over several."""
+    return lent_devices(_device_request(parsed), machine, notes)
+
+
+def _threads(parsed: ParsedOptions, hosts: Sequence[Host], counts: Sequence[int]) -> int:
+    """As many as every host has for its part of the largest group."""
+    request = _device_request(parsed)
+    return min(
+        threads_for(request, host.machine, count)
+        for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
+    )
+
+
+def _check_hosts(hosts: Sequence[Host], group_sizes: Sequence[int]) -> None:
+    """Raises UsageError for replicas that no group could hold together."""
+    kinds = [{device.partition(":")[0] for device in host.devices} for host in hosts]
+    for number, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            words = [" and ".join(sorted(one)) for one in (kinds[0], kind)]
+            raise UsageError(
+                f"node 0 lends {words[0]} devices and node {number} {words[1]} ones; expected the "
+                "same kind on all nodes"
+            )
+    most = sum(len(host.devices) for host in hosts)
+    if len(hosts) > 1 and max(group_sizes) > most:
+        listed = " + ".join(str(len(host.devices)) for host in hosts)
+        raise UsageError(
+            f"--group-sizes: {max(group_sizes)} is above the {units.counted(most, 'replica')} of "
+            f"all nodes ({listed}); expected at most {most}, or more --gpus on each node"
+        )
+
+
+def _device_request(parsed: ParsedOptions) -> DeviceRequest:
+    options = parsed.options
+    return DeviceRequest(
+        gpus=options.gpus,
+        sizes=options.group_sizes,
+        threads=options.threads,
+        oversubscribe=options.oversubscribe,
+    )
+
+
+def _group_sizes(parsed: ParsedOptions, offered: int) -> tuple[int, ...]:
+    sizes = parsed.options.group_sizes
+    return doubling(offered) if sizes is AUTO else sizes
+
+
+def _backends(parsed: ParsedOptions, machine: Resources) -> tuple[str, ...]:
+    if parsed.backends is not AUTO:
+        return parsed.backends
+    return ("nccl",) if machine.has_cuda else ("gloo",)
+
+
+def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -> None:
+    if parsed.options.scaling != "strong":
+        return
+    smallest, largest = min(parsed.batch_sizes), max(group_sizes)
+    if smallest < largest:
+        raise UsageError(
+            f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
+            f"the group of {largest}; expected at least {largest}, a sample for every replica"
+        )
+
+
+def _check_optimizers(arch: str, optimizers: Sequence[str], option: str = "--optimizers") -> None:
+    for optimizer in optimizers:
+        if reason := optimizer_reason(arch, optimizer):
+            raise UsageError(f"{option} {optimizer}: {reason}")
+
+
+def _check_dtypes(option: str, dtypes: Sequence[str], hosts: Sequence[Host]) -> None:
+    on_cpu = any(device == "cpu" for host in hosts for device in host.devices)
+    for dtype in dtypes:
+        if on_cpu and dtype in ("f16", "tf32"):
+            raise UsageError(
+                f"{option} {dtype}: it is of CUDA devices, and the replicas are on the CPU; "
+                "expected f32 or bf16 there"
+            )
+
+
+def _dataset(parsed: ParsedOptions, notes: list[str]) -> str:
+    """The dataset; loads the architecture in any case, so that it fails here if it fails."""
+    arch, dataset = parsed.options.arch, parsed.options.data
+    loaded = load_tried(arch)
+    if parsed.options.step is not None:
+        try_step(parsed.options.step, loaded)
+    notes += architecture.notes(loaded)
+    if dataset is AUTO:
+        dataset = known_name("--data", loaded.default_dataset, DATASETS)
+        notes.append(f"--data {dataset}, the default of {arch}")
+    if is_function(dataset):
+        try_dataset(dataset, loaded, seed=parsed.axes.values["seed"][0])
+    else:
+        check_fits(dataset, loaded, named=arch)
+    return dataset

@@ -1,0 +1,1 @@
+"""`train`: from options to a training, its run folder, and its ranks."""

@@ -1,0 +1,206 @@
+"""A training in ranks that a launcher started: torchrun, dpbench launch, or one shell a rank.
+
+Rank 0 reads the options and decides, and the others do what it orders: nothing is decided twice,
+and only rank 0 speaks and writes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dpbench import environment
+from dpbench.architecture import make_importable
+from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
+from dpbench.launch.rank import speaks_of_lost_peer
+from dpbench.measure.allocator import keep_freed_memory
+from dpbench.messages import said_to
+from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.report.progress.training import TrainOutput
+from dpbench.run.interrupts import as_exceptions
+from dpbench.run.training.orders import Agreed, Launch, Orders
+from dpbench.run.training.preparation import TrainPlan, samples, samples_of
+from dpbench.run.training.request import TrainArguments
+from dpbench.run.training.running import (
+    ON_EVERY_NODE,
+    ended_well,
+    following,
+    introduce,
+    job_of,
+    open_folder,
+    set_ending,
+)
+from dpbench.run.training.world import orders, plan_of_world, standing
+from dpbench.specs import KEEP
+from dpbench.training.events import Finished
+from dpbench.training.job import TrainingJob
+from dpbench.training.rank import train_rank
+from dpbench.values import duration_seconds
+
+TIMED_OUT = "timed out waiting"  # gloo's words
+STORE_SECONDS = 120.0
+"""How long to look for the launch's store, where --timeout is wrong: rank 0 says so."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Joined:
+    """How a training ended, the same on every rank."""
+
+    finished: Finished
+    folder: Path
+    plan: TrainPlan | None
+    """On rank 0."""
+
+
+def join(asked: TrainArguments, output: TrainOutput) -> Joined:
+    """Trains as the rank that the environment names; every rank returns when all have trained.
+
+    Raises what ended it: DpbenchError, or on other ranks than 0 Agreed where rank 0 raises that
+    error too.
+    """
+    try:
+        variables = LaunchVariables.read(os.environ)
+    except ValueError as error:
+        raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
+    try:
+        launch = Launch(variables, os.environ, _store_seconds(asked))
+    except RuntimeError as error:
+        raise TrainingFailed(str(error)) from None
+    launch.report(standing(variables))
+    if launch.rank == 0:
+        return _lead(launch, asked, output)
+    with said_to(lambda message: None):
+        return _follow(launch, asked)
+
+
+def _store_seconds(asked: TrainArguments) -> float:
+    try:
+        return duration_seconds("--timeout", asked.typed["timeout"])
+    except UsageError:
+        return STORE_SECONDS
+
+
+def _lead(launch: Launch, asked: TrainArguments, output: TrainOutput) -> Joined:
+    with _told(launch, launch.order):
+        plan, given = _decide(launch, asked, output)
+    launch.order(given)
+    with ExitStack() as stack:
+        with _told(launch, launch.say_prepared):
+            embedded = asked.embedded
+            ready = stack.enter_context(samples_of(plan))
+            introduce(plan, ready, output)
+            now = environment.capture(cuda=torch.version.cuda)
+            folder = stack.enter_context(open_folder(plan, now))
+        launch.say_prepared(_text(ready.folder))
+        with ended_well(plan, folder, None), _told(launch, launch.tell):
+            launch.prepared(given)
+            log = folder.follow()
+            log.new()  # what was said before the resumption
+            with (
+                output.listener(plan.spec, plan.run, ready.steps_per_epoch) as listener,
+                _signals(embedded),
+                following(log, listener.hear),
+            ):
+                finished = _train(job_of(plan, ready, folder), launch.rank)
+        set_ending(plan, folder, finished)
+    return Joined(finished=finished, folder=folder.path, plan=plan)
+
+
+def _decide(launch: Launch, asked: TrainArguments, output: TrainOutput) -> tuple[TrainPlan, Orders]:
+    if asked.typed.get("show_config") or output.dry_run:
+        raise UsageError("--show-config and --dry-run train nothing; run them without the launcher")
+    request = asked.read()
+    ranks = launch.standings(request.options.run.timeout_seconds)
+    plan = plan_of_world(request, ranks)
+    return plan, orders(plan, ranks)
+
+
+def _follow(launch: Launch, asked: TrainArguments) -> Joined:
+    given, embedded = launch.orders(), asked.embedded
+    with ExitStack() as stack:
+        with _told(launch, launch.say_prepared):
+            _require_consent(asked, given)
+        make_importable(given.spec.workload.architecture)
+        if given.preparers[launch.rank] == launch.rank:
+            with _told(launch, launch.say_prepared):
+                mine = samples(
+                    given.spec, given.data_dir, embedded=embedded, download=given.download
+                )
+                ready = stack.enter_context(mine)
+            launch.say_prepared(_text(ready.folder))
+        job = TrainingJob(
+            spec=given.spec,
+            run=given.run,
+            folder=Path(given.folder),
+            prepared=_path(launch.prepared(given)),
+            resume=given.resume,
+        )
+        try:
+            with _signals(embedded):
+                finished = _train(job, launch.rank)
+        except Interrupted as error:
+            raise Agreed(error) from None
+        except DpbenchError as error:
+            if launch.is_told(error):
+                raise Agreed(error) from None
+            again = f"{ON_EVERY_NODE}dpbench train --resume {shlex.quote(given.folder)}"
+            raise type(error)(f"rank {launch.rank}: {error}; to go on, {again}") from None
+    return Joined(finished=finished, folder=job.folder, plan=None)
+
+
+def _require_consent(asked: TrainArguments, given: Orders) -> None:
+    """Raises UsageError for orders to run code that the command of this rank does not name."""
+    workload = given.spec.workload
+    named = asked.named_code()
+    if refused := named.refusal(architecture=workload.architecture, dataset=workload.dataset):
+        raise UsageError(refused)
+
+
+def _train(job: TrainingJob, rank: int) -> Finished:
+    """Where another rank has ended, that takes one line: the cause is what that one says."""
+    if job.run.allocator == KEEP:
+        keep_freed_memory()
+    try:
+        return train_rank(job, rank)
+    except RuntimeError as error:
+        words = str(error).partition("\n")[0]
+        if speaks_of_lost_peer(str(error)):
+            raise TrainingFailed(f"another rank has ended: {words}") from None
+        if TIMED_OUT in words.lower():  # it has stopped, or the link to its host is cut
+            raise TrainingFailed(f"another rank did not answer: {words}") from None
+        raise
+
+
+@contextmanager
+def _told(launch: Launch, say: Callable[[DpbenchError], None]) -> Iterator[None]:
+    """An error in the block is told to the other ranks as well; one of theirs is raised here."""
+    try:
+        yield
+    except Agreed as agreed:
+        if launch.rank == 0:
+            raise agreed.error from None
+        raise
+    except DpbenchError as error:
+        say(error)
+        launch.linger()
+        if launch.rank == 0:
+            raise
+        raise Agreed(error) from None
+
+
+def _signals(embedded: bool) -> AbstractContextManager[None]:
+    return nullcontext() if embedded else as_exceptions()
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

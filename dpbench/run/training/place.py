@@ -1,0 +1,139 @@
+"""Where a training keeps its files, and where it goes on: --name, --runs-dir and --resume."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dpbench.architecture import folder_name, is_theirs
+from dpbench.errors import StoreError, UsageError
+from dpbench.messages import say, warn
+from dpbench.run.this_machine import free, results_folder
+from dpbench.run.training.request import AUTO
+from dpbench.specs import differing_fields
+from dpbench.specs.training import TrainingSpec
+from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder, require_free
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPlace:
+    """The run folder of a training."""
+
+    path: Path
+    existing: RunFolder | None = None
+    """The run to go on with; None where the folder is to be made."""
+    resume: str | None = None
+    """As TrainingJob has it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResumedRun:
+    """What --resume names; at least one of both."""
+
+    run: RunFolder | None = None
+    checkpoint: Path | None = None
+    """A file; None for the latest of the run."""
+
+
+def target(resume: str | None, runs_dir: Path) -> ResumedRun | None:
+    """None unless --resume names a run or a checkpoint.
+
+    Raises UsageError where there is nothing of that name, StoreError for a damaged run.
+    """
+    if resume is None or resume == AUTO:
+        return None
+    path = next((one for one in (Path(resume), runs_dir / resume) if one.exists()), None)
+    if not resume or path is None:
+        raise UsageError(
+            f"--resume {resume}: no run or checkpoint of that name, here or in {runs_dir}; "
+            "expected a run folder, a checkpoint, or auto"
+        )
+    if path.is_dir():
+        return ResumedRun(run=RunFolder.open(path))
+    around = path.parent if path.parent.name else path.absolute().parent
+    is_of_run = around.name == CHECKPOINTS and os.path.lexists(around.parent / RUN_FILE)
+    return ResumedRun(run=RunFolder.open(around.parent) if is_of_run else None, checkpoint=path)
+
+
+def choose(spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str | None) -> RunPlace:
+    """Decides, and says what it decided for --resume; makes nothing.
+
+    Raises UsageError for another training than the one to go on with, StoreError for a folder that
+    is there already.
+    """
+    arch = folder_name(spec.workload.architecture)
+    folder = results_folder(runs_dir, name, otherwise=arch)
+    if resume == AUTO:
+        return _latest(spec, folder, runs_dir, named=name is not None)
+    named = target(resume, runs_dir)
+    if named is None:
+        return RunPlace(path=_new(folder, named=name is not None))
+    start = AUTO if named.checkpoint is None else str(named.checkpoint.absolute())
+    if named.run is None or (name is not None and named.checkpoint is not None):
+        return RunPlace(path=_new(folder, named=name is not None), resume=start)
+    if name is not None:
+        raise UsageError(
+            f"--resume {resume} goes on in that folder; leave --name out, or give a checkpoint "
+            "file to begin another run from"
+        )
+    _check_same(spec, named.run)
+    return RunPlace(path=named.run.path, existing=named.run, resume=start)
+
+
+def resume_words(run: RunFolder) -> str:
+    """The command that goes on with a run."""
+    arch = run.header.spec.workload.architecture
+    consent = ["--arch", arch] if is_theirs(arch) else []
+    return shlex.join(["dpbench", "train", "--resume", str(run.path), *consent])
+
+
+def _new(folder: Path, *, named: bool) -> Path:
+    """A folder that is not there yet; an unnamed one gets a number where that is taken."""
+    if named:
+        require_free(folder)
+    return folder if named else free(folder)
+
+
+def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) -> RunPlace:
+    if named and os.path.lexists(folder / RUN_FILE):
+        run = RunFolder.open(folder)
+        _check_same(spec, run)
+        return RunPlace(path=folder, existing=run, resume=AUTO)
+    runs = () if named else _newest_first(runs_dir)
+    run_of_spec = next((run for run in runs if not _differences(spec, run)), None)
+    if run_of_spec is not None:
+        say(f"--resume auto: goes on with {run_of_spec.path}, the latest run of this training")
+        return RunPlace(path=run_of_spec.path, existing=run_of_spec, resume=AUTO)
+    place = _new(folder, named=named)
+    missing = f"no {folder}" if named else f"no run of this training in {runs_dir}"
+    say(f"--resume auto: {missing} yet; begins anew")
+    return RunPlace(path=place)
+
+
+def _newest_first(runs_dir: Path) -> Iterator[RunFolder]:
+    files = sorted(runs_dir.glob(f"*/{RUN_FILE}"), key=lambda file: -file.lstat().st_mtime)
+    for file in files:
+        try:
+            yield RunFolder.open(file.parent)
+        except StoreError as error:
+            warn(f"--resume auto: left out {file.parent}: {error}")
+
+
+def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
+    if differences := _differences(spec, run):
+        raise UsageError(
+            f"--resume: {run.path} holds another training ({'; '.join(differences)}); "
+            f"to go on with it: {resume_words(run)}"
+        )
+
+
+def _differences(spec: TrainingSpec, run: RunFolder) -> list[str]:
+    """In all but the number of epochs, which may grow, what the user's files hold, and whether
+    activations are kept."""
+    theirs = run.header.spec
+    if spec.epochs > theirs.epochs:
+        theirs = replace(theirs, epochs=spec.epochs)
+    return differing_fields(spec, theirs.with_files_of(spec).recomputed_as(spec))

@@ -1,0 +1,143 @@
+"""What was asked for, from all the places that options come from.
+
+The command line goes before the file of --config, the file before the preset, the preset before
+the run that is resumed, and that before the defaults.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpbench.architecture import is_theirs, make_importable, with_input_shape
+from dpbench.data.trusted_code import NamedCode
+from dpbench.errors import UsageError
+from dpbench.run.option_file import Layer, merged
+from dpbench.run.training import config as train_config
+from dpbench.run.training.checks import check, check_values
+from dpbench.run.training.options import TrainOptions
+from dpbench.settings import Texts, from_texts
+
+AUTO = "auto"
+EXCLUSIVE = (("backend", "sync_backend"), ("evaluate", "no_eval"), ("balance", "shares"))
+"""One of them, where it is given, takes the place of the others as well."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainRequest:
+    """A training that is asked for, and where its files go."""
+
+    options: TrainOptions
+    texts: Texts
+    """The same as they would be typed."""
+    notes: tuple[str, ...]
+    """What the user must see."""
+    name: str | None
+    runs_dir: Path
+    resume: str | None
+    command: Sequence[str]
+    """What was typed after "dpbench", or would be for the same training."""
+    embedded: bool
+    """Asked for by somebody's own program, whose signals are not touched."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainArguments:
+    """What was typed, unread."""
+
+    typed: Mapping[str, Any]
+    """All options, by the names of the command's parameters."""
+    given: Collection[str]
+    """Those that are not just at their defaults."""
+    command: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
+    embedded: bool = False
+
+    def read(self) -> TrainRequest:
+        """Reads and checks the options of all places.
+
+        Raises UsageError, and StoreError for a run folder that is damaged.
+        """
+        typed = self.typed
+        texts, notes = self._texts(), list[str]()
+        options = _options(texts, typed["config"], notes)
+        check(options)
+        return TrainRequest(
+            options=options,
+            texts=texts,
+            notes=tuple(notes),
+            name=typed["name"],
+            runs_dir=typed["runs_dir"],
+            resume=typed["resume"],
+            command=self.command,
+            embedded=self.embedded,
+        )
+
+    def named_code(self) -> NamedCode:
+        """What the command line, or else the file of --config, says for --arch and --data.
+
+        Raises UsageError.
+        """
+        config = self.typed["config"]
+        below = train_config.preset_layer(self.typed["preset"])
+        below |= {} if config is None else train_config.read(config)
+        own = {name: self.typed[name] for name in ("arch", "input_shape", "data")}
+        said = own | below | {name: own[name] for name in own if name in self.given}
+        arch, shape, data = str(said["arch"]), said["input_shape"], said["data"]
+        return NamedCode(
+            architecture=arch if shape is None else with_input_shape(arch, str(shape)),
+            dataset=None if data is None else str(data),
+        )
+
+    def _texts(self) -> Texts:
+        own = {name: self.typed[name] for name in train_config.NAMES}
+        _parse(own, [])  # what is typed wrong is no fault of a file
+        config, resume, runs_dir = (self.typed[name] for name in ("config", "resume", "runs_dir"))
+        layers = (
+            _of_earlier(resume, runs_dir, self.given),
+            train_config.preset_layer(self.typed["preset"]),
+            {} if config is None else train_config.read(config),
+            {name: own[name] for name in own if name in self.given},
+        )
+        return own | merged(layers, EXCLUSIVE)
+
+
+def _options(texts: Texts, config: Path | None, notes: list[str]) -> TrainOptions:
+    try:
+        return _parse(texts, notes)
+    except UsageError as error:
+        if config is None:
+            raise
+        raise UsageError(f"{config}: {error}") from None
+
+
+def _parse(texts: Texts, notes: list[str]) -> TrainOptions:
+    make_importable(texts["arch"])
+    options = from_texts(TrainOptions, texts, notes)
+    check_values(options, notes)
+    return options
+
+
+def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> Layer:
+    """The options of the run that --resume names; none where it names no run."""
+    if resume is None or resume == AUTO:
+        return {}
+    from dpbench.run.training.place import target
+
+    named = target(resume, runs_dir)
+    if named is None or named.run is None:
+        return {}
+    arch = named.run.header.spec.workload.architecture
+    if is_theirs(arch) and "arch" not in given:
+        raise UsageError(
+            f"--resume {resume}: that run is of --arch {arch}, whose code would be imported; if "
+            f"you trust it, give --arch {shlex.quote(arch)} as well"
+        )
+    options = train_config.stored(named.run.header.configuration)
+    if "RANK" in os.environ:  # the launcher says how many there are
+        options.pop("gpus", None)
+    return options

@@ -1,0 +1,123 @@
+"""From what the ranks of a launch say of themselves to the one training that they make."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+
+from dpbench import environment
+from dpbench.errors import UsageError
+from dpbench.messages import say
+from dpbench.rendezvous.available_backends import available_backends
+from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.rendezvous.local_device import local_device
+from dpbench.run.devices import threads_for
+from dpbench.run.training.orders import Orders, Standing
+from dpbench.run.training.preparation import TrainPlan, build_spec, plan
+from dpbench.run.training.request import TrainRequest
+from dpbench.run.training.spec import device_request
+from dpbench.settings import AUTO, as_typed
+from dpbench.specs.training import TrainingSpec
+from dpbench.traits import IMPLEMENTATIONS
+
+
+def standing(variables: LaunchVariables) -> Standing:
+    """What this rank says of itself: a GPU if there is any, by LOCAL_RANK."""
+    device, trouble = "cpu", None
+    try:
+        index = local_device(variables.rank, variables.world_size, os.environ)
+        gpus = torch.cuda.device_count()
+        if gpus:
+            device = f"cuda:{index}"
+        if gpus and index >= gpus:
+            trouble = f"there is no GPU {index}, but {gpus}; start fewer processes a host"
+    except ValueError as error:
+        trouble = str(error)
+    host = f"{os.environ.get('GROUP_RANK', '')} {platform.node()}".strip()
+    return Standing(device=device, host=host, cores=environment.usable_cores(), trouble=trouble)
+
+
+def plan_of_world(request: TrainRequest, ranks: Sequence[Standing]) -> TrainPlan:
+    """The training with a replica on each rank; says the notes. Raises UsageError, StoreError."""
+    for rank, one in enumerate(ranks):
+        if one.trouble is not None:
+            raise UsageError(f"rank {rank} on {one.host}: {one.trouble}")
+    _check_options(request, len(ranks))
+    cuda = sum(one.device != "cpu" for one in ranks)
+    if 0 < cuda < len(ranks):
+        raise UsageError(
+            f"{cuda} of {len(ranks)} ranks see a GPU, and the others none; show GPUs to all of "
+            'them, or to none with CUDA_VISIBLE_DEVICES=""'
+        )
+    machine = _Resources(ranks)
+    spec = build_spec(
+        request, machine, [one.device for one in ranks], _threads(request, ranks, machine)
+    )
+    _check_backend(spec, ranks)
+    return plan(request, spec)
+
+
+def orders(plan: TrainPlan, ranks: Sequence[Standing]) -> Orders:
+    hosts = [one.host for one in ranks]
+    return Orders(
+        spec=plan.spec,
+        run=plan.run,
+        folder=str(plan.place.path.absolute()),
+        preparers=tuple(hosts.index(host) for host in hosts),
+        resume=plan.place.resume,
+        data_dir=plan.request.options.data_dir,
+        download=plan.request.options.download,
+    )
+
+
+class _Resources:
+    """The host with the fewest cores for each of its ranks."""
+
+    def __init__(self, ranks: Sequence[Standing]) -> None:
+        counts = Counter(one.host for one in ranks)
+        tightest = min(ranks, key=lambda one: one.cores / counts[one.host])
+        self.cores = tightest.cores
+        self.ranks = counts[tightest.host]
+        self.has_cuda = ranks[0].device != "cpu"
+        self.gpu_count = self.ranks if self.has_cuda else 0
+
+
+def _threads(request: TrainRequest, ranks: Sequence[Standing], machine: _Resources) -> int:
+    if machine.ranks > machine.cores:
+        say(f"oversubscribed: {machine.ranks} ranks of one host share {machine.cores} cores")
+    return threads_for(device_request(request.options, machine), machine, machine.ranks)
+
+
+def _check_options(request: TrainRequest, size: int) -> None:
+    options = request.options
+    if options.gpus is not AUTO:
+        raise UsageError(
+            f"--gpus {as_typed(options.gpus)}: the launcher has started {size} "
+            f"{'process' if size == 1 else 'processes'} and says which device each takes; leave "
+            "--gpus out, or run dpbench train without a launcher"
+        )
+    if size > 1 and IMPLEMENTATIONS[options.implementation].one_process:
+        raise UsageError(
+            f"--implementation {options.implementation}: one process drives all its replicas, but "
+            f"the launcher has started {size}; take ddp, or run dpbench train without a launcher"
+        )
+
+
+def _check_backend(spec: TrainingSpec, ranks: Sequence[Standing]) -> None:
+    """As far as one host can tell; that two ranks have one GPU is found when they meet."""
+    hosts = len({one.host for one in ranks})
+    if spec.backend == "shm" and hosts > 1:
+        raise UsageError(
+            f"--backend shm: it is for the ranks of one host, and these are on {hosts}; take gloo "
+            "or nccl"
+        )
+    known = available_backends()
+    reason = known[spec.backend].reason if spec.backend in known else None
+    if spec.backend == "nccl" and spec.devices[0] == "cpu":
+        reason = reason or "nccl reduces CUDA tensors only"
+    if reason:
+        raise UsageError(f"--backend {spec.backend}: {reason}")

@@ -1,0 +1,19 @@
+"""Where the folders are that ship with dpbench: beside it in a checkout, within it in a wheel.
+
+No links stand for them: not every copy of a checkout keeps links.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+_IN_WHEEL = _PACKAGE / "_shipped"
+"""What `tool.setuptools.package-dir` in pyproject.toml makes of them."""
+
+ARCHITECTURES = _IN_WHEEL / "architectures"
+RESULTS = _IN_WHEEL / "results"
+"""Holds a measured sweep, `examples`, and scaling tables that others have published."""
+if not _IN_WHEEL.is_dir():
+    ARCHITECTURES = _PACKAGE.with_name("architectures")
+    RESULTS = _PACKAGE.with_name("results")

@@ -1,0 +1,139 @@
+"""What one training is: everything that decides the numbers it ends with.
+
+The same spec and the same data give the same parameters, whatever the number of interruptions.
+What is only said, kept or waited for (logs, checkpoints, time limits) is in `TrainingRun`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dpbench.specs import KEEP, WorkloadSpec
+from dpbench.specs.learning_rate import scale_lr
+from dpbench.traits import IMPLEMENTATIONS
+
+LastWindow = Literal["step", "drop"]
+Balance = Literal["equal", "speed"]
+Evaluation = Literal["sharded", "rank0", "off"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingSpec:
+    """One training, from the seed to the last epoch."""
+
+    workload: WorkloadSpec
+    """Its learning rate belongs to `batch_size` samples; see `learning_rate`."""
+    implementation: str
+    backend: str
+    group_size: int
+    """Number of replicas, over all hosts."""
+    batch_size: int
+    """Samples per replica and micro-step."""
+    devices: tuple[str, ...]
+    """The device of each replica on its own host."""
+    threads_per_replica: int
+    epochs: int
+    gamma: float = 0.7
+    """Factor of the learning rate after each epoch, as torch's StepLR has it."""
+    warmup_steps: int = 0
+    """Optimizer steps over which the learning rate rises from the workload's to the scaled one."""
+    accumulation_steps: int = 1
+    last_window: LastWindow = "step"
+    """Whether an epoch's last window of fewer micro-steps is stepped, weighted by its samples, or
+    dropped."""
+    max_norm: float | None = None
+    """The gradient of all parameters is scaled down to this norm; None leaves it as it is."""
+    sync_every: int = 1
+    """Optimizer steps between two averages of parameters, for local-sgd."""
+    bucket_cap_mb: float | None = None
+    balance: Balance = "equal"
+    """Equal shares of every global batch, or shares by the speed of each rank, set anew for every
+    epoch from the one before."""
+    shares: tuple[float, ...] = ()
+    """Fixed shares of the ranks in proportion, e.g. (2.0, 1.0); () follows `balance`."""
+    train_samples: int | None = None
+    """The first so many samples are trained on; None: all."""
+
+    def with_files_of(self, other: TrainingSpec) -> TrainingSpec:
+        """The same of `other`'s files: code may be improved while it is trained, as long as the
+        parameters keep their names and shapes."""
+        files = other.workload.files_sha256
+        return replace(self, workload=replace(self.workload, files_sha256=files))
+
+    def recomputed_as(self, other: TrainingSpec) -> TrainingSpec:
+        """The same with activations kept or computed again as `other` does: no number changes."""
+        again = other.workload.checkpoint_activations
+        return replace(self, workload=replace(self.workload, checkpoint_activations=again))
+
+    @property
+    def dtype(self) -> str:
+        """Of the products in forward and backward; parameters and gradients stay float32."""
+        return self.workload.dtype
+
+    @property
+    def comm_hook(self) -> str:
+        """Gradients of a training travel as they are."""
+        return "none"
+
+    @property
+    def overlap(self) -> str:
+        """Gradients of a training are averaged while the backward pass goes on."""
+        return "on"
+
+    @property
+    def process_count(self) -> int:
+        return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of all replicas per micro-step."""
+        return self.batch_size * self.group_size
+
+    @property
+    def effective_batch_size(self) -> int:
+        """Samples behind one optimizer step."""
+        return self.global_batch_size * self.accumulation_steps
+
+    @property
+    def replica_batch_sizes(self) -> tuple[int, ...]:
+        """Of a full micro-step with equal shares."""
+        return (self.batch_size,) * self.group_size
+
+    @property
+    def learning_rate(self) -> float:
+        """After the warm-up, in the first epoch; scaled by the workload's rule with the effective
+        batch. Raises ValueError if the rule cannot be applied."""
+        base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
+        if rule == "none":
+            return base
+        return scale_lr(base, self.effective_batch_size / self.batch_size, rule)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingRun:
+    """How a training is watched over; none of it changes a parameter."""
+
+    evaluation: Evaluation = "sharded"
+    """By whom the test samples are evaluated after each epoch; the numbers are the same."""
+    max_steps: int | None = None
+    """Optimizer steps, of all resumptions together, at which it stops; None: after all epochs."""
+    log_interval: int = 20
+    """Optimizer steps between two lines of the log."""
+    checkpoint: str | None = None
+    """Each checkpoint is also written to this file, an absolute path."""
+    checkpoint_every: int | None = None
+    """Optimizer steps between two checkpoints; None: at the end of each epoch only."""
+    max_checkpoints: int = 10
+    """The latest so many are kept, and the best."""
+    prefetch: int = 0
+    """Windows (the batches of one optimizer step) made ahead by a thread; 0 makes each when it is
+    needed."""
+    check_sync_every: int | None = None
+    """Optimizer steps between two comparisons of the parameters of all ranks."""
+    timeout_seconds: float = 120.0
+    """How long ranks wait for each other, at the start and in a collective."""
+    allocator: str = KEEP
+    """Whether ranks keep the host memory that they free, or leave that to the system."""
+    debug: bool = False
+    """Let torch.distributed and NCCL say more, as TORCH_DISTRIBUTED_DEBUG=DETAIL does."""

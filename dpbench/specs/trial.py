@@ -1,0 +1,589 @@
+"""What to run: the workload, one trial, a sweep, and the names they may use.
+
+All specifications are frozen values. A trial is identified by the hash of its canonical JSON
+without the fields that are at their default, so a new option orphans no old result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from itertools import accumulate
+from typing import Annotated, Any, Literal
+
+from dpbench.codec import content_hash, encode
+from dpbench.settings import Choice, PositiveNumber, Setting, Switch, Text, WholeNumber, settings_of
+from dpbench.specs.learning_rate import scale_lr
+from dpbench.specs.placement import Placement, on_hosts, placed
+from dpbench.specs.shares import split_evenly
+from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
+from dpbench.units import counted
+
+Scaling = Literal["weak", "strong"]
+SCALINGS = ("weak", "strong")
+DTYPES = {
+    "f32": "float32 as IEEE has it, also on GPUs that could do with less",
+    "bf16": "bfloat16 where autocast takes it; parameters and gradients stay float32",
+    "f16": "float16 where autocast takes it, with a loss scale (CUDA only)",
+    "tf32": "float32 whose products keep 10 bits of the mantissa (CUDA only)",
+}
+DTYPE_NAMES = {
+    **dict.fromkeys(("f32", "fp32", "float32"), "f32"),
+    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
+    **dict.fromkeys(("f16", "fp16", "float16"), "f16"),
+    "tf32": "tf32",
+}
+"""Every spelling of a dtype."""
+COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
+"""Of torch.compile; "reduce-overhead" plays CUDA graphs."""
+COMM_HOOKS = ("none", "bf16", "powersgd")
+"""What gradients become on their way: bfloat16, or matrices of low rank."""
+OPTIMIZERS = (
+    *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
+    *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
+)
+"""torch's own; behind the dash the kernels, in place of those that torch would take."""
+DEFAULT_OPTIMIZER = "sgd"
+KEEP, SYSTEM = "keep", "system"
+ALLOCATORS = (SYSTEM, KEEP)
+"""What ranks do with freed host memory: what the C library does by itself, or keep it."""
+BASELINE = "single"
+"""The implementation that absolute speedups compare with."""
+MOST_REPETITIONS = 10_000
+"""More would plan until memory ends, and tell nothing."""
+
+
+def _workers(count: int) -> str:
+    return counted(count, "worker")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadSpec:
+    """What is trained, on what, and how."""
+
+    architecture: str
+    """A name from `architectures/`, or "package.module:factory"."""
+    dataset: str
+    optimizer: Annotated[
+        str,
+        Setting(
+            options=("--optimizers", "--optimizer"),
+            argument="optimizer",
+            kind=Choice(OPTIMIZERS, "optimizer"),
+            metavar="A,B",
+            help="sgd, adamw, adam, adadelta; with -fused or -foreach the kernels.",
+            meaning="The optimizer; its kernels follow behind the dash if they were chosen.",
+            shown=str,
+            position=2,
+        ),
+    ] = DEFAULT_OPTIMIZER
+    learning_rate: Annotated[
+        float,
+        Setting(
+            options=("--lr", "--lrs"),
+            kind=PositiveNumber(),
+            metavar="X,X",
+            help="The learning rate.",
+            shown=lambda rate: f"lr {rate:g}",
+            position=3,
+        ),
+    ] = 0.01
+    learning_rate_rule: str = "none"
+    """How the learning rate follows the samples behind an optimizer step; see
+    TrialSpec.learning_rate and learning_rate.RULES."""
+    seed: Annotated[
+        int,
+        Setting(
+            options=("--seed", "--seeds"),
+            kind=WholeNumber(),
+            metavar="N,N",
+            help="Seed for weights and samples. Each seed is a row, never a repetition.",
+            shown=lambda seed: f"seed {seed}",
+            position=9,
+        ),
+    ] = 0
+    dtype: Annotated[
+        str,
+        Setting(
+            options=("--dtypes", "--dtype"),
+            kind=Choice(DTYPE_NAMES, "dtype"),
+            metavar="A,B",
+            help="f32, bf16, f16, tf32: of products; parameters and gradients stay f32.",
+            meaning="Number format of the products in forward and backward; parameters and "
+            "gradients stay float32.",
+            shown=str,
+            position=1,
+        ),
+    ] = "f32"
+    """Of the products in forward and backward; see DTYPES."""
+    compile: Annotated[
+        str,
+        Setting(
+            options=("--compile",),
+            kind=Choice(COMPILE_MODES, "mode of compiling"),
+            metavar="A,B",
+            help="none, default, reduce-overhead (CUDA graphs), max-autotune: of torch.compile.",
+            meaning="Mode of torch.compile.",
+            shown=lambda mode: "compiled" if mode == "default" else mode,
+            position=1,
+        ),
+    ] = "none"
+    """Mode of torch.compile, or "none"."""
+    channels_last: Annotated[
+        bool,
+        Setting(
+            options=("--channels-last",),
+            kind=Switch(),
+            metavar="no,yes",
+            help="Use the channels-last (NHWC) memory format.",
+            meaning="Whether images are in the channels-last (NHWC) memory format.",
+            shown=lambda _: "channels-last",
+            position=1,
+        ),
+    ] = False
+    """Images lie in memory with the channels of a pixel together."""
+    checkpoint_activations: Annotated[
+        bool,
+        Setting(
+            options=("--checkpoint-activations",),
+            kind=Switch(),
+            metavar="no,yes",
+            help="Recompute activations in the backward pass to save memory.",
+            meaning="Whether activations are recomputed in the backward pass.",
+            shown=lambda _: "recomputing",
+            position=1,
+        ),
+    ] = False
+    """Blocks keep their inputs only, and are computed again in the backward pass."""
+    step: Annotated[
+        str | None,
+        Setting(
+            options=("--step",),
+            kind=Text(),
+            none="dpbench's",
+            metavar="FILE:NAME",
+            help="A training step of your own: file.py:step or package.module:step; see "
+            "docs/architectures.md.",
+            meaning="The user's own training step; missing if it is the one of dpbench.",
+            shown=lambda _: "own step",
+            position=6,
+        ),
+    ] = None
+    """The user's own training step: "path/to/file.py:step" or "package.module:step"."""
+    files_sha256: str | None = None
+    """Of the user's files that architecture, step and dataset name, and of the text trained on."""
+
+    def __post_init__(self) -> None:
+        # 1 and 1.0 are equal, so they must not give two trial ids.
+        object.__setattr__(self, "learning_rate", float(self.learning_rate))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialSettings:
+    """The settings that a sweep and each of its trials have."""
+
+    workload: WorkloadSpec
+    warmup_steps: int
+    timed_steps: int
+    threads_per_replica: int
+    scaling: Scaling = "weak"
+    accumulation_steps: Annotated[
+        int,
+        Setting(
+            options=("--accumulate",),
+            kind=WholeNumber(least=1),
+            metavar="N,N",
+            help="Micro-steps per optimizer step.",
+            meaning="Micro-steps in one optimizer step (gradient accumulation).",
+            shown=lambda steps: f"{steps} micro-steps",
+            position=3,
+        ),
+    ] = 1
+    sync_every: Annotated[
+        int,
+        Setting(
+            options=("--sync-every",),
+            kind=WholeNumber(least=1),
+            metavar="N,N",
+            help="Steps between parameter averages (local-sgd).",
+            meaning="Optimizer steps between two averages of the parameters (local-sgd).",
+            shown=str,
+        ),
+    ] = 1
+    """Optimizer steps between two averages of parameters, where the implementation has them."""
+    phase_steps: int = 5
+    """Steps after the timed windows whose phases are timed one by one; 0 for none."""
+    noise_steps: int = 0
+    """Global batches after the windows from which the gradient noise scale is estimated."""
+    trace_steps: int = 0
+    """Steps after the windows that torch's profiler records in a file, in the first repetition."""
+    gradient_steps: int = 10
+    """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
+    as many without that lie between them. 0 for none; see `traces_gradients`."""
+    bucket_cap_mb: Annotated[
+        float | None,
+        Setting(
+            options=("--bucket-cap-mb",),
+            # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
+            kind=PositiveNumber(most=1e6, unit="MiB"),
+            none="auto",
+            metavar="X,X",
+            help="Bucket size in MiB (ddp, torch-ddp and its kin), or auto.",
+            default_text="auto: 1, then 25",
+            meaning="Bucket size in MiB: gradients in one collective; missing where the "
+            "implementation chose.",
+            shown=lambda cap: f"{cap:g} MiB",
+            position=4,
+        ),
+    ] = None
+    """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
+    the implementation."""
+    comm_hook: Annotated[
+        str,
+        Setting(
+            options=("--comm-hook", "--comm-hooks"),
+            kind=Choice(COMM_HOOKS, "communication hook"),
+            metavar="A,B",
+            help="Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
+            meaning="Compression of gradients on their way.",
+            shown=lambda hook: f"{hook} hook",
+            position=5,
+        ),
+    ] = "none"
+    """What the implementation's buckets go through on their way, where it has such hooks."""
+    overlap: Annotated[
+        str,
+        Setting(
+            options=("--overlap",),
+            kind=Choice(("on", "off"), "kind of overlap"),
+            metavar="on,off",
+            help="Average gradients during the backward pass, or after it (ddp).",
+            default_text="on",
+            meaning="Whether gradients are averaged during the backward pass (on) or after it "
+            "(off).",
+            shown=lambda _: "no overlap",
+            position=5,
+        ),
+    ] = "on"
+    """Whether gradients are averaged while the backward pass goes on, where the implementation
+    leaves that open."""
+    prefetch: Annotated[
+        int | None,
+        Setting(
+            options=("--prefetch",),
+            kind=WholeNumber(most=1024),
+            none="resident",
+            metavar="N,N",
+            help="Steps whose samples a thread loads ahead from host memory; 0: each step loads "
+            "its own; resident: all lie on the device. With --data-workers batches for each "
+            "worker.",
+            default_text="resident, 0 with --data of your own",
+            meaning="Steps whose samples are loaded ahead from host memory, or batches for each "
+            "worker; missing if all samples are on the device.",
+            shown=lambda steps: f"prefetch {steps}",
+            position=7,
+        ),
+    ] = None
+    """Steps whose samples a thread loads ahead from host memory; 0: each step loads its own; None:
+    all samples lie on the device."""
+    data_workers: Annotated[
+        int,
+        Setting(
+            options=("--data-workers",),
+            kind=WholeNumber(most=256),
+            metavar="N,N",
+            help="Processes of each rank that take samples one by one, as torch's DataLoader has "
+            "them; of rows with --prefetch from 1 on.",
+            meaning="Processes of each rank that load samples.",
+            shown=_workers,
+            position=8,
+        ),
+    ] = 0
+    """Processes of each rank that take the samples one by one, as torch's DataLoader has them."""
+    allocator: Annotated[
+        str | None,
+        Setting(
+            options=("--allocator",),
+            kind=Choice(ALLOCATORS, "allocator"),
+            metavar="A,B",
+            help="system: as any script has it; keep: ranks keep freed memory for the next step.",
+            default_text="system",
+            optional=True,
+            shown=lambda how: "memory kept" if how == "keep" else "",
+            position=10,
+        ),
+    ] = None
+    """What a rank does with freed host memory, see ALLOCATORS; None, of results that are older than
+    the choice, means that it was kept."""
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether ranks keep the host memory that they free."""
+        return self.allocator != SYSTEM
+
+    def setting(self, name: str) -> Any:
+        """The value of a setting, which the trial or its workload has."""
+        return getattr(self.workload if name in WORKLOAD_SETTINGS else self, name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialSpec(TrialSettings):
+    """One run of one configuration in processes of its own."""
+
+    implementation: str
+    backend: str
+    group_size: int
+    batch_size: int
+    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong)."""
+    devices: tuple[str, ...]
+    """The device of each replica, e.g. ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
+    repetition: int = 0
+    precision: float | None = None
+    """Relative half-width of the interval of the mean step at which the timed window ends;
+    `timed_steps` is then the most that it may hold."""
+    nodes: tuple[int, ...] = ()
+    """Replicas on each host, in the order of ranks; () when all are on one. `devices` then name the
+    device of each replica on its own host."""
+
+    @property
+    def trial_id(self) -> str:
+        return content_hash(self)
+
+    @property
+    def configuration(self) -> TrialSpec:
+        """What repetitions have in common: all but their number, and that one leaves a trace."""
+        return replace(self, repetition=0, trace_steps=0)
+
+    @property
+    def of_one_replica(self) -> TrialSpec:
+        """The same at group size 1, on the first device."""
+        return replace(self, group_size=1, devices=self.devices[:1], nodes=())
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The number of the host that each replica is on."""
+        counts = self.nodes or (self.group_size,)
+        return tuple(host for host, count in enumerate(counts) for _ in range(count))
+
+    @property
+    def places(self) -> tuple[tuple[int, str], ...]:
+        """Host and device of each replica; replicas of one place share a device."""
+        return tuple(zip(self.hosts, self.devices, strict=True))
+
+    def place_of(self, rank: int) -> str:
+        """The device of a replica: "cuda:1", and "cuda:1 on host 0" where there are several."""
+        host, device = self.places[rank]
+        return f"{device} on host {host}" if self.nodes else device
+
+    @property
+    def largest_share(self) -> int:
+        """The most replicas that one host has."""
+        return max(self.nodes, default=self.group_size)
+
+    @property
+    def replica_batch_sizes(self) -> tuple[int, ...]:
+        """Samples of each replica per micro-step; in strong scaling they differ by at most one."""
+        if self.scaling == "weak":
+            return (self.batch_size,) * self.group_size
+        return split_evenly(self.batch_size, self.group_size)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of all replicas per micro-step."""
+        return sum(self.replica_batch_sizes)
+
+    @property
+    def effective_batch_size(self) -> int:
+        """Samples behind one optimizer step: all replicas, all accumulated micro-steps."""
+        return self.global_batch_size * self.accumulation_steps
+
+    @property
+    def traces_gradients(self) -> bool:
+        """Whether it notes when gradients are ready: where those of one replica meet no others."""
+        alone = self.group_size == 1 and not IMPLEMENTATIONS[self.implementation].one_process
+        return alone and self.gradient_steps > 0
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the optimizer: the workload's, scaled by its rule with the samples behind one step.
+
+        It belongs to `batch_size` samples. What does not communicate steps on its own ones only.
+        Raises ValueError if the rule cannot be applied.
+        """
+        base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
+        if rule == "none":
+            return base
+        communicates = IMPLEMENTATIONS[self.implementation].communicates
+        samples = self.global_batch_size if communicates else max(self.replica_batch_sizes)
+        return scale_lr(base, samples * self.accumulation_steps / self.batch_size, rule)
+
+    @property
+    def process_count(self) -> int:
+        return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
+
+    def process_shard(self, rank: int) -> tuple[int, int]:
+        """(first, count): the samples of every global batch that the process of `rank` takes."""
+        sizes = self.replica_batch_sizes
+        if self.process_count == 1:
+            return 0, sum(sizes)
+        return sum(sizes[:rank]), sizes[rank]
+
+    @property
+    def with_own_settings(self) -> TrialSpec:
+        """The same without settings that its implementation has not."""
+        traits = IMPLEMENTATIONS[self.implementation]
+        foreign = (name for name in OPTIONAL_SETTINGS if not traits.has_setting(name))
+        return replace(self, **{name: DEFAULTS[name] for name in foreign})
+
+    @property
+    def baseline(self) -> TrialSpec:
+        """The same work done by the plain module on the first device."""
+        alone = replace(self.of_one_replica, implementation=BASELINE, backend="none")
+        return alone.with_own_settings
+
+    @property
+    def implementation_label(self) -> str:
+        """The implementation's name, with what is not at its default: "ddp(bf16, 5 MiB)",
+        "local-sgd(4)" for the steps between two averages."""
+        words = [
+            word
+            for name, setting in BY_POSITION
+            if setting.shown and self.setting(name) != DEFAULTS[name]
+            if (word := setting.shown(self.setting(name)))
+        ]
+        return f"{self.implementation}({', '.join(words)})" if words else self.implementation
+
+    @property
+    def label(self) -> str:
+        """How people name the configuration: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 hosts),
+        batch 32" across hosts."""
+        series = series_name(self.implementation_label, self.backend)
+        return f"{series} ×{self.group_size}{on_hosts(self.nodes)}, batch {self.batch_size}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """A point of those axes that every implementation goes along; None keeps to the sweep."""
+
+    optimizer: str | None = None
+    learning_rate: float | None = None
+    seed: int | None = None
+    dtype: str | None = None
+    compile: str | None = None
+    channels_last: bool | None = None
+    checkpoint_activations: bool | None = None
+    accumulation_steps: int | None = None
+    sync_every: int | None = None
+    bucket_cap_mb: float | None = None
+    comm_hook: str | None = None
+    overlap: str | None = None
+    prefetch: int | None = None
+    data_workers: int | None = None
+    allocator: str | None = None
+
+    def of(self, trial: TrialSpec) -> TrialSpec:
+        """The trial with these settings; those that it cannot have are left out: what its
+        implementation has not, and workers where nothing is loaded ahead."""
+        given = {
+            f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None
+        }
+        of_workload = {name: given.pop(name) for name in WORKLOAD_SETTINGS if name in given}
+        varied = replace(trial, workload=replace(trial.workload, **of_workload), **given)
+        varied = varied.with_own_settings
+        return varied if varied.prefetch else replace(varied, data_workers=0)
+
+
+WORKLOAD_SETTINGS = settings_of(WorkloadSpec)
+SETTINGS: dict[str, Setting] = {**WORKLOAD_SETTINGS, **settings_of(TrialSettings)}
+"""All settings of a trial, by the field of the trial or of its workload."""
+BY_POSITION = sorted(SETTINGS.items(), key=lambda item: item[1].position)
+DEFAULTS = {
+    field.name: field.default
+    for spec in (WorkloadSpec, TrialSpec)
+    for field in fields(spec)
+    if field.default is not MISSING
+}
+"""The stored defaults. They decide the trial ids of existing results, so they never change."""
+AXES = {field.name: SETTINGS[field.name] for field in fields(Variant)}
+"""The settings of which a list makes rows, in the order in which rows vary."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inclusion:
+    """Rows beyond a grid, as a small grid of their own; None takes the whole list of the sweep."""
+
+    implementations: tuple[str, ...]
+    backend: str | None = None
+    group_size: int | None = None
+    batch_size: int | None = None
+    settings: Variant = Variant()
+    """None in it keeps to the sweep, also where that has `variants`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepSpec(TrialSettings):
+    """The axes of a grid of trials, and what all its trials share."""
+
+    implementations: tuple[str, ...]
+    backends: tuple[str, ...]
+    group_sizes: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+    devices: tuple[str, ...]
+    """A device for each replica of the largest group; smaller groups take the first ones."""
+    repetitions: int
+    time_limit_seconds: float
+    precision: float | None = None
+    """Relative half-width of a row's interval up to which repetitions are added, from
+    `repetitions` on; None keeps to `repetitions`."""
+    budget_seconds: float | None = None
+    """How long repetitions may go on being added."""
+    steps_grow: bool = False
+    """Windows grow to the precision too, up to `timed_steps`."""
+    variants: tuple[Variant, ...] = ()
+    """What each row is measured with in turn; () for once as the sweep says."""
+    exclude: tuple[tuple[str, ...], ...] = ()
+    """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
+    include: tuple[Inclusion, ...] = ()
+    """Rows that are added to those that stay."""
+    target_loss: float | None = None
+    """The loss whose time to be reached is reported."""
+    order_seed: int | None = None
+    """Shuffles the first pass of the palindrome; None keeps the order of the grid."""
+    nodes: tuple[int, ...] = ()
+    """Replicas that each host offers, in their order; () when there is one. `devices` then list
+    those of the first host, of the second, …, each as its own host calls it."""
+    placement: Placement = "pack"
+    """Whether a group fills one host after the other, or takes a replica of each in turn."""
+
+    def nodes_of(self, group_size: int) -> tuple[int, ...]:
+        """How many of a group's replicas each host gets; () when all are on the first."""
+        counts = placed(group_size, self.nodes or (len(self.devices),), self.placement)
+        return counts if len(counts) > 1 else ()
+
+    def devices_of(self, group_size: int) -> tuple[str, ...]:
+        """The device of each replica of a group, on its own host."""
+        if not (counts := self.nodes_of(group_size)):
+            return self.devices[:group_size]
+        firsts = accumulate(self.nodes, initial=0)
+        return tuple(
+            self.devices[first + replica]
+            for first, count in zip(firsts, counts, strict=False)
+            for replica in range(count)
+        )
+
+
+def series_name(implementation: str, backend: str | None) -> str:
+    """What stays the same along a scaling curve: "ddp/gloo"; a backend that says nothing is left
+    out."""
+    return implementation if backend in (None, "none", "threads") else f"{implementation}/{backend}"
+
+
+def differing_fields(ours: object, theirs: object) -> list[str]:
+    """Lists "name: theirs -> ours" for every field in which two specifications differ."""
+    differences = []
+    for field in fields(ours):  # type: ignore[arg-type]
+        mine, other = getattr(ours, field.name), getattr(theirs, field.name)
+        if is_dataclass(mine):
+            differences += differing_fields(mine, other)
+        elif mine != other:
+            differences.append(f"{field.name}: {encode(other)!r} -> {encode(mine)!r}")
+    return differences

@@ -1,0 +1,348 @@
+"""Results on disk: append-only, complete up to the last line that was written.
+
+results/<name>/
+  sweep.json          the specification, the command that was typed, the schema version
+  trials.jsonl        one TrialRecord a line, flushed to disk after each trial
+  comm.json           the command that first added collectives, the schema version
+  collectives.jsonl   one CollectiveRecord a line, flushed as well
+  environments/       one file per environment that records were measured in
+  live.json           while a sweep runs: where its page of memory is, see dpbench.store.live
+  logs/               what the ranks of failed trials printed
+  traces/             timelines of steps, where they were asked for
+  report/             tables and charts, made again from the above at any time
+
+A folder holds a sweep, collectives, or both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+from dpbench.codec import encode
+from dpbench.collectives import CollectiveRecord
+from dpbench.environment import Environment
+from dpbench.errors import StoreError, UsageError
+from dpbench.files import (
+    as_text,
+    create_empty,
+    flush_folder,
+    folder_inside,
+    holds_nothing,
+    read_header,
+    write_whole,
+)
+from dpbench.messages import printable
+from dpbench.records import SCHEMA_VERSION, TrialRecord
+from dpbench.specs import SweepSpec
+from dpbench.store.live import RunningSweep
+from dpbench.store.plausibility import (
+    impossible_in_collective_record,
+    impossible_in_record,
+    impossible_in_spec,
+)
+from dpbench.store.record_log import (
+    LogFormat,
+    LogReader,
+    RecordLog,
+    check_schema,
+    decode_at,
+    parse,
+    read_log,
+)
+
+SWEEP_FILE = "sweep.json"
+TRIALS_FILE = "trials.jsonl"
+COMM_FILE = "comm.json"
+COLLECTIVES_FILE = "collectives.jsonl"
+LIVE_FILE = "live.json"
+ENVIRONMENTS_FOLDER = "environments"
+LOGS_FOLDER = "logs"
+TRACES_FOLDER = "traces"
+LONGEST_NAME = 200
+LONGEST_SHOWN = 300
+"""Characters of what a file says."""
+MEASURING = ("sweep", "check", "comm")
+"""Commands that make results. A folder from elsewhere may name another one, and a reader who is
+told to repeat it runs it: `dpbench launch` starts any program."""
+
+R = TypeVar("R")
+
+_TRIALS = LogFormat(
+    kind=TrialRecord,
+    identifier_key="trial_id",
+    identifier=lambda record: record.trial.trial_id,
+    impossible=impossible_in_record,
+    noun="trials",
+    writer="another sweep",
+    if_unwritable="start a new sweep instead",
+    if_full="what was written before is kept, and --resume goes on from there",
+)
+_COLLECTIVES = LogFormat(
+    kind=CollectiveRecord,
+    identifier_key="collective_id",
+    identifier=lambda record: record.collective.collective_id,
+    impossible=impossible_in_collective_record,
+    noun="collectives",
+    writer="another dpbench comm",
+    if_unwritable="choose another --name instead",
+    if_full="what was written before is kept, and the same --name goes on from there",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSweep:
+    """What a results folder holds; `warnings` tells what could not be read."""
+
+    folder: Path
+    spec: SweepSpec
+    command: tuple[str, ...]
+    environments: dict[str, Environment]
+    records: tuple[TrialRecord, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCollectives:
+    """What a results folder holds of collectives; `warnings` tells what could not be read."""
+
+    folder: Path
+    command: tuple[str, ...]
+    environments: dict[str, Environment]
+    records: tuple[CollectiveRecord, ...]
+    warnings: tuple[str, ...]
+
+
+class OpenStore(Generic[R]):
+    """A results folder that is open for more records of one kind; one writer at a time."""
+
+    def __init__(self, folder: Path, log: RecordLog[R]) -> None:
+        self.folder = folder
+        self._log = log
+
+    def append(self, record: R) -> None:
+        """Adds one record and returns when it is on disk."""
+        self._log.append(record)
+
+    def add_environment(self, environment: Environment) -> None:
+        inside = folder_inside(self.folder, ENVIRONMENTS_FOLDER, make=True)
+        _write_json(inside / f"{environment.environment_id}.json", encode(environment))
+
+    def close(self) -> None:
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SweepStore(OpenStore[TrialRecord]):
+    """The open results folder of a running sweep."""
+
+    @classmethod
+    def create(cls, folder: Path, spec: SweepSpec, command: Sequence[str]) -> SweepStore:
+        """Makes the folder; raises StoreError if it exists and holds something."""
+        require_free(folder)
+        _make(folder)
+        create_empty(folder / TRIALS_FILE)
+        made = cls.append_to(folder)  # nobody else makes it from now on
+        try:
+            require_free(folder)
+            header = {"schema_version": SCHEMA_VERSION, "command": command, "sweep": encode(spec)}
+            _write_json(folder / SWEEP_FILE, header)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    @classmethod
+    def append_to(cls, folder: Path) -> SweepStore:
+        """Opens an existing folder for more trials; cuts off a half-written last line."""
+        return cls(folder, RecordLog.append_to(folder / TRIALS_FILE, _TRIALS))
+
+    def publish(self, running: RunningSweep) -> None:
+        """Says to other processes what runs now; taken back at the end."""
+        content = {"schema_version": SCHEMA_VERSION, **encode(running)}
+        _write_json(self.folder / LIVE_FILE, content)
+
+    def close(self) -> None:
+        (self.folder / LIVE_FILE).unlink(missing_ok=True)
+        super().close()
+
+
+class CollectiveStore(OpenStore[CollectiveRecord]):
+    """The results folder of a running `dpbench comm`, which may be that of a sweep."""
+
+    @classmethod
+    def append_to(cls, folder: Path, command: Sequence[str]) -> CollectiveStore:
+        """Opens a results folder for more collectives, or makes it.
+
+        Raises StoreError if something else lies there.
+        """
+        check_place(folder)
+        if not folder.exists():
+            _make(folder)
+        if not holds_collectives(folder):
+            header = {"schema_version": SCHEMA_VERSION, "command": command}
+            _write_json(folder / COMM_FILE, header)
+        create_empty(folder / COLLECTIVES_FILE)
+        return cls(folder, RecordLog.append_to(folder / COLLECTIVES_FILE, _COLLECTIVES))
+
+
+def check_place(folder: Path) -> None:
+    """Raises StoreError if collectives can neither be added to a folder nor make it."""
+    if folder.exists():
+        if not (holds_sweep(folder) or holds_collectives(folder)):
+            raise StoreError(
+                f"{folder} exists and is no results folder; expected one to add to, or another "
+                "--name"
+            )
+        return
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise StoreError(f"cannot make {folder}: {above} is no folder")
+
+
+def require_free(folder: Path) -> None:
+    """Raises StoreError if there is something that a new sweep must leave alone.
+
+    A folder whose maker died before it had written anything is free.
+    """
+    if os.path.lexists(folder) and not (folder.is_dir() and holds_nothing(folder)):
+        raise StoreError(
+            f"{folder} exists already; choose another --name, or finish it with --resume"
+        )
+
+
+def holds_sweep(folder: Path) -> bool:
+    """Whether there is something of that name, which whoever opens it will look at."""
+    return os.path.lexists(folder / SWEEP_FILE)
+
+
+def holds_collectives(folder: Path) -> bool:
+    return os.path.lexists(folder / COMM_FILE)
+
+
+def load(folder: Path) -> StoredSweep:
+    """Reads a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
+    spec, command = load_header(folder)
+    records, warnings = read_log(folder / TRIALS_FILE, _TRIALS)
+    return StoredSweep(
+        folder=folder,
+        spec=spec,
+        command=command,
+        environments=_read_environments(folder),
+        records=records,
+        warnings=warnings,
+    )
+
+
+def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
+    """What the sweep of a results folder is, and the command; raises as `load` does."""
+    if not folder.exists():
+        raise StoreError(f"{folder} does not exist; expected a results folder of dpbench sweep")
+    if not holds_sweep(folder):
+        held = "holds collectives only" if holds_collectives(folder) else "is not a results folder"
+        raise StoreError(f"{folder} {held}: no {SWEEP_FILE} in it; dpbench sweep makes one")
+    path = folder / SWEEP_FILE
+    header = _read_header(path, ("sweep", "command"))
+    return _read_spec(path, header["sweep"]), decode_at(path, tuple[str, ...], header["command"])
+
+
+def follow_trials(folder: Path) -> LogReader[TrialRecord]:
+    """Reads the trials of a results folder as they come."""
+    return LogReader(folder / TRIALS_FILE, _TRIALS)
+
+
+def load_running(folder: Path) -> RunningSweep | None:
+    """What a sweep that runs, or was killed, says of itself; None if there is none.
+
+    Raises StoreError if it cannot be read, NewerSchema if a newer dpbench wrote it.
+    """
+    path = folder / LIVE_FILE
+    try:
+        content = parse(path, read_header(path))
+    except FileNotFoundError:
+        return None
+    check_schema(content, path)
+    return decode_at(path, RunningSweep, content)
+
+
+def load_collectives(folder: Path) -> StoredCollectives:
+    """Reads the collectives of a results folder; raises StoreError if it holds none, NewerSchema
+    if it is too new."""
+    if not folder.exists():
+        raise StoreError(f"{folder} does not exist; expected a results folder of dpbench comm")
+    if not holds_collectives(folder):
+        raise StoreError(
+            f"{folder} holds no collectives: no {COMM_FILE} in it; "
+            f"dpbench comm --name {folder.resolve().name} adds them"
+        )
+    header = _read_header(folder / COMM_FILE, ("command",))
+    records, warnings = read_log(folder / COLLECTIVES_FILE, _COLLECTIVES)
+    return StoredCollectives(
+        folder=folder,
+        command=decode_at(folder / COMM_FILE, tuple[str, ...], header["command"]),
+        environments=_read_environments(folder),
+        records=records,
+        warnings=warnings,
+    )
+
+
+def check_name(name: str) -> None:
+    """Raises UsageError unless `name` is a plain folder name."""
+    if not name or name in (".", "..") or {*name} & {"/", ":", "\0"}:
+        raise UsageError(f"--name {name!r}: expected a plain folder name, without '/' or ':'")
+    if name.startswith("-"):
+        raise UsageError(f"--name {name}: that is an option; expected the name of a folder")
+    if len(name.encode()) > LONGEST_NAME:
+        raise UsageError(f"--name {name[:40]!r}…: expected at most {LONGEST_NAME} bytes")
+
+
+def _make(folder: Path) -> None:
+    try:
+        (folder / ENVIRONMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
+        flush_folder(folder.parent)
+    except OSError as error:
+        raise StoreError(f"cannot make {folder}: {error.strerror}") from None
+
+
+def _read_header(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    header = parse(path, read_header(path))
+    check_schema(header, path)
+    for key in keys:
+        if key not in header:
+            raise StoreError(f"{path} lacks {key!r}; it was not written by dpbench")
+    return header
+
+
+def _read_spec(path: Path, content: Any) -> SweepSpec:
+    spec = decode_at(path, SweepSpec, content)
+    if impossible := next(impossible_in_spec(spec), None):
+        words = printable(impossible, LONGEST_SHOWN)
+        raise StoreError(f"{path}: {words}; the file was changed by hand")
+    return spec
+
+
+def _read_environments(folder: Path) -> dict[str, Environment]:
+    paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
+    return {printable(path.stem, LONGEST_NAME): _read_environment(path) for path in paths}
+
+
+def _read_environment(path: Path) -> Environment:
+    environment = decode_at(path, Environment, parse(path, read_header(path)))
+    for entry in (*environment.versions, *environment.variables):
+        if len(entry) != 2:
+            raise StoreError(f"{path}: {entry} is no name with its value; it was changed by hand")
+    return environment
+
+
+def _write_json(path: Path, content: Any) -> None:
+    """Returns when all of it is on disk."""
+    write_whole(path, as_text(json.dumps(content, indent=1) + "\n"))

@@ -1,0 +1,265 @@
+"""A file of records that only grows: a JSON object a line, on disk as soon as it is appended.
+
+Whatever ends the writing, no more than the last line is lost, and one that was cut off is told
+apart from one that was changed by hand.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar
+
+from dpbench.codec import decode, encode
+from dpbench.errors import NewerSchema, StoreError
+from dpbench.files import open_to_append, open_to_read
+from dpbench.messages import printable
+from dpbench.records import SCHEMA_VERSION
+
+LONGEST_LINE_BYTES = 2**28
+"""The longest record; a trial of a million steps on eight ranks takes half of it."""
+LONGEST_SHOWN = 300
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogFormat(Generic[R]):
+    """What is particular to one kind of record, and what its errors say."""
+
+    kind: type[R]
+    identifier_key: str
+    """Under which each line holds the hash of what was asked for."""
+    identifier: Callable[[R], str]
+    impossible: Callable[[R], Iterator[str]]
+    """What nothing measured can have, in words."""
+    noun: str
+    """What the records are called, in the plural."""
+    writer: str
+    """Who else may be writing."""
+    if_unwritable: str
+    if_full: str
+    """What to do then."""
+
+
+class RecordLog(Generic[R]):
+    """A file that is open for more records; one writer at a time."""
+
+    def __init__(self, path: Path, form: LogFormat[R], lines: IO[bytes]) -> None:
+        self._path = path
+        self._form = form
+        self._lines = lines
+
+    @classmethod
+    def append_to(cls, path: Path, form: LogFormat[R]) -> RecordLog[R]:
+        """Opens a file that exists; cuts off a half-written last line."""
+        lines = open_lines(path, writer=form.writer, if_unwritable=form.if_unwritable)
+        return cls(path, form, lines)
+
+    def append(self, record: R) -> None:
+        """Adds one record and returns when it is on disk."""
+        form = self._form
+        envelope = {
+            "schema_version": SCHEMA_VERSION,
+            form.identifier_key: form.identifier(record),
+        }
+        line = json.dumps({**envelope, **encode(record)}, separators=(",", ":"), allow_nan=False)
+        try:
+            write_line(self._lines, line)
+            os.fsync(self._lines.fileno())
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to {self._path}: {error.strerror}; {form.if_full}"
+            ) from None
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+class LineReader(Generic[R]):
+    """Reads a file that somebody else appends to: every line once, when it is whole."""
+
+    def __init__(self, path: Path, read: Callable[[str, bytes], R]) -> None:
+        """`read` gets the place of a line, as in "log.jsonl:3", and the line."""
+        self._path = path
+        self._read_line = read
+        self._offset = 0
+        self._lines_read = 0
+
+    def new(self) -> list[R]:
+        """What was read of the lines since the last call; raises as `read` does."""
+        try:
+            file = open_to_read(self._path)
+        except FileNotFoundError:
+            return []
+        with file, _no_garbage_collection():
+            read: list[R] = []
+            while True:
+                file.seek(self._offset)
+                content = file.read(LONGEST_LINE_BYTES)
+                whole = content[: content.rfind(b"\n") + 1]
+                if not whole:
+                    _check_length(f"{self._path}:{self._lines_read + 1}", content)
+                    return read
+                self._offset += len(whole)
+                read += [self._read(line) for line in whole.splitlines()]
+
+    def _read(self, line: bytes) -> R:
+        self._lines_read += 1
+        return self._read_line(f"{self._path}:{self._lines_read}", line)
+
+
+class LogReader(LineReader[R]):
+    """Follows a file of records; raises as `read_log` does."""
+
+    def __init__(self, path: Path, form: LogFormat[R]) -> None:
+        super().__init__(path, partial(_read_record, form=form))
+
+
+def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
+    """Opens a file that exists for more lines; cuts off a half-written last one.
+
+    Raises StoreError where it cannot be written, or `writer` has it open.
+    """
+    try:
+        lines = open_to_append(path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}; {if_unwritable}") from None
+    try:
+        fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lines.close()
+        raise StoreError(f"{path.parent} is in use: {writer} is writing to it") from None
+    try:
+        _end_at_a_line(lines, path)
+    except StoreError:
+        lines.close()
+        raise
+    return lines
+
+
+def write_line(lines: IO[bytes], line: str) -> None:
+    rest = line.encode() + b"\n"
+    while rest:  # unbuffered: what does not fit must not be written later, at close
+        rest = rest[lines.write(rest) :]
+
+
+def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, ...]]:
+    """All records, and warnings of what could not be read; raises StoreError, NewerSchema."""
+    records: list[R] = []
+    warnings: list[str] = []
+    try:
+        lines = open_to_read(path)
+    except FileNotFoundError:
+        return (), (f"{path} is missing; no {form.noun} read",)
+    with lines, _no_garbage_collection():
+        # A file may be larger than memory twice, but no line of it.
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE_BYTES), b""), 1):
+            _check_length(f"{path}:{number}", line)
+            if line.endswith(b"\n") or _complete(line):
+                records.append(_read_record(f"{path}:{number}", line, form))
+            else:
+                warnings.append(
+                    f"{path}: the last line is cut off ({len(line)} bytes); "
+                    f"read the {len(records)} before"
+                )
+    return tuple(records), tuple(warnings)
+
+
+def parse(where: Path | str, text: str | bytes) -> dict[str, Any]:
+    """The JSON object in `text`; raises StoreError."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{where} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise StoreError(f"{where}: expected an object, got {type(content).__name__}")
+    return content
+
+
+def check_schema(content: dict[str, Any], where: Path | str) -> None:
+    """Takes the schema version out of `content`; raises StoreError, NewerSchema."""
+    version = content.pop("schema_version", None)
+    if not isinstance(version, int):
+        raise StoreError(f"{where} has no schema_version; it was not written by dpbench")
+    if version > SCHEMA_VERSION:
+        raise NewerSchema(
+            f"{where} has schema version {version}; this dpbench reads up to {SCHEMA_VERSION}. "
+            "Upgrade dpbench to read it."
+        )
+
+
+def decode_at(where: Path | str, kind: type[T], value: Any) -> T:
+    """As codec.decode, with the place in front of what the StoreError says."""
+    try:
+        return decode(kind, value)
+    except StoreError as error:
+        raise StoreError(f"{where}: {error}") from None
+
+
+def _read_record(where: str, line: bytes, form: LogFormat[R]) -> R:
+    content = parse(where, line)
+    check_schema(content, where)
+    stored = content.pop(form.identifier_key, None)
+    record = decode_at(where, form.kind, content)
+    identifier = form.identifier(record)
+    if identifier != stored:
+        raise StoreError(
+            f"{where}: {form.identifier_key} {_shown(repr(stored))} does not match its "
+            f"specification ({identifier}); the line was changed by hand"
+        )
+    if impossible := next(form.impossible(record), None):
+        raise StoreError(f"{where}: {_shown(impossible)}; the line was changed by hand")
+    return record
+
+
+def _shown(text: str) -> str:
+    """What stands in the file, which may be of any size."""
+    return printable(text, LONGEST_SHOWN)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Records are kept, every one: looking for garbage among them costs a third of the reading."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _check_length(where: str, line: bytes) -> None:
+    if len(line) == LONGEST_LINE_BYTES and not line.endswith(b"\n"):
+        raise StoreError(f"{where}: longer than 256 MiB; it was not written by dpbench")
+
+
+def _complete(line: bytes) -> bool:
+    """Tells whether a line without its newline is nevertheless whole."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _end_at_a_line(lines: IO[bytes], path: Path) -> None:
+    """Reads the last line alone."""
+    length = lines.seek(0, os.SEEK_END)
+    start = lines.seek(max(0, length - LONGEST_LINE_BYTES))
+    content = lines.read()
+    rest = content[content.rfind(b"\n") + 1 :]
+    if start and len(rest) == len(content):
+        raise StoreError(f"{path}: the last line was not written by dpbench")
+    if _complete(rest):
+        lines.write(b"\n")
+    elif rest:
+        lines.truncate(length - len(rest))
+    lines.seek(0, os.SEEK_END)

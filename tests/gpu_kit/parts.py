@@ -1,0 +1,218 @@
+"""What `make gpu` runs, part by part; with `rehearse`, the same on the CPU and small."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpbench.traits import IMPLEMENTATIONS
+from tests.gpu_kit.part import Part
+
+ARCHITECTURES = (
+    *("linear", "mlp", "mnist_cnn", "resnet", "gpt", "bert", "vit:image=32,patch=8"),
+    *("tabular", "dlrm"),
+)
+"""All but vgg16, whose proof in float64 takes longer than a part may."""
+LARGE = {
+    "resnet": "resnet:depth=50,image=224",
+    "gpt": "gpt:size=gpt2",
+    "bert": "bert:size=base",
+    "vit": "vit",
+}
+PROOF = (
+    *("--warmup", "1", "--steps", "2", "--repetitions", "1"),
+    *("--phases", "0", "--gradient-steps", "0"),
+)
+SLICES = (
+    ("tests/gpu_kit",),
+    ("tests/parallel/dp", "tests/parallel/test_cuda.py", "tests/parallel/shm"),
+    ("tests/data", "tests/measure", "tests/training", "tests/launch"),
+)
+"""Folders whose tests marked `gpu` run together, three minutes at most."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the parts run, and what stands there for nccl, precisions and large models."""
+
+    folder: str
+    rehearse: bool
+
+    @property
+    def nccl(self) -> str:
+        return "gloo" if self.rehearse else "nccl"
+
+    @property
+    def dtypes(self) -> str:
+        return "f32,bf16" if self.rehearse else "f32,tf32,bf16,f16"
+
+    @property
+    def compiled(self) -> str:
+        return "none,default" if self.rehearse else "none,default,reduce-overhead"
+
+
+def parts(place: Place) -> list[Part]:
+    """All parts in the order in which they run: what tells most for its time comes first."""
+    return [
+        *_machine(place),
+        *_proofs(place),
+        *_tests(place),
+        *_overhead(place),
+        *_collectives(place),
+        *_replicas(place),
+        *_sweeps(place),
+    ]
+
+
+def _dpbench(*words: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "dpbench", *words)
+
+
+def _sweep(place: Place, name: str, *words: str, limit: float, rows: tuple[str, ...] = ()) -> Part:
+    return Part(
+        name=name,
+        command=_dpbench(
+            *("sweep", "--results-dir", place.folder, "--name", name),
+            *("--quiet", "--no-charts", "--time-limit", f"{limit / 2:.0f}s", *words),
+        ),
+        limit_seconds=limit,
+        results=name,
+        rows=rows,
+    )
+
+
+def _machine(place: Place) -> Iterator[Part]:
+    yield Part(name="machine-doctor", command=_dpbench("doctor"), limit_seconds=90, rows=("TD-2",))
+    yield Part(name="machine-list", command=_dpbench("list"), limit_seconds=90)
+
+
+def _proofs(place: Place) -> Iterator[Part]:
+    """The gradients of everything against one process; a sweep counts no speed without it."""
+    everything = ",".join(name for name in IMPLEMENTATIONS if name not in ("dp", "torch-dp"))
+    shared = ("--gpus", "2", "--group-sizes", "2", "--oversubscribe")
+    yield _sweep(
+        place,
+        "proof-nccl",
+        *("--implementations", everything, "--backends", place.nccl, "--gpus", "1"),
+        *("--arch", "mlp", "--batch-sizes", "8", *PROOF),
+        limit=240,
+        rows=("OX-9",),
+    )
+    for backend in ("gloo", "shm"):
+        yield _sweep(
+            place,
+            f"proof-{backend}",
+            *("--implementations", everything, "--backends", backend, *shared),
+            *("--arch", "mlp", "--batch-sizes", "8", *PROOF),
+            limit=240,
+            rows=("OX-8", "TD-82"),
+        )
+    for arch in ARCHITECTURES:
+        yield _sweep(
+            place,
+            f"proof-arch-{arch.split(':')[0]}",
+            *("--implementations", "ddp", "--backends", "gloo,shm", *shared),
+            *("--arch", arch, "--batch-sizes", "2", *PROOF),
+            limit=150,
+        )
+    yield _sweep(
+        place,
+        "proof-dtypes",
+        *("--implementations", "ddp,torch-ddp", "--backends", place.nccl, "--gpus", "1"),
+        *("--arch", "mnist_cnn", "--batch-sizes", "8", "--dtypes", place.dtypes, *PROOF),
+        limit=180,
+        rows=("TT-40",),
+    )
+    yield _sweep(
+        place,
+        "proof-compile",
+        *("--implementations", "ddp,torch-ddp", "--backends", f"{place.nccl},shm", "--gpus", "1"),
+        *("--arch", "mlp", "--batch-sizes", "8", "--compile", place.compiled, *PROOF),
+        limit=280,
+    )
+
+
+def _tests(place: Place) -> Iterator[Part]:
+    for number, folders in enumerate(SLICES, start=1):
+        yield Part(
+            name=f"tests-{number}",
+            command=(
+                *(sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"),
+                *folders,
+            ),
+            limit_seconds=180,
+            rows=("DL-15", "DL-26", "DL-31", "DL-33", "TD-23") if number == 1 else (),
+        )
+
+
+def _overhead(place: Place) -> Iterator[Part]:
+    """What a wrapper costs where there is nobody to talk to: against the plain module."""
+    steps = ("--steps", "20") if place.rehearse else ("--precision", "1%", "--budget", "3m")
+    for arch in ("mlp", "gpt"):
+        name = f"overhead-{arch}"
+        yield _sweep(
+            place,
+            name,
+            *("--implementations", "single,ddp,torch-ddp", "--backends", place.nccl),
+            *("--gpus", "1", "--arch", arch, "--batch-sizes", "32", *steps),
+            limit=260,
+        )
+        yield Part(
+            name=f"{name}-ratios",
+            command=(sys.executable, "-m", "tests.gpu_kit.ratios", f"{place.folder}/{name}"),
+            limit_seconds=60,
+        )
+
+
+def _collectives(place: Place) -> Iterator[Part]:
+    sizes = "4KB-1MB" if place.rehearse else "4KB-64MB"
+    for backend, ranks in ((place.nccl, "1"), ("gloo", "2"), ("shm", "2")):
+        yield Part(
+            name=f"comm-{'nccl' if ranks == '1' else backend}",
+            command=_dpbench(
+                *("comm", "--results-dir", place.folder, "--name", f"comm-{backend}-{ranks}"),
+                *("--backends", backend, "--gpus", ranks, "--group-sizes", ranks),
+                *("--oversubscribe", "--sizes", sizes, "--repetitions", "2", "--samples", "10"),
+                *("--quiet", "--no-charts"),
+            ),
+            limit_seconds=150,
+        )
+
+
+def _replicas(place: Place) -> Iterator[Part]:
+    """One process that drives its replicas: ours, and torch's, which takes GPUs only."""
+    yield _sweep(
+        place,
+        "replicas-dp",
+        *("--implementations", "dp" if place.rehearse else "dp,torch-dp", "--gpus", "1"),
+        *("--arch", "mnist_cnn", "--batch-sizes", "32", "--steps", "20", "--repetitions", "2"),
+        limit=150,
+    )
+
+
+def _sweeps(place: Place) -> Iterator[Part]:
+    """Models of the sizes that people train: speed, MFU, energy, phases, a trace, and why."""
+    for name, arch in LARGE.items():
+        sweep = f"sweep-{name}"
+        yield _sweep(
+            place,
+            sweep,
+            *("--implementations", "single,ddp,torch-ddp", "--backends", place.nccl),
+            *("--gpus", "1", "--arch", "mlp" if place.rehearse else arch),
+            *("--batch-sizes", "8" if place.rehearse else "16,max", "--trace", "1"),
+            *("--dtypes", "f32" if place.rehearse else "bf16"),
+            *("--steps", "10", "--warmup", "5", "--repetitions", "2"),
+            limit=280,
+            rows=("OX-14",),
+        )
+        yield Part(
+            name=f"{sweep}-explained",
+            command=_dpbench("explain", f"{place.folder}/{sweep}", "--no-charts"),
+            limit_seconds=60,
+        )
+        yield Part(
+            name=f"{sweep}-recorded",
+            command=(sys.executable, "-m", "tests.gpu_kit.recorded", f"{place.folder}/{sweep}"),
+            limit_seconds=60,
+        )

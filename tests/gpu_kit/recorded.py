@@ -1,0 +1,41 @@
+"""What a sweep on a GPU has to have recorded: `python -m tests.gpu_kit.recorded FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dpbench.records import RankMeasurement
+from dpbench.store import load
+
+
+def main(folder: str) -> int:
+    completed = [record for record in load(Path(folder)).records if record.ranks]
+    if not completed:
+        print("Error: no trial has completed")
+        return 1
+    missing = {name for record in completed for rank in record.ranks for name in _missing(rank)}
+    if any(record.flops_per_item is None for record in completed):
+        missing.add("flops_per_item")
+    if not list(Path(folder).rglob("*.json.gz")) and not list(Path(folder).rglob("*trace*")):
+        missing.add("the profiler's trace")
+    if missing:
+        print(f"Error: not recorded: {', '.join(sorted(missing))}")
+        return 1
+    print(f"all is recorded in {len(completed)} trials")
+    return 0
+
+
+def _missing(rank: RankMeasurement) -> list[str]:
+    found = {"phases": rank.phases, "without_sync": rank.without_sync}
+    if rank.device.startswith("cuda"):
+        found |= {
+            "peak_device_memory_bytes": rank.peak_device_memory_bytes,
+            "energy_joules": rank.energy_joules,
+            "clock_hertz": rank.clock_hertz,
+        }
+    return [name for name, value in found.items() if value is None]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

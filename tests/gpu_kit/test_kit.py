@@ -1,0 +1,102 @@
+"""The GPU kit itself: what fails costs nothing else, and a run goes on where it stopped."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.gpu_kit.__main__ import main, read_summary, run_all
+from tests.gpu_kit.part import Part, Verdict, run, table
+from tests.gpu_kit.parts import Place, parts
+
+
+def python(name: str, code: str, limit: float = 60.0) -> Part:
+    return Part(name=name, command=(sys.executable, "-c", code), limit_seconds=limit)
+
+
+def test_a_part_that_passes_says_its_last_line(tmp_path: Path) -> None:
+    verdict = run(python("good", "print('first'); print('in the end')"), tmp_path)
+    assert (verdict.verdict, verdict.detail) == ("passed", "in the end")
+
+
+def test_a_part_that_fails_says_which_error_it_was(tmp_path: Path) -> None:
+    verdict = run(python("bad", "print('before'); raise ValueError('no stream')"), tmp_path)
+    assert (verdict.verdict, verdict.detail) == ("failed", "ValueError: no stream")
+
+
+def test_a_part_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time;"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+        "print(child.pid, flush=True); time.sleep(600)"
+    )
+    verdict = run(python("slow", code, limit=3.0), tmp_path)
+    assert (verdict.verdict, verdict.detail) == (
+        "timed out",
+        "not done after 3 s; " + _log(tmp_path),
+    )
+    assert not psutil.wait_procs(_alive(int(_log(tmp_path))), timeout=30)[1]
+
+
+def _alive(pid: int) -> list[psutil.Process]:
+    try:
+        return [psutil.Process(pid)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _log(folder: Path) -> str:
+    return (folder / "logs" / "slow.txt").read_text().strip()
+
+
+def test_a_run_goes_on_after_what_has_passed(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    ran = f"open({str(marks)!r}, 'a').write('x')"
+    wanted = [python("first", ran), python("second", "raise SystemExit(3)"), python("third", ran)]
+    assert run_all(wanted, tmp_path, 600.0, again=False) == 1
+    assert run_all(wanted, tmp_path, 600.0, again=False) == 1
+    assert marks.read_text() == "xx"
+    verdicts = {name: one.verdict for name, one in read_summary(tmp_path).items()}
+    assert verdicts == {"first": "passed", "second": "failed", "third": "passed"}
+    assert run_all(wanted, tmp_path, 600.0, again=True) == 1
+    assert marks.read_text() == "xxxx"
+
+
+def test_nothing_is_started_when_the_time_is_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_all([python("late", "print(1)")], tmp_path, 0.0, again=False) == 1
+    assert "time is up before late" in capsys.readouterr().out
+    assert read_summary(tmp_path) == {}
+
+
+def test_the_summary_is_a_table_whatever_an_error_says() -> None:
+    verdict = Verdict(name="a", verdict="failed", seconds=1.2, detail="a | <b>", rows=("DL-15",))
+    assert table([verdict]).splitlines()[2] == "| a | failed | 1 | a \\| &lt;b> | DL-15 |"
+
+
+@pytest.mark.parametrize("rehearse", [False, True])
+def test_names_and_folders_of_parts_are_their_own(rehearse: bool) -> None:
+    all_parts = parts(Place(folder="results/x", rehearse=rehearse))
+    assert len({part.name for part in all_parts}) == len(all_parts)
+    assert all(part.limit_seconds <= 300 for part in all_parts)
+    assert all(part.results in (None, part.name) for part in all_parts)
+
+
+def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--rehearse", "--parts", "proofs"]) == 2
+    assert "expected some of machine, proof, tests" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_rehearsed_proof_counts_its_rows(tmp_path: Path) -> None:
+    (part,) = [
+        one
+        for one in parts(Place(folder=str(tmp_path), rehearse=True))
+        if one.name == "proof-arch-linear"
+    ]
+    verdict = run(part, tmp_path)
+    assert (verdict.verdict, verdict.detail) == ("passed", "3 completed")

@@ -1,0 +1,130 @@
+"""What only a GPU can show: replicas on real devices, streams and events that really overlap."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dpbench.parallel import DataParallel
+from dpbench.parallel.cuda import HostReport, moved_in, pinned
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+BUSY_CYCLES = 200_000_000
+"""About a tenth of a second of a GPU's clock: long enough to show what does not wait for it."""
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 8)).cuda()
+
+
+def test_a_copy_from_pinned_memory_waits_for_nothing_on_the_callers_stream() -> None:
+    torch.zeros(1, device="cuda").add_(1)
+    source = pinned(1 << 20, torch.float32).fill_(3.0)
+    torch.cuda.synchronize()
+    busy = torch.cuda.Event()
+    torch.cuda._sleep(BUSY_CYCLES)
+    busy.record()
+    moved = moved_in(source, torch.device("cuda:0"))
+    source.fill_(5.0)  # the call has returned, so the memory is the caller's again
+    assert not busy.query(), "the host has waited for what the device had still to do"
+    assert float(moved.sum()) == 3.0 * (1 << 20)
+
+
+def test_a_report_is_sent_without_a_wait_and_awaited_when_it_is_taken() -> None:
+    values = torch.zeros(3, device="cuda")
+    report = HostReport(values)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(BUSY_CYCLES)
+    values.fill_(1)
+    busy = torch.cuda.Event()
+    busy.record()
+    report.send(values)
+    assert not busy.query(), "sending has waited for the device"
+    taken = report.take()
+    assert taken is not None
+    assert taken.tolist() == [1, 1, 1]
+    assert report.take() is None, "it has been taken already"
+
+
+def test_one_device_gives_what_the_module_gives() -> None:
+    module = model()
+    twin = copy.deepcopy(module)
+    x = torch.randn(32, 64, device="cuda")
+    output = DataParallel(module, ["cuda:0"])(x)
+    torch.testing.assert_close(output, twin(x))
+    output.pow(2).mean().backward()
+    twin(x).pow(2).mean().backward()
+    for ours, theirs in zip(module.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_replicas_that_share_a_device_add_their_gradients() -> None:
+    module = model()
+    twin = copy.deepcopy(module)
+    wrapper = DataParallel(module, ["cuda:0", "cuda:0"])
+    x = torch.randn(33, 64, device="cuda")
+    for _ in range(3):
+        for one in (module, twin):
+            one.zero_grad()
+        wrapper(x).pow(2).mean().backward()
+        twin(x).pow(2).mean().backward()
+        for ours, theirs in zip(module.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+            with torch.no_grad():
+                ours.sub_(theirs.grad, alpha=0.1)  # an edit in place, which replicas have to see
+                theirs.sub_(theirs.grad, alpha=0.1)
+
+
+def test_buffers_follow_the_first_replica() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).cuda()
+    twin = copy.deepcopy(module)
+    x = torch.randn(16, 8, device="cuda")
+    DataParallel(module, ["cuda:0", "cuda:0"])(x)
+    twin(x[:8])
+    torch.testing.assert_close(module[1].running_mean, twin[1].running_mean)
+
+
+def test_outputs_stay_where_they_are_asked_to_be() -> None:
+    wrapper = DataParallel(model(), ["cuda:0", "cuda:0"], output_device="cpu")
+    assert wrapper(torch.randn(4, 64, device="cuda")).device.type == "cpu"
+
+
+def test_inputs_in_containers_move_to_the_device() -> None:
+    class Sums(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, pair: tuple[Tensor, dict[str, Tensor]], name: str) -> Tensor:
+            assert name == "kept"
+            return self.weight * (pair[0] + pair[1]["x"])
+
+    wrapper = DataParallel(Sums().cuda(), ["cuda:0", "cuda:0"])
+    host = torch.arange(6.0)
+    result = wrapper((host, {"x": host}), "kept")
+    torch.testing.assert_close(result, (2 * host).cuda())
+
+
+def test_results_do_not_depend_on_synchronizing() -> None:
+    module = model()
+    wrapper, x = DataParallel(module, ["cuda:0", "cuda:0"]), torch.randn(64, 64, device="cuda")
+
+    def step() -> list[Tensor]:
+        module.zero_grad()
+        wrapper(x).pow(2).mean().backward()
+        return [p.grad.clone() for p in module.parameters() if p.grad is not None]
+
+    expected = step()
+    for repetition in range(100):
+        if repetition % 2:
+            torch.cuda.synchronize()
+        for got, wanted in zip(step(), expected, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)

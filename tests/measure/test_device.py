@@ -1,0 +1,47 @@
+"""Peak memory, in a process of its own each time: a peak cannot be taken back."""
+
+from __future__ import annotations
+
+import psutil
+import torch
+
+from dpbench.launch.machine import in_child
+from dpbench.measure.device import (
+    peak_device_memory_bytes,
+    peak_host_memory_bytes,
+    reset_peak_device_memory,
+)
+
+MIB = 2**20
+CPU = torch.device("cpu")
+
+
+def grow_and_shrink() -> tuple[int, int, int]:
+    """The peak before 300 MiB are held, with them, and when they are given back."""
+    before = peak_host_memory_bytes()
+    held = b"\1" * (300 * MIB)
+    during = peak_host_memory_bytes()
+    del held
+    return before, during, peak_host_memory_bytes()
+
+
+def peak_and_resident() -> tuple[int, int]:
+    resident = psutil.Process().memory_info().rss
+    return peak_host_memory_bytes(), resident
+
+
+def test_the_peak_follows_what_is_held_and_stays() -> None:
+    before, during, after = in_child(grow_and_shrink)
+    assert 290 * MIB < during - before < 310 * MIB
+    assert during <= after < during + 5 * MIB
+
+
+def test_the_peak_is_in_bytes_of_this_process() -> None:
+    peak, resident = in_child(peak_and_resident)
+    assert resident <= peak + MIB  # the kernel counts pages of each thread lazily
+    assert peak < 1.5 * resident + 50 * MIB
+
+
+def test_a_cpu_has_no_device_memory_to_count() -> None:
+    reset_peak_device_memory(CPU)
+    assert peak_device_memory_bytes(CPU) is None

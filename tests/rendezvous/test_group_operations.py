@@ -1,0 +1,97 @@
+"""The everyday operations of a group, on ranks of their own, and without any group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import dpbench
+from dpbench.launch.agent import run_ranks
+from dpbench.rendezvous.group_operations import OPERATIONS
+from dpbench.rendezvous.process_group import process_group
+
+
+def tried(backend: str, rank: int) -> dict[str, Any]:
+    with process_group(backend, device="cpu"):
+        found: dict[str, Any] = {
+            "place": (dpbench.get_rank(), dpbench.get_world_size(), dpbench.is_initialized())
+        }
+        given = torch.tensor([rank + 1.0])
+        reduced = dpbench.all_reduce(given)
+        found["in place"] = (reduced is given, given.tolist())
+        for op in ("avg", "product", "min", "max"):
+            found[op] = dpbench.all_reduce(torch.tensor([rank + 1.0]), op).tolist()
+        for op in ("band", "bor", "bxor"):
+            found[op] = dpbench.all_reduce(torch.tensor([rank + 1]), op).tolist()
+        found["broadcast"] = [
+            dpbench.broadcast(torch.tensor([rank + 1.0]), src).tolist() for src in (0, 1)
+        ]
+        if rank == 1:
+            time.sleep(0.3)
+        began = time.monotonic()
+        dpbench.barrier()
+        found["waited"] = time.monotonic() - began
+        dpbench.destroy_process_group()
+        dpbench.destroy_process_group()
+        found["left"] = dpbench.is_initialized()
+    return found
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_two_ranks_reduce_broadcast_wait_and_leave(backend: str, tmp_path: Path) -> None:
+    both = run_ranks(partial(tried, backend), 2, tmp_path, 60)
+    for rank, found in enumerate(both):
+        assert found["place"] == (rank, 2, True)
+        assert found["in place"] == (True, [3.0])
+        assert [found[op] for op in ("avg", "product", "min", "max")] == [
+            [1.5],
+            [2.0],
+            [1.0],
+            [2.0],
+        ]
+        assert [found[op] for op in ("band", "bor", "bxor")] == [[0], [3], [3]]
+        assert found["broadcast"] == [[1.0], [2.0]]
+        assert found["left"] is False
+    assert both[0]["waited"] >= 0.25
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: dpbench.all_reduce(torch.ones(1)),
+        lambda: dpbench.broadcast(torch.ones(1)),
+        dpbench.barrier,
+        dpbench.get_rank,
+        dpbench.get_world_size,
+    ],
+)
+def test_without_a_group_every_operation_says_what_it_needs(call: Callable[[], object]) -> None:
+    with pytest.raises(RuntimeError, match=r"^\w+ needs a process group; call torch.distributed"):
+        call()
+    assert not dpbench.is_initialized()
+    dpbench.destroy_process_group()  # leaves nothing
+
+
+@pytest.fixture
+def alone() -> Any:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_is_no_operation_no_average_and_no_rank_is_refused() -> None:
+    with pytest.raises(ValueError, match=f"got op='mean', expected one of {', '.join(OPERATIONS)}"):
+        dpbench.all_reduce(torch.ones(1), "mean")
+    with pytest.raises(ValueError, match=r"an average of torch.int64, expected real numbers"):
+        dpbench.all_reduce(torch.ones(1, dtype=torch.int64), "avg")
+    for src in (1, -1, True, "0"):
+        with pytest.raises(ValueError, match=r"got src=.*, expected a rank from 0 to 0"):
+            dpbench.broadcast(torch.ones(1), src)  # type: ignore[arg-type]

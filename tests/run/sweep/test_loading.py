@@ -1,0 +1,93 @@
+"""What a dataset, --prefetch and --data-workers allow each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpbench.errors import UsageError
+from dpbench.run.sweep.axes import Axes
+from dpbench.run.sweep.loading import check_included, dataset_name, with_loading
+from dpbench.specs import Inclusion, Variant
+from tests.cli.typed import axes_of, options_of
+
+THEIRS = "theirs.py:dataset"
+
+
+def axes(prefetch: str | None, workers: str | None) -> Axes:
+    return axes_of(["ddp"], prefetch=prefetch, data_workers=workers)
+
+
+def loading(
+    dataset: str, prefetch: str | None = None, workers: str | None = None
+) -> tuple[Axes, list[str]]:
+    notes: list[str] = []
+    options = replace(options_of([], prefetch=prefetch), data=dataset)
+    return with_loading(axes(prefetch, workers), options, notes), notes
+
+
+def test_samples_lie_on_the_device_unless_something_else_is_asked_for() -> None:
+    found, notes = loading("digits")
+    assert (found.base("prefetch"), found.base("data_workers"), notes) == (None, 0, [])
+
+
+def test_those_of_a_users_dataset_are_loaded_by_each_step_and_it_is_said() -> None:
+    found, notes = loading(THEIRS)
+    assert (found.base("prefetch"), found.variants()) == (0, ())
+    assert notes == [
+        "--prefetch 0, the default of datasets of your own: each step loads its samples of "
+        "theirs.py:dataset; --prefetch 2 loads two steps ahead"
+    ]
+    assert loading(THEIRS, "2")[1] == []
+
+
+@pytest.mark.parametrize("prefetch", ["resident", "0,resident"])
+def test_they_cannot_be_told_to_lie_on_the_device(prefetch: str) -> None:
+    with pytest.raises(UsageError, match=f"--prefetch {prefetch}: the samples of {THEIRS} may be"):
+        loading(THEIRS, prefetch)
+
+
+def test_nor_can_those_of_an_included_row() -> None:
+    found = axes("0,2", None)
+    check_included(found, "digits", [("--include", Inclusion(implementations=("ddp",)))])
+    check_included(
+        found,
+        THEIRS,
+        [("--include", Inclusion(implementations=("ddp",), settings=Variant(prefetch=0)))],
+    )
+    with pytest.raises(UsageError, match="--include prefetch=resident: the samples"):
+        check_included(
+            found, THEIRS, [("--include prefetch=resident", Inclusion(implementations=("ddp",)))]
+        )
+
+
+@pytest.mark.parametrize(("prefetch", "shown"), [(None, "resident"), ("resident,0", "resident,0")])
+def test_workers_need_something_to_load_ahead(prefetch: str | None, shown: str) -> None:
+    with pytest.raises(UsageError, match=f"--data-workers 2 with --prefetch {shown}: workers load"):
+        loading("digits", prefetch, "2")
+
+
+def test_rows_that_load_nothing_ahead_have_no_workers_and_it_is_said() -> None:
+    _, notes = loading("digits", "resident,0,2", "0,2")
+    assert notes == [
+        "--data-workers 0,2: rows with --prefetch resident and 0 have none, as workers load ahead"
+    ]
+    assert loading("digits", "2", "2")[1] == []
+
+
+def test_a_dataset_is_a_name_or_a_function_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.py").write_text("raise AssertionError('not imported')")
+    assert [dataset_name("--data", name) for name in ("iris", THEIRS)] == ["iris", THEIRS]
+    for name, words in (
+        ("irsi", "Did you mean 'iris'"),
+        ("other.py:dataset", "dataset 'other.py:dataset': no file other.py here"),
+        ("theirs.py", "dataset 'theirs.py': expected path/to/file.py:dataset"),
+        ("no.such:dataset", "no module 'no.such' found"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            dataset_name("--data", name)

@@ -1,0 +1,173 @@
+"""`dpbench train` in ranks that somebody else has started: one training, and one who speaks."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dpbench
+from dpbench.cli.app import run
+from dpbench.errors import UsageError
+from dpbench.launch.agent import run_ranks
+from dpbench.run.training.orders import Standing
+from dpbench.run.training.world import plan_of_world
+from dpbench.training.events import Started
+from dpbench.training.run_folder import RunFolder
+from tests.cli.training import TINY
+from tests.run.training.test_config import asked
+
+Printed = tuple[int, str, str]
+"""Exit status, stdout, stderr."""
+
+
+def commands(folder: Path, lines: Sequence[Sequence[str]], rank: int) -> list[Printed]:
+    """Runs one command after the other as `rank`, as torchrun would have started it."""
+    os.chdir(folder)
+    os.environ.update(DPBENCH_MNIST_URL="http://127.0.0.1:9", no_proxy="127.0.0.1")  # nobody there
+    printed = []
+    for number, line in enumerate(lines):
+        # Another launch would have another store.
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)
+        printed.append(command(line, rank))
+    return printed
+
+
+def command(line: Sequence[str], rank: int) -> Printed:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = run(["train", *(word.replace("RANK", str(rank)) for word in line)])
+    return status, out.getvalue(), err.getvalue()
+
+
+def from_python(folder: Path, rank: int) -> tuple[int, str, str]:
+    os.chdir(folder)
+    options: dict[str, Any] = {"arch": TINY[1], "limit_train": 48, "batch_size": 4, "no_eval": True}
+    dpbench.train(**options, epochs=1, name="first")
+    trained = dpbench.train(**options, epochs=2, name="second")
+    return trained.finished.steps, trained.finished.state_sha256, str(trained.folder.absolute())
+
+
+LINES: list[list[str]] = [
+    [*TINY, "--name", "joined", "--json", "--local-rank=RANK"],
+    [*TINY, "--gpus", "2"],
+    [*TINY, "--implementation", "dp"],
+    [*TINY, "--epochs", "x"],
+    [*TINY, "--arch", "mlp", "--data", "mnist", "--data-dir", "/nonexistent"],
+    [*TINY, "--dry-run"],
+    ["--preset", "torch-ddp", "--download", "--data-dir", "mnist"],
+    [*TINY, "--name", "broken", "--lr", "1e38"],
+    ["--resume", "joined", "--arch", TINY[1], "--epochs", "3", "--json"],
+]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Printed]]]:
+    """Every command on both ranks: (folder, by command and rank)."""
+    folder = tmp_path_factory.mktemp("joined")
+    work = partial(commands, folder, LINES)
+    by_rank = run_ranks(work, 2, tmp_path_factory.mktemp("scratch"), 100)
+    return folder, [list(both) for both in zip(*by_rank, strict=True)]
+
+
+def test_the_ranks_of_a_launcher_make_one_training(
+    ran: tuple[Path, list[list[Printed]]],
+) -> None:
+    folder, printed = ran
+    (status, out, err), other = printed[0]
+    assert (status, other) == (0, (0, "", ""))
+    (line,) = out.splitlines()
+    assert json.loads(line)["world_size"] == 2
+    assert "4 samples per step" not in err
+    assert "= 8 samples per step" in err
+    events = RunFolder.open(folder / "runs" / "joined").events()
+    started, _ = (event for event in events if isinstance(event, Started))
+    assert len({*started.pids}) == 2
+    assert started.samples_per_rank == (24, 24)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (1, "--gpus 2: the launcher has started 2 processes and says which device each takes"),
+        (2, "--implementation dp: one process drives all its replicas, but the launcher has"),
+        (3, "--epochs: 'x' is not a positive integer"),
+        (4, "train-images-idx3-ubyte"),
+        (5, "--dry-run train nothing; run them without the launcher"),
+        (6, "cannot download http://127.0.0.1:9/train-images-idx3-ubyte.gz: "),
+    ],
+)
+def test_what_cannot_be_is_said_once_and_all_ranks_end(
+    ran: tuple[Path, list[list[Printed]]], number: int, message: str
+) -> None:
+    folder, printed = ran
+    (status, out, err), other = printed[number]
+    assert (status, out) == (2, "")
+    assert message in err.splitlines()[-1]
+    assert other == (2, "", "")
+    assert {path.name for path in (folder / "runs").iterdir()} == {"joined", "broken"}
+
+
+def test_a_training_that_fails_on_all_ranks_is_told_once(
+    ran: tuple[Path, list[list[Printed]]],
+) -> None:
+    (status, _, err), other = ran[1][7]
+    assert status == 1
+    assert "on rank" in err.splitlines()[-1]
+    assert other == (1, "", "")
+
+
+def test_the_ranks_of_a_launcher_go_on_with_a_run(
+    ran: tuple[Path, list[list[Printed]]],
+) -> None:
+    folder, printed = ran
+    (status, out, err), other = printed[8]
+    assert (status, other) == (0, (0, "", ""))
+    assert "goes on from" in err
+    assert json.loads(out)["steps"] == 18
+    configuration = RunFolder.open(folder / "runs" / "joined").header.configuration
+    assert (configuration["gpus"], configuration["epochs"]) == ("2", "3")
+
+
+def test_every_rank_of_a_python_program_gets_the_result_of_each_training(tmp_path: Path) -> None:
+    here, other = run_ranks(partial(from_python, tmp_path), 2, tmp_path / "scratch", 100)
+    assert here == other
+    assert here[0] == 12
+    assert here[2].endswith("runs/second")
+
+
+def standing(**changes: Any) -> Standing:
+    return Standing(**({"device": "cpu", "host": "a", "cores": 4} | changes))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "message"),
+    [
+        ([standing(trouble="no GPU 1"), standing()], {}, "rank 0 on a: no GPU 1"),
+        ([standing(device="cuda:0"), standing()], {}, "1 of 2 ranks see a GPU"),
+        ([standing(), standing(host="b")], {"backend": "shm"}, "these are on 2"),
+        ([standing(), standing()], {"backend": "nccl"}, "--backend nccl: "),
+        ([standing(), standing()], {"threads": "3"}, "at most 2"),
+    ],
+)
+def test_ranks_that_do_not_go_together_are_refused(
+    tmp_path: Path, ranks: list[Standing], options: dict[str, str], message: str
+) -> None:
+    request = asked(arch="mlp", runs_dir=tmp_path, **options).read()
+    with pytest.raises(UsageError, match=message):
+        plan_of_world(request, ranks)
+
+
+def test_threads_are_those_of_the_host_with_the_least_for_each(tmp_path: Path) -> None:
+    ranks = [standing(cores=8), standing(cores=8), standing(host="b", cores=3)]
+    request = asked(arch="mlp", runs_dir=tmp_path).read()
+    spec = plan_of_world(request, ranks).spec
+    assert spec.threads_per_replica == 3
+    assert spec.devices == ("cpu",) * 3

@@ -1,0 +1,152 @@
+"""Where a training keeps its files and what --resume goes on with; nothing is trained here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpbench.errors import StoreError, UsageError
+from dpbench.messages import said_to
+from dpbench.run.training.place import RunPlace, choose, resume_words, target
+from dpbench.specs.training import TrainingRun
+from dpbench.training.run_folder import RunFolder
+from tests.test_environment import HERE
+from tests.training.jobs import training_spec
+
+SPEC = training_spec()
+OTHER = replace(SPEC, batch_size=8)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("runs")
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    lines: list[str] = []
+    with said_to(lines.append):
+        yield lines
+
+
+def made(runs: Path, name: str, spec: object = SPEC, *checkpoints: str) -> RunFolder:
+    run = RunFolder.create(runs / name, spec, TrainingRun(), ["train"], HERE)
+    for checkpoint in checkpoints:
+        (run.checkpoints / checkpoint).touch()
+    return run
+
+
+def place(runs: Path, *, name: str | None = None, resume: str | None = None) -> RunPlace:
+    return choose(SPEC, name=name, runs_dir=runs, resume=resume)
+
+
+def test_a_new_run_has_a_folder_of_its_own(runs: Path) -> None:
+    assert place(runs, name="one") == RunPlace(path=runs / "one")
+    unnamed = place(runs).path
+    assert unnamed.parent == runs
+    assert unnamed.name.endswith("-tests.training.jobs-Plain")
+
+
+def test_a_name_that_is_taken_is_refused_and_a_time_gets_a_number(runs: Path) -> None:
+    made(runs, "one")
+    with pytest.raises(StoreError, match="or go on with --resume runs/one"):
+        place(runs, name="one")
+    first = place(runs).path
+    first.mkdir()
+    assert place(runs).path != first
+
+
+@pytest.mark.parametrize("named", ["one", "runs/one"])
+def test_a_run_is_named_by_its_folder_or_path(runs: Path, named: str) -> None:
+    run = made(runs, "one")
+    found = place(runs, resume=named)
+    assert (found.path, found.resume) == (runs / "one", "auto")
+    assert found.existing is not None
+    assert found.existing.header == run.header
+
+
+def test_a_checkpoint_of_a_run_goes_on_in_that_run_or_begins_another(runs: Path) -> None:
+    run = made(runs, "one", SPEC, "step-00000005.pt")
+    file = str(run.checkpoints / "step-00000005.pt")
+    here = place(runs, resume=file)
+    assert (here.path, here.resume) == (runs / "one", str(Path(file).absolute()))
+    assert here.existing is not None
+    elsewhere = place(runs, name="two", resume=file)
+    assert elsewhere == RunPlace(path=runs / "two", resume=here.resume)
+
+
+def test_a_checkpoint_of_nobodys_begins_a_run(runs: Path) -> None:
+    Path("somebodys.pt").touch()
+    found = place(runs, name="two", resume="somebodys.pt")
+    assert found == RunPlace(path=runs / "two", resume=str(Path("somebodys.pt").absolute()))
+
+
+def test_a_run_cannot_be_gone_on_with_under_another_name(runs: Path) -> None:
+    made(runs, "one")
+    with pytest.raises(UsageError, match="goes on in that folder; leave --name out"):
+        place(runs, name="two", resume="one")
+
+
+def test_a_run_goes_on_with_activations_computed_again(runs: Path) -> None:
+    made(runs, "one")
+    again = replace(SPEC, workload=replace(SPEC.workload, checkpoint_activations=True))
+    found = choose(again, name=None, runs_dir=runs, resume="one")
+    assert found.path == runs / "one"
+
+
+def test_another_training_is_refused_with_the_difference_and_the_command(runs: Path) -> None:
+    made(runs, "one", OTHER)
+    message = r"runs/one holds another training \(batch_size: 8 -> 4\); to go on with it: dpbench"
+    with pytest.raises(UsageError, match=message):
+        place(runs, resume="one")
+    with pytest.raises(UsageError, match=message):
+        place(runs, name="one", resume="auto")
+
+
+def test_epochs_may_grow_but_not_shrink(runs: Path) -> None:
+    made(runs, "shorter", replace(SPEC, epochs=SPEC.epochs - 1))
+    assert place(runs, resume="shorter").existing is not None
+    made(runs, "longer", replace(SPEC, epochs=SPEC.epochs + 1))
+    with pytest.raises(UsageError, match=f"epochs: {SPEC.epochs + 1} -> {SPEC.epochs}"):
+        place(runs, resume="longer")
+
+
+def test_auto_goes_on_with_what_is_there_and_else_begins(runs: Path, said: list[str]) -> None:
+    assert place(runs, name="one", resume="auto") == RunPlace(path=runs / "one")
+    assert said == ["--resume auto: no runs/one yet; begins anew"]
+    made(runs, "one")
+    assert place(runs, name="one", resume="auto").existing is not None
+
+
+def test_auto_without_a_name_takes_the_latest_run_of_this_training(
+    runs: Path, said: list[str]
+) -> None:
+    place(runs, resume="auto")
+    assert said == ["--resume auto: no run of this training in runs yet; begins anew"]
+    for age, (name, spec) in enumerate((("new", OTHER), ("right", SPEC), ("old", SPEC))):
+        file = made(runs, name, spec).path / "run.json"
+        os.utime(file, (1e9 - age, 1e9 - age))
+    damaged = runs / "damaged" / "run.json"
+    damaged.parent.mkdir()
+    damaged.write_text("{")
+    assert place(runs, resume="auto").path == runs / "right"
+    left_out, goes_on = said[1:]
+    assert left_out.startswith("warning: --resume auto: left out runs/damaged: ")
+    assert goes_on == "--resume auto: goes on with runs/right, the latest run of this training"
+
+
+def test_what_is_not_there_is_an_error(runs: Path) -> None:
+    for absent in ("absent", "", "runs/absent", "x" * 200):
+        with pytest.raises(UsageError, match="no run or checkpoint of that name"):
+            target(absent, runs)
+
+
+def test_the_command_that_goes_on_asks_for_consent_to_import(runs: Path) -> None:
+    shipped = replace(SPEC, workload=replace(SPEC.workload, architecture="mlp"))
+    assert resume_words(made(runs, "one", shipped)) == "dpbench train --resume runs/one"
+    assert resume_words(made(runs, "two")).endswith(" --arch tests.training.jobs:Plain")

@@ -1,0 +1,107 @@
+"""What is left to say of a training that ended in some other way than well."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from dpbench.errors import Interrupted, StoreError
+from dpbench.measure.allocator import MARK, reason_to_leave
+from dpbench.messages import said_to, say
+from dpbench.run.training.running import allocator_note, ended_well, following, open_folder
+from dpbench.specs.training import TrainingRun
+from dpbench.training.events import Event, Note, to_line
+from dpbench.training.run_folder import RUN_FILE, RunFolder
+from tests.run.training.test_config import asked
+from tests.test_environment import HERE
+from tests.training.jobs import training_spec
+from tests.training.test_run_folder import no_space
+
+
+@pytest.mark.parametrize("first", [StoreError("the log is full"), Interrupted(15)])
+def test_on_a_full_disk_the_first_cause_goes_before_what_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Exception
+) -> None:
+    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(type(first)) as raised, ended_well(Mock(), folder, None):
+        raise first
+    assert str(raised.value).startswith(f"{first}; cannot write {folder.path}/run.json: No space")
+
+
+def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
+    tmp_path: Path,
+) -> None:
+    """From its start to its end: also before its rank 0 writes the log, and after."""
+    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
+    second = Mock()
+    second.place.existing = RunFolder.open(folder.path)
+    second.request = asked().read()
+    second.run, second.spec = TrainingRun(), training_spec()
+    before = (folder.path / RUN_FILE).read_bytes()
+    with folder.held():
+        with pytest.raises(StoreError, match="one is in use: another training is in it"):
+            open_folder(second, HERE).__enter__()
+        assert (folder.path / RUN_FILE).read_bytes() == before
+    with open_folder(second, HERE):
+        assert len(RunFolder.open(folder.path).header.starts) == 2
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
+
+
+def write(folder: RunFolder, *texts: str) -> None:
+    with (folder.path / "log.jsonl").open("a") as log:
+        log.writelines(to_line(Note(text=text)) + "\n" for text in texts)
+
+
+def test_every_event_is_passed_on_once_the_last_ones_at_the_end(folder: RunFolder) -> None:
+    heard: list[Event] = []
+    with following(folder.follow(), heard.append):
+        write(folder, "one", "two")
+        while len(heard) < 2:
+            pass
+        write(folder, "three")
+    assert heard == [Note(text=text) for text in ("one", "two", "three")]
+
+
+def test_what_listens_here_listens_there(folder: RunFolder) -> None:
+    said: list[str] = []
+    with said_to(said.append), following(folder.follow(), lambda event: say("heard")):
+        write(folder, "one")
+    assert said == ["heard"]
+
+
+def test_an_error_of_the_listener_comes_out_when_the_training_is_over(folder: RunFolder) -> None:
+    def refuse(event: Event) -> None:
+        raise OSError("the screen is gone")
+
+    trained = False
+    with (  # noqa: PT012
+        pytest.raises(OSError, match="the screen is gone"),
+        following(folder.follow(), refuse),
+    ):
+        write(folder, "one")
+        trained = True
+    assert trained
+
+
+@pytest.mark.skipif(reason_to_leave() is not None, reason="memory cannot be kept here")
+def test_it_is_said_once_what_becomes_of_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert allocator_note("keep", {}) == (
+        "ranks keep the memory that they free; --allocator system leaves it to glibc"
+    )
+    assert allocator_note("system", {}) is None
+    assert allocator_note("keep", {MARK: "1"}) is None
+    late = allocator_note("system", {MARK: "1"})
+    assert late is not None
+    assert late.endswith("give it to dpbench launch, before the script")
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
+    assert allocator_note("keep", {}) == (
+        "ranks do not keep the memory that they free, as MALLOC_TOP_PAD_ is set"
+    )

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbench.codec import canonical_json, decode, encode
+from dpbench.errors import StoreError
+from dpbench.specs import ALLOCATORS, TrialSpec, differing_fields
+from dpbench.specs.placement import PLACEMENTS, Placement, host_counts, placed
+from tests.builders import WORKLOAD, sweep_spec, trial_spec
+
+SIZES = st.integers(min_value=1, max_value=64)
+
+
+def test_a_trial_id_is_stable_across_versions() -> None:
+    """If this fails, results that people have stored no longer match their specifications."""
+    assert trial_spec().trial_id == TRIAL_ID
+
+
+TRIAL_ID = "cc1fdcd57d65"
+
+
+def test_a_field_at_its_default_does_not_change_the_id() -> None:
+    explicit = trial_spec(scaling="weak", accumulation_steps=1, repetition=0)
+    assert explicit.trial_id == trial_spec().trial_id
+    assert "accumulation_steps" not in canonical_json(explicit)
+    assert trial_spec(sync_every=1).trial_id == TRIAL_ID != trial_spec(sync_every=2).trial_id
+
+
+def test_how_often_parameters_are_averaged_is_part_of_the_label() -> None:
+    local = trial_spec(implementation="local-sgd", sync_every=4)
+    assert local.label == "local-sgd(4)/gloo ×2, batch 4"
+    assert dataclasses.replace(local, sync_every=1).label == "local-sgd/gloo ×2, batch 4"
+
+
+def test_memory_that_is_kept_on_request_is_part_of_the_label() -> None:
+    assert trial_spec(allocator="keep").label == "ddp(memory kept)/gloo ×2, batch 4"
+    assert trial_spec(allocator="system").label == "ddp/gloo ×2, batch 4"
+
+
+def test_results_older_than_the_allocator_keep_their_ids_and_labels_and_have_kept_memory() -> None:
+    old = trial_spec()
+    assert "allocator" not in encode(old)
+    assert old.keeps_memory
+    assert old.label == "ddp/gloo ×2, batch 4"
+    assert len({old.trial_id, *(trial_spec(allocator=a).trial_id for a in ALLOCATORS)}) == 3
+
+
+def test_buckets_that_were_asked_for_are_part_of_the_label() -> None:
+    assert trial_spec(bucket_cap_mb=5.0).label == "ddp(5 MiB)/gloo ×2, batch 4"
+    assert trial_spec(bucket_cap_mb=0.5).implementation_label == "ddp(0.5 MiB)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "traced"),
+    [
+        ({"group_size": 1}, True),
+        ({"group_size": 1, "implementation": "local-sgd"}, True),
+        ({"group_size": 1, "gradient_steps": 0}, False),
+        ({"group_size": 1, "implementation": "dp", "backend": "threads"}, False),
+        ({"group_size": 2, "implementation": "independent", "backend": "none"}, False),
+    ],
+)
+def test_gradients_are_traced_where_they_meet_no_others(
+    changes: dict[str, object], traced: bool
+) -> None:
+    assert trial_spec(**changes).traces_gradients is traced
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "expected"),
+    [
+        ({"group_size": 2, "accumulation_steps": 2}, "linear", 0.04),
+        ({"group_size": 2, "accumulation_steps": 2}, "sqrt", 0.02),
+        ({"group_size": 2, "accumulation_steps": 2}, "none", 0.01),
+        ({"group_size": 4, "scaling": "strong", "batch_size": 8}, "linear", 0.01),
+        ({"group_size": 4, "scaling": "strong", "accumulation_steps": 3}, "linear", 0.03),
+        ({"group_size": 4, "implementation": "independent"}, "linear", 0.01),
+        ({"group_size": 4, "implementation": "independent", "scaling": "strong"}, "sqrt", 0.005),
+    ],
+)
+def test_the_learning_rate_follows_the_samples_behind_a_step(
+    changes: dict[str, object], rule: str, expected: float
+) -> None:
+    """0.01 belongs to the batch; independent copies step on their own share of it only."""
+    workload = dataclasses.replace(WORKLOAD, learning_rate_rule=rule)
+    assert trial_spec(workload=workload, **changes).learning_rate == pytest.approx(expected)
+
+
+@given(
+    batch=SIZES,
+    group=SIZES,
+    repetition=st.integers(0, 9),
+    scaling=st.sampled_from(["weak", "strong"]),
+)
+def test_equal_trials_have_equal_ids_and_others_different_ones(
+    batch: int, group: int, repetition: int, scaling: str
+) -> None:
+    trial = trial_spec(batch_size=batch, group_size=group, repetition=repetition, scaling=scaling)
+    again = decode(TrialSpec, encode(trial))
+    assert again == trial
+    assert again.trial_id == trial.trial_id
+    other = dataclasses.replace(trial, batch_size=batch + 1)
+    assert other.trial_id != trial.trial_id
+
+
+@given(batch=SIZES, group=SIZES)
+def test_strong_scaling_splits_the_global_batch_exactly(batch: int, group: int) -> None:
+    trial = trial_spec(batch_size=batch, group_size=group, scaling="strong")
+    sizes = trial.replica_batch_sizes
+    assert sum(sizes) == trial.global_batch_size == batch
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(batch=SIZES, group=SIZES, scaling=st.sampled_from(["weak", "strong"]))
+def test_the_shards_of_all_ranks_tile_the_global_batch(
+    batch: int, group: int, scaling: str
+) -> None:
+    trial = trial_spec(batch_size=batch, group_size=group, scaling=scaling)
+    end = 0
+    for rank in range(group):
+        first, count = trial.process_shard(rank)
+        assert first == end
+        end += count
+    assert end == trial.global_batch_size
+
+
+def test_the_one_process_of_dp_takes_the_whole_global_batch() -> None:
+    trial = trial_spec(implementation="dp", backend="threads", batch_size=4)
+    assert (trial.process_count, trial.process_shard(0)) == (1, (0, 8))
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulate", "group", "effective"), [(2, 4, 2, 16), (32, 4, 1, 128)]
+)
+def test_the_effective_batch_is_the_seeds_example(
+    batch: int, accumulate: int, group: int, effective: int
+) -> None:
+    trial = trial_spec(batch_size=batch, accumulation_steps=accumulate, group_size=group)
+    assert trial.effective_batch_size == effective
+
+
+def test_differing_fields_are_named_with_both_values() -> None:
+    ours, theirs = sweep_spec(batch_sizes=(4,)), sweep_spec()
+    assert differing_fields(ours, theirs) == ["batch_sizes: [4, 8] -> [4]"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": 1}, "unknown field 'colour'"),
+        ({"group_size": "2"}, r"group_size: expected int, got '2'"),
+        ({"scaling": "sideways"}, "expected one of"),
+        ({"devices": "cpu"}, "expected a list"),
+    ],
+)
+def test_a_specification_that_does_not_fit_is_refused(
+    change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(StoreError, match=message):
+        decode(TrialSpec, {**encode(trial_spec()), **change})
+
+
+def test_a_missing_field_is_named() -> None:
+    content = encode(trial_spec())
+    del content["backend"]
+    with pytest.raises(StoreError, match="lacks the field 'backend'"):
+        decode(TrialSpec, content)
+
+
+def test_hosts_change_no_trial_that_runs_on_one() -> None:
+    assert trial_spec(nodes=()).trial_id == TRIAL_ID != trial_spec(nodes=(1, 1)).trial_id
+
+
+def test_two_on_a_host_and_one_on_each_of_two_have_different_names() -> None:
+    assert trial_spec(nodes=(1, 1)).label == "ddp/gloo ×2 (1+1 hosts), batch 4"
+    assert trial_spec(group_size=16, nodes=(2,) * 8).label == "ddp/gloo ×16 (8×2 hosts), batch 4"
+
+
+def test_a_replica_is_on_its_host() -> None:
+    trial = trial_spec(group_size=3, nodes=(2, 1), devices=("cuda:0", "cuda:1", "cuda:0"))
+    assert trial.hosts == (0, 0, 1)
+    assert trial.places == ((0, "cuda:0"), (0, "cuda:1"), (1, "cuda:0"))
+    assert (trial.place_of(2), trial.largest_share) == ("cuda:0 on host 1", 2)
+    assert trial.of_one_replica == trial_spec(group_size=1, devices=("cuda:0",))
+
+
+def test_hosts_that_are_many_and_alike_are_counted() -> None:
+    assert host_counts((4, 4, 4)) == "4+4+4"
+    assert host_counts((4, 4, 4, 4, 3)) == "4×4+3"
+    assert host_counts(()) == ""
+
+
+def test_a_group_fills_hosts_or_takes_them_in_turn() -> None:
+    assert [placed(n, (2, 3), "pack") for n in range(1, 6)] == [
+        (1,), (2,), (2, 1), (2, 2), (2, 3)
+    ]  # fmt: skip
+    assert [placed(n, (2, 3), "spread") for n in range(1, 6)] == [
+        (1,), (1, 1), (2, 1), (2, 2), (2, 3)
+    ]  # fmt: skip
+
+
+@given(st.lists(SIZES, min_size=1, max_size=5), st.sampled_from(PLACEMENTS), st.data())
+def test_every_replica_has_a_place_that_its_host_offers(
+    offered: list[int], placement: Placement, data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(min_value=1, max_value=sum(offered)))
+    counts = placed(size, offered, placement)
+    assert sum(counts) == size
+    assert all(1 <= count <= most for count, most in zip(counts, offered, strict=False))
+    with pytest.raises(ValueError, match="replicas on hosts that offer"):
+        placed(sum(offered) + 1, offered, placement)
+
+
+def test_a_group_across_hosts_has_the_devices_of_each() -> None:
+    sweep = sweep_spec(devices=("cuda:0", "cuda:1", "cuda:0", "cuda:3"), nodes=(2, 2))
+    assert sweep.nodes_of(2) == ()
+    assert (sweep.nodes_of(3), sweep.devices_of(3)) == ((2, 1), ("cuda:0", "cuda:1", "cuda:0"))
+    spread = dataclasses.replace(sweep, placement="spread")
+    assert (spread.nodes_of(2), spread.devices_of(2)) == ((1, 1), ("cuda:0", "cuda:0"))
+    assert spread.devices_of(4) == sweep.devices

@@ -1,0 +1,164 @@
+"""Collectives in a results folder: alone, beside a sweep, cut off, changed by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench import environment, store
+from dpbench.errors import NewerSchema, StoreError
+from dpbench.launch.collectives import run
+from dpbench.launch.synthetic_collectives import SyntheticCollectives
+from dpbench.store import CollectiveStore, SweepStore
+from tests.builders import collective_spec, sweep_spec
+
+SPECS = (
+    collective_spec(overlap_sizes_bytes=(4096,), exchange_sizes_bytes=(4096,), samples=3),
+    collective_spec(backend="shm"),
+)
+RECORDS = tuple(run(SPECS, SyntheticCollectives(), environment_id="e", time_limit_seconds=1))
+
+
+def written(folder: Path) -> Path:
+    with CollectiveStore.append_to(folder, ["comm"]) as results:
+        for record in RECORDS:
+            results.append(record)
+    return folder / store.COLLECTIVES_FILE
+
+
+def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+    written(tmp_path / "c")
+    here = environment.capture()
+    with CollectiveStore.append_to(tmp_path / "c", ["comm", "again"]) as results:
+        results.add_environment(here)
+        results.append(RECORDS[0])
+    stored = store.load_collectives(tmp_path / "c")
+    assert stored.records == (*RECORDS, RECORDS[0])
+    assert stored.environments == {here.environment_id: here}
+    assert stored.warnings == ()
+    header = json.loads((tmp_path / "c" / store.COMM_FILE).read_text())
+    assert header["command"] == ["comm"]
+
+
+def test_a_sweep_keeps_its_trials_when_collectives_are_added(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    SweepStore.create(folder, sweep_spec(), ["sweep"]).close()
+    assert not store.holds_collectives(folder)
+    with pytest.raises(
+        StoreError, match=r"holds no collectives: .*dpbench comm --name s adds them"
+    ):
+        store.load_collectives(folder)
+    before = (folder / store.SWEEP_FILE).read_bytes()
+    written(folder)
+    assert (folder / store.SWEEP_FILE).read_bytes() == before
+    assert store.load(folder).spec == sweep_spec()
+    assert store.load_collectives(folder).records == RECORDS
+
+
+def test_a_folder_whose_making_was_cut_off_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.folder, "create_empty", killed)
+        with pytest.raises(KeyboardInterrupt):
+            CollectiveStore.append_to(tmp_path / "c", ["comm"])
+    written(tmp_path / "c")
+    assert store.load_collectives(tmp_path / "c").records == RECORDS
+
+
+def test_a_folder_of_collectives_only_is_no_sweep(tmp_path: Path) -> None:
+    written(tmp_path / "c")
+    with pytest.raises(StoreError, match=r"holds collectives only: no sweep\.json"):
+        store.load(tmp_path / "c")
+
+
+def test_a_folder_of_something_else_gets_nothing_added(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(StoreError, match="is no results folder"):
+        CollectiveStore.append_to(tmp_path / "photos", [])
+    assert list((tmp_path / "photos").iterdir()) == []
+
+
+def test_nobody_else_may_write_meanwhile(tmp_path: Path) -> None:
+    with (
+        CollectiveStore.append_to(tmp_path / "c", []),
+        pytest.raises(StoreError, match="in use: another dpbench comm is writing"),
+    ):
+        CollectiveStore.append_to(tmp_path / "c", [])
+
+
+def test_a_cut_off_line_is_told_and_the_next_record_follows_the_last_whole_one(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path / "c")
+    path.write_bytes(path.read_bytes()[:-9])
+    stored = store.load_collectives(tmp_path / "c")
+    assert stored.records == RECORDS[:1]
+    assert "the last line is cut off" in stored.warnings[0]
+    with CollectiveStore.append_to(tmp_path / "c", []) as results:
+        results.append(RECORDS[1])
+    assert store.load_collectives(tmp_path / "c").records == RECORDS
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "c").with_name(store.COMM_FILE)
+    path.write_text(json.dumps({"schema_version": 99, "command": []}))
+    with pytest.raises(NewerSchema, match="schema version 99"):
+        store.load_collectives(tmp_path / "c")
+
+
+SECONDS = ("ranks", 0, "timings", 0, "seconds")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "reason"),
+    [
+        ((*SECONDS, 1), -1e-6, "impossible seconds"),
+        ((*SECONDS, 1), 0.0, "impossible seconds"),
+        ((*SECONDS, 1), "nan", "impossible seconds"),
+        ((*SECONDS, 1), "inf", "impossible seconds"),
+        (SECONDS, [1e-6], "samples that some rank lacks"),
+        (("ranks", 0, "timings", 0, "calls_per_sample"), 2, "samples that some rank lacks"),
+        (("ranks", 0, "overlaps", 0, "collective_seconds"), [], "samples that some rank lacks"),
+        (("ranks", 1, "exchanges", 0, "copy_seconds", 0), -1.0, "impossible seconds"),
+        (("ranks", 0, "timings", 0, "nbytes"), 8, "other sizes than were asked for"),
+        (("ranks", 0, "copies"), [], "other sizes than were asked for"),
+        (("ranks", 1, "rank"), 0, "of 2 ranks, or others"),
+        (("ranks",), [], "0 of 2 ranks"),
+        (("status",), "failed", "it is failed, and holds times"),
+        (("duration_seconds",), -1.0, "duration_seconds is -1"),
+        (("collective", "sizes_bytes"), [1024, 4], "sizes do not rise"),
+        (("collective", "sizes_bytes"), [0, 4], "sizes do not rise"),
+        (("collective", "overlap_sizes_bytes"), [-4], "sizes do not rise"),
+        (("collective", "group_size"), 3, "group size 3 on 2 devices"),
+        (("collective", "backend"), "threads", "no backend for collectives is called 'threads'"),
+        (("collective", "dtype"), "complex64", "dtype is 'complex64'"),
+        (("collective", "samples"), 0, "samples is 0"),
+        (("collective", "collective"), "all_to_all", "expected one of"),
+    ],
+)
+def test_what_nobody_measured_is_refused_with_its_line(
+    tmp_path: Path, place: tuple[str | int, ...], value: Any, reason: str
+) -> None:
+    path = written(tmp_path / "c")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    inner: Any = lines[0]
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    path.write_text("".join(f"{json.dumps(resealed(line))}\n" for line in lines))
+    with pytest.raises(StoreError, match=rf"collectives\.jsonl:1: .*{reason}"):
+        store.load_collectives(tmp_path / "c")
+
+
+def resealed(line: dict[str, Any]) -> dict[str, Any]:
+    """With the hash of its changed specification, as somebody might who means it."""
+    from dpbench.codec import content_hash
+
+    return {**line, "collective_id": content_hash(line["collective"])}

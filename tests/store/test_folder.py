@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpbench import environment, store
+from dpbench.errors import NewerSchema, StoreError, UsageError
+from dpbench.grid import plan, run
+from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.records import SCHEMA_VERSION, TrialRecord
+from dpbench.store import SweepStore
+from dpbench.store.live import Address, RunningSweep
+from tests.builders import sweep_spec, trial_spec
+
+SPEC = sweep_spec()
+RECORDS = tuple(run(plan(SPEC), SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0))
+
+
+def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:
+    with SweepStore.create(folder, SPEC, ["sweep", "--gpus", "2"]) as results:
+        for record in records:
+            results.append(record)
+    return folder
+
+
+def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    here = environment.capture()
+    with SweepStore.append_to(folder) as results:
+        results.add_environment(here)
+    stored = store.load(folder)
+    assert stored.records == RECORDS[:3]
+    assert stored.spec == SPEC
+    assert stored.command == ("sweep", "--gpus", "2")
+    assert stored.environments == {here.environment_id: here}
+    assert stored.warnings == ()
+
+
+def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> None:
+    with SweepStore.create(tmp_path / "s", SPEC, []) as results:
+        results.append(RECORDS[0])
+        assert store.load(tmp_path / "s").records == RECORDS[:1]
+
+
+def test_a_follower_reads_every_record_once_and_each_when_its_line_is_whole(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "s"
+    trials = folder / store.TRIALS_FILE
+    with SweepStore.create(folder, SPEC, []) as results:
+        follower = store.follow_trials(folder)
+        assert follower.new() == []
+        results.append(RECORDS[0])
+        results.append(RECORDS[1])
+        assert follower.new() == list(RECORDS[:2])
+        results.append(RECORDS[2])
+        whole = trials.read_bytes()
+        trials.write_bytes(whole[:-40])
+        assert follower.new() == []
+        trials.write_bytes(whole)
+        assert follower.new() == [RECORDS[2]]
+        assert follower.new() == []
+
+
+def test_a_folder_whose_maker_died_before_it_had_begun_is_free(tmp_path: Path) -> None:
+    """As after a power loss between the first name and the first file."""
+    folder = tmp_path / "s"
+    (folder / store.ENVIRONMENTS_FOLDER).mkdir(parents=True)
+    (folder / store.TRIALS_FILE).touch()
+    (folder / "sweep.json.0123abcd.tmp").write_text('{"schema_ver')
+    SweepStore.create(folder, SPEC, []).close()
+    assert store.load(folder).spec == SPEC
+    with pytest.raises(StoreError, match="s exists already"):
+        SweepStore.create(folder, SPEC, [])
+
+
+def test_what_runs_is_published_until_the_sweep_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    running = RunningSweep(
+        host="here",
+        address=Address(pid=1, started_ticks=5, boot_id="b", descriptor=3, token=2**61),
+        round=2,
+        configurations=(0, 1),
+        repetitions=(3, 3),
+    )
+    with SweepStore.create(folder, SPEC, []) as results:
+        assert store.load_running(folder) is None
+        results.publish(running)
+        assert store.load_running(folder) == running
+    assert store.load_running(folder) is None
+
+
+def test_what_a_newer_dpbench_publishes_is_refused_as_such(tmp_path: Path) -> None:
+    (tmp_path / store.LIVE_FILE).write_text('{"schema_version": 99, "new_field": 1}')
+    with pytest.raises(NewerSchema, match=r"live\.json has schema version 99"):
+        store.load_running(tmp_path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(kept=st.floats(min_value=0, max_value=1))
+def test_a_file_cut_off_anywhere_loses_only_its_last_line(
+    tmp_path_factory: pytest.TempPathFactory, kept: float
+) -> None:
+    folder = written(tmp_path_factory.mktemp("cut") / "s")
+    path = folder / store.TRIALS_FILE
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * kept)])
+    whole = path.read_bytes().count(b"\n")
+    stored = store.load(folder)
+    assert len(stored.records) in (whole, whole + 1)
+    assert stored.records == RECORDS[: len(stored.records)]
+    with SweepStore.append_to(folder) as results:
+        results.append(RECORDS[3])
+    again = store.load(folder)
+    assert again.records == (*stored.records, RECORDS[3])
+    assert again.warnings == ()
+
+
+def test_a_cut_off_line_is_told(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    path = folder / store.TRIALS_FILE
+    path.write_bytes(path.read_bytes()[:-20])
+    (warning,) = store.load(folder).warnings
+    assert "the last line is cut off" in warning
+    assert "read the 2 before" in warning
+
+
+def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    path = folder / store.TRIALS_FILE
+    lines = path.read_text().split("\n")
+    path.write_text("\n".join([lines[0], lines[1][:50], *lines[2:]]))
+    with pytest.raises(StoreError, match=r"trials.jsonl:2 is not JSON"):
+        store.load(folder)
+
+
+def test_a_record_changed_by_hand_is_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    path = folder / store.TRIALS_FILE
+    path.write_text(path.read_text().replace('"batch_size":4', '"batch_size":5', 1))
+    with pytest.raises(StoreError, match="does not match its specification"):
+        store.load(folder)
+
+
+@pytest.mark.parametrize("file", [store.TRIALS_FILE, store.SWEEP_FILE])
+def test_a_newer_schema_is_refused(tmp_path: Path, file: str) -> None:
+    folder = written(tmp_path / "s", RECORDS[:1])
+    content = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps({**content, "schema_version": 99}) + "\n")
+    with pytest.raises(
+        NewerSchema, match=f"schema version 99; this dpbench reads up to {SCHEMA_VERSION}"
+    ):
+        store.load(folder)
+
+
+VERSION_1 = (
+    '{"schema_version":1,"trial_id":"2442da9dd077","trial":{"workload":{"architecture":"mnist_cnn",'
+    '"dataset":"digits"},"implementation":"ddp","backend":"gloo","group_size":2,"batch_size":4,'
+    '"warmup_steps":1,"timed_steps":2,"threads_per_replica":1,"devices":["cpu","cpu"]},'
+    '"environment_id":"e","started_utc":"2025-01-01T00:00:00.000+00:00","duration_seconds":1.0,'
+    '"status":"completed","item":"images","ranks":[{"rank":0,"pid":7,"device":"cpu","timed":'
+    '{"start_seconds":0.5,"seconds":0.3,"step_seconds":[0.1,0.2],"samples":8,"losses":[2.3,"nan"]},'
+    '"setup_seconds":0.1,"peak_host_memory_bytes":1048576},{"rank":1,"pid":8,"device":"cpu","timed":'
+    '{"start_seconds":0.5,"seconds":0.3,"step_seconds":[0.1,0.2],"samples":8},"setup_seconds":0.1}]}'
+)
+
+
+def test_a_file_of_the_first_schema_still_loads(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s", ())
+    (folder / store.TRIALS_FILE).write_text(VERSION_1 + "\n")
+    (record,) = store.load(folder).records
+    measured, _ = record.ranks
+    assert record.trial == trial_spec(timed_steps=2)
+    assert measured.timed.step_seconds == (0.1, 0.2)
+    assert measured.peak_host_memory_bytes == 2**20
+    assert (measured.phases, measured.gradient_norms, record.flops_per_item) == (None, None, None)
+
+
+def test_what_json_cannot_be_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s", ())
+    (folder / store.TRIALS_FILE).write_text("[" * 100_000 + "\n")
+    with pytest.raises(StoreError, match=r"trials.jsonl:1 is not JSON"):
+        store.load(folder)
+
+
+def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a results folder"):
+        store.load(tmp_path)
+    with pytest.raises(StoreError, match="does not exist; expected a results folder of dpbench"):
+        store.load(tmp_path / "absent")
+
+
+def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
+    written(tmp_path / "s")
+    with pytest.raises(StoreError, match="exists already"):
+        SweepStore.create(tmp_path / "s", SPEC, [])
+    assert store.load(tmp_path / "s").records == RECORDS[:3]
+
+
+def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    folder = written(tmp_path / "s")
+    with SweepStore.append_to(folder), pytest.raises(StoreError, match="is in use"):
+        SweepStore.append_to(folder)
+
+
+def test_a_name_that_is_an_option_is_refused() -> None:
+    with pytest.raises(UsageError, match="--name --quiet: that is an option"):
+        store.check_name("--quiet")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a:b=c", "a\0b"])
+def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="expected a plain folder name"):
+        store.check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('"peak_host_memory_bytes":1048576', '"peak_host_memory_bytes":0', "peak memory of"),
+        ('"item":"images"', '"item":"images","flops_per_item":1e300', "flops_per_item is 1e"),
+        ('"rank":1,"pid":8', '"rank":1,"pid":8', None),
+        (VERSION_1[VERSION_1.index(',{"rank":1') : -2], "", "it holds 1 of 2 ranks"),
+    ],
+)
+def test_numbers_that_no_trial_can_have_are_refused(
+    tmp_path: Path, before: str, after: str, words: str | None
+) -> None:
+    folder = written(tmp_path / "s", ())
+    assert before in VERSION_1
+    (folder / store.TRIALS_FILE).write_text(VERSION_1.replace(before, after) + "\n")
+    if words is None:
+        assert store.load(folder).records
+    else:
+        with pytest.raises(StoreError, match=words):
+            store.load(folder)
