@@ -22,7 +22,7 @@ PLAN_HEADERS = ("Collective", "Backend", "Group", "Sizes", "Devices", "Runs")
 
 @command(CommOptions)
 def comm(context: typer.Context, typed: Texts) -> int:
-    """Measure collectives over message sizes: time, bandwidth, and what they cost computing.
+    """Measure collectives by message size: latency, bandwidth, overlap.
 
     dpbench comm --backends gloo,shm --gpus 2
 

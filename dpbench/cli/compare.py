@@ -16,24 +16,20 @@ Baseline = Annotated[
     str,
     typer.Argument(
         metavar="A",
-        help="The baseline: a results folder, or DIR:key=value[,key=value] for a part of it "
-        "(implementation, backend, group_size, batch_size, commit, ...).",
+        help="Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
     ),
 ]
-Candidate = Annotated[
-    str, typer.Argument(metavar="B", help="The candidate, written in the same way.")
-]
+Candidate = Annotated[str, typer.Argument(metavar="B", help="Candidate, written in the same way.")]
 MetricNames = Annotated[
     str,
     typer.Option(
         "--metric",
         metavar="A,B,C",
-        help="What to compare: images_per_second, efficiency, exposed_communication_seconds, "
-        "step_seconds_p95, peak_memory_bytes, ...",
+        help="Metrics, e.g. images_per_second,efficiency,peak_memory_bytes.",
     ),
 ]
 Within = Annotated[
-    str, typer.Option("--within", metavar="X%", help="What counts as the same, e.g. 3%.")
+    str, typer.Option("--within", metavar="X%", help="Difference that counts as the same.")
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Compare although environments or workloads differ.")
@@ -43,14 +39,14 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="csv, json, markdown, or any layout of tabulate.",
+        help="Format: csv, json, markdown, or a layout of tabulate.",
         show_default="simple",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+Json = Annotated[bool, typer.Option("--json", help="Same as --format json.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", metavar="FILE", help="Write it to a file instead of the screen."),
+    typer.Option("--output", metavar="FILE", help="Write to this file instead of stdout."),
 ]
 
 
@@ -64,7 +60,7 @@ def compare(
     json: Json = False,
     output: Output = None,
 ) -> None:
-    """Compare two sweeps, or two parts of one: which is faster, by how much, and how sure.
+    """Compare two sweeps, or parts of one: which is faster, by how much.
 
     dpbench compare results/before results/after
 

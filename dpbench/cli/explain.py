@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def explain(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A results folder of a sweep.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results folder of a sweep.")],
     json: Annotated[
-        bool, typer.Option("--json", help="One object for programs instead of tables.")
+        bool, typer.Option("--json", help="Print one JSON object instead of tables.")
     ] = False,
     implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
     backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
     group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
     batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
     charts: Annotated[
-        bool, typer.Option("--charts/--no-charts", help="Draw the waterfall (PNG and SVG).")
+        bool, typer.Option("--charts/--no-charts", help="Draw the waterfall chart (PNG and SVG).")
     ] = True,
 ) -> None:
-    """Say where the efficiency goes: factors that multiply to it, and what to try.
+    """Show where scaling efficiency is lost, and what to try.
 
     dpbench explain results/before-the-change --group-size 2
 

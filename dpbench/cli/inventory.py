@@ -13,11 +13,11 @@ from dpbench.report.progress.terminal import table_width
 
 def inventory(
     data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where MNIST's files are looked for.")
+        Path | None, typer.Option(metavar="DIR", help="Folder with the MNIST files.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
 ) -> None:
-    """List every name that options take: usable here or not, and why."""
+    """List models, implementations, backends, datasets and presets."""
     rows = list(_rows(data_dir))
     if as_json:
         import json

@@ -38,17 +38,17 @@ def plot(
         str,
         typer.Argument(
             metavar="KIND",
-            help=f"Charts by name, comma-separated, or {ALL}.",
+            help="Charts, comma-separated, or all.",
             autocompletion=_charts,
         ),
     ],
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A results folder, or a .csv file of results.")
+        Path, typer.Argument(metavar="PATH", help="Results folder, or a CSV file of results.")
     ],
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="A,B", show_default="png,svg", help="png, svg or pdf, or several."
+            "--format", metavar="A,B", show_default="png,svg", help="Image formats: png, svg, pdf."
         ),
     ] = None,
     output: Annotated[
@@ -57,21 +57,19 @@ def plot(
             "--output",
             metavar="PATH",
             show_default="PATH/report/charts",
-            help="A folder, or for one chart a file that ends in .png, .svg or .pdf.",
+            help="Folder, or for one chart a .png, .svg or .pdf file.",
         ),
     ] = None,
     beside: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Of bandwidth: also draw what nccl-tests printed into this file."
-        ),
+        typer.Option(metavar="FILE", help="Output of nccl-tests to draw into the chart bandwidth."),
     ] = None,
     implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
     backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
     group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
     batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
 ) -> None:
-    """Draw charts of a results folder; nothing is measured again.
+    """Draw charts of results as PNG, SVG or PDF.
 
     dpbench plot throughput,efficiency results/demo --format pdf
 

@@ -23,11 +23,15 @@ LOOKS_PER_SECOND = 2
 
 
 def top(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The results folder of a sweep.")],
-    once: Annotated[bool, typer.Option("--once", help="Print how it stands, and leave.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="How it stands, as JSON.")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results folder of a sweep.")],
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the current status and exit.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the current status as JSON and exit.")
+    ] = False,
 ) -> int:
-    """Watch a sweep that runs in another terminal; Ctrl-C leaves it alone.
+    """Watch a running sweep from another terminal.
 
     Without a terminal to draw on it prints once how the sweep stands.
     """
