@@ -7,19 +7,24 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cli.options import LATEST
 from dpbench.errors import UsageError
 from dpbench.files import write_text
 from dpbench.run.subjects import load_sides
 from dpbench.values import comma_list, known_name, percentage
 
 Baseline = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="A",
+        show_default="the latest but one in results/",
         help="Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
     ),
 ]
-Candidate = Annotated[str, typer.Argument(metavar="B", help="Candidate, written in the same way.")]
+Candidate = Annotated[
+    str | None,
+    typer.Argument(metavar="B", show_default=LATEST, help="Candidate, written in the same way."),
+]
 MetricNames = Annotated[
     str,
     typer.Option(
@@ -51,8 +56,8 @@ Output = Annotated[
 
 
 def compare(
-    baseline: Baseline,
-    candidate: Candidate,
+    baseline: Baseline = None,
+    candidate: Candidate = None,
     metric: MetricNames = "images_per_second",
     within: Within = "3%",
     force: Force = False,
@@ -79,7 +84,7 @@ def compare(
         "--metric", metric, lambda option, token: known_name(option, token, METRICS), notes
     )
     text, aside = _compared(
-        (baseline, candidate), names, limit, "json" if json else format, notes, force=force
+        _sides(baseline, candidate), names, limit, "json" if json else format, notes, force=force
     )
     if output is None:
         typer.echo(text, nl=False)
@@ -87,6 +92,18 @@ def compare(
         write_text(output, text)
     for note in aside:
         typer.echo(note, err=True)
+
+
+def _sides(baseline: str | None, candidate: str | None) -> tuple[str, str]:
+    """What is compared; without B the latest results, without A those before them."""
+    if candidate is not None and baseline is not None:
+        return baseline, candidate
+    from dpbench.run.latest import latest_folder, latest_folders
+
+    if baseline is not None:
+        return baseline, str(latest_folder("compare"))
+    before, latest = latest_folders("compare", 2)
+    return str(before), str(latest)
 
 
 def _compared(

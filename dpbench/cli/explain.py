@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import only
+from dpbench.cli.options import LATEST, only
 from dpbench.cli.shown import draw_beside
 from dpbench.errors import UsageError
 from dpbench.messages import warn
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def explain(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results folder of a sweep.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", show_default=LATEST, help="Results folder of a sweep."),
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of tables.")
     ] = False,
@@ -40,6 +43,10 @@ def explain(
     A sweep with independent in it tells contention from the wrapper.
     """
     wanted = parse_filter(implementations, backends, group_sizes, batch_sizes)
+    if folder is None:
+        from dpbench.run.latest import latest_folder
+
+        folder = latest_folder("explain")
     if folder.is_file():
         raise UsageError(_not_a_folder(folder))
     from dpbench.store import load

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from dpbench.cli.options import LATEST
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import write_file
 from dpbench.messages import say, warn
@@ -63,7 +64,7 @@ def export(
         Path | None,
         typer.Argument(
             metavar="PATH",
-            show_default=False,
+            show_default=LATEST,
             help="Results folder, or a CSV file of published results.",
         ),
     ] = None,
@@ -83,11 +84,11 @@ def export(
         beside = {"PATH": path, "--level": level, "--format": format, "--columns": columns}
         _export_schema(schema, beside, output)
         return
-    if path is None:
-        raise UsageError(
-            "export: got no PATH; expected a results folder or a .csv file of published results"
-        )
     name = _format(format, output)
+    if path is None:
+        from dpbench.run.latest import latest_folder
+
+        path = latest_folder("export", sweeps_only=level != "collective")
     from dpbench.report.export.source import open_source
 
     source = open_source(path, level or "configuration")

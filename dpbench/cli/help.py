@@ -25,6 +25,9 @@ WIDEST = 100
 WIDEST_NAMES = 28
 """Columns of the names of options; the help of a longer one begins on the next line."""
 OPTIONS = "Options"
+DEFAULT = "[default: "
+GLUE = "\0"
+"""A blank at which no line is broken."""
 EXAMPLE = "dpbench "
 """How a paragraph of a docstring begins that is an example."""
 
@@ -206,7 +209,7 @@ def _with_default(param: Any) -> str:
         default = str(value)
         if isinstance(value, bool):
             default = (param.opts if value else param.secondary_opts)[0].removeprefix("--")
-    return f"{param.help or ''} [default: {default}]".strip()
+    return f"{param.help or ''} {DEFAULT}{default}]".strip()
 
 
 def _heading(text: str) -> str:
@@ -236,7 +239,9 @@ def _two_columns(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     indent = " " * (width + 4)
     room = max(_width() - len(indent), 20)
     for name, text in rows:
-        lines = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+        glued = text.replace(DEFAULT, DEFAULT.replace(" ", GLUE))
+        lines = textwrap.wrap(glued, room, break_on_hyphens=False) or [""]
+        lines = [line.replace(GLUE, " ") for line in lines]
         marked = typer.style(name, fg="cyan") if _may_style() else name
         if len(name) <= width:
             yield f"  {marked}{' ' * (width - len(name))}  {lines[0]}".rstrip()

@@ -26,6 +26,9 @@ from dpbench.settings import (
     settings_of,
 )
 
+LATEST = "the latest in results/"
+"""What commands that read results take if no folder is given."""
+
 
 def command(options: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Gives `function(context, typed)` the signature that typer makes a command from."""

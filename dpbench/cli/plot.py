@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import complete_list, only
+from dpbench.cli.options import LATEST, complete_list, only
 from dpbench.cli.shown import FORMATS, IMAGES, chart_folder, write_chart
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
@@ -38,13 +39,17 @@ def plot(
         str,
         typer.Argument(
             metavar="KIND",
+            show_default=ALL,
             help="Charts, comma-separated, or all.",
             autocompletion=_charts,
         ),
-    ],
+    ] = ALL,
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="Results folder, or a CSV file of results.")
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="PATH", show_default=LATEST, help="Results folder, or a CSV file of results."
+        ),
+    ] = None,
     format: Annotated[
         str | None,
         typer.Option(
@@ -75,6 +80,8 @@ def plot(
 
     dpbench plot implementations results/demo --group-size 2 --output beside-torch.svg
     """
+    if path is None:
+        kinds, path = _where(kinds)
     wanted = _kinds(kinds)
     targets = _targets(path, output, format, wanted)
     if beside is not None and all(kind.source != "collectives" for kind in wanted):
@@ -85,6 +92,18 @@ def plot(
         beside=beside,
     )
     _draw(subject, wanted, targets, named=output, is_all=kinds.strip() == ALL)
+
+
+def _where(text: str) -> tuple[str, Path]:
+    """The charts and the folder, where one word says one of them."""
+    alone = Path(text)
+    if os.sep in text or alone.is_dir() or is_table(alone):
+        return ALL, alone
+    wanted = _kinds(text)
+    from dpbench.run.latest import latest_folder
+
+    of_sweeps = any(kind.source != "collectives" for kind in wanted)
+    return text, latest_folder("plot", sweeps_only=of_sweeps)
 
 
 def _draw(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import only
+from dpbench.cli.options import LATEST, only
 from dpbench.cli.shown import (
     open_in_browser,
     print_headline,
@@ -35,8 +35,10 @@ def folder_of(text: str) -> Path:
 
 
 Paths = Annotated[
-    list[Path],
-    typer.Argument(metavar="PATH", help="Results folders, or CSV files of results."),
+    list[Path] | None,
+    typer.Argument(
+        metavar="PATH", show_default=LATEST, help="Results folders, or CSV files of results."
+    ),
 ]
 Format = Annotated[
     str | None,
@@ -81,7 +83,7 @@ SIDE_BY_SIDE = "side-by-side.html"
 
 
 def report(
-    paths: Paths,
+    paths: Paths = None,
     format: Format = None,
     columns: Columns = None,
     charts: Charts = True,
@@ -106,6 +108,10 @@ def report(
     if json and format not in (None, "json"):
         raise UsageError(f"--json and --format {format} contradict each other; give one of them")
     wanted = "json" if json else format
+    if not paths:
+        from dpbench.run.latest import latest_folder
+
+        paths = [latest_folder("report", sweeps_only=serve)]
     _check_paths(paths)
     _check_folder(output)
     if serve or port is not None:
