@@ -93,8 +93,9 @@ def test_the_main_job_measures_every_configuration_and_keeps_everything(
     assert {record.status for record in stored.records} == {Status.COMPLETED, Status.SKIPPED}
     assert all(r.verification and r.verification.passed for r in stored.records if r.ranks)
     table = (folder / "report/table.txt").read_text()
-    for header in ("Implementation", "Backend", "Group", "Batch", "Images/s", "Speedup", "Status"):
+    for header in ("Implementation", "Backend", "Group", "Images/s", "Speedup", "Status"):
         assert header in table
+    assert "All 7 rows: batch 4" in table
     assert (folder / "report/table.md").exists()
     assert (folder / "report/charts/throughput.svg").exists()
     assert stored.environments
@@ -305,7 +306,7 @@ def test_a_dry_run_prints_the_plan_and_stores_nothing(
 ) -> None:
     assert run(["sweep", "--gpus", "1", "--dry-run", "--synthetic-launcher"]) == 0
     out = capsys.readouterr().out
-    assert "27 trials of 10 + 50 steps" in out
+    assert "36 trials of 10 + 50 steps" in out
     assert "about " in out
     assert not (here / "results").exists()
 

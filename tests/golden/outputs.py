@@ -24,8 +24,14 @@ _VARIES = (
     (r"\d{4}-\d\d-\d\d[-_]\d{4,6}", "<stamp>"),
     (r"(?<![.\w])(?=\d*[a-f])[0-9a-f]{12,64}\b", "<hash>"),
     (r"\b\d+(\.\d+)? (s|ms|min|h)\b(?= (of|for|in all|together))", "<duration>"),
+    (r"(?<=environment than this one: ).*?(?=\. --force)", "<differences>"),
 )
 """What differs between two runs of one command on one machine, or between two machines."""
+
+
+_LONG_NUMBER = re.compile(r"\d+\.\d{9,}(e[+-]\d+)?")
+"""Its last digits depend on the order in which a processor's vector units add."""
+_DIGITS = 9
 
 
 def prepare(folder: Path, command_lines: Sequence[str]) -> None:
@@ -94,6 +100,7 @@ def _constant(text: str, folder: Path) -> str:
     text = text.replace(str(folder), "<folder>").replace(str(ROOT), "<repository>")
     for pattern, mark in _VARIES:
         text = re.sub(pattern, mark, text)
+    text = _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.{_DIGITS}g}", text)
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 

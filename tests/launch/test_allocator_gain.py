@@ -25,7 +25,7 @@ def test_real_steps_fault_less_once_memory_is_kept(monkeypatch: pytest.MonkeyPat
     measured = allocator_gain()
     assert measured.page_faults is not None
     assert measured.page_faults_kept is not None
-    assert measured.page_faults_kept < 200
+    assert measured.page_faults_kept < 1000  # some 4,400 where glibc gives memory back
 
 
 def test_where_memory_cannot_be_kept_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

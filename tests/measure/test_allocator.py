@@ -88,12 +88,14 @@ def faults_of_variables() -> int:
 def test_a_program_that_knows_nothing_of_dpbench_keeps_memory_by_its_variables() -> None:
     code = f"from {__name__} import faults_of_variables; print(faults_of_variables())"
     clean = {k: v for k, v in os.environ.items() if not k.startswith(allocator.USERS_OWN)}
+    # What glibc does by itself is a matter of luck, so the other gives everything back at once.
+    at_once = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
     faults = [
-        int(subprocess.check_output([sys.executable, "-c", code], env=environ))
-        for environ in ({**clean, **allocator.kept_variables()}, clean)
+        int(subprocess.check_output([sys.executable, "-c", code], env={**clean, **variables}))
+        for variables in (allocator.kept_variables(), at_once)
     ]
     assert faults[0] < PAGES / 10
-    assert faults[1] > PAGES / 3
+    assert faults[1] > 0.9 * PAGES
 
 
 def test_what_launch_has_set_can_be_forgotten_and_what_the_user_has_set_stays() -> None:

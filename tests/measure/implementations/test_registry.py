@@ -96,19 +96,18 @@ def test_files_of_the_package_do_not_import_one_another(name: str) -> None:
 @pytest.fixture
 def with_one_more(tmp_path: Path) -> Path:
     """A copy of dpbench to which one file was added."""
-    shutil.copytree(
-        ROOT / "dpbench", tmp_path / "dpbench", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    for name in ("dpbench", "architectures"):
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=without)
     (tmp_path / "dpbench/measure/implementations/ddp_again.py").write_text(ADDED)
     return tmp_path
 
 
 def _dpbench(folder: Path, *arguments: str) -> str:
-    paths = os.pathsep.join([str(folder), str(ROOT)])  # the second has the architectures
     finished = subprocess.run(
         [sys.executable, "-m", "dpbench", *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": paths, "COLUMNS": "200"},
+        env=os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "200"},
         capture_output=True,
         text=True,
         timeout=100,
