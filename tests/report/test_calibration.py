@@ -18,7 +18,7 @@ HOPELESS = calibrate(runs(trial(), steady(1.0, 8)), {})
 
 def test_a_row_has_its_spread_and_the_tolerances_it_supports() -> None:
     row = answer(QUIET, "results/x").text.splitlines()[2]
-    expected = "ddp/gloo ×1, batch 32 | 1.0 % (0.7–1.8) | 3.3 % | 2.1 % | 1.4 % | 0.95 % | 10"
+    expected = "ddp/gloo ×1, batch 32 | 1.0 (0.7–1.8) % | 3.3 % | 2.1 % | 1.4 % | 0.95 % | 10"
     assert re.sub(r"  +", " | ", row) == expected
 
 

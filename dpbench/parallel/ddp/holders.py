@@ -7,9 +7,11 @@ DistributedDataParallel leaves both alone.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -59,28 +61,42 @@ class _Reducers:
 
     def __init__(self) -> None:
         self.changes = 0
+        self._numbers = itertools.count(1)
         # By identity, as tensors compare element by element.
         self._counts: Any = WeakIdKeyDictionary()
         self._lock = threading.Lock()
+        self._left: deque[Sequence[weakref.ref[nn.Parameter]]] = deque()
 
     def enter(self, parameters: Sequence[nn.Parameter]) -> None:
         """A reducer begins to average their gradients."""
-        self._count(parameters, 1)
+        with self._lock:
+            self._settle()
+            for parameter in parameters:
+                self._counts[parameter] = self._counts.get(parameter, 0) + 1
+        self.changes = next(self._numbers)
 
     def leave(self, parameters: Sequence[weakref.ref[nn.Parameter]]) -> None:
-        """A reducer has ended."""
-        alive = [parameter for ref in parameters if (parameter := ref()) is not None]
-        self._count(alive, -1)
+        """A reducer has ended; it is counted out by whoever asks next.
+
+        The garbage collector may call this at any point of any thread, also of one that has the
+        lock, so that it must not be waited for here.
+        """
+        self._left.append(parameters)
+        self.changes = next(self._numbers)
 
     def share(self, parameter: nn.Parameter) -> bool:
         """Whether several reducers average its gradient."""
+        if self._left:
+            with self._lock:
+                self._settle()
         return bool(self._counts.get(parameter, 0) > 1)
 
-    def _count(self, parameters: Sequence[nn.Parameter], change: int) -> None:
-        with self._lock:
-            for parameter in parameters:
-                self._counts[parameter] = self._counts.get(parameter, 0) + change
-            self.changes += 1
+    def _settle(self) -> None:
+        """Count out the reducers that have ended; the lock is held."""
+        while self._left:
+            for ref in self._left.popleft():
+                if (parameter := ref()) is not None:
+                    self._counts[parameter] = self._counts.get(parameter, 0) - 1
 
 
 reducers = _Reducers()
