@@ -313,20 +313,13 @@ def job_with_a_free_port() -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("nodes", "words", "left"),
+    ("words", "left"),
     [
         (
-            1,
             "train --gpus 2 --arch mlp --epochs 1 --limit-train 32 --batch-size 8",
             "runs/dpbench-train-{job}/log.jsonl",
         ),
         (
-            2,
-            "train --gpus 1 --arch mlp --epochs 1 --limit-train 32 --batch-size 8",
-            "runs/dpbench-train-{job}/log.jsonl",
-        ),
-        (
-            1,
             "sweep --gpus 2 --arch mlp --implementations ddp --batch-sizes 8 --group-sizes 2"
             " --warmup 1 --steps 2 --phases 0 --repetitions 1 --no-charts",
             "results/dpbench-sweep-{job}/trials.jsonl",
@@ -334,9 +327,9 @@ def job_with_a_free_port() -> int:
     ],
 )
 def test_the_script_runs_to_its_end_where_srun_starts_the_tasks(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, nodes: int, words: str, left: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str, left: str
 ) -> None:
-    text = written(capsys, "--nodes", str(nodes), "--gpus-per-node", "0", *words.split())
+    text = written(capsys, "--gpus-per-node", "0", *words.split())
     job = job_with_a_free_port()
     local = '#!/bin/sh\nprintf "localhost\\n"\n'
     for name, program in (("scontrol", local), ("srun", TASKS_AT_ONCE), ("dpbench", REAL)):
@@ -349,7 +342,7 @@ def test_the_script_runs_to_its_end_where_srun_starts_the_tasks(
         env={
             **environment(),
             **SLURM,
-            "SLURM_NNODES": str(nodes),
+            "SLURM_NNODES": "1",
             "SLURM_JOB_ID": str(job),
             "PATH": f"{tmp_path}:{os.environ['PATH']}",
         },
