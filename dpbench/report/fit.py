@@ -42,7 +42,7 @@ def answer(studies: Sequence[Study], *, notes: Sequence[str] = (), verbose: bool
     data = [_row(one, row) for one in studies for row in one.predicted]
     if not verbose:
         kinds = meanings(row.prediction.kind for one in studies for row in one.predicted)
-        lines = bullets(filter(None, [kinds, *notes, MORE]))
+        lines = bullets(filter(None, dict.fromkeys([kinds, *of_series, *notes, MORE])))
         return Answer(paragraphs=(_brief(studies), lines), data=data)
     return Answer(
         paragraphs=(

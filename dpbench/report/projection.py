@@ -101,7 +101,11 @@ def _brief(projections: Sequence[Projection]) -> Brief:
     kinds = [row.kind for one in projections for row in one.rows if row.kind != "refused"]
     return Brief(
         blocks=[summarized(rows, headers, ("Series", "Kind"))],
-        reading=[meanings(kinds), *_refusals(projections)],
+        reading=[
+            meanings(kinds),
+            *_refusals(projections),
+            *(note for one in projections for note in one.notes),
+        ],
     )
 
 
