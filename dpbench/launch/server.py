@@ -91,7 +91,7 @@ def _check_semaphores(context: ForkServerContext) -> None:
 
 @cache
 def _bear_the_end_of_the_resource_tracker() -> None:
-    """Register each name again before it is unregistered, as a new resource tracker may not know it.
+    """Register a name again before it is unregistered, as a new tracker may not know it.
 
     Python starts another tracker if the old one dies, and it prints a traceback for each unknown
     name that it is told to forget. Registering a known one does no harm.
