@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @command(CalibrateOptions)
 def calibrate(context: typer.Context, typed: Texts) -> int:
-    """Measure how much runs of the same thing differ here, and which tolerance that supports.
+    """Measure run-to-run variation and the tolerance that it supports.
 
     dpbench calibrate --backends gloo,shm --gpus 2
     """

@@ -14,10 +14,10 @@ from dpbench.analysis.projection.bucket_advice import WORTH, BucketAdvice, CapSu
 from dpbench.analysis.simulation.buckets import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, MEBI
 from dpbench.analysis.simulation.trace import StepTrace
 from dpbench.report.answer import Answer, plain_estimate
-from dpbench.report.numbers import compact_time, percentage
+from dpbench.report.numbers import percentage, time_text
 from dpbench.report.predicted import predicted
 from dpbench.report.table import text_table
-from dpbench.report.terminal import write_table
+from dpbench.report.terminal import folded, write_table
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Of the gradients' bytes, whose readiness is told."""
@@ -47,15 +47,14 @@ def cap_to_take(advice: BucketAdvice) -> float | None:
 
 def _section(advice: BucketAdvice) -> str:
     caps = [advice.present, *advice.others]
-    table = write_table(
-        text_table(
-            ("Bucket cap", "Buckets", "Largest", "Step", "Exposed\ncomm", "Saves", "n"),
-            [_cells(cap, advice) for cap in caps],
-            words=("Bucket cap",),
-        )
+    table = text_table(
+        ("Bucket cap", "Buckets", "Largest", "Step", "Exposed\ncomm", "Saves", "n"),
+        [_cells(cap, advice) for cap in caps],
+        words=("Bucket cap",),
     )
+    written = write_table(folded(table, ["Bucket cap"]))
     title = f"{advice.label}, on {advice.series.network.name} ({advice.kind})"
-    lines = [title, *_profile(advice), "", *table.splitlines(), "", _verdict(advice)]
+    lines = [title, *_profile(advice), "", *written.splitlines(), "", _verdict(advice)]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -87,8 +86,8 @@ def _cells(cap: CapSummary, advice: BucketAdvice) -> list[str]:
         _cap(cap.cap_mb),
         str(len(cap.buckets)),
         units.bytes_binary(max(bucket.nbytes for bucket in cap.buckets)),
-        compact_time(cap.step_seconds),
-        compact_time(cap.exposed_seconds),
+        time_text(cap.step_seconds),
+        time_text(cap.exposed_seconds),
         "present" if cap is advice.present else percentage(cap.gain),
         f"{cap.step_seconds.sample_size:,}",
     ]
@@ -135,8 +134,8 @@ def _common_notes(advice: Sequence[BucketAdvice]) -> Iterable[str]:
             simulated = one.present.step_seconds
             off = units.fixed_percent(simulated.value / measured.value - 1, signed=True)
             yield (
-                f"{one.label}: measured {compact_time(measured)} a step "
-                f"(n = {measured.sample_size}), simulated {compact_time(simulated)} with the "
+                f"{one.label}: measured {time_text(measured)} a step "
+                f"(n = {measured.sample_size}), simulated {time_text(simulated)} with the "
                 f"present buckets ({off})"
             )
     yield from _intervals(advice)

@@ -15,7 +15,7 @@ from dpbench.analysis.calibration import (
     Rehearsal,
 )
 from dpbench.report.answer import Answer, bullets
-from dpbench.report.numbers import decimals
+from dpbench.report.numbers import rounded
 from dpbench.report.table import text_table
 
 MOST_SHOWN = 1000
@@ -119,13 +119,10 @@ def _data(calibration: Calibration, folder: str, beside: str) -> dict[str, Any]:
 
 
 def _cells(row: Noise) -> list[str]:
-    low, high = row.spread.interval or (row.spread.value, row.spread.value)
-    places = decimals(50 * (high - low), 100 * row.spread.value)
-    numbers = (f"{100 * number:.{places}f}" for number in (row.spread.value, low, high))
     tolerances = (units.percent(row.tolerance(n)) for n in REPETITIONS)
     return [
         row.label,
-        "{} % ({}–{})".format(*numbers),
+        f"{rounded(row.spread, scale=100)} %",
         *tolerances,
         str(row.spread.sample_size),
     ]

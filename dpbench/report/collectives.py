@@ -22,7 +22,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.collectives import CollectiveRecord
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, plain_estimate
-from dpbench.report.numbers import compact, compact_time, or_missing, percentage, plus_minus
+from dpbench.report.numbers import or_missing, percentage, plus_minus, significant, time_text
 from dpbench.report.table import (
     NOTHING,
     Table,
@@ -178,7 +178,7 @@ def _size_cells(
     cells = (
         TableCell(text=f"{size.nbytes:,}", sort=float(size.nbytes)),
         TableCell(text=f"{count:,}", sort=float(count)),
-        TableCell(text=compact_time(size.seconds), sort=size.seconds.value),
+        TableCell(text=time_text(size.seconds), sort=size.seconds.value),
         NOTHING if error is None else TableCell(text=f"{error:.0e}" if error else "0", sort=error),
         TableCell(text=_plainly(size.algorithm_bandwidth), sort=size.algorithm_bandwidth.value),
         TableCell(text=_bandwidth(size.bus_bandwidth), sort=size.bus_bandwidth.value),
@@ -192,7 +192,7 @@ def _size_cells(
 def _bandwidth(estimate: Estimate) -> str:
     if estimate.interval is None:
         return _plainly(estimate)
-    return compact(estimate.scaled(1 / units.GIGA, unit="GB/s"))
+    return significant(estimate.scaled(1 / units.GIGA, unit="GB/s"))
 
 
 def _share(estimate: Estimate) -> str:
@@ -200,7 +200,7 @@ def _share(estimate: Estimate) -> str:
     if estimate.value < 0.01:
         return "< 1"
     percents = estimate.scaled(100, unit="%")
-    return compact(percents) if percents.interval else f"{percents.value:.2g}"
+    return significant(percents) if percents.interval else f"{percents.value:.2g}"
 
 
 def _plainly(estimate: Estimate) -> str:
@@ -221,7 +221,7 @@ def _item_bytes(dtype: str) -> int:
 
 def _exchanges(costs: Sequence[ExchangeCost]) -> Iterable[str]:
     """All sizes in one line: they are a second curve, and JSON has it whole."""
-    listed = (f"{units.bytes_binary(c.nbytes)} {compact_time(c.seconds)}" for c in costs)
+    listed = (f"{units.bytes_exact(c.nbytes)} {time_text(c.seconds)}" for c in costs)
     if costs:
         yield f"as a bucket in a step: {', '.join(listed)}"
 
@@ -229,7 +229,7 @@ def _exchanges(costs: Sequence[ExchangeCost]) -> Iterable[str]:
 def _overlap(cost: OverlapCost) -> str:
     stretch = plus_minus(cost.stretch, two_after_one=False, plain_decimals=2)
     return (
-        f"{units.bytes_binary(cost.nbytes)} while the ranks compute: {stretch} × as long as alone; "
+        f"{units.bytes_exact(cost.nbytes)} while the ranks compute: {stretch} × as long as alone; "
         f"{_lost(cost.lost_share)}"
     )
 
@@ -261,8 +261,7 @@ def _definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
     )
     yield (
         "time: of one call on the slowest rank, the median over samples; of n repetitions, each "
-        "in fresh processes, the geometric mean with its 95 % t interval on logarithms: 63(5) µs "
-        "is 63 ± 5 µs"
+        "in fresh processes, the geometric mean with its 95 % t interval on logarithms"
     )
     if any(size.seconds.interval is None for one in full for size in one.sizes):
         yield "times without an interval are single values (n = 1)"

@@ -14,12 +14,10 @@ from dpbench.analysis.laws.reach import LARGE_MISFIT
 from dpbench.analysis.laws.study import Row, Study
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.numbers import (
-    compact,
-    compact_time,
     or_missing,
-    percentage,
-    plus_minus,
-    ranged,
+    rounded,
+    significant,
+    time_text,
     time_unit,
 )
 from dpbench.report.table import MISSING, bare_table, text_table
@@ -33,8 +31,6 @@ TRENDS = {
 BELOW_ZERO = "below zero scaling is faster than linear, which no serial part explains"
 SMALLEST_ERROR = 1e-4
 """A smaller one might as well be none."""
-WIDE = 0.1
-"""A measured interval of more, to either side, is no "±" any more: it is lopsided."""
 
 
 def answer(studies: Sequence[Study], *, notes: Sequence[str] = ()) -> Answer:
@@ -53,7 +49,7 @@ def answer(studies: Sequence[Study], *, notes: Sequence[str] = ()) -> Answer:
 def seconds(estimate: Estimate) -> str:
     """A step time with both ends of its band, in one unit: "113 (110–129) ms"."""
     size, unit = time_unit(estimate.value)
-    return f"{ranged(estimate, scale=1 / size)} {unit}"
+    return f"{rounded(estimate, scale=1 / size)} {unit}"
 
 
 def _table(one: Study) -> str:
@@ -69,31 +65,21 @@ def _table(one: Study) -> str:
 
 def _cells(row: Row, *, withheld: bool, relative: bool) -> list[str]:
     found = row.prediction
-    step = compact_time if found.kind == "measured" else seconds
+    step = time_text if found.kind == "measured" else seconds
     return [
         f"{found.group_size:,}",
         MISSING if relative else or_missing(found.step_seconds, step),
-        or_missing(found.throughput, _speed),
+        or_missing(found.throughput, rounded),
         or_missing(row.efficiency, _share),
-        or_missing(row.karp_flatt, compact),
+        or_missing(row.karp_flatt, significant),
         _plain(row.last_efficiency),
         *([_withheld(row)] if withheld else []),
         found.kind,
     ]
 
 
-def _speed(speed: Estimate) -> str:
-    return ranged(speed) if _is_wide(speed) else plus_minus(speed, plain_decimals=1)
-
-
 def _share(share: Estimate) -> str:
-    return f"{ranged(share, scale=100)} %" if _is_wide(share) else percentage(share)
-
-
-def _is_wide(estimate: Estimate) -> bool:
-    """Whether both ends are shown: of bands, which are lopsided, and of loose measurements."""
-    half_width = estimate.half_width or 0.0
-    return estimate.basis == "model" or half_width > WIDE * estimate.value
+    return f"{rounded(share, scale=100)} %"
 
 
 def _plain(value: float | None) -> str:
@@ -125,7 +111,7 @@ def _law(one: Study) -> list[str]:
 def _cost(cost: Estimate, formula: str, *, relative: bool) -> str:
     """Of a table of speedups, in steps of one replica."""
     if relative:
-        return f"{ranged(cost)} × {formula}"
+        return f"{rounded(cost)} × {formula}"
     if cost.value > 0:
         return f"{seconds(cost)} × {formula}"
     return f"0 (up to {units.seconds(cost.high)}) × {formula}" if cost.high else "0"
@@ -143,7 +129,8 @@ def _said(one: Study) -> list[str]:
         first, last = fractions[0], fractions[-1]
         below = min(first.value, last.value) < 0
         said.append(
-            f"Karp-Flatt's serial fraction is {one.trend}, {compact(first)} to {compact(last)}: "
+            f"Karp-Flatt's serial fraction is {one.trend}, {significant(first)} to "
+            f"{significant(last)}: "
             f"{BELOW_ZERO if below else TRENDS[one.trend]}"
         )
     size, miss = one.fit.largest_miss

@@ -34,11 +34,11 @@ FIRST_TO_STAY = (
 SHORTENED = ("speedup", "loss_delta_per_second", "efficiency", "images_per_second")
 """Columns whose intervals shorten where there is no room. The speedup's goes first: divided by the
 group size it is the efficiency's."""
-_SYMMETRIC = re.compile(r"(?P<value>[-−]?[\d,.]+) ± [\d,.]+(?P<unit>(?: \S+)?)")
+_NUMBER = r"[-−]?[\d,.]+(?:e-\d+)?"
+_SYMMETRIC = re.compile(rf"(?P<value>{_NUMBER}) ± {_NUMBER}(?P<unit>(?: \S+)?)")
 _RANGE = re.compile(
-    r"(?P<value>[-−]?[\d,.]+) \((?P<low>[-−]?[\d,.]+)–(?P<high>[-−]?[\d,.]+)\)(?P<unit>(?: \S+)?)"
+    rf"(?P<value>{_NUMBER}) \((?P<low>{_NUMBER})(?:–| to )(?P<high>{_NUMBER})\)(?P<unit>(?: \S+)?)"
 )
-_DIGITS = re.compile(r"(?P<value>[-−]?[\d,.]+)\(\d+\)(?P<unit>(?: \S+)?)")
 
 Width = Callable[[Table], int]
 """How many characters the widest line of a table takes in a layout."""
@@ -118,7 +118,7 @@ def _shortened(
 def _wider_side(text: str) -> str:
     """ "88 (69–112) %" as "88 ± 24 %": the interval then holds more than it has to."""
     found = _RANGE.fullmatch(text)
-    if found is None:
+    if found is None or "e" in found["value"]:
         return text
     value, low, high = (
         Decimal(found[name].replace(",", "").replace("−", "-")) for name in ("value", "low", "high")
@@ -127,7 +127,7 @@ def _wider_side(text: str) -> str:
 
 
 def _value_alone(text: str) -> str:
-    for form in (_SYMMETRIC, _RANGE, _DIGITS):
+    for form in (_SYMMETRIC, _RANGE):
         if found := form.fullmatch(text):
             return f"{found['value']}{found['unit']}"
     return text

@@ -80,8 +80,8 @@ def intervals(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     if repeated := by_basis["repetitions"]:
         yield (
             f"± is the {units.exact_percent(repeated[0].confidence)} interval over "
-            f"{_sizes(repeated)} repetitions (t; of speeds and speedups on logarithms); 0.69(2) "
-            "is 0.69 ± 0.02"
+            f"{_sizes(repeated)} repetitions (t; of speeds and speedups on logarithms), "
+            "or (low–high) where it is not symmetric"
         )
     if batched := by_basis["step batches"]:
         rest = "" if len(batched) == len(speeds) else f" of {len(batched)} of the rows"

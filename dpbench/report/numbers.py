@@ -1,12 +1,14 @@
-"""How an estimate is written: to the digits that its interval supports.
+"""How an estimate is written: to the digits that its interval supports, in one notation.
 
+An interval that is symmetric as far as it is written is "1.72 ± 0.03", any other "1.9 (0.8–4.4)".
 The half-width has one significant digit, or, where there is room, two if it starts with a 1:
-"1.72 ± 0.03", "86.1 ± 1.4 %". In narrow columns "0.693(2)" stands for 0.693 ± 0.002.
+"86.1 ± 1.4 %".
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 from dpbench.analysis.estimate import Estimate
@@ -17,6 +19,11 @@ MOST_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
 ROUNDING = 1e-6
 """An interval this much smaller than its value is that of equal values."""
+LOPSIDED = 1.25
+"""An interval whose one side is so many times the other has both ends written."""
+TIGHT = 0.1
+"""Relative; an interval that reaches no further is written with ±, of its larger side."""
+_NUMBER = re.compile(r"[\d,.]+")
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -27,21 +34,17 @@ def plus_minus(
     plain_decimals: int = 3,
     two_after_one: bool = True,
 ) -> str:
-    """Writes "1.72 ± 0.03"; "1.9 (0.8–4.4)" if the interval is far from symmetric."""
+    """Writes "1.72 ± 0.03"; "1.9 (0.8–4.4)" if the interval is lopsided; alone, "1.720"."""
     value = estimate.value * scale
     if estimate.basis == "baseline":
         return f"{value:.0f}"
     if estimate.interval is None or estimate.half_width is None:
         return _fixed(value, plain_decimals)
-    low, high = (end * scale for end in estimate.interval)
-    if _is_lopsided(value, low, high):
-        places = decimals(min(value - low, high - value), value)
-        return f"{_fixed(value, places)} ({_fixed(low, places)}–{_fixed(high, places)})"
     half_width = estimate.half_width * scale
     if half_width <= ROUNDING * abs(value):
         return f"{value:,.{plain_decimals}f} ± 0"
     places = decimals(half_width, value, two_after_one=two_after_one)
-    return f"{_fixed(value, places)} ± {half_width:,.{places}f}"
+    return _both_ends(estimate, scale) or (f"{_fixed(value, places)} ± {half_width:,.{places}f}")
 
 
 def percentage(estimate: Estimate | None) -> str:
@@ -53,19 +56,17 @@ def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> s
     return MISSING if estimate is None else write(estimate)
 
 
-def compact(estimate: Estimate) -> str:
-    """Writes "0.693(2)" for 0.693 ± 0.002, "-1.2(3)e-5" for small ones; alone, "0.6931".
-
-    An interval that is far from symmetric has its ends: "6 (0–872)".
-    """
+def significant(estimate: Estimate) -> str:
+    """Writes "0.693 ± 0.002", "-1.2e-5 ± 0.3e-5" for small ones; alone, "0.6931"."""
     value, half_width = estimate.value, estimate.half_width
     if half_width is None:
         return f"{value:.4g}"
     largest = max(abs(value), half_width)
     if 0 < largest < 1e-3:
         exponent = math.floor(math.log10(largest))
-        return f"{_narrow(estimate, 10.0**exponent)}e{exponent}"
-    return _narrow(estimate, 1.0)
+        number = plus_minus(estimate, scale=10.0**-exponent, two_after_one=False)
+        return _NUMBER.sub(rf"\g<0>e{exponent}", number)
+    return plus_minus(estimate, plain_decimals=4, two_after_one=False)
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -73,10 +74,9 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return next((unit for unit in _TIME_UNITS if seconds >= unit[0]), _TIME_UNITS[-1])
 
 
-def compact_time(estimate: Estimate) -> str:
-    """Writes seconds in the unit that fits: "1.23(4) ms" for 1.23 ± 0.04 ms; "1.23 ms"."""
-    lopsided = estimate.interval is not None and _is_lopsided(estimate.value, *estimate.interval)
-    reach = 0.0 if lopsided else estimate.half_width or 0.0
+def time_text(estimate: Estimate) -> str:
+    """Writes seconds in the unit that fits: "1.23 ± 0.04 ms"; alone, "1.23 ms"."""
+    reach = 0.0 if _both_ends(estimate) else estimate.half_width or 0.0
     largest = max(abs(estimate.value), reach)
     if largest < CLOCK_SECONDS:
         return "0 µs"
@@ -84,7 +84,7 @@ def compact_time(estimate: Estimate) -> str:
     if estimate.half_width is None:
         value = estimate.value / size
         return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:,.0f} {unit}"
-    return f"{_narrow(estimate, size)} {unit}"
+    return f"{plus_minus(estimate, scale=1 / size, two_after_one=False)} {unit}"
 
 
 def memory(value_bytes: float) -> str:
@@ -108,39 +108,19 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
     return max(0, min(supported, MOST_DIGITS - integer_digits))
 
 
-def _narrow(estimate: Estimate, size: float) -> str:
-    """An estimate with an interval, in units of `size`, in as few characters as it takes."""
-    assert estimate.interval is not None
-    assert estimate.half_width is not None
-    value, half_width = estimate.value / size, estimate.half_width / size
-    low, high = (end / size for end in estimate.interval)
-    if _is_lopsided(value, low, high):
-        places = decimals(max(value - low, abs(value) / 10), value, two_after_one=False)
-        return f"{_fixed(value, places)} ({_fixed(low, places)}–{_fixed(high, places)})"
-    if half_width <= ROUNDING * abs(value):
-        return f"{value:.4f}(0)"
-    places = decimals(half_width, value, two_after_one=False)
-    return f"{_fixed(value, places)}({half_width * 10**places:.0f})"
-
-
 def _fixed(value: float, places: int) -> str:
     """Without the sign of a zero."""
     text = f"{value:,.{places}f}"
     return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
 
 
-def _is_lopsided(value: float, low: float, high: float) -> bool:
-    below, above = value - low, high - value
-    return above > 1.25 * below and above > 0.2 * abs(value)
-
-
 def quantity(estimate: Estimate | None, *, header: str = "") -> str:
-    """Writes "1.23(4) ms", "297 MiB", "86 ± 2 %", "1,337 ± 15 images/s"; a rate that stands in the
-    header of its column goes without its unit."""
+    """Writes "1.23 ± 0.04 ms", "297 MiB", "86 ± 2 %", "1,337 ± 15 images/s"; a rate whose
+    unit stands in the header of its column goes without."""
     if estimate is None:
         return MISSING
     if estimate.unit == "s":
-        return compact_time(estimate)
+        return time_text(estimate)
     if estimate.unit == "B":
         return memory(estimate.value)
     if estimate.unit == "of linear":
@@ -148,7 +128,7 @@ def quantity(estimate: Estimate | None, *, header: str = "") -> str:
     if estimate.unit.endswith("/s"):
         number = plus_minus(estimate, plain_decimals=1)
         return number if f"({estimate.unit})" in header else f"{number} {estimate.unit}"
-    return compact(estimate)
+    return significant(estimate)
 
 
 def sample_sizes(repetitions: tuple[int, int]) -> str:
@@ -156,26 +136,43 @@ def sample_sizes(repetitions: tuple[int, int]) -> str:
     return ", ".join(map(str, dict.fromkeys(repetitions)))
 
 
-def ranged(estimate: Estimate, *, scale: float = 1.0) -> str:
-    """The value and both ends to the digits that they support; alone, three digits.
+def rounded(estimate: Estimate, *, scale: float = 1.0) -> str:
+    """The same to tens, hundreds, … where the interval supports no more; alone, three digits.
 
-    The nearer end counts, as it must be told from the value, but by no more than one digit beyond
-    what the farther one supports. An interval that is nothing is left out.
+    An interval that is nothing is left out.
     """
     value = estimate.value * scale
+    reach = (estimate.half_width or 0.0) * scale
+    if reach <= ROUNDING * abs(value):
+        return written(value, _places(abs(value), 3))
+    places = min(_supported(reach), _places(abs(value), MOST_DIGITS))
+    return _both_ends(estimate, scale) or f"{written(value, places)} ± {written(reach, places)}"
+
+
+def _both_ends(estimate: Estimate, scale: float = 1.0) -> str | None:
+    """Writes "1.9 (0.8–4.4)"; None where ± says the same.
+
+    The nearer end counts for the digits, as it must be told from the value, but by no more than
+    one digit beyond what the farther one supports.
+    """
     if estimate.interval is None:
-        return written(value, _places(abs(value), 3))
-    low, high = (end * scale for end in estimate.interval)
+        return None
+    value, (low, high) = estimate.value * scale, (end * scale for end in estimate.interval)
     nearer, farther = sorted((value - low, high - value))
-    if farther <= ROUNDING * abs(value):
-        return written(value, _places(abs(value), 3))
+    if farther <= max(LOPSIDED * nearer, TIGHT * abs(value)):
+        return None
     places = _supported(farther)
     if nearer > 0:
         places = max(places, min(_supported(nearer), places + 1))
-    if abs(value) > nearer:  # two digits of it at the least, however wide the band
+    if abs(value) > nearer:  # two digits of it at the least, however wide the interval
         places = max(places, _places(abs(value), 2))
     places = min(places, _places(abs(value), MOST_DIGITS))
-    return f"{written(value, places)} ({written(low, places)}–{written(high, places)})"
+    middle, below, above = (round(number, places) for number in (value, low, high))
+    if math.isclose(middle - below, above - middle):
+        return None
+    far = min(places, max(_places(high, 2), 0)) if high > 3 * abs(value) else places
+    ends = written(low, places), written(high, far)
+    return f"{written(value, places)} ({(' to ' if '-' in ends[0] else '–').join(ends)})"
 
 
 def written(value: float, places: int) -> str:

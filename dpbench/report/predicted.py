@@ -11,7 +11,7 @@ from typing import Any
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.provenance import MEANINGS, Kind
 from dpbench.report.answer import Answer, bullets
-from dpbench.report.numbers import ROUNDING, compact_time
+from dpbench.report.numbers import ROUNDING, time_text
 from dpbench.report.table import Table
 from dpbench.report.terminal import WIDTH, bullet
 
@@ -52,7 +52,7 @@ def step(estimate: Estimate) -> str:
     half_width = estimate.half_width or 0.0
     if estimate.basis == "model" and half_width <= ROUNDING * abs(estimate.value):
         estimate = replace(estimate, low=None, high=None)
-    return compact_time(estimate)
+    return time_text(estimate)
 
 
 def meanings(kinds: Iterable[Kind]) -> str:

@@ -12,7 +12,7 @@ from dpbench.analysis.projection.assumptions import band_meaning
 from dpbench.analysis.projection.project import ProjectedRow, Simulated
 from dpbench.analysis.provenance import Kind
 from dpbench.report.answer import Answer, plain_estimate
-from dpbench.report.numbers import compact_time, or_missing, plus_minus, ranged
+from dpbench.report.numbers import or_missing, plus_minus, rounded, time_text
 from dpbench.report.predicted import meanings, predicted, step
 from dpbench.report.table import MISSING, Table, text_table
 
@@ -93,20 +93,20 @@ def duration(estimate: Estimate) -> str:
     for size, unit in LONGER_UNITS:
         if estimate.value >= size:
             return f"{plus_minus(estimate, scale=1 / size, plain_decimals=2)} {unit}"
-    return compact_time(estimate)
+    return time_text(estimate)
 
 
 def _percent(efficiency: Estimate) -> str:
     if efficiency.basis == "baseline":
         return "100 %"
-    return f"{ranged(efficiency, scale=100)} %"
+    return f"{rounded(efficiency, scale=100)} %"
 
 
 def _speed(item: str) -> tuple[_Column, ...]:
     return (
         _REPLICAS,
         _Column("Step", lambda row: or_missing(row.step_seconds, step)),
-        _Column(f"{item.capitalize()}/s", lambda row: or_missing(row.throughput, ranged)),
+        _Column(f"{item.capitalize()}/s", lambda row: or_missing(row.throughput, rounded)),
         _Column("Efficiency", lambda row: or_missing(row.efficiency, _percent)),
         _Column("n", _sample_size),
         _Column("Kind", lambda row: row.kind),
@@ -119,15 +119,15 @@ def _losses_and_costs(item: str) -> tuple[_Column, ...]:
         _Column("Simulated step", _simulated),
         _Column("Exposed comm", lambda row: or_missing(row.exposed_seconds, step)),
         _Column("Stragglers", lambda row: or_missing(row.straggler_seconds, step)),
-        _Column(f"Price\n/million {item}", lambda row: or_missing(row.price_per_million, ranged)),
-        _Column(f"kWh\n/million {item}", lambda row: or_missing(row.energy_per_million, ranged)),
+        _Column(f"Price\n/million {item}", lambda row: or_missing(row.price_per_million, rounded)),
+        _Column(f"kWh\n/million {item}", lambda row: or_missing(row.energy_per_million, rounded)),
     )
 
 
 def _training(item: str) -> tuple[_Column, ...]:
     return (
         _REPLICAS,
-        _Column(f"Statistical goodput\n({item}/s)", lambda row: or_missing(row.goodput, ranged)),
+        _Column(f"Statistical goodput\n({item}/s)", lambda row: or_missing(row.goodput, rounded)),
         _Column("Time to loss", lambda row: or_missing(row.seconds_to_loss, duration)),
         _Column("At least", lambda row: or_missing(row.floor_seconds, duration)),
     )

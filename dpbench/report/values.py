@@ -17,7 +17,7 @@ from dpbench.analysis.fields.measured import Share
 from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.messages import one_line
 from dpbench.records import Status
-from dpbench.report.numbers import compact, compact_time, memory, percentage, plus_minus
+from dpbench.report.numbers import memory, percentage, plus_minus, significant, time_text
 from dpbench.report.table import MISSING, SortValue, Table, TableCell, TableColumn, TableRow
 from dpbench.specs.placement import host_counts
 
@@ -30,9 +30,9 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "rate": lambda e: plus_minus(e, plain_decimals=1),
     "ratio": lambda e: plus_minus(e, two_after_one=False),
     "percent": percentage,
-    "time": compact_time,
+    "time": time_text,
     "duration": lambda e: units.seconds(e.value),
-    "compact": compact,
+    "significant": significant,
     "whole": lambda e: plus_minus(e, plain_decimals=0),
     "giga": lambda e: plus_minus(e, scale=1e-9, plain_decimals=1),
 }

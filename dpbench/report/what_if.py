@@ -12,7 +12,7 @@ from dpbench.analysis.projection.assumptions import band_meaning
 from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
 from dpbench.analysis.provenance import Kind
 from dpbench.report.answer import Answer, plain_estimate
-from dpbench.report.numbers import plus_minus, ranged
+from dpbench.report.numbers import plus_minus, rounded
 from dpbench.report.predicted import meanings, predicted, step
 from dpbench.report.table import Table, text_table
 
@@ -102,7 +102,7 @@ def _table(outcomes: Sequence[Outcome], item: str) -> Table:
             outcome.change,
             step(outcome.step_seconds),
             step(outcome.exposed_seconds),
-            ranged(outcome.throughput),
+            rounded(outcome.throughput),
             _ratio(outcome.ratio),
         )
         for outcome in outcomes

@@ -65,7 +65,7 @@ def test_a_topology_takes_the_place_of_collectives(
 def test_this_machine_is_no_other_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["buckets", str(with_collectives(folder)), "--topology", "this-machine"]
     assert run(arguments) == 0
-    assert "measured 20.0000(0) ms a step" in capsys.readouterr().out
+    assert "measured 20.000 ± 0 ms a step" in capsys.readouterr().out
 
 
 def test_a_step_of_another_network_is_compared_with_none(

@@ -20,7 +20,7 @@ BESIDE = "--arch model.py:make --against-ref origin/main"
 
 def test_a_row_has_its_spread_and_the_tolerances_it_supports() -> None:
     row = answer(QUIET, "results/x", BESIDE).text.splitlines()[2]
-    expected = "ddp/gloo ×1, batch 32 | 1.0 % (0.7–1.8) | 3.3 % | 2.1 % | 1.4 % | 0.95 % | 10"
+    expected = "ddp/gloo ×1, batch 32 | 1.0 (0.7–1.8) % | 3.3 % | 2.1 % | 1.4 % | 0.95 % | 10"
     assert re.sub(r"  +", " | ", row) == expected
 
 

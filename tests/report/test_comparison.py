@@ -107,7 +107,7 @@ def test_an_unknown_format_is_an_error() -> None:
     ("metric", "words"),
     [
         ("peak_memory_bytes", ("300 MiB", "worsening is B ÷ A", "better in none")),
-        ("duration_seconds", ("1.0000(0) s", "slow-down is B ÷ A", "faster in none")),
+        ("duration_seconds", ("1.000 ± 0 s", "slow-down is B ÷ A", "faster in none")),
         ("final_loss", (" 1.5 ", "the same within 3 %", "worsening is B ÷ A")),
         ("loss_delta_per_second", ("worsening is 1 + (A - B) ÷ A's first loss per second",)),
     ],

@@ -44,7 +44,7 @@ def test_the_row_holds_efficiencies_and_factors() -> None:
 
 def test_the_second_table_holds_the_step() -> None:
     line = line_of(text_of(sweep()), "ddp/gloo ×2", table=1)
-    assert "20.2(5) ms" in line
+    assert "20.2 ± 0.5 ms" in line
     assert "1 (in 3 of 3)" in line
 
 

@@ -151,14 +151,14 @@ def test_intervals_shorten_before_a_column_goes() -> None:
         ("images_per_second", "1,796 ± 357"),
         ("speedup", "1.8 (1.4–2.2)"),
         ("efficiency", "88 (69–112) %"),
-        ("loss_delta_per_second", "0.210(10)"),
+        ("loss_delta_per_second", "1.2e-5 ± 0.3e-5"),
     )
     found = replace(found, columns=tuple(replace(c, header=c.key[:1]) for c in found.columns))
-    fitted = fit(found, total, 11 + 9 + 9 + 9, all_of_them=False)
-    assert fitted.table.lines == [["1,796 ± 357", "1.8 ± 0.4", "88 ± 24 %", "0.210(10)"]]
+    fitted = fit(found, total, 11 + 9 + 9 + 15, all_of_them=False)
+    assert fitted.table.lines == [["1,796 ± 357", "1.8 ± 0.4", "88 ± 24 %", "1.2e-5 ± 0.3e-5"]]
     assert fitted.shortened == ("e", "s")
-    fitted = fit(found, total, 11 + 3 + 9 + 5, all_of_them=False)
-    assert fitted.table.lines == [["1,796 ± 357", "1.8", "88 ± 24 %", "0.210"]]
+    fitted = fit(found, total, 11 + 3 + 9 + 6, all_of_them=False)
+    assert fitted.table.lines == [["1,796 ± 357", "1.8", "88 ± 24 %", "1.2e-5"]]
     assert fitted.left_out == ()
 
 

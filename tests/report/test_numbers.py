@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.numbers import compact, compact_time, decimals, memory, plus_minus, ranged
+from dpbench.report.numbers import decimals, memory, plus_minus, rounded, significant, time_text
 
 
 def between(value: float, low: float, high: float) -> Estimate:
@@ -45,6 +45,9 @@ def test_decimals(half_width: float, value: float, expected: int) -> None:
         (about(2.0, 0.0), 1, "2.000 ± 0"),
         (single(1.31117), 1, "1.311"),
         (between(1.9, 0.8, 4.4), 1, "1.9 (0.8–4.4)"),
+        (between(0.79, 0.71, 0.91), 1, "0.79 (0.71–0.91)"),
+        (between(1.78, 1.42, 2.24), 1, "1.8 ± 0.5"),
+        (between(27.02, 23.6, 27.6), 1, "27.0 (23.6–27.6)"),
         (Estimate(value=1.0, unit="×", sample_size=1, basis="baseline"), 100, "100"),
     ],
 )
@@ -55,26 +58,26 @@ def test_plus_minus(estimate: Estimate, scale: float, expected: str) -> None:
 @pytest.mark.parametrize(
     ("estimate", "expected"),
     [
-        (about(0.6931, 0.002), "0.693(2)"),
-        (about(0.6931, 0.0125), "0.69(1)"),
-        (about(0.5, 0.0), "0.5000(0)"),
-        (about(-1.2e-5, 3e-6), "-1.2(3)e-5"),
-        (about(0.1, 1.2), "0(1)"),
-        (about(0.0, 0.0), "0.0000(0)"),
+        (about(0.6931, 0.002), "0.693 ± 0.002"),
+        (about(0.6931, 0.0125), "0.69 ± 0.01"),
+        (about(0.5, 0.0), "0.5000 ± 0"),
+        (about(-1.2e-5, 3e-6), "-1.2e-5 ± 0.3e-5"),
+        (about(0.1, 1.2), "0 ± 1"),
+        (about(0.0, 0.0), "0.0000 ± 0"),
         (single(0.69314718), "0.6931"),
     ],
 )
 def test_compact(estimate: Estimate, expected: str) -> None:
-    assert compact(estimate) == expected
+    assert significant(estimate) == expected
 
 
 @pytest.mark.parametrize(
     ("estimate", "expected"),
     [
-        (about(0.00123, 0.00004), "1.23(4) ms"),
-        (about(-0.00002, 0.00013), "-20(130) µs"),
-        (about(2.5, 0.2), "2.5(2) s"),
-        (about(0.003, 0.0), "3.0000(0) ms"),
+        (about(0.00123, 0.00004), "1.23 ± 0.04 ms"),
+        (about(-0.00002, 0.00013), "-20 ± 130 µs"),
+        (about(2.5, 0.2), "2.5 ± 0.2 s"),
+        (about(0.003, 0.0), "3.000 ± 0 ms"),
         (single(0.0014), "1.4 ms"),
         (single(-4e-5), "-40 µs"),
         (single(0.0), "0 µs"),
@@ -82,7 +85,7 @@ def test_compact(estimate: Estimate, expected: str) -> None:
     ],
 )
 def test_compact_time(estimate: Estimate, expected: str) -> None:
-    assert compact_time(estimate) == expected
+    assert time_text(estimate) == expected
 
 
 @pytest.mark.parametrize(
@@ -102,13 +105,13 @@ def test_memory(value: float, expected: str) -> None:
 
 def test_narrow_columns_write_the_ends_of_a_lopsided_interval() -> None:
     far = interval(0.006, 0.00004, 0.872)
-    assert compact_time(far) == "6 (0–872) ms"
-    assert compact(interval(2.0, 1.5, 40.0)) == "2.0 (1.5–40.0)"
-    assert compact_time(interval(0.0072, 0.0061, 17.0)) == "7 (6–17,000) ms"
+    assert time_text(far) == "6.0 (0.0–872) ms"
+    assert significant(interval(2.0, 1.5, 40.0)) == "2.0 (1.5–40)"
+    assert time_text(interval(0.0072, 0.0061, 17.0)) == "7.2 (6.1–17,000) ms"
 
 
 def test_a_zero_has_no_sign() -> None:
-    assert compact_time(interval(-0.0004, -0.05, 0.05)) == "0(50) ms"
+    assert time_text(interval(-0.0004, -0.05, 0.05)) == "0 ± 50 ms"
 
 
 def interval(value: float, low: float, high: float) -> Estimate:
@@ -129,21 +132,24 @@ def banded(value: float, low: float | None = None, high: float | None = None) ->
         ((77.2, 33.9, 176), "77 (34–176)"),
         ((0.00332, 0.00179, 0.00406), "0.0033 (0.0018–0.0041)"),
         ((0.5, -0.01, 3.5), "0.5 (0.0–3.5)"),
-        ((1, 0.99999, 1.00001), "1.0000 (1.0000–1.0000)"),
+        ((1, 0.99999, 1.00001), "1.0000 ± 0.0000"),
         ((5, 5, 7), "5.0 (5.0–7.0)"),
+        ((-2.9, -4.8, -2.1), "-2.9 (-4.8 to -2.1)"),
+        ((1217, 1142, 1297), "1,220 ± 80"),
+        ((3087, 1874, 4312), "3,100 ± 1,200"),
     ],
 )
 def test_digits_are_those_that_the_interval_supports(
     ends: tuple[float, float, float], text: str
 ) -> None:
-    assert ranged(banded(*ends)) == text
+    assert rounded(banded(*ends)) == text
 
 
 def test_without_an_interval_or_with_one_of_nothing_there_are_three_digits() -> None:
-    assert ranged(banded(12_345)) == "12,300"
-    assert ranged(banded(0.0012345, 0.0012345, 0.0012345)) == "0.00123"
-    assert ranged(banded(0)) == "0.00"
+    assert rounded(banded(12_345)) == "12,300"
+    assert rounded(banded(0.0012345, 0.0012345, 0.0012345)) == "0.00123"
+    assert rounded(banded(0)) == "0.00"
 
 
 def test_a_scale_is_one_of_all_three() -> None:
-    assert ranged(banded(0.36, 0.22, 0.58), scale=100) == "36 (22–58)"
+    assert rounded(banded(0.36, 0.22, 0.58), scale=100) == "36 (22–58)"

@@ -64,7 +64,7 @@ def test_every_row_has_its_kind_and_refused_ones_share_a_reason() -> None:
 def test_the_simulated_step_stands_beside_the_measured_one_with_its_error() -> None:
     text = projection.answer([projected()]).text
     row = text.splitlines()[5]
-    assert row.split()[1] == "20.0000(0)"
+    assert row.split()[1:5] == ["20.000", "±", "0", "ms"]
     assert row.split()[-2:] == ["3", "measured"]
     [beside] = [line for line in text.splitlines() if " %)" in line and line.split()[0] == "2"]
     assert re.search(r" ms \([+-]\d+ %\)", beside)
@@ -134,7 +134,7 @@ def test_durations_are_written_in_the_unit_that_fits() -> None:
             )
         )
 
-    assert written(30) == "30(3) s"
+    assert written(30) == "30 ± 3 s"
     assert written(600) == "10.0 ± 1.0 min"
     assert written(7200) == "2.0 ± 0.2 h"
     assert written(864_000) == "10.0 ± 1.0 d"

@@ -20,7 +20,7 @@ Style = Literal[
     "percent",
     "time",
     "duration",
-    "compact",
+    "significant",
     "whole",
     "two decimals",
     "memory",

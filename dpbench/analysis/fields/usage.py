@@ -13,7 +13,7 @@ USAGE: tuple[SweepField, ...] = (
         "over ranks: memory that the C library gave back to the kernel and takes again.",
         header="Page faults/step",
         wrapped="Page\nfaults\n/step",
-        style="compact",
+        style="significant",
         row=stored("page_faults_per_step"),
         run=if_completed(page_faults_per_step),
         over=mean_over(page_faults_per_step, "page faults"),

@@ -55,7 +55,7 @@ _COMMANDS = {
     "²": r"$^2$",
     "₁": r"$_1$",
 }
-_EXPONENT = re.compile(r"(?<!\w)([\d.,]*\d(?:\(\d+\))?)e(-?)[+0]*(\d+)(?!\w)")
+_EXPONENT = re.compile(r"(?<!\w)([\d.,]*\d)e(-?)[+0]*(\d+)(?!\w)")
 _MINUS = re.compile(r"(?<![\w)])-(?=\d)")
 _POWER, _END, _APART = "\0\1\2"
 """Stand for commands until the characters around them are escaped."""
@@ -148,7 +148,7 @@ def latex_table(table: Table) -> str:
 
 
 def latex(text: str) -> str:
-    r"""Text that LaTeX prints as it reads: "1.2(3)e-5 µs" is "1.2(3)$\cdot10^{-5}$ $\mu$s"."""
+    r"""Text that LaTeX prints as it reads: "1.2e-5 µs" is "1.2$\cdot10^{-5}$ $\mu$s"."""
     plain = "".join(" " if unicodedata.category(c) == "Cc" else c for c in text)
     marked = _MINUS.sub("−", plain).replace("--", f"-{_APART}-")
     marked = _EXPONENT.sub(rf"\1{_POWER}\2\3{_END}", marked)

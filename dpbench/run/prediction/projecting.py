@@ -173,7 +173,7 @@ def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
 
 
 def _noise_scale(known: Economics, item: str) -> Iterable[str]:
-    from dpbench.report.numbers import ranged
+    from dpbench.report.numbers import rounded
 
     if known.noise_scale is not None:
-        yield f"phi, the gradient noise scale: {ranged(known.noise_scale)} {item}"
+        yield f"phi, the gradient noise scale: {rounded(known.noise_scale)} {item}"

@@ -77,7 +77,8 @@ def test_destroyed_groups_leave_nothing(tmp_path: Path) -> None:
 
 
 def _forks(rank: int) -> None:
-    pending = dist.all_reduce(torch.ones(100_000), async_op=True)
+    received = torch.zeros(100_000)
+    pending = dist.irecv(received, 1 - rank)  # cannot complete before the child has ended
     child = os.fork()
     if child == 0:
         messages = []
@@ -91,7 +92,10 @@ def _forks(rank: int) -> None:
         gc.collect()
         os._exit(0 if ["forked" in message for message in messages] == [True, True] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    sent = dist.isend(torch.ones(100_000), 1 - rank)
     pending.wait()
+    sent.wait()
+    assert (received == 1).all()
     dist.all_reduce(tensor := torch.ones(100_000))
     assert (tensor == 2).all()
 

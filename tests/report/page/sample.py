@@ -130,7 +130,7 @@ def configuration(
         TableCell(
             text="–" if efficiency is None else f"{100 * efficiency:.1f} ± 1.4 %", sort=efficiency
         ),
-        TableCell(text="2.1(2)" if known else "–", sort=2.1 if known else None),
+        TableCell(text="2.1 ± 0.2" if known else "–", sort=2.1 if known else None),
         TableCell(text="–" if memory is None else f"{memory / 2**20:.0f} MiB", sort=memory),
         TableCell(text=status, sort=status),
     )
