@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
+from dpbench.parallel.ddp import holders
 from tests.parallel.ddp.one_process import (
     assert_same,
     batches,
@@ -237,3 +240,29 @@ SCENARIOS = [
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_gradients_that_others_have_too(tmp_path: Path, backend: str, scenario: object) -> None:
     run_ranks(scenario, tmp_path / "store", backend=backend)  # type: ignore[arg-type]
+
+
+def test_a_reducer_may_be_collected_while_another_one_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The collector runs finalizers in whatever thread allocates, in the middle of its work."""
+    counts = holders.reducers.__class__()
+    one, other = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    counts.enter([one, other])
+    get = counts._counts.get
+    leaving = [[weakref.ref(one), weakref.ref(other)]]
+
+    def collecting(*arguments: object) -> object:
+        while leaving:
+            counts.leave(leaving.pop())
+        return get(*arguments)
+
+    monkeypatch.setattr(counts._counts, "get", collecting)
+    thread = threading.Thread(target=counts.enter, args=([one],), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive(), "it waits for a lock that its own thread has"
+    assert not counts.share(one)
+    counts.enter([one])
+    assert counts.share(one)
+    assert not counts.share(other)
