@@ -77,14 +77,6 @@ GROUP_SIZES_OPTION = Setting(
     help="Numbers of replicas.",
     default_text="1, 2, 4, … up to --gpus",
 )
-STEPS_OPTION = Setting(
-    options=("--steps",),
-    kind=CountOr(GROWING),
-    metavar="N|auto",
-    panel=TRIAL,
-    help="Timed steps, exactly; auto: as many as --precision takes.",
-    default_text="50, or auto with --precision",
-)
 BACKENDS_OPTION = Setting(
     options=("--backends", "--backend"),
     kind=Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
@@ -93,6 +85,18 @@ BACKENDS_OPTION = Setting(
     help="gloo, nccl, shm.",
     default_text="nccl with CUDA, else gloo",
 )
+
+
+def one_value(field: str, panel: str) -> Setting:
+    """A setting of a trial as an option that takes one value."""
+    return replace(SETTINGS[field], metavar="N", panel=panel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadsOption:
+    """Threads per replica, where all rows have the same."""
+
+    threads: Annotated[int | Auto, one_value("threads_per_replica", MACHINE)] = AUTO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,17 +147,6 @@ class GridOptions:
             help="The folder of MNIST's files, or the file of text.",
         ),
     ] = None
-    warmup: Annotated[
-        int,
-        Setting(
-            options=("--warmup",),
-            kind=WholeNumber(),
-            metavar="N",
-            panel=TRIAL,
-            help="Steps before the window.",
-        ),
-    ] = 10
-    steps: Annotated[int | str | Auto, STEPS_OPTION] = AUTO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,17 +162,6 @@ class MachineOptions:
             metavar="N|I,J",
             panel=MACHINE,
             help="How many GPUs, or which (0,1). Without CUDA: CPU replicas, one a core.",
-        ),
-    ] = AUTO
-    threads: Annotated[
-        int | Auto,
-        Setting(
-            options=("--threads",),
-            kind=WholeNumber(least=1),
-            metavar="N",
-            panel=MACHINE,
-            help="Threads per replica, at every group size.",
-            default_text="cores ÷ largest group",
         ),
     ] = AUTO
     oversubscribe: Annotated[
