@@ -1,4 +1,5 @@
-"""What is trained: one file is one architecture; each imports torch and its own kin only.
+"""The architectures that can be trained: one file each; they import only torch and each other's
+helpers.
 
 The modules are imported as `dpbench.architectures.NAME`.
 """

@@ -1,4 +1,4 @@
-"""Self-attention with several heads, as the transformers here share it.
+"""Multi-head self-attention, shared by the transformers here.
 
 Vaswani et al., "Attention Is All You Need" (2017), section 3.2.
 """
@@ -14,12 +14,12 @@ from . import _flops
 def attend(
     packed: torch.Tensor, heads: int, *, causal: bool = False, dropout: float = 0.0
 ) -> torch.Tensor:
-    """Every token's mixture of the values of its sequence, (n, tokens, width).
+    """For every token the attention-weighted values of its sequence, (n, tokens, width).
 
     `packed` is (n, tokens, 3·width): queries, keys and values side by side. With `causal` a token
-    sees none behind it; `dropout` is the share of weights that are dropped.
+    does not see later ones; `dropout` is the share of attention weights that are dropped.
     """
-    # To three of (n, heads, tokens, width/heads), and back.
+    # Reshaped to three tensors (n, heads, tokens, width/heads), and back below.
     query, key, value = packed.reshape(*packed.shape[:2], 3, heads, -1).permute(2, 0, 3, 1, 4)
     attended = F.scaled_dot_product_attention(
         query, key, value, is_causal=causal, dropout_p=dropout
@@ -28,6 +28,7 @@ def attend(
 
 
 def forward_flops(tokens: int, width: int) -> int:
-    """Of a whole sequence, with the layers before and behind, as if nothing were masked."""
+    """Forward operations for a whole sequence, with the projections before and after, as if nothing
+    were masked."""
     layers = _flops.linear(width, 3 * width) + _flops.linear(width, width)
     return tokens * layers + _flops.attention(tokens, width)

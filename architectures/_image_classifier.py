@@ -1,4 +1,4 @@
-"""What all classifiers of square colour images have in common: their batches and their loss."""
+"""Batches and loss that all classifiers of square colour images share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from . import _synthetic_images
 
 
 class ImageClassifier:
-    """To be an architecture it lacks its name, its model and its floating-point operations."""
+    """Base class; an architecture adds its name, its model and its floating-point operations."""
 
     item: str = "images"
     items_per_sample: int = 1
     default_dataset: str = "synthetic"
 
     image: int
-    """Pixels of a side."""
+    """Side of an image in pixels."""
     classes: int
 
     def synthetic_batch(
@@ -30,5 +30,5 @@ class ImageClassifier:
         return F.cross_entropy(outputs, targets)
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many images have their class as the likeliest; int64, 0-dimensional."""
+        """How many images got their class as the likeliest; int64, 0-dimensional."""
         return (outputs.argmax(dim=1) == targets).sum()

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 
 def expect_one_of(name: str, got: int, expected: tuple[int, ...]) -> None:
-    """Raises ValueError unless `got` is one of `expected`."""
+    """Raise ValueError unless `got` is one of `expected`."""
     if got not in expected:
         raise ValueError(f"{name}: got {got}, expected {', '.join(map(str, expected))}")
 
 
 def expect_at_least(least: int, **options: int | None) -> None:
-    """Raises ValueError for the first of `options` that is below `least`; None is not given."""
+    """Raise ValueError for the first of `options` that is below `least`; None means not given."""
     for name, got in options.items():
         if got is not None and got < least:
             raise ValueError(f"{name}: got {got}, expected at least {least}")
 
 
 def expect_multiple(name: str, got: int, *, of: int, called: str = "") -> None:
-    """Raises ValueError unless `got` is a positive multiple of `of`, positive, `called` so."""
+    """Raise ValueError unless `got` is a positive multiple of `of`; `called` names `of` in the
+    message."""
     if got < 1 or got % of:
         divisor = f"{called}, {of}" if called else of
         raise ValueError(f"{name}: got {got}, expected a multiple of {divisor}")

@@ -6,14 +6,14 @@ import torch
 
 CLASSES = 10
 DIGIT = (1, 28, 28)
-"""Channels and pixels of an image of MNIST."""
+"""Channels, height and width of an MNIST image."""
 NOISE = 0.5
 """Standard deviation of the noise; the templates have standard deviation 1."""
 
 _TEMPLATE_SEED = 20_240_229
 _SMALLEST_BLOCK = 4
 _BLOCKS = 8
-"""Along a side of 32 pixels or more, if 8 divides it: a thousand templates take 1 MB."""
+"""Blocks along a side of 32 pixels or more, if divisible by 8: a thousand templates take 1 MB."""
 
 
 def batch(
@@ -51,7 +51,7 @@ def _block(side: int) -> int:
 
 
 def _add(coarse: torch.Tensor, images: torch.Tensor) -> None:
-    """In place: a second copy of thousands of photographs would take gigabytes."""
+    """Add the templates in place: a second copy of thousands of photos would take gigabytes."""
     n, channels, height, width = images.shape
     rows, columns = coarse.shape[2:]
     blocks = images.view(n, channels, rows, height // rows, columns, width // columns)

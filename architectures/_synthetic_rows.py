@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 NOISE = 0.5
-"""Standard deviation of what no model can learn; what it can has standard deviation 1."""
+"""Standard deviation of the part that no model can learn; that of the learnable part is 1."""
 
 _RULE_SEED = 20_240_229
 
@@ -36,11 +36,12 @@ def of_numbers(
 def of_clicks(
     n: int, generator: torch.Generator, *, dense: int, tables: int, rows: int
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """((dense features, float32 (n, dense), one row of each table, int64 (n, tables)), clicked).
+    """Synthetic clicks: ((dense features, float32 (n, dense), one row of each table, int64 (n,
+    tables)), clicked).
 
-    Whether it was clicked, float32 (n,) of 0 and 1, depends on the dense features and on whether
-    the rows are even or odd. Low rows come often and high ones seldom, as with people and goods:
-    row k of r or a lower one has the probability (k/r)^(1/3).
+    `clicked`, float32 (n,) of 0 and 1, depends on the dense features and on whether the rows are
+    even or odd. Low rows are frequent and high ones rare, as with real users and products: the
+    probability of row k of r or a lower one is (k/r)^(1/3).
     """
     device = generator.device
     features = torch.randn((n, dense), generator=generator, device=device, dtype=torch.float32)

@@ -1,13 +1,13 @@
-"""Synthetic text that a model can learn: a Markov chain where two letters can follow a letter."""
+"""Synthetic text that a model can learn: a Markov chain with two possible successors per letter."""
 
 from __future__ import annotations
 
 import torch
 
 ALPHABET = 32
-"""Tokens that occur."""
+"""Number of tokens that occur."""
 SUCCESSORS = 2
-"""Tokens that can follow a token."""
+"""Number of tokens that can follow a token."""
 
 _SEED = 20_240_229
 
@@ -16,7 +16,7 @@ def chain(n: int, length: int, generator: torch.Generator) -> torch.Tensor:
     """`n` texts of `length` tokens, int64 (n, length), on generator's device.
 
     A model that has learnt which two follow each token predicts the next one with a loss of log 2.
-    The chain has a seed of its own, so that all batches of all processes are of one language.
+    The chain has a seed of its own, so that all batches of all processes have the same one.
     """
     device = generator.device
     rules = torch.Generator().manual_seed(_SEED)

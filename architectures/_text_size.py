@@ -1,4 +1,4 @@
-"""How large a model of text is: the numbers that the options of one may change."""
+"""The size of a text model: numbers that its options may change."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ._synthetic_text import ALPHABET
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSize:
-    """Of a transformer over tokens."""
+    """Size of a transformer over tokens."""
 
     layers: int
     width: int
     heads: int
     context: int
-    """Tokens of a sequence."""
+    """Number of tokens in a sequence."""
     vocabulary: int
 
 
@@ -28,9 +28,9 @@ def chosen(
     least_vocabulary: int = ALPHABET,
     **given: int | None,
 ) -> TextSize:
-    """The size of that name, with what was given by itself in place of its own.
+    """The named size, with the given numbers in place of its own.
 
-    Raises ValueError for one that no model can have.
+    Raises ValueError for a size that no model can have.
     """
     if size not in sizes:
         raise ValueError(f"size: got {size!r}, expected {', '.join(sizes)}")

@@ -1,16 +1,16 @@
-"""BERT: an encoder that predicts masked tokens from what stands before and behind them.
+"""BERT: an encoder that predicts masked tokens from the tokens before and after them.
 
 Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
-(2019), and its code, github.com/google-research/bert: layer normalisation behind each of attention
+(2019), and its code, github.com/google-research/bert: layer normalisation after each of attention
 and MLP, learnt positions and segments, GELU, dropout 0.1. 15 % of the tokens of every sequence are
-to be predicted; of these, 80 % are masked, 10 % are exchanged for others, 10 % are left.
+predicted; of these, 80 % are masked, 10 % are replaced by others, 10 % are left.
 
-Only the masked half of the pre-training is here, not the prediction of the next sentence. So the
-published 109,482,240 parameters of `bert:size=base` are divided thus: 108,891,648 in the embeddings
-of tokens, positions and segments and in the 12 layers, which are here; 590,592 in the pooler, which
-only the next sentence needs, and which is not. 622,650 more are in the head that names the masked
-tokens (a layer, its norm, and the biases of an output layer that is tied to the tokens): together
-109,514,298, as in BertForMaskedLM of Hugging Face's transformers.
+Only the masked half of the pre-training is here, not the prediction of the next sentence. Of the
+published 109,482,240 parameters of `bert:size=base`, 108,891,648 are here: the embeddings of
+tokens, positions and segments and the 12 layers. The other 590,592 are in the pooler, which only
+next-sentence prediction needs. The head that predicts the masked tokens (a layer, its norm, and the
+biases of an output layer tied to the token embedding) adds 622,650: together 109,514,298, as in
+BertForMaskedLM of Hugging Face's transformers.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ SEGMENTS = 2
 INITIAL_DEVIATION = 0.02
 NORM_EPSILON = 1e-12
 TO_PREDICT = 0.15
-"""Share of the tokens of a sequence."""
+"""Share of a sequence's tokens that are predicted."""
 MASKED, EXCHANGED = 0.8, 0.1
-"""Shares of those; the rest are left as they are."""
+"""Shares of the predicted tokens that are masked or exchanged; the rest are left as they are."""
 
 SIZES = {
     "micro": TextSize(layers=4, width=256, heads=4, context=64, vocabulary=256),
     "base": TextSize(layers=12, width=768, heads=12, context=512, vocabulary=30_522),
 }
 PARAMETERS = {"micro": 3_308_544, "base": 109_514_298}
-"""The tokens' embedding, which is the output layer as well, counts once."""
+"""Parameters of each size; the token embedding, which is also the output layer, counts once."""
 
 
 class Layer(nn.Module):
-    """Attention over the sequence and an MLP over the width, each normalised with its shortcut."""
+    """Attention over the sequence and an MLP over the width, each normalised together with its
+    shortcut."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ class MaskedLanguageModel(nn.Module):
 
 
 class Architecture:
-    """BERT in two sizes; any of a size's numbers may be given by itself."""
+    """BERT in two sizes; each number of a size can be overridden."""
 
     name: str = "bert"
     item: str = "tokens"
@@ -126,13 +127,14 @@ class Architecture:
         vocabulary: int | None = None,
         dropout: float = 0.1,
     ) -> None:
-        """What is not given is that of the size. Raises ValueError for what no model can have."""
+        """Numbers that are not given come from `size`. Raises ValueError for what no model can
+        have."""
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected at least 0 and below 1")
         self.size = chosen(
             SIZES,
             size,
-            least_vocabulary=_synthetic_text.ALPHABET + 1,  # and the mask
+            least_vocabulary=_synthetic_text.ALPHABET + 1,  # one more for the mask
             layers=layers,
             width=width,
             heads=heads,
@@ -141,9 +143,9 @@ class Architecture:
         )
         self.dropout = dropout
         self.mask = self.size.vocabulary - 1
-        """The token that stands for a masked one; the synthetic text does not have it."""
+        """The mask token; it does not occur in the synthetic text."""
         self.predicted = max(1, int(TO_PREDICT * self.size.context))
-        """Tokens of every sequence that are to be predicted: as many in each."""
+        """Number of tokens to predict in every sequence."""
         self.items_per_sample: int = self.size.context
         self.flops_per_item: float = (
             _flops.training(forward_flops(self.size, self.predicted)) / self.size.context
@@ -156,8 +158,8 @@ class Architecture:
     def synthetic_batch(
         self, n: int, generator: torch.Generator
     ) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """((tokens, int64 (n, context), places in ascending order, int64 (n, predicted)), and the
-        tokens that belong there, int64 (n, predicted)); can be learnt."""
+        """A learnable batch: ((tokens, int64 (n, context), their places in ascending order, int64
+        (n, predicted)), and the tokens that belong there, int64 (n, predicted))."""
         device = generator.device
         text = _synthetic_text.chain(n, self.size.context, generator)
         order = torch.rand(text.shape, generator=generator, device=device).argsort(dim=1)
@@ -176,12 +178,13 @@ class Architecture:
         return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many tokens were the likeliest at their place; int64, 0-dimensional."""
+        """How many tokens were predicted as the likeliest at their place; int64, 0-dimensional."""
         return (outputs.argmax(dim=-1) == targets).sum()
 
 
 def forward_flops(size: TextSize, predicted: int) -> int:
-    """Of one sequence; only the states of the predicted tokens go through the head."""
+    """Forward operations for one sequence; only the states of the predicted tokens go through the
+    head."""
     mlp = 2 * _flops.linear(size.width, MLP_RATIO * size.width)
     layer = _attention.forward_flops(size.context, size.width) + size.context * mlp
     head = _flops.linear(size.width, size.width) + _flops.linear(size.width, size.vocabulary)

@@ -1,4 +1,4 @@
-"""DLRM: does a person click? Mostly large tables, of which each row takes a few lines.
+"""DLRM: predicts clicks. Mostly large embedding tables, of which each row uses a few lines.
 
 Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems"
 (2019), with the layers that the authors' code, github.com/facebookresearch/dlrm, takes for the
@@ -7,7 +7,7 @@ Criteo Kaggle set: an MLP 13-512-256-64-16 for 13 dense features, 26 tables of e
 in the same code. The published tables have 33,762,577 rows together, which is 540,677,217
 parameters; here each has 40,000, so that two processes on a small machine hold them: 17,115,985
 parameters, 97 % of them in the tables, for 0.8 MFLOP forward. So most of a step is the exchange of
-gradients, unless `sparse` has them only of the rows that were looked up.
+gradients, unless `sparse` restricts them to the rows that were looked up.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from torch import nn
 from . import _flops, _options, _synthetic_rows
 
 BOTTOM = (512, 256, 64)
-"""Outputs of the layers before the last, whose width is that of the embeddings."""
+"""Outputs of the bottom MLP's layers but the last, whose width is that of the embeddings."""
 TOP = (512, 256, 1)
 
 CRITEO_KAGGLE_ROWS = (
     *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194),
     *(27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572),
 )
-"""Of the published tables."""
+"""Numbers of rows of the published tables."""
 PARAMETERS = 17_115_985
-"""Of the default: 155,984 in the bottom MLP, 16,640,000 in the tables, 320,001 in the top MLP."""
+"""Parameters of the default: 155,984 in the bottom MLP, 16,640,000 in the tables, 320,001 in the
+top MLP."""
 
 
 class DLRM(nn.Module):
@@ -54,7 +55,7 @@ class DLRM(nn.Module):
         looked_up = [table(indices[:, column]) for column, table in enumerate(self.tables)]
         vectors = torch.stack([features, *looked_up], dim=1)  # (n, 1 + tables, width)
         products = vectors @ vectors.transpose(1, 2)
-        # The diagonal is what a vector is with itself, and half of the rest is there twice.
+        # Skip the diagonal (a vector with itself) and the half that repeats the other.
         first, second = torch.tril_indices(
             len(vectors[0]), len(vectors[0]), offset=-1, device=dense.device
         )
@@ -64,7 +65,7 @@ class DLRM(nn.Module):
 
 
 class Architecture:
-    """26 tables of 40,000 rows, and 13 numbers beside them."""
+    """DLRM; by default 26 tables of 40,000 rows, and 13 dense features."""
 
     name: str = "dlrm"
     item: str = "rows"
@@ -80,8 +81,8 @@ class Architecture:
         width: int = 16,
         sparse: bool = False,
     ) -> None:
-        """`rows` of each table; `sparse` gradients hold only the rows that were looked up. Raises
-        ValueError for what no model can have."""
+        """Each table has `rows` rows; `sparse` gradients hold only the rows that were looked up.
+        Raises ValueError for what no model can have."""
         self.dense, self.tables, self.rows, self.width = dense, tables, rows, width
         self.sparse_gradients = sparse
         _options.expect_at_least(1, dense=dense, tables=tables, rows=rows, width=width)
@@ -95,8 +96,8 @@ class Architecture:
     def synthetic_batch(
         self, n: int, generator: torch.Generator
     ) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """((dense features, float32 (n, dense), rows of the tables, int64 (n, tables)), clicked,
-        float32 (n,) of 0 and 1); can be learnt."""
+        """A learnable batch: ((dense features, float32 (n, dense), rows of the tables, int64 (n,
+        tables)), clicked, float32 (n,) of 0 and 1)."""
         return _synthetic_rows.of_clicks(
             n, generator, dense=self.dense, tables=self.tables, rows=self.rows
         )
@@ -106,7 +107,7 @@ class Architecture:
         return F.binary_cross_entropy_with_logits(outputs, targets)
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many clicks were told from what was not clicked; int64, 0-dimensional."""
+        """How many rows were classified correctly as clicked or not; int64, 0-dimensional."""
         return ((outputs > 0) == (targets > 0)).sum()
 
 
@@ -122,14 +123,14 @@ def top_sizes(tables: int, width: int) -> tuple[int, ...]:
 
 
 def forward_flops(dense: int, tables: int, width: int) -> int:
-    """Of one row; looking up costs none."""
+    """Forward operations for one row; lookups cost none."""
     layers = (*pairwise(bottom_sizes(dense, width)), *pairwise(top_sizes(tables, width)))
     products = (tables + 1) * _flops.linear(width, tables + 1)
     return sum(_flops.linear(*layer) for layer in layers) + products
 
 
 def _mlp(sizes: Sequence[int]) -> nn.Sequential:
-    """Layers with ReLU between them."""
+    """Fully connected layers with ReLU between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layer = nn.Linear(inputs, outputs)

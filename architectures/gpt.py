@@ -5,9 +5,10 @@ before each of attention and MLP, learnt positions, GELU, the output layer tied 
 embedding, weights drawn with standard deviation 0.02. `gpt:size=gpt2` has the 124,439,808
 parameters of the published checkpoint "gpt2".
 
-Three departures, none of which changes the work of a step by a thousandth: no dropout, the exact
-GELU, where the published code approximates it with tanh, and projections onto the shortcuts that
-are drawn as all else, where the paper divides their deviation by √(2·layers).
+There are three differences, none of which changes the work of a step by a thousandth: there is no
+dropout; GELU is exact, where the published code approximates it with tanh; and the projections onto
+the shortcuts are initialised like all other weights, where the paper divides their deviation by
+√(2·layers).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SIZES = {
     "gpt2": TextSize(layers=12, width=768, heads=12, context=1024, vocabulary=50_257),
 }
 PARAMETERS = {"nano": 100_272, "micro": 3_241_472, "gpt2": 124_439_808}
-"""The tokens' embedding, which is the output layer as well, counts once."""
+"""Parameters of each size; the token embedding, which is also the output layer, counts once."""
 
 
 class Block(nn.Module):
@@ -75,7 +76,7 @@ class Decoder(nn.Module):
 
 
 class Architecture:
-    """GPT-2 in three sizes; any of a size's numbers may be given by itself."""
+    """GPT-2 in three sizes; each number of a size can be overridden."""
 
     name: str = "gpt"
     item: str = "tokens"
@@ -91,7 +92,8 @@ class Architecture:
         context: int | None = None,
         vocabulary: int | None = None,
     ) -> None:
-        """What is not given is that of the size. Raises ValueError for what no model can have."""
+        """Numbers that are not given come from `size`. Raises ValueError for what no model can
+        have."""
         self.size = chosen(
             SIZES,
             size,
@@ -112,7 +114,7 @@ class Architecture:
     def synthetic_batch(
         self, n: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens and those that follow each, both int64 (n, context), that can be learnt."""
+        """A learnable batch: tokens and those that follow each, both int64 (n, context)."""
         text = _synthetic_text.chain(n, self.size.context + 1, generator)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
@@ -121,12 +123,12 @@ class Architecture:
         return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many tokens were the likeliest at their place; int64, 0-dimensional."""
+        """How many tokens were predicted as the likeliest at their place; int64, 0-dimensional."""
         return (outputs.argmax(dim=-1) == targets).sum()
 
 
 def forward_flops(size: TextSize) -> int:
-    """Of one sequence."""
+    """Forward operations for one sequence."""
     mlp = 2 * _flops.linear(size.width, MLP_RATIO * size.width)
     layer = _attention.forward_flops(size.context, size.width) + size.context * mlp
     output = _flops.linear(size.width, size.vocabulary)

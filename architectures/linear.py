@@ -1,9 +1,9 @@
 """One linear layer, for arithmetic by hand.
 
 Inputs, targets and first weights are small integers: a known matrix makes the targets, and the
-weights start at 0. So what the first step computes is exact in float32, in whatever order it is
-added up, where batch and outputs are powers of two: the loss is the mean of the squared targets,
-and its gradient by the weights −2 · targetsᵀ · inputs ÷ (batch · outputs).
+weights start at 0. So if batch and outputs are powers of two, the first step is exact in float32,
+in whatever order it is added up: the loss is the mean of the squared targets, and its gradient by
+the weights is −2 · targetsᵀ · inputs ÷ (batch · outputs).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import nn
 from . import _flops, _options
 
 LARGEST = 2
-"""Of the inputs and of the known matrix; their least value is −2."""
+"""Largest value of the inputs and of the known matrix; the smallest is −2."""
 TRUE_BIAS = 1
-"""Added to every target where the layer has a bias."""
+"""Constant added to every target if the layer has a bias."""
 
 
 def true_weight(inputs: int, outputs: int) -> torch.Tensor:

@@ -55,5 +55,5 @@ class Architecture:
         return F.nll_loss(outputs, targets)
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many images have their class as the likeliest; int64, 0-dimensional."""
+        """How many images got their class as the likeliest; int64, 0-dimensional."""
         return (outputs.argmax(dim=1) == targets).sum()

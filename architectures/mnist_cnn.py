@@ -1,8 +1,8 @@
 """The small convolutional network of the MNIST examples: computation-bound.
 
 It does about 60 floating-point operations per image for every parameter, ten times as many as
-`mlp`, so its gradients are cheap to exchange for the work that they take: 4.8 MB of float32 for the
-1,199,882 parameters of the default options.
+`mlp`, so its gradients are cheap to exchange compared with computing them: 4.8 MB of float32 for
+the 1,199,882 parameters of the default options.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch import nn
 from . import _flops, _options, _synthetic_images
 
 POOLED_SIDE = 12
-"""28 pixels less 2 for each convolution, halved."""
+"""Side after pooling: 28 pixels less 2 for each convolution, halved."""
 
 
 class Architecture:
     """Two convolutions and two fully connected layers on 28×28 images of ten classes.
 
-    They have `width`, twice, four times as many and 10 outputs.
+    The layers have `width`, 2·`width`, 4·`width` and 10 outputs.
     """
 
     name: str = "mnist_cnn"
@@ -72,5 +72,5 @@ class Architecture:
         return F.nll_loss(outputs, targets)
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many images have their class as the likeliest; int64, 0-dimensional."""
+        """How many images got their class as the likeliest; int64, 0-dimensional."""
         return (outputs.argmax(dim=1) == targets).sum()

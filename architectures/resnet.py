@@ -28,11 +28,11 @@ BLOCKS = {
     101: (3, 4, 23, 3),
     152: (3, 8, 36, 3),
 }
-"""Of each stage, by depth; basic blocks to 34, bottlenecks from 50."""
+"""Number of blocks in each stage, by depth; basic blocks up to 34, bottlenecks from 50."""
 WIDTHS = (64, 128, 256, 512)
-"""Of the blocks of each stage; each stage but the first halves the image's side."""
+"""Width of the blocks of each stage; each stage but the first halves the image's side."""
 CLASSES = {32: 10, 224: 1000}
-"""Those of CIFAR-10 and ImageNet, by the side of an image."""
+"""Number of classes, by the side of an image: those of CIFAR-10 and ImageNet."""
 
 
 class BasicBlock(nn.Module):
@@ -54,7 +54,8 @@ class BasicBlock(nn.Module):
 
     @staticmethod
     def flops(inputs: int, width: int, stride: int, side: int) -> int:
-        """Forward, without the shortcut, on images that have `side` pixels behind the stride."""
+        """Forward operations without the shortcut, for images with sides of `side` pixels after the
+        stride."""
         return _flops.convolution(inputs, width, 3, side) + _flops.convolution(
             width, width, 3, side
         )
@@ -83,7 +84,8 @@ class Bottleneck(nn.Module):
 
     @classmethod
     def flops(cls, inputs: int, width: int, stride: int, side: int) -> int:
-        """Forward, without the shortcut, on images that have `side` pixels behind the stride."""
+        """Forward operations without the shortcut, for images with sides of `side` pixels after the
+        stride."""
         return (
             _flops.convolution(inputs, width, 1, side * stride)
             + _flops.convolution(width, width, 3, side)
@@ -122,7 +124,7 @@ def _stem(image: int) -> dict[str, nn.Module]:
 
 
 def _forward_flops(depth: int, image: int, classes: int) -> int:
-    """For one image."""
+    """Forward operations for one image."""
     if image == 32:
         side, flops = image, _flops.convolution(3, WIDTHS[0], kernel=3, output_side=image)
     else:

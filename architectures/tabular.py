@@ -1,11 +1,11 @@
-"""FT-Transformer: attention over the features of a row of a table.
+"""FT-Transformer: attention over the features of a table's row.
 
 Gorishniy et al., "Revisiting Deep Learning Models for Tabular Data" (2021), with the sizes of its
 default configuration: every feature becomes a token, its value times a learnt vector plus a learnt
-bias; a token of its own, CLS, collects what the answer is read from. Layer normalisation before
-each of attention and MLP, but not before the first attention; ReGLU in the MLP; dropout of the
-attention 0.2 and of the MLP 0.1. Features are numbers; categories would be embeddings beside them,
-which the tables that ship do not need.
+bias; the prediction is read from an extra token, CLS. Layer normalisation before each of attention
+and MLP, but not before the first attention; ReGLU in the MLP; dropout of the attention 0.2 and of
+the MLP 0.1. Features are numbers; categories would be embeddings beside them, which the tables that
+ship do not need.
 
 With the 100 features of the paper's table of sizes it has 930,241 parameters, 929,664 without the
 head.
@@ -27,10 +27,10 @@ SHIPPED_TABLES = {
     (13, 3): "wine",
     (10, 1): "diabetes",
 }
-"""By features and classes, the dataset that fits."""
+"""The shipped dataset with this number of features and classes."""
 PARAMETERS = 903_554
-"""Of the default: 11,712 in the tokens, 297,152 in each layer but for a norm of the first, 770 in
-the head."""
+"""Parameters of the default: 11,712 in the tokens, 297,152 in each layer but for a norm of the
+first, 770 in the head."""
 
 
 class Tokenizer(nn.Module):
@@ -50,7 +50,7 @@ class Tokenizer(nn.Module):
 
 
 class ReGLU(nn.Module):
-    """Of two halves of the width, the first where the second lets it pass."""
+    """First half of the width, gated by the ReLU of the second half."""
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         value, gate = states.chunk(2, dim=-1)
@@ -114,7 +114,7 @@ class Architecture:
         width: int = 192,
         heads: int = 8,
     ) -> None:
-        """With one class the answer is a number. Raises ValueError for what no model can have."""
+        """With one class the model predicts a number. Raises ValueError for impossible options."""
         self.features, self.classes = features, classes
         self.layers, self.width, self.heads = layers, width, heads
         _options.expect_at_least(
@@ -141,7 +141,7 @@ class Architecture:
     def synthetic_batch(
         self, n: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows, float32 (n, features), and what can be learnt of them: classes, int64 (n,), or
+        """A learnable batch: rows, float32 (n, features), and their classes, int64 (n,), or
         numbers, float32 (n,)."""
         if self.classes == 1:
             return _synthetic_rows.of_numbers(n, generator, features=self.features)
@@ -157,17 +157,18 @@ class Architecture:
 
 
 def _count_correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """How many rows have their class as the likeliest; int64, 0-dimensional."""
+    """How many rows got their class as the likeliest; int64, 0-dimensional."""
     return (outputs.argmax(dim=1) == targets).sum()
 
 
 def hidden(width: int) -> int:
-    """Units inside the MLP, so that it has as many weights as one of twice the width."""
+    """Units inside the gated MLP, such that it has as many weights as a plain one of twice the
+    width."""
     return width * 4 // 3
 
 
 def forward_flops(*, features: int, outputs: int, layers: int, width: int) -> int:
-    """Of one row."""
+    """Forward operations for one row."""
     tokens = 1 + features
     mlp = _flops.linear(width, 2 * hidden(width)) + _flops.linear(hidden(width), width)
     layer = _attention.forward_flops(tokens, width) + tokens * mlp

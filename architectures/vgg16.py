@@ -3,10 +3,10 @@
 Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition"
 (2014), arXiv:1409.1556: configuration D of their table 1, with dropout of 0.5 behind the first two
 fully connected layers; 138 million parameters in their table 2, 138,357,544 in torchvision's
-documentation. Not from the paper: the weights start as He et al. 2015, arXiv:1502.01852, say,
-since the paper starts its deep networks from trained shallower ones; and images of other sizes
-than 224 and narrower hidden layers (`vgg16:image=32,hidden=512`), for machines and tests that
-cannot bear the whole.
+documentation. Different from the paper: weights are initialised as in He et al. 2015,
+arXiv:1502.01852, since the paper starts its deep networks from trained shallower ones; and images
+of other sizes than 224 and narrower hidden layers are possible (`vgg16:image=32,hidden=512`), for
+small machines and tests.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from ._image_classifier import ImageClassifier
 STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 """Channels and 3×3 convolutions of each stage; a pooling that halves the side ends each."""
 SHRINKING = 32
-"""Of a side, by the five poolings."""
+"""Factor by which the five poolings shrink a side."""
 OUTPUT_DEVIATION = 0.01
-"""Of the first weights of the last layer, which no ReLU follows; as in torchvision."""
+"""Standard deviation of the last layer's initial weights, as in torchvision; no ReLU follows this
+layer."""
 
 
 class Architecture(ImageClassifier):
@@ -71,12 +72,12 @@ class Architecture(ImageClassifier):
 
     @property
     def _features(self) -> int:
-        """Values of an image behind the last pooling."""
+        """Number of values per image after the last pooling."""
         channels, _ = STAGES[-1]
         return channels * (self.image // SHRINKING) ** 2
 
     def _forward_flops(self) -> int:
-        """For one image."""
+        """Forward operations for one image."""
         flops, inputs, side = 0, 3, self.image
         for channels, convolutions in STAGES:
             for _ in range(convolutions):

@@ -5,7 +5,7 @@ Dosovitskiy et al., "An Image is Worth 16x16 Words: Transformers for Image Recog
 table 1; sizes `tiny` and `s` are those of Touvron et al. 2020, arXiv:2012.12877, table 1. With
 patches of 16 on 224×224 pixels and 1000 classes: 5,717,416 and 22,050,664 parameters ("5M" and
 "22M" in that table, 5.7 and 22.1 million in timm) and 86,567,656 (torchvision's documentation).
-As in these two, nothing is dropped out; weights start from a normal distribution of deviation 0.02.
+As in these two, there is no dropout; weights start from a normal distribution with deviation 0.02.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._image_classifier import ImageClassifier
 
 
 class Size(NamedTuple):
-    """Of the encoder, whose layers have as many heads and are as wide."""
+    """Size of the encoder: number of layers, heads in each, and width."""
 
     width: int
     layers: int
@@ -34,7 +34,7 @@ SIZES = {
 }
 MLP_RATIO = 4
 EPSILON = 1e-6
-"""Of the layer normalisations."""
+"""Epsilon of the layer normalisations."""
 INITIAL_DEVIATION = 0.02
 
 
@@ -88,8 +88,7 @@ class VisionTransformer(nn.Module):
 class Architecture(ImageClassifier):
     """A vision transformer of one of three sizes on square colour images.
 
-    `image` and `patch` are sides in pixels. Where `width`, `layers` or `heads` are given, they
-    replace those of `size`.
+    `image` and `patch` are sides in pixels. `width`, `layers` and `heads` override those of `size`.
     """
 
     name: str = "vit"
@@ -133,7 +132,7 @@ class Architecture(ImageClassifier):
         )
 
     def _forward_flops(self) -> int:
-        """For one image; the class is read from one token."""
+        """Forward operations for one image; the class is read from one token."""
         width, side = self.width, self.image // self.patch
         tokens = 1 + side**2
         mlp = tokens * 2 * _flops.linear(width, MLP_RATIO * width)

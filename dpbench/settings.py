@@ -256,6 +256,10 @@ class Setting:
     typed_default: str | None = None
     """How the default is typed, where its value prints otherwise."""
     hidden: bool = False
+    common: bool = False
+    """Whether the short help of a command with many options has it."""
+    elsewhere: str = ""
+    """Its names in other programs, with blanks between: not taken, but an error names this one."""
     is_ids: bool = False
     """Whether a list of one differs from its item: "0," is device 0, "1" is one device."""
     complete: Collection[str] | Callable[[], Collection[str]] = ()

@@ -6,7 +6,6 @@ None is imported for that: the traits of an implementation are a literal in its 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,9 +126,3 @@ TRAINABLE = tuple(
     if not traits.shards_parameters and (traits.communicates or traits.largest_group == 1)
 )
 """Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""
-
-
-def names_for_help(names: Collection[str]) -> str:
-    """The names in one line, with ours marked: "dp (ours), torch-dp"."""
-    marks = {name: " (ours)" if IMPLEMENTATIONS[name].ours else "" for name in names}
-    return ", ".join(f"{name}{mark}" for name, mark in marks.items())

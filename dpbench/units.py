@@ -35,6 +35,25 @@ def bytes_binary(value: float) -> str:
     raise AssertionError("unreachable")
 
 
+BYTE_UNITS = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+LARGEST_UNITS_FIRST = ("GB", "GiB", "MB", "MiB", "KB", "KiB", "B")
+
+
+def bytes_exact(nbytes: int) -> str:
+    """Writes a size that somebody chose, in the largest unit of which it is a whole number: 4 KB,
+    64 KiB, 256 MB."""
+    unit = next(name for name in LARGEST_UNITS_FIRST if nbytes % BYTE_UNITS[name] == 0)
+    return f"{nbytes // BYTE_UNITS[unit]:,} {unit}"
+
+
 def percent(share: float, digits: int = 2) -> str:
     """Writes a share to so many digits, a large one to whole percents: 1.7 %, 38 %, 1,230 %."""
     value = 100 * share

@@ -1,10 +1,9 @@
-"""The documentation says what the code does: its commands parse, its paths exist, its terms are
-ours, and what it shows of dpbench is what dpbench prints."""
+"""The documentation says what the code does: its paths exist, its terms are ours, and what it shows
+of dpbench is what dpbench prints. tests/documentation/test_shown.py runs its commands."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,15 +30,6 @@ HOME = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["
 LARGEST_README = 10_000
 
 
-def shown_commands() -> Iterator[str]:
-    """Every `dpbench …` line of a fenced block, with or without a prompt; none with an ellipsis."""
-    for block in FENCED.findall(ALL_TEXT):
-        for line in block.replace("\\\n", " ").splitlines():
-            command = re.fullmatch(r"(?:\$ )?dpbench (\w[^#|]*?)\s*(?:[#|].*)?", line)
-            if command and ELLIPSIS not in line:
-                yield command[1]
-
-
 def generated() -> Iterator[tuple[str, Block]]:
     for name, text in TEXTS.items():
         yield from ((name, block) for block in blocks(text))
@@ -58,12 +48,6 @@ def copies() -> Iterator[None]:
 )
 def test_what_is_generated_is_up_to_date(name: str, block: Block) -> None:
     assert made(block) == block.body, f"{name}, line {block.line}: run make docs"
-
-
-@pytest.mark.parametrize("words", sorted(set(shown_commands())))
-def test_every_command_that_is_shown_parses(words: str) -> None:
-    name, *arguments = shlex.split(words)
-    COMMANDS[name].make_context(name, arguments)
 
 
 @pytest.mark.parametrize("words", sorted(set(re.findall(r"`dpbench ([^`]+)`", ALL_TEXT))))

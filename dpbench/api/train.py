@@ -24,7 +24,7 @@ from dpbench.api.arguments import (
 from dpbench.api.trained import Trained
 from dpbench.errors import Interrupted
 from dpbench.messages import said_to, to_stderr
-from dpbench.run.training.options import TrainCommand
+from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.request import TrainArguments
 
 ONLY_OF_THE_COMMAND = (

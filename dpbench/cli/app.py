@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -22,6 +22,7 @@ from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
 from dpbench.cli.export import export
 from dpbench.cli.fit import fit
+from dpbench.cli.help import Command, Commands
 from dpbench.cli.importing import import_
 from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
@@ -46,32 +47,60 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 PROGRAM = "dpbench"
 COMPLETION_VARIABLE = "_DPBENCH_COMPLETE"
 
+MEASURE, UNDERSTAND, COMPARE = "Measure", "Understand", "Compare and gate"
+PREDICT, SET_UP = "Predict", "Set up"
+
+
+class _Commands(Commands):
+    elsewhere: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("run", "bench", "benchmark", "measure"), "sweep"),
+        **dict.fromkeys(("collectives", "nccl-tests"), "comm"),
+        **dict.fromkeys(("torchrun", "exec"), "launch"),
+        **dict.fromkeys(("show", "results", "view"), "report"),
+        **dict.fromkeys(("chart", "charts", "graph"), "plot"),
+        **dict.fromkeys(("watch", "status", "monitor"), "top"),
+        **dict.fromkeys(("diff", "cmp"), "compare"),
+        **dict.fromkeys(("gate", "test"), "check"),
+        **dict.fromkeys(("predict", "scale"), "project"),
+        **dict.fromkeys(("new", "template"), "init"),
+        **dict.fromkeys(("ls", "info"), "list"),
+        **dict.fromkeys(("sbatch", "submit"), "slurm"),
+    }
+
+
 app = typer.Typer(
+    cls=_Commands,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog=EXIT_STATUSES)(sweep)
-app.command(epilog=TRAIN_STATUSES)(train)
-app.command(epilog=TOP_STATUSES)(top)
-app.command(context_settings={"allow_interspersed_args": False})(slurm)
-app.command()(report)
-app.command()(explain)
-app.command(epilog=KINDS)(plot)
-app.command()(export)
-app.command()(compare)
-app.command(epilog=CHECK_STATUSES)(check)
-app.command(epilog=COMM_STATUSES)(comm)
-app.command()(calibrate)
-app.command()(buckets)
-app.command()(project)
-app.command()(iso)
-app.command(name="what-if")(what_if)
-app.command(cls=Verbatim)(launch)
-app.command()(init)
-app.command(name="list")(inventory)
-app.command()(doctor)
-app.command()(fit)
-app.command(name="import")(import_)
+
+
+def _add(panel: str, function: Callable[..., Any], name: str | None = None, **more: Any) -> None:
+    app.command(name=name, rich_help_panel=panel, **{"cls": Command, **more})(function)
+
+
+_add(MEASURE, sweep, epilog=EXIT_STATUSES)
+_add(MEASURE, train, epilog=TRAIN_STATUSES)
+_add(MEASURE, comm, epilog=COMM_STATUSES)
+_add(MEASURE, launch, cls=Verbatim)
+_add(UNDERSTAND, report)
+_add(UNDERSTAND, explain)
+_add(UNDERSTAND, plot, epilog=KINDS)
+_add(UNDERSTAND, top, epilog=TOP_STATUSES)
+_add(COMPARE, compare)
+_add(COMPARE, check, epilog=CHECK_STATUSES)
+_add(COMPARE, calibrate)
+_add(PREDICT, project)
+_add(PREDICT, fit)
+_add(PREDICT, iso)
+_add(PREDICT, what_if, "what-if")
+_add(PREDICT, buckets)
+_add(SET_UP, init)
+_add(SET_UP, inventory, "list")
+_add(SET_UP, doctor)
+_add(SET_UP, slurm, context_settings={"allow_interspersed_args": False})
+_add(SET_UP, import_, "import")
+_add(SET_UP, export)
 
 
 def _print_version(wanted: bool) -> None:
@@ -91,7 +120,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """How fast data-parallel training goes, how well it scales, and what makes it slower."""
+    """Benchmark data-parallel PyTorch training: throughput, scaling efficiency and regressions."""
 
 
 def run(arguments: Sequence[str]) -> int:

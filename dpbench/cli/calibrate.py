@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @command(CalibrateOptions)
 def calibrate(context: typer.Context, typed: Texts) -> int:
-    """Measure how much runs of the same thing differ here, and which tolerance that supports.
+    """Measure run-to-run variation and the tolerance that it supports.
 
     dpbench calibrate --backends gloo,shm --gpus 2
     """
@@ -100,5 +101,16 @@ def _report(
             label=str(earlier.folder), records=earlier.records, environments=earlier.environments
         )
     found = calibrated(stored.records, stored.environments, before)
-    typer.echo(answer(found, str(stored.folder)).shown(as_json=as_json), nl=False)
+    shown = answer(found, str(stored.folder), _beside(stored.spec.workload.architecture))
+    typer.echo(shown.shown(as_json=as_json), nl=False)
     return exit_status(stored.records) if measured else 0
+
+
+def _beside(architecture: str) -> str:
+    """The options of a check that measures both sides in one job: only a file of the user's has
+    another revision."""
+    from dpbench.architecture import is_theirs
+
+    if is_theirs(architecture):
+        return f"--arch {shlex.quote(architecture)} --against-ref origin/main"
+    return "--against torch-ddp"

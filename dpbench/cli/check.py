@@ -41,7 +41,7 @@ EFFORT = ("repetitions", "budget", "name", "results_dir", "data_dir", "quiet")
 
 @command(CheckOptions)
 def check(context: typer.Context, typed: Texts) -> int:
-    """Check for a regression: regressed, pass or inconclusive, on whole runs, row by row.
+    """Check for a performance regression, in CI or by hand.
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
     """

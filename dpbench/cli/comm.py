@@ -22,7 +22,7 @@ PLAN_HEADERS = ("Collective", "Backend", "Group", "Sizes", "Devices", "Runs")
 
 @command(CommOptions)
 def comm(context: typer.Context, typed: Texts) -> int:
-    """Measure collectives over message sizes: time, bandwidth, and what they cost computing.
+    """Measure collectives by message size: latency, bandwidth, overlap.
 
     dpbench comm --backends gloo,shm --gpus 2
 
@@ -100,11 +100,11 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 def _beside_the_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """What else is measured of all-reduces, and why what is skipped is."""
     from dpbench.run.collectives.plan import OF_GRADIENTS
-    from dpbench.run.collectives.sizes import size_text
+    from dpbench.units import bytes_exact
 
     reduced = [row for row in rows if row["collective"] == OF_GRADIENTS]
     if reduced and (sizes := reduced[0]["overlap_sizes_bytes"]):
-        yield f"{OF_GRADIENTS} also while the ranks compute: {', '.join(map(size_text, sizes))}"
+        yield f"{OF_GRADIENTS} also while the ranks compute: {', '.join(map(bytes_exact, sizes))}"
     if reduced and (sizes := reduced[0]["bucket_sizes_bytes"]):
         yield f"{OF_GRADIENTS} also as a bucket of gradients in a step, {_sizes(sizes)}"
     for row in rows:
@@ -113,7 +113,7 @@ def _beside_the_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _sizes(sizes: Sequence[int]) -> str:
-    from dpbench.run.collectives.sizes import size_text
+    from dpbench.units import bytes_exact
 
-    first, last = size_text(sizes[0]), size_text(sizes[-1])
+    first, last = bytes_exact(sizes[0]), bytes_exact(sizes[-1])
     return first if len(sizes) == 1 else f"{len(sizes)} sizes, {first} to {last}"

@@ -7,33 +7,34 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cli.options import LATEST
 from dpbench.errors import UsageError
 from dpbench.files import write_text
 from dpbench.run.subjects import load_sides
 from dpbench.values import comma_list, known_name, percentage
 
 Baseline = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="A",
-        help="The baseline: a results folder, or DIR:key=value[,key=value] for a part of it "
-        "(implementation, backend, group_size, batch_size, commit, ...).",
+        show_default="the latest but one in results/",
+        help="Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
     ),
 ]
 Candidate = Annotated[
-    str, typer.Argument(metavar="B", help="The candidate, written in the same way.")
+    str | None,
+    typer.Argument(metavar="B", show_default=LATEST, help="Candidate, written in the same way."),
 ]
 MetricNames = Annotated[
     str,
     typer.Option(
         "--metric",
         metavar="A,B,C",
-        help="What to compare: images_per_second, efficiency, exposed_communication_seconds, "
-        "step_seconds_p95, peak_memory_bytes, ...",
+        help="Metrics, e.g. images_per_second,efficiency,peak_memory_bytes.",
     ),
 ]
 Within = Annotated[
-    str, typer.Option("--within", metavar="X%", help="What counts as the same, e.g. 3%.")
+    str, typer.Option("--within", metavar="X%", help="Difference that counts as the same.")
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Compare although environments or workloads differ.")
@@ -43,20 +44,20 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="csv, json, markdown, or any layout of tabulate.",
+        help="Format: csv, json, markdown, or a layout of tabulate.",
         show_default="simple",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+Json = Annotated[bool, typer.Option("--json", help="Same as --format json.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", metavar="FILE", help="Write it to a file instead of the screen."),
+    typer.Option("--output", metavar="FILE", help="Write to this file instead of stdout."),
 ]
 
 
 def compare(
-    baseline: Baseline,
-    candidate: Candidate,
+    baseline: Baseline = None,
+    candidate: Candidate = None,
     metric: MetricNames = "images_per_second",
     within: Within = "3%",
     force: Force = False,
@@ -64,7 +65,7 @@ def compare(
     json: Json = False,
     output: Output = None,
 ) -> None:
-    """Compare two sweeps, or two parts of one: which is faster, by how much, and how sure.
+    """Compare two sweeps, or parts of one: which is faster, by how much.
 
     dpbench compare results/before results/after
 
@@ -83,7 +84,7 @@ def compare(
         "--metric", metric, lambda option, token: known_name(option, token, METRICS), notes
     )
     text, aside = _compared(
-        (baseline, candidate), names, limit, "json" if json else format, notes, force=force
+        _sides(baseline, candidate), names, limit, "json" if json else format, notes, force=force
     )
     if output is None:
         typer.echo(text, nl=False)
@@ -91,6 +92,18 @@ def compare(
         write_text(output, text)
     for note in aside:
         typer.echo(note, err=True)
+
+
+def _sides(baseline: str | None, candidate: str | None) -> tuple[str, str]:
+    """What is compared; without B the latest results, without A those before them."""
+    if candidate is not None and baseline is not None:
+        return baseline, candidate
+    from dpbench.run.latest import latest_folder, latest_folders
+
+    if baseline is not None:
+        return baseline, str(latest_folder("compare"))
+    before, latest = latest_folders("compare", 2)
+    return str(before), str(latest)
 
 
 def _compared(

@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     gpus: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Exit status 1 unless so many GPUs are usable."),
+        typer.Option(metavar="N", help="Exit with status 1 unless this many GPUs are usable."),
     ] = None,
     quiet_machine: Annotated[
         bool,
         typer.Option(
             "--quiet-machine",
-            help="Instead: is this machine fit to measure on? Takes about 10 s.",
+            help="Check whether this machine is quiet enough to benchmark on (10 s).",
         ),
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="With --quiet-machine: exit status 1 for a warning.")
+        bool,
+        typer.Option("--strict", help="With --quiet-machine, exit with status 1 on any warning."),
     ] = False,
 ) -> int:
-    """Show the machine, the versions, a self-test of each backend, and what page faults cost.
+    """Check the machine, the versions and each backend.
 
     Exit status: 1 if a backend that should work here fails, else 0.
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import only
+from dpbench.cli.options import LATEST, only
 from dpbench.cli.shown import draw_beside
 from dpbench.errors import UsageError
 from dpbench.messages import warn
@@ -21,25 +21,32 @@ if TYPE_CHECKING:
 
 
 def explain(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A results folder of a sweep.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", show_default=LATEST, help="Results folder of a sweep."),
+    ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="One object for programs instead of tables.")
+        bool, typer.Option("--json", help="Print one JSON object instead of tables.")
     ] = False,
     implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
     backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
     group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
     batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
     charts: Annotated[
-        bool, typer.Option("--charts/--no-charts", help="Draw the waterfall (PNG and SVG).")
+        bool, typer.Option("--charts/--no-charts", help="Draw the waterfall chart (PNG and SVG).")
     ] = True,
 ) -> None:
-    """Say where the efficiency goes: factors that multiply to it, and what to try.
+    """Show where scaling efficiency is lost, and what to try.
 
     dpbench explain results/before-the-change --group-size 2
 
     A sweep with independent in it tells contention from the wrapper.
     """
     wanted = parse_filter(implementations, backends, group_sizes, batch_sizes)
+    if folder is None:
+        from dpbench.run.latest import latest_folder
+
+        folder = latest_folder("explain")
     if folder.is_file():
         raise UsageError(_not_a_folder(folder))
     from dpbench.store import load

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from dpbench.cli.options import LATEST
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import write_file
 from dpbench.messages import say, warn
@@ -27,7 +28,7 @@ Level = Annotated[
         "--level",
         metavar="LEVEL",
         show_default="configuration",
-        help="What has a row: configuration, trial, rank, step or collective.",
+        help="Level of a row: configuration, trial, rank, step or collective.",
     ),
 ]
 Format = Annotated[
@@ -36,7 +37,7 @@ Format = Annotated[
         "--format",
         metavar="NAME",
         show_default="as FILE ends, else csv",
-        help="csv, json, jsonl, markdown, latex, html or parquet.",
+        help="Format: csv, json, jsonl, markdown, latex, html or parquet.",
     ),
 ]
 Columns = Annotated[
@@ -45,7 +46,7 @@ Columns = Annotated[
         "--columns",
         metavar="A,B,C",
         show_default="all; of configurations in a document, those of the report",
-        help="Keys to keep, in this order.",
+        help="Columns to keep, by key, in this order.",
     ),
 ]
 SchemaName = Annotated[
@@ -53,7 +54,7 @@ SchemaName = Annotated[
     typer.Option(
         "--schema",
         metavar="NAME",
-        help="Print a JSON Schema of what is stored or exported: trial-record, step-row, …",
+        help="Print a JSON Schema, e.g. of trial-record or step-row.",
     ),
 ]
 
@@ -63,8 +64,8 @@ def export(
         Path | None,
         typer.Argument(
             metavar="PATH",
-            show_default=False,
-            help="A results folder, or a .csv file of published results.",
+            show_default=LATEST,
+            help="Results folder, or a CSV file of published results.",
         ),
     ] = None,
     level: Level = None,
@@ -76,19 +77,18 @@ def export(
     ] = None,
     schema: SchemaName = None,
 ) -> None:
-    """Write results for other programs and for documents: a row a configuration, a trial, a rank,
-    a step, or a message size of a collective."""
+    """Export results as CSV, JSON, Parquet, Markdown and other formats."""
     if output is not None and output.is_dir():
         raise UsageError(f"--output {output}: that is a folder; expected the name of a file")
     if schema is not None:
         beside = {"PATH": path, "--level": level, "--format": format, "--columns": columns}
         _export_schema(schema, beside, output)
         return
-    if path is None:
-        raise UsageError(
-            "export: got no PATH; expected a results folder or a .csv file of published results"
-        )
     name = _format(format, output)
+    if path is None:
+        from dpbench.run.latest import latest_folder
+
+        path = latest_folder("export", sweeps_only=level != "collective")
     from dpbench.report.export.source import open_source
 
     source = open_source(path, level or "configuration")

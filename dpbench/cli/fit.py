@@ -25,7 +25,7 @@ TrainUpTo = Annotated[
     typer.Option(
         "--train-up-to",
         metavar="N",
-        help="Fit to group sizes up to this one; show the larger ones beside the predictions.",
+        help="Fit to group sizes up to this one, and test the prediction on the others.",
     ),
 ]
 Predict = Annotated[
@@ -41,17 +41,15 @@ Basis = Annotated[
     typer.Option(
         metavar="A,B",
         show_default="const,ring,log; in one process const,lin",
-        help="Terms of the step time, out of const, wrap, ring, log, lin.",
+        help="Terms of the step time: const, wrap, ring, log, lin.",
     ),
 ]
-Baseline = Annotated[
-    str, typer.Option(metavar="N", help="The group size that efficiencies refer to.")
-]
+Baseline = Annotated[str, typer.Option(metavar="N", help="Group size that efficiencies refer to.")]
 Residuals = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="A .csv file of hold-outs to calibrate the band on.",
+        help="CSV file of hold-out errors to calibrate the band on.",
     ),
 ]
 Chart = Annotated[
@@ -59,7 +57,7 @@ Chart = Annotated[
     typer.Option(
         metavar="FILE",
         show_default="PATH/report/charts; of a CSV file, none",
-        help="Draw the curves and their bands into this .png, .svg or .pdf file.",
+        help="Draw the curves and bands into this .png, .svg or .pdf file.",
     ),
 ]
 
@@ -68,7 +66,7 @@ def fit(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="PATH", help="A results folder, or a .csv file of group sizes and speeds."
+            metavar="PATH", help="Results folder, or a CSV file of group sizes and speeds."
         ),
     ],
     train_up_to: TrainUpTo = None,
@@ -81,10 +79,10 @@ def fit(
         bool, typer.Option("--charts/--no-charts", help="Draw the chart of a results folder.")
     ] = True,
     json: Annotated[
-        bool, typer.Option("--json", help="A row for every predicted group size, as JSON.")
+        bool, typer.Option("--json", help="Print a row per predicted group size as JSON.")
     ] = False,
 ) -> None:
-    """Fit a law to step times and predict other group sizes, with a band or a refusal.
+    """Fit a scaling law and predict the speed of other group sizes.
 
     dpbench fit results/demo --predict 4,8
 

@@ -22,33 +22,36 @@ TOOLS = ("nccl-tests", "horovod", "torch-ddp")
 
 def import_(
     tool: Annotated[
-        str, typer.Argument(metavar="TOOL", help="Who printed it: nccl-tests, horovod, torch-ddp.")
+        str,
+        typer.Argument(
+            metavar="TOOL", help="Program that printed the log: nccl-tests, horovod or torch-ddp."
+        ),
     ],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The log, as it was printed.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Log file.")],
     format: Annotated[
         str | None,
         typer.Option(
             "--format",
             metavar="NAME",
             show_default="simple",
-            help="csv, json, jsonl; of speeds also markdown, and what dpbench report has.",
+            help="Format: csv, json or jsonl; for speeds also those of 'dpbench report'.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Also write a .csv file; dpbench report and fit read one of speeds.",
+            help="Also write a CSV file, which 'dpbench report' and 'dpbench fit' read.",
         ),
     ] = None,
     collective: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Of nccl-tests: which it is, where the log does not tell."
+            metavar="NAME", help="Collective that nccl-tests measured, if the log does not say."
         ),
     ] = None,
 ) -> None:
-    """Read what nccl-tests, Horovod's synthetic benchmarks or torch-ddp's benchmark printed.
+    """Read the output of nccl-tests, Horovod's benchmark or torch-ddp's.
 
     dpbench import nccl-tests all_reduce.log
 

@@ -25,18 +25,17 @@ _EXAMPLE = re.compile(r"my_model\.py:\S+")
 
 def init(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file to write; it must not exist yet.")
+        Path, typer.Argument(metavar="FILE", help="File to write; it must not exist yet.")
     ] = DEFAULT,
     example: Annotated[
         bool,
         typer.Option(
             "--example",
-            help="Copy the sweep and the published tables that the documentation shows to "
-            f"{COPIES}/, to try commands on them.",
+            help="Copy the example sweep and the published tables to results/.",
         ),
     ] = False,
 ) -> None:
-    """Write a file with a model, a batch and a loss that dpbench can run: yours to change."""
+    """Write a file with a model to benchmark, as a start for your own."""
     if example:
         if file != DEFAULT:
             raise UsageError(f"--example: expected no FILE beside it, got {str(file)!r}")

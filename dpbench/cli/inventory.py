@@ -1,4 +1,4 @@
-"""`dpbench list`: what there is to measure, and whether it can be used here."""
+"""`dpbench list`: what can be measured, whether it can be used here, and what was measured."""
 
 from __future__ import annotations
 
@@ -8,17 +8,44 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cli.options import complete_one
+from dpbench.errors import UnknownName, UsageError
+from dpbench.messages import say
 from dpbench.report.progress.terminal import table_width
 
 
 def inventory(
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where MNIST's files are looked for.")
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KIND",
+            show_default="all but results",
+            autocompletion=lambda incomplete: complete_one(incomplete, PLURALS),
+            help="Kind of names, e.g. implementations; or results, to list results folders.",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder with the MNIST files.")
+    ] = None,
+    results_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", show_default="results", help="Directory that 'list results' looks into."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
 ) -> None:
-    """List every name that options take: usable here or not, and why."""
-    rows = list(_rows(data_dir))
+    """List models, implementations, backends, datasets, and results.
+
+    dpbench list results
+    """
+    wanted = None if kind is None else _kind(kind)
+    if results_dir is not None and wanted != RESULTS:
+        raise UsageError("--results-dir is for 'dpbench list results'; leave it out")
+    if wanted == RESULTS:
+        _list_results(results_dir, as_json=as_json)
+        return
+    rows = [row for row in _rows(data_dir) if wanted in (None, row[0])]
     if as_json:
         import json
 
@@ -31,6 +58,61 @@ def inventory(
     typer.echo(write_table(folded(table, HEADERS[-1:], limit=table_width())))
 
 
+def _kind(text: str) -> str:
+    """In the singular, as rows have it; raises UnknownName."""
+    name = {plural: single for single, plural in KINDS.items()}.get(text, text)
+    if name not in KINDS:
+        raise UnknownName("kind", text, PLURALS)
+    return name
+
+
+def _list_results(directory: Path | None, *, as_json: bool) -> None:
+    """A row for each results folder, the latest first."""
+    from dpbench.run.latest import listed, results_folders
+    from dpbench.run.shared_options import FolderOptions
+
+    place = FolderOptions.results_dir if directory is None else directory
+    found = [listed(folder) for folder in reversed(results_folders(place))]
+    if as_json:
+        import json
+        from dataclasses import asdict
+
+        rows = [{**asdict(one), "folder": str(one.folder)} for one in found]
+        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    if not found:
+        say(f"{place}/ holds no results folder; dpbench sweep makes one")
+        return
+    from dpbench.report.table import text_table
+    from dpbench.report.terminal import folded, write_table
+
+    cells = [
+        [str(one.folder), _date(one.written_utc), f"{one.rows:,}", one.status, one.hardware]
+        for one in found
+    ]
+    headers = ("Folder", "Date (UTC)", "Rows", "Status", "Hardware")
+    words = ("Folder", "Date (UTC)", "Status", "Hardware")
+    table = text_table(headers, cells, words=words)
+    typer.echo(write_table(folded(table, ["Hardware", "Status"], limit=table_width())))
+
+
+def _date(text: str) -> str:
+    return text.replace("T", " ").removesuffix("Z")
+
+
+RESULTS = "results"
+KINDS = {
+    "architecture": "architectures",
+    "library": "libraries",
+    "implementation": "implementations",
+    "backend": "backends",
+    "dataset": "datasets",
+    "preset": "presets",
+    "chart": "charts",
+    RESULTS: RESULTS,
+}
+"""Kinds of rows, and how KIND names them; the singular is taken too."""
+PLURALS = tuple(KINDS.values())
 HEADERS = ("Kind", "Name", "Usable", "What")
 KEYS = ("kind", "name", "reason", "description")
 Row = tuple[str, str, str | None, str]

@@ -26,6 +26,9 @@ from dpbench.settings import (
     settings_of,
 )
 
+LATEST = "the latest in results/"
+"""What commands that read results take if no folder is given."""
+
 
 def command(options: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Gives `function(context, typed)` the signature that typer makes a command from."""
@@ -42,6 +45,7 @@ def command(options: type) -> Callable[[Callable[..., int]], Callable[..., int]]
         wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
         del wrapper.__wrapped__  # typer would read the annotations of what is wrapped
+        wrapper.options = options  # type: ignore[attr-defined]  # for help, see cli/help.py
         return wrapper
 
     return with_options
@@ -54,7 +58,7 @@ def only(what: str, name: str, metavar: str) -> Any:
         f"--{name}",
         metavar=metavar,
         rich_help_panel="Which rows",
-        help=f"Only these {what}.",
+        help=f"Show only these {what}.",
     )
 
 
@@ -83,7 +87,7 @@ def _annotation(setting: Setting, default: Any) -> Any:
         metavar=setting.metavar,
         autocompletion=_completion(setting),
         rich_help_panel=setting.panel,
-        help=setting.help,
+        help=_with_values(setting),
         hidden=setting.hidden,
         show_default=setting.default_text or True,
     )
@@ -92,6 +96,16 @@ def _annotation(setting: Setting, default: Any) -> Any:
     if isinstance(setting.kind, Several):
         return Annotated[list[str] | None, option]
     return Annotated[Path | None if isinstance(setting.kind, PathName) else str | None, option]
+
+
+def _with_values(setting: Setting) -> str:
+    """Its help, with the names that it takes unless they are in it or in the metavar."""
+    names = () if callable(setting.complete) else tuple(setting.complete)
+    if not names and isinstance(setting.kind, Choice):
+        names = setting.kind.canonical
+    if all(name in f"{setting.help} {setting.metavar}" for name in names):
+        return setting.help
+    return f"{setting.help} {'Any' if setting.several else 'One'} of: {', '.join(names)}."
 
 
 def _completion(setting: Setting) -> Callable[[str], list[str]] | None:

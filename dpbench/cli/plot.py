@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import complete_list, only
+from dpbench.cli.options import LATEST, complete_list, only
 from dpbench.cli.shown import FORMATS, IMAGES, chart_folder, write_chart
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
@@ -38,17 +39,21 @@ def plot(
         str,
         typer.Argument(
             metavar="KIND",
-            help=f"Charts by name, comma-separated, or {ALL}.",
+            show_default=ALL,
+            help="Charts, comma-separated, or all.",
             autocompletion=_charts,
         ),
-    ],
+    ] = ALL,
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A results folder, or a .csv file of results.")
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="PATH", show_default=LATEST, help="Results folder, or a CSV file of results."
+        ),
+    ] = None,
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="A,B", show_default="png,svg", help="png, svg or pdf, or several."
+            "--format", metavar="A,B", show_default="png,svg", help="Image formats: png, svg, pdf."
         ),
     ] = None,
     output: Annotated[
@@ -57,26 +62,26 @@ def plot(
             "--output",
             metavar="PATH",
             show_default="PATH/report/charts",
-            help="A folder, or for one chart a file that ends in .png, .svg or .pdf.",
+            help="Folder, or for one chart a .png, .svg or .pdf file.",
         ),
     ] = None,
     beside: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Of bandwidth: also draw what nccl-tests printed into this file."
-        ),
+        typer.Option(metavar="FILE", help="Output of nccl-tests to draw into the chart bandwidth."),
     ] = None,
     implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
     backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
     group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
     batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
 ) -> None:
-    """Draw charts of a results folder; nothing is measured again.
+    """Draw charts of results as PNG, SVG or PDF.
 
     dpbench plot throughput,efficiency results/demo --format pdf
 
     dpbench plot implementations results/demo --group-size 2 --output beside-torch.svg
     """
+    if path is None:
+        kinds, path = _where(kinds)
     wanted = _kinds(kinds)
     targets = _targets(path, output, format, wanted)
     if beside is not None and all(kind.source != "collectives" for kind in wanted):
@@ -87,6 +92,18 @@ def plot(
         beside=beside,
     )
     _draw(subject, wanted, targets, named=output, is_all=kinds.strip() == ALL)
+
+
+def _where(text: str) -> tuple[str, Path]:
+    """The charts and the folder, where one word says one of them."""
+    alone = Path(text)
+    if os.sep in text or alone.is_dir() or is_table(alone):
+        return ALL, alone
+    wanted = _kinds(text)
+    from dpbench.run.latest import latest_folder
+
+    of_sweeps = any(kind.source != "collectives" for kind in wanted)
+    return text, latest_folder("plot", sweeps_only=of_sweeps)
 
 
 def _draw(

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @command(ProjectOptions)
 def project(context: typer.Context, typed: Texts) -> int:
-    """Project the step, the speed and the cost to any number of replicas.
+    """Project step time, throughput and cost to any number of replicas.
 
     dpbench project results/real --topology h100-nvswitch-ndr --price-per-gpu-hour 2.5
 
-    It takes a sweep with group size 1 in it, where gradients are traced, and collectives.
+    Needs a sweep that includes group size 1, and the collectives of dpbench comm.
     """
     options = _read(ProjectOptions, typed)
     loaded = load_series(options, target_loss=options.target_loss)
@@ -54,11 +54,11 @@ ISO_SIZES = (8, 64, 1000)
 
 @command(IsoOptions)
 def iso(context: typer.Context, typed: Texts) -> int:
-    """Find the smallest batch per replica that keeps an efficiency.
+    """Find the smallest batch size that keeps a scaling efficiency.
 
     dpbench iso results/real --efficiency 90% --topology tcp-25gbe
 
-    It takes traces at two batch sizes or more, from a sweep with group size 1 in it.
+    Needs a sweep that includes group size 1, at two batch sizes or more.
     """
     options = _read(IsoOptions, typed)
     loaded = load_series(options)
@@ -91,7 +91,7 @@ CHANGED_SIZES = (64,)
 
 @command(WhatIfOptions)
 def what_if(context: typer.Context, typed: Texts) -> int:
-    """Simulate changes of the network, the gradients and the steps, each alone.
+    """Simulate changes, such as a faster network or smaller gradients.
 
     dpbench what-if results/real --topology tcp-25gbe --change bandwidth=2 --change gradients=bf16
     """
@@ -131,11 +131,11 @@ BUCKET_SIZES = (64,)
 
 @command(BucketsOptions)
 def buckets(context: typer.Context, typed: Texts) -> int:
-    """Simulate the step for bucket sizes from 1 MiB to one bucket, and recommend one.
+    """Simulate bucket sizes of DistributedDataParallel and recommend one.
 
     dpbench buckets results/real --implementation ddp --group-size 2
 
-    It takes a sweep with group size 1 in it, where gradients are traced, and collectives.
+    Needs a sweep that includes group size 1, and the collectives of dpbench comm.
     """
     options = _read(BucketsOptions, typed)
     loaded = load_series(options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import only
+from dpbench.cli.options import LATEST, only
 from dpbench.cli.shown import (
     open_in_browser,
     print_headline,
@@ -35,8 +35,10 @@ def folder_of(text: str) -> Path:
 
 
 Paths = Annotated[
-    list[Path],
-    typer.Argument(metavar="PATH", help="Results folders, or .csv files of results."),
+    list[Path] | None,
+    typer.Argument(
+        metavar="PATH", show_default=LATEST, help="Results folders, or CSV files of results."
+    ),
 ]
 Format = Annotated[
     str | None,
@@ -44,7 +46,7 @@ Format = Annotated[
         "--format",
         metavar="NAME",
         show_default="simple",
-        help="csv, json, jsonl, markdown, latex, html, or any other layout of tabulate.",
+        help="Format: csv, json, jsonl, markdown, latex, html, or a layout of tabulate.",
     ),
 ]
 Columns = Annotated[
@@ -52,13 +54,11 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         metavar="A,B,C",
-        help="Columns to show, by their JSON keys; 'seed' for torch-ddp's four.",
+        help="Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
     ),
 ]
-Charts = Annotated[
-    bool, typer.Option("--charts/--no-charts", help="Draw the charts (SVG, and in the page).")
-]
-Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+Charts = Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the charts.")]
+Json = Annotated[bool, typer.Option("--json", help="Same as --format json.")]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -66,26 +66,24 @@ Output = Annotated[
         metavar="DIR",
         parser=folder_of,
         show_default="PATH/report; of a CSV file, nowhere",
-        help="Where page, tables and charts go.",
+        help="Folder for the page, the tables and the charts.",
     ),
 ]
 Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
 Serve = Annotated[
     bool,
-    typer.Option(
-        "--serve", help="Watch a running sweep: a page on this machine that refreshes itself."
-    ),
+    typer.Option("--serve", help="Serve a page on this machine that follows a running sweep."),
 ]
 Port = Annotated[
     int | None,
-    typer.Option("--port", metavar="N", show_default="a free one", help="Where --serve listens."),
+    typer.Option("--port", metavar="N", show_default="a free one", help="Port for --serve."),
 ]
 
 SIDE_BY_SIDE = "side-by-side.html"
 
 
 def report(
-    paths: Paths,
+    paths: Paths = None,
     format: Format = None,
     columns: Columns = None,
     charts: Charts = True,
@@ -99,18 +97,21 @@ def report(
     group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
     batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
 ) -> None:
-    """Print the table of a sweep, and that of collectives, and write their report: index.html,
-    tables, charts. Nothing is measured again.
+    """Show results as a table, and write an HTML page with charts.
 
     dpbench report results/before results/after --open
 
-    Several stand on one page, side by side, with what differs between them. Rows can be chosen for
-    the printed table; the page always has all.
+    Several folders are shown side by side on one page, with what differs between them. Options that
+    choose rows apply to the printed table; the page always has all rows.
     """
     wanted_rows = parse_filter(implementations, backends, group_sizes, batch_sizes)
     if json and format not in (None, "json"):
         raise UsageError(f"--json and --format {format} contradict each other; give one of them")
     wanted = "json" if json else format
+    if not paths:
+        from dpbench.run.latest import latest_folder
+
+        paths = [latest_folder("report", sweeps_only=serve)]
     _check_paths(paths)
     _check_folder(output)
     if serve or port is not None:

@@ -29,27 +29,27 @@ def slurm(
         list[str],
         typer.Argument(
             metavar="sweep|train [OPTIONS]",
-            help="The command and its options, as they would be typed on one node.",
+            help="The command and its options.",
             show_default=False,
         ),
     ],
-    nodes: Annotated[str, typer.Option(metavar="N", help="Nodes of the job.")] = "1",
+    nodes: Annotated[str, typer.Option(metavar="N", help="Number of nodes.")] = "1",
     gpus_per_node: Annotated[
         str | None,
-        typer.Option(metavar="N", help="GPUs asked of Slurm on each node, and given as --gpus."),
+        typer.Option(metavar="N", help="GPUs to request on each node."),
     ] = None,
     time: Annotated[
-        str, typer.Option(metavar="TIME", help="Limit of the job, as Slurm writes it.")
+        str, typer.Option(metavar="TIME", help="Time limit of the job, as Slurm writes it.")
     ] = "01:00:00",
     partition: Annotated[
         str | None, typer.Option(metavar="NAME", help="Partition of the cluster.")
     ] = None,
-    account: Annotated[str | None, typer.Option(metavar="NAME", help="Who pays.")] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="Account to charge.")] = None,
     job_name: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Of the job; its number is added for the folder of the results.",
+            help="Name of the job; its number is added for the results folder.",
             show_default="dpbench-sweep or dpbench-train",
         ),
     ] = None,
@@ -57,12 +57,11 @@ def slurm(
         str | None,
         typer.Option(
             metavar="OPTION",
-            help="An option of the command whose comma-separated values become one job each, "
-            "e.g. batch-sizes.",
+            help="Option whose comma-separated values become one job each, e.g. batch-sizes.",
         ),
     ] = None,
 ) -> None:
-    """Print a Slurm script that runs a sweep or a training, one task a node.
+    """Print a Slurm script that runs a sweep or a training.
 
     dpbench slurm --nodes 2 --gpus-per-node 8 --time 02:00:00 sweep --batch-sizes 32,64 > job.sbatch
     """
@@ -199,7 +198,7 @@ MEETING = ('--nnodes "$SLURM_NNODES"', '--rdzv-endpoint "$endpoint"', '--rdzv-id
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Array:
-    """An option of the command, and its value in each job of a job array."""
+    "Option whose comma-separated values become one job each, e.g. batch-sizes."
 
     option: str
     values: tuple[str, ...]

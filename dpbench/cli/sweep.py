@@ -33,7 +33,7 @@ WORDS = ("Implementation", "Backend", "Devices")
 
 @command(SweepOptions)
 def sweep(context: typer.Context, typed: Texts) -> int:
-    """Measure every combination of implementation, backend, group size, batch size and settings.
+    """Benchmark implementations, backends, group sizes and batch sizes.
 
     dpbench sweep --backends gloo,nccl --batch-sizes 32,64 --gpus 2
     """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpbench import units
+from dpbench.cli.options import LATEST
 from dpbench.report.progress.terminal import table_width
 
 if TYPE_CHECKING:
@@ -23,17 +24,25 @@ LOOKS_PER_SECOND = 2
 
 
 def top(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The results folder of a sweep.")],
-    once: Annotated[bool, typer.Option("--once", help="Print how it stands, and leave.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="How it stands, as JSON.")] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", show_default=LATEST, help="Results folder of a sweep."),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the current status and exit.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the current status as JSON and exit.")
+    ] = False,
 ) -> int:
-    """Watch a sweep that runs in another terminal; Ctrl-C leaves it alone.
+    """Watch a running sweep from another terminal.
 
     Without a terminal to draw on it prints once how the sweep stands.
     """
+    from dpbench.run.latest import latest_folder
     from dpbench.run.watching import WatchedSweep
 
-    sweep = WatchedSweep(folder)
+    sweep = WatchedSweep(latest_folder("top") if folder is None else folder)
     sweep.look()
     if as_json:
         import json

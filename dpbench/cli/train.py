@@ -9,7 +9,7 @@ import typer
 
 from dpbench.cli.options import command
 from dpbench.errors import UsageError
-from dpbench.run.training.options import TrainCommand
+from dpbench.run.training.command import TrainCommand
 from dpbench.settings import Texts
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ torchrun or dpbench launch, it joins their ranks."""
 
 @command(TrainCommand)
 def train(context: typer.Context, typed: Texts) -> int:
-    """Train a model: epochs, evaluation, checkpoints, and going on where it was interrupted.
+    """Train a model, with evaluation, checkpoints and resume.
 
     dpbench train --gpus 2 --backend shm
     """

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from dpbench import units
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import Outcome, Raised
 from dpbench.launch.rank import Failure, done_path, failure_path, stack_path
 from dpbench.launch.signals import ENDING, signal_name
 from dpbench.records import Status
@@ -142,7 +142,11 @@ def _raised(failure: Failure, name: Name) -> Outcome:
             "what else holds memory there"
         )
         return Outcome(status=Status.OUT_OF_MEMORY, reason=reason)
-    return Outcome(status=Status.FAILED, reason=f"{who} raised {failure.message}")
+    return Outcome(
+        status=Status.FAILED,
+        reason=f"{who} raised {failure.message}",
+        raised=Raised(failure.rank, failure.kind, failure.text),
+    )
 
 
 def _first_silent_end(traces: Sequence[RankTrace]) -> SilentEnd | None:

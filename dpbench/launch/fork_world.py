@@ -6,7 +6,6 @@ import itertools
 import multiprocessing
 import os
 import pickle
-import re
 import signal
 import sys
 import traceback
@@ -19,6 +18,7 @@ from typing import TypeVar
 
 from dpbench.errors import Interrupted
 from dpbench.launch.agent import RanksFailed, run_ranks
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import pid_path, stack_path, write_whole
 from dpbench.launch.signals import handle_unless_ignored
 from dpbench.temporary import temporary_folder
@@ -75,7 +75,7 @@ def fork_world(
                 work, n, scratch, seconds, start_method=start_method, shown=True, over_tcp=True
             )
         except RanksFailed as failed:
-            raise WorldFailed(_describe(scratch, n, str(failed))) from None
+            raise WorldFailed(_describe(scratch, n, failed.outcome)) from None
         except Interrupted as interrupted:
             if interrupted.signal_number == signal.SIGINT:
                 raise KeyboardInterrupt from None
@@ -155,20 +155,20 @@ def _traceback_path(scratch: Path, rank: int) -> Path:
     return scratch / f"rank{rank}.traceback"
 
 
-def _describe(scratch: Path, size: int, reason: str) -> str:
+def _describe(scratch: Path, size: int, outcome: Outcome) -> str:
     """The first cause, its traceback, and the other ranks that failed after it."""
+    reason = outcome.reason or "a rank failed"
     if not any(pid_path(scratch, rank).exists() for rank in range(size)):
         return (
             f"{reason}, while it imported the calling script; the call of fork_world must stand "
             'under `if __name__ == "__main__":` (see above for any other error)'
         )
-    first = re.match(r"rank (\d+) ", reason)
     parts = [reason]
     for rank in range(size):
         failed, busy = _traceback_path(scratch, rank), _stack(scratch, rank)
         if failed.exists():
             text = failed.read_text()
-            if first and rank == int(first[1]):
+            if outcome.raised and rank == outcome.raised.rank:
                 parts.insert(1, text)
             else:
                 parts.append(f"rank {rank} failed, too: {text.splitlines()[-1]}")

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from dpbench.measure.trial import RankReport
 
 
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception of a rank, as values rather than in a sentence."""
+
+    rank: int
+    kind: str
+    """Type of the exception."""
+    text: str
+    """First line of its message."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """How the processes of one trial ended; `reason` says why when not completed."""
@@ -27,6 +38,8 @@ class Outcome:
     verification: Verification | None = None
     flops_per_item: float | None = None
     host_load: HostLoad | None = None
+    raised: Raised | None = None
+    """The exception of a rank that ended it, where one did."""
     from_outside: bool = False
     """Something that is not the trial's ended it, as kill -9 does: another try may do better."""
 

@@ -63,12 +63,23 @@ class Failure:
     rank: int
     at_seconds: float
     """On the host's monotonic clock, which all ranks of one host share."""
-    message: str
+    kind: str
+    """Type of the exception."""
+    text: str
+    """First line of its message; empty if it has none."""
+    place: str
+    """Where it was raised, in brackets; empty if unknown."""
     lost_peer: bool
     """The rank failed because another one had ended: never the first cause."""
     out_of_memory: bool
     peak_memory: str | None = None
     """What a rank that ran out of memory had held at most, in words."""
+
+    @property
+    def message(self) -> str:
+        """What is told of it."""
+        words = f"{self.kind}: {self.text}" if self.text else self.kind
+        return f"{words}{self.place}"
 
 
 def main(
@@ -157,18 +168,18 @@ def write_whole(path: Path, text: str) -> None:
 def describe(rank: int, error: BaseException) -> Failure:
     """Sorts an exception: cause or consequence, and whether memory ran out."""
     text = str(error).lower()
-    frame = _innermost_frame(error)
-    first_line = next(iter(str(error).splitlines()), "")
-    words = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+    kind, first_line = type(error).__name__, next(iter(str(error).splitlines()), "")
     if isinstance(error, SystemExit):
-        words = f"SystemExit({error.code!r})"
+        kind, first_line = f"SystemExit({error.code!r})", ""
     out_of_memory = isinstance(error, MemoryError) or any(
         phrase in text for phrase in _OUT_OF_MEMORY_WORDS
     )
     return Failure(
         rank=rank,
         at_seconds=time.monotonic(),
-        message=f"{words}{frame}",
+        kind=kind,
+        text=first_line,
+        place=_innermost_frame(error),
         lost_peer=speaks_of_lost_peer(text),
         out_of_memory=out_of_memory,
         peak_memory=_peak_memory() if out_of_memory else None,

@@ -1,4 +1,4 @@
-"""Do all ranks hold the same? Asked before the first collective that relies on it.
+"""Check that all ranks hold the same, before the first collective that relies on it.
 
 The ranks compare a hash first, in one small message. Only if it differs do they send what they
 hold, so that each of them can name the difference.
@@ -19,11 +19,11 @@ from torch.nn.parameter import is_lazy
 from dpbench.parallel.groups import gather_values, name_ranks
 
 _LONGEST_OBJECTION = 2000
-"""Characters of a rank's reason for not going on; the reason can hold the text of any error."""
+"""Longest reason for not going on that a rank sends, in characters; it can quote any error."""
 
 
 class Entry(NamedTuple):
-    """What must be equal on all ranks for one parameter, buffer or option."""
+    """One parameter, buffer or option that must be equal on all ranks."""
 
     kind: str
     name: str
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
 
 class Objection(RuntimeError):
-    """All ranks hold the same, but one of them cannot go on; the message has its words."""
+    """All ranks hold the same, but one of them cannot go on; the message quotes its reason."""
 
 
 def describe(
@@ -76,8 +76,8 @@ def require_agreement(
         device: carries the messages where the group takes CUDA tensors only.
 
     Raises:
-        RuntimeError: on every rank, with the first difference and the ranks that have it
-            otherwise than rank 0.
+        RuntimeError: on every rank, with the first difference and the ranks that differ from rank
+            0.
         Objection: on every rank, with the objection of the first rank that has one.
     """
     held = repr(list(mine)).encode(errors="backslashreplace")
@@ -107,7 +107,7 @@ def _difference(caller: str, everyone: Sequence[Sequence[Entry]]) -> str:
 
 
 def _expectation(caller: str, everyone: Sequence[Sequence[Entry]]) -> str:
-    """Where ranks differ in the number of parameters, in torch's words, so that they are found."""
+    """The message if ranks differ in their number of parameters, in torch's searchable words."""
     counts = [sum(entry.kind == "parameter" for entry in entries) for entries in everyone]
     for rank, count in enumerate(counts):
         if count != counts[0]:

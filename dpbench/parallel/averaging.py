@@ -1,4 +1,4 @@
-"""Averaging by hand, for a module that nothing wraps: its gradients once, or its parameters.
+"""Averaging for a module that nothing wraps: its gradients once, or its parameters regularly.
 
 LocalSGD trains each rank alone, and averages the parameters every N steps.
 """
@@ -20,7 +20,8 @@ from dpbench.parallel.groups import carrier, member_group
 
 WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
 _SYNCED = "_dpbench_synced_version"
-"""Set on a gradient: its version counter when it was averaged. A backward counts further."""
+"""Attribute set on a gradient: its version counter when it was averaged. A later backward increases
+the counter."""
 
 
 def sync_gradients(
@@ -30,12 +31,12 @@ def sync_gradients(
 ) -> None:
     """Replace every gradient by its mean over the ranks; a collective, after backward.
 
-    A parameter without a gradient on this rank counts as zero if any rank has one, and stays
-    without if none has. Gradients travel in one flat tensor per dtype and device. Unlike
+    A parameter without a gradient on this rank counts as zero if another rank has one. If none has,
+    it stays without. Gradients travel in one flat tensor per dtype and device. Unlike
     DistributedDataParallel nothing overlaps with backward.
 
     Args:
-        module: plain, or its parameters; the same on every rank.
+        module: an unwrapped module, or its parameters; the same on every rank.
         process_group: the ranks; None means the default group.
 
     Raises:
@@ -73,7 +74,7 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
 def _with_gradient_somewhere(
     parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
 ) -> list[nn.Parameter]:
-    """Those that have a gradient on at least one rank; a collective."""
+    """The parameters that have a gradient on at least one rank; a collective."""
     present = [parameter.grad is not None for parameter in parameters]
     flags = torch.tensor(present, dtype=torch.uint8, device=carrier(group))
     dist.all_reduce(flags, dist.ReduceOp.MAX, group)

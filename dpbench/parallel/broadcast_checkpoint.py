@@ -1,4 +1,4 @@
-"""Give every rank the parameters and buffers that one rank has, e.g. those it has just loaded."""
+"""Give every rank the parameters and buffers of one rank, for example those it has just loaded."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def broadcast_checkpoint(
     the same is compared first, so that a mismatch is an error on all of them and changes nothing.
 
     Args:
-        module: plain or wrapped (DataParallel, DistributedDataParallel, ours or torch's); on
-            some ranks the one and on others the other will do. Memory layouts may differ.
+        module: plain or wrapped (DataParallel, DistributedDataParallel, ours or torch's); some
+            ranks may pass a plain and others a wrapped module. Memory layouts may differ.
         src: the rank of the group that sends.
         process_group: the ranks; None means the default group.
 
@@ -57,7 +57,7 @@ def broadcast_checkpoint(
 
 
 def _named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """By name, in an order that does not depend on how the module was built."""
+    """Parameters and buffers by name, sorted, whatever the order in which the module was built."""
     while isinstance(module, (*WRAPPERS, DataParallel, nn.DataParallel)):
         module = module.module
     named = [*module.named_parameters(), *module.named_buffers()]
@@ -65,7 +65,7 @@ def _named_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _send(tensors: list[Tensor], source: int, group: dist.ProcessGroup) -> int:
-    """What the group does not take as it is goes by way of a copy that it does."""
+    """Send the tensors, through a copy where the group cannot take them as they are."""
     known = dist.get_backend_config(group)
     on = carrier(group)
     staged = [

@@ -1,4 +1,4 @@
-"""Do all ranks hold the same tensors? Asked at any time; cheap while the answer is yes."""
+"""Check at any time whether all ranks hold the same tensors; cheap while they do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpbench.parallel.groups import carrier, gather_bytes, gather_values, member
 
 DIGEST_BYTES = 16
 LISTED = 20
-"""Tensors that an error names; the rest are counted."""
+"""Number of tensors that an error names; it only counts the rest."""
 
 
 class RanksDiffer(RuntimeError):
@@ -22,7 +22,7 @@ class RanksDiffer(RuntimeError):
 
 
 class Compared(NamedTuple):
-    """What `check_sync` looked at on this rank, all of it equal to the other ranks'."""
+    """The tensors that `check_sync` compared on this rank, all equal to the other ranks'."""
 
     tensors: int
     nbytes: int
@@ -37,7 +37,7 @@ def check_sync(
     """Compare parameters and buffers over the ranks, bit for bit; a collective.
 
     A rank hashes its tensors, at about 1 GB/s, and 16 bytes travel. Only if the hashes differ are
-    tensors sent, one after the other, to tell where and by how much.
+    tensors sent, one after the other, to find where they differ and by how much.
 
     Args:
         module: plain or wrapped; the same order of construction on every rank is not needed, as
@@ -50,7 +50,7 @@ def check_sync(
 
     Raises:
         RanksDiffer: a RuntimeError, on every rank, with the tensors that differ, the ranks of the
-            group that have them otherwise than its rank 0, and the largest absolute difference; a
+            group whose values differ from its rank 0's, and the largest absolute difference; a
             tensor that a rank does not have, and another shape or dtype, count as different.
     """
     group = member_group(process_group, "check_sync")
@@ -91,7 +91,7 @@ def _digest(tensor: Tensor | None) -> str:
 def _difference(
     tensors: dict[str, Tensor | None], digests: dict[str, str], group: dist.ProcessGroup
 ) -> str:
-    """The message, the same on all ranks; a collective."""
+    """The error message, the same on all ranks; a collective."""
     everyone = gather_values(digests, group)
     names = dict.fromkeys(name for held in everyone for name in held)
     different = [n for n in names if any(h.get(n) != everyone[0].get(n) for h in everyone)]
@@ -125,7 +125,7 @@ def _describe(
 
 
 def _kind(digest: str | None) -> str:
-    """What can be said of a tensor without its elements."""
+    """A tensor's shape and dtype, read from its digest."""
     if digest is None:
         return "absent"
     return digest if digest == "none" else digest.rpartition(" ")[0]

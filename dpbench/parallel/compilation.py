@@ -1,4 +1,4 @@
-"""Keeps torch.compile out of what communicates, as it keeps out of what torch has in C++."""
+"""Keeps torch.compile out of code that communicates, as it stays out of torch's own C++ code."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _eval_frame: Any = torch._C._dynamo.eval_frame
 
 
 def not_compiled(cls: type) -> type:
-    """Run the methods of a class as they are, with all that they call, when compiled code calls.
+    """Run the methods of a class, and all that they call, uncompiled when compiled code calls them.
 
-    The compiler takes each function that runs within a graph break for one more to compile. The
-    public way to stop it, torch.compiler.disable, imports the compiler, which takes seconds.
+    By default the compiler also compiles each function that runs within a graph break. The public
+    way to stop it, torch.compiler.disable, imports the compiler, which takes seconds.
     """
     for value in vars(cls).values():
         for function in _functions(value):
-            # Where compiled code would take the function into its own graph.
+            # Keeps the function out of the graph of compiled code that calls it.
             function._torchdynamo_disable = True
             function._torchdynamo_disable_msg = "what communicates is not compiled"
-            # Where a frame of its own would be compiled.
+            # Keeps the function from being compiled as a frame of its own.
             if hasattr(_eval_frame, "set_code_exec_strategy"):
                 skip = _eval_frame._FrameAction.SKIP
                 strategy = _eval_frame._FrameExecStrategy(skip, skip)

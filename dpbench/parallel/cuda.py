@@ -1,7 +1,7 @@
-"""What the library does on CUDA streams: few functions, so that the order of their calls is tested.
+"""The library's operations on CUDA streams: few functions, so that tests can check their order.
 
-What runs on a stream runs later than the line that starts it. Each function says what waits for
-what; tests record the calls and compare.
+What runs on a stream runs later than the line that starts it. Each function documents which work
+waits for which; tests record the calls and compare.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ import torch
 from torch import Tensor
 
 cuda: Any = torch.cuda
-"""Where tests put a stand-in that records what waits for what."""
+"""torch.cuda; tests replace it with a stand-in that records which work waits for which."""
 
 
 def is_capturing() -> bool:
-    """Whether the current stream is recorded into a CUDA graph, so that nothing may be waited for
-    or asked of a device."""
+    """Whether the current stream is being captured into a CUDA graph, so that nothing may wait for
+    a device or query it."""
     return bool(cuda.is_current_stream_capturing())
 
 
 class HostReport:
-    """Numbers on a device that go to the host without a wait, and are waited for when needed."""
+    """Copies numbers from a device to the host without waiting, until they are needed."""
 
     def __init__(self, like: Tensor) -> None:
         """
         Args:
-            like: has their count and dtype.
+            like: a tensor with the count and dtype of the numbers.
         """
         self._on_host = pinned(like.numel(), like.dtype)
         self._copied = cuda.Event()
         self._is_on_its_way = False
 
     def send(self, values: Tensor) -> None:
-        """Send what they are when the work is done that has been given to the current stream of
-        their device. Not while a graph is captured, which could not be waited for."""
+        """Copy the values to the host once the work queued on their device's current stream is
+        done. Not while a graph is captured, since that copy could not be waited for."""
         stream = cuda.current_stream(values.device)
         with cuda.stream(stream):  # makes its device the current one
             if is_capturing():
@@ -46,7 +46,8 @@ class HostReport:
             self._is_on_its_way = True
 
     def take(self) -> Tensor | None:
-        """What was sent last, when it has arrived; None if nothing was since it was taken."""
+        """The values sent last, once they have arrived; None if nothing was sent since the last
+        call."""
         if not self._is_on_its_way or is_capturing():
             return None
         self._is_on_its_way = False
@@ -55,17 +56,17 @@ class HostReport:
 
 
 def pinned(numel: int, dtype: torch.dtype) -> Tensor:
-    """Host memory that a device copies from and to by itself."""
-    # Without `device`, torch.set_default_device("cuda") would make torch refuse.
+    """Pinned host memory, which a device reads and writes by DMA."""
+    # Explicit device: else torch refuses after torch.set_default_device("cuda").
     return torch.empty(numel, dtype=dtype, device="cpu", pin_memory=True)
 
 
 def moved_in(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a CUDA device, for work on that device's current stream.
 
-    The host returns at once, unless the tensor is in pinned memory: then when the copy is done, as
-    the caller may fill that memory again. It waits for the copy alone, which is on a stream of its
-    own, and not for what the current stream still has to do.
+    The call returns at once, unless the tensor is in pinned memory: then it returns when the copy
+    is done, since the caller may reuse that memory. It waits for the copy alone, which runs on a
+    stream of its own, not for the work queued on the current stream.
     """
     if tensor.device.type != "cpu" or not tensor.is_pinned():
         return tensor.to(device, non_blocking=True)  # pageable memory is read before it returns
@@ -79,5 +80,5 @@ def moved_in(tensor: Tensor, device: torch.device) -> Tensor:
 
 @cache
 def _copy_stream(device: torch.device) -> Any:
-    """The same for all copies of the process."""
+    """The stream for all such copies to a device in this process."""
     return cuda.Stream(device=device)

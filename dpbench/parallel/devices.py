@@ -1,4 +1,4 @@
-"""What a user may write as `device_ids` and `output_device`, as torch devices."""
+"""Converts the `device_ids` and `output_device` of users to torch devices."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def parse_device(value: DeviceLike) -> torch.device:
     """One device from an int (a CUDA index), a string or a torch.device.
 
     Raises:
-        TypeError: for a bool or an object that is no device.
-        ValueError: for an unknown device or a CUDA index that this machine does not have.
+        TypeError: the value is a bool or no device.
+        ValueError: the device is unknown, or this machine does not have that CUDA index.
     """
     if isinstance(value, bool) or not isinstance(value, (int, str, torch.device)):
         raise TypeError(f"got {value!r} as a device, expected an int, a str or a torch.device")
@@ -32,7 +32,7 @@ def parse_device(value: DeviceLike) -> torch.device:
 
 def _with_index(device: torch.device, written: DeviceLike) -> torch.device:
     if device.type == "cpu":
-        # "cpu:0" and "cpu" are the same memory, but torch does not compare them as equal.
+        # "cpu:0" and "cpu" are the same memory, but unequal for torch.
         return torch.device("cpu")
     if device.type != "cuda":
         raise ValueError(f"got device {written!r}, expected a CPU or CUDA device")
@@ -76,7 +76,7 @@ def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device
 
 
 def check_one_kind(devices: Sequence[torch.device]) -> None:
-    """Raise ValueError for CPU and CUDA devices together.
+    """Raise ValueError if there are both CPU and CUDA devices.
 
     All replicas wait for the slowest. A CPU that computes at a hundredth of a GPU's speed is worth
     one percent of the batch, and costs more: in every step all parameters go to it and all

@@ -1,4 +1,4 @@
-"""Many tensors in one: where each lies in a flat piece of memory, and how they get in and out."""
+"""Many tensors in one flat piece of memory: their places, and copying them in and out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 ALIGNMENT_BYTES = 16
-"""Where a tensor begins: what vector instructions and CUDA's widest loads are fast from."""
+"""Alignment of each tensor: vector instructions and CUDA's widest loads are fast from here."""
 
 
 def packed_bytes(tensors: Iterable[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> int:
-    """The size of the memory in which `views_in` lays out such tensors."""
+    """The size of the memory that `views_in` needs for these tensors."""
     return sum(_padded(tensor.nbytes, alignment_bytes) for tensor in tensors)
 
 
@@ -26,12 +26,13 @@ def views_in(
         memory: uint8 and 1-D; at least `packed_bytes` long.
         tensors: any shapes and dtypes. Their memory layout is kept (channels last, for example)
             where it covers its memory without gaps or overlap.
-        alignment_bytes: the offset of each view is a multiple; it must be one of each item size.
+        alignment_bytes: the offset of each view is a multiple of this; it must itself be a multiple
+            of each item size.
     """
     views = []
     offset = 0
     for tensor in tensors:
-        # Preserves the strides if, and only if, they have neither gaps nor overlaps.
+        # Preserves the strides if and only if they have neither gaps nor overlaps.
         strides = torch.empty_like(tensor, device="meta").stride()
         elements = memory[offset : offset + tensor.nbytes].view(tensor.dtype)
         views.append(elements.as_strided(tensor.size(), strides))
@@ -42,7 +43,7 @@ def views_in(
 def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy each source into its target, in as few calls as torch can."""
     if targets:
-        # Underscored, but what torch's own documentation of its foreach family names.
+        # Private by name, but torch's documentation of its foreach family names it.
         torch._foreach_copy_(list(targets), list(sources))
 
 
@@ -60,8 +61,8 @@ def flattened(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def unflattened(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """The parts of what `flattened` made of tensors like these, in their shapes and memory layouts;
-    differentiable."""
+    """The tensors that `flattened` joined, taken from `flat` in the shapes and memory layouts of
+    `like`; differentiable."""
     parts = torch.split(flat, [tensor.numel() for tensor in like])
     return [
         part.as_strided(tensor.size(), tensor.stride())
@@ -78,10 +79,10 @@ def _in_memory_order(tensor: Tensor) -> Tensor:
 
 
 def _is_permuted(tensor: Tensor) -> bool:
-    """Whether its elements fill their memory, but in another order than that of its dimensions."""
+    """Whether the tensor's elements fill its memory, but not in the order of its dimensions."""
     if tensor.is_contiguous():
         return False
-    # Preserves the strides if, and only if, they have neither gaps nor overlaps.
+    # Preserves the strides if and only if they have neither gaps nor overlaps.
     return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
 
 

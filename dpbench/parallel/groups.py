@@ -1,4 +1,4 @@
-"""What the tools for ranks need of a process group: membership, a device, small messages."""
+"""Process group basics for the tools for ranks: membership, a device, small messages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from dpbench.parallel import plain_values
 
 LONGEST_MESSAGE_BYTES = 64 * 2**20
-"""The largest message that a rank accepts, unless the caller knows how long one may be."""
+"""Largest message that a rank accepts, unless the caller gives another limit."""
 _HEAD_BYTES = 1024
-"""What travels in the first collective; most messages fit into it."""
+"""Bytes of each message sent in the first collective; most messages fit."""
 _LENGTH_BYTES = 8
 
 
@@ -36,7 +36,8 @@ def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGr
 
 
 def carrier(group: dist.ProcessGroup) -> torch.device:
-    """A device whose tensors the group's collectives take: the CPU unless it is nccl alone."""
+    """A device whose tensors the group's collectives accept: the CPU, unless the group is nccl
+    alone."""
     if "cpu:" in dist.get_backend_config(group):
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())
@@ -49,9 +50,9 @@ def gather_bytes(
     device: torch.device | None = None,
     limit_bytes: int = LONGEST_MESSAGE_BYTES,
 ) -> list[bytes]:
-    """The messages of all ranks of the group, by rank; a collective.
+    """Gather one message from each rank of the group, by rank; a collective.
 
-    Nothing is unpickled, which would let whoever takes a rank's place run code here.
+    Nothing is unpickled: that would let anyone who takes a rank's place run code here.
 
     Args:
         data: this rank's message; lengths may differ.
@@ -89,16 +90,16 @@ def gather_bytes(
 def gather_values(
     value: Any, group: dist.ProcessGroup, *, device: torch.device | None = None
 ) -> list[Any]:
-    """`value` of every rank of the group, by rank; a collective.
+    """Gather `value` from every rank of the group, by rank; a collective.
 
     Args:
-        value: plain, see plain_values.
+        value: a plain value, see plain_values.
         group: the ranks.
         device: as in `gather_bytes`.
 
     Raises:
         RuntimeError: on every rank, if a rank's value takes more than LONGEST_MESSAGE_BYTES.
-        NotPlain: a ValueError; a rank sent something else than a value.
+        NotPlain: a ValueError; a rank sent bytes that are no plain value.
     """
     messages = gather_bytes(plain_values.to_bytes(value), group, device=device)
     values = []
@@ -114,7 +115,7 @@ def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None
     """The largest `value` of all ranks of the group; a collective.
 
     Args:
-        value: this rank's.
+        value: this rank's value.
         group: the ranks.
         device: carries the values; None means what the group takes.
     """
@@ -126,18 +127,18 @@ def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None
 def _gather(
     data: bytes, length: int, on: torch.device, group: dist.ProcessGroup, lengths: Sequence[int]
 ) -> list[bytes]:
-    """The first `lengths` bytes of the ranks' messages, which travel filled up to `length`."""
+    """The first `lengths` bytes of the ranks' messages, which are padded to `length` bytes."""
     padded = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8)
     own: Tensor = padded.to(on)
     everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(everyone, own, group=group)
-    # Each tensor goes when its bytes are taken, so that no more than one message is there twice.
+    # Each tensor is freed once copied, so that at most one message exists twice.
     everyone.reverse()
     return [everyone.pop()[:size].cpu().numpy().tobytes() for size in lengths]
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """Writes "rank 3", or "ranks 0, 1 and 2"."""
+    """Write "rank 3", or "ranks 0, 1 and 2"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

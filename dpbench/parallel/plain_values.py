@@ -1,11 +1,11 @@
-"""Plain values as bytes and back, without pickle: what ranks tell each other in messages.
+"""Plain values as bytes and back, without pickle: the messages that ranks exchange.
 
-Plain are None, booleans, numbers, strings, tensors, and lists, tuples and dicts of them. Reading
-bytes creates these types only, whoever wrote them; nothing is called or imported. It takes time in
-proportion to the bytes, and memory of at most some 20 times their number: whatever is announced
-is compared with what is there before anything is made.
+Plain values are None, booleans, numbers, strings, tensors, and lists, tuples and dicts of them.
+Reading bytes creates only these types, no matter who wrote them; nothing is called or imported.
+Reading takes time in proportion to the number of bytes, and memory of at most some 20 times that:
+each announced size is checked against the bytes present before anything is allocated.
 
-Each value is a letter, then what the letter asks for; all numbers are little-endian.
+Each value is a letter and the data for that letter; all numbers are little-endian.
 
     N, T, F      None, True and False
     i            an integer of 64 bits
@@ -29,22 +29,24 @@ import torch
 from torch import Tensor
 
 DEEPEST = 64
-"""Containers in containers."""
+"""Deepest nesting of containers."""
 MOST_DIMENSIONS = 64
-"""Of a tensor: as many as torch computes with."""
+"""Most dimensions of a tensor: as many as torch computes with."""
 LARGEST_INT_BYTES = 128
 _INT64 = range(-(2**63), 2**63)
 _TENSOR_HEAD_BYTES = 64
-"""At least, or a message of many tensors without elements would become 100 times as large."""
+"""Smallest size of a tensor's head; else a message of many empty tensors would grow 100-fold when
+read."""
 _DTYPE_NAMES = (
     *("float64", "float32", "float16", "bfloat16"),
     *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"),
     *("complex128", "complex64"),
     *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"),
 )
-"""By their codes. Not the quantised ones, since torch crashes on those without a scale."""
+"""Names of the dtypes, indexed by code. Quantised ones are left out, since torch crashes on those
+without a scale."""
 DTYPES: tuple[torch.dtype | None, ...] = tuple(getattr(torch, name, None) for name in _DTYPE_NAMES)
-"""By their codes; None for one that this release of torch does not have."""
+"""The dtypes, indexed by code; None for one that this release of torch does not have."""
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES) if dtype is not None}
 
 
@@ -56,23 +58,23 @@ def to_bytes(value: Any) -> bytes:
     """The message that holds `value`.
 
     Raises:
-        NotPlain: a part of it is of another type, or too large or too deep to be read again.
+        NotPlain: a part of `value` has another type, or is too large or too deep to be read again.
     """
     return b"".join(_written(value, DEEPEST))
 
 
 def from_bytes(data: bytes) -> Any:
-    """The value that `to_bytes` was given, its tensors on the CPU.
+    """The value that was given to `to_bytes`, with its tensors on the CPU.
 
     Raises:
-        NotPlain: for any other bytes.
+        NotPlain: the bytes are anything else.
     """
     reader = _Reader(data)
     try:
         value = reader.read(DEEPEST)
     except NotPlain as error:
         raise NotPlain(f"got a message that is no plain value: {error}") from None
-    # struct's, a text that is not UTF-8, and what torch says of a tensor.
+    # Errors of struct, of text that is not UTF-8, and of torch for a tensor.
     except (struct.error, ValueError, RuntimeError) as error:
         kind = type(error).__name__
         raise NotPlain(f"got a message that is no plain value ({kind})") from None
@@ -138,8 +140,8 @@ def _count(number: int) -> bytes:
 
 
 def _is_key(key: Any) -> bool:
-    """Strings are hashed with a secret, and integers of 64 bits are at most eight to a hash: no
-    sender can choose keys that all collide."""
+    """Whether this is a safe dict key. Strings are hashed with a secret, and at most eight 64-bit
+    integers share a hash, so no sender can choose keys that all collide."""
     return key is None or isinstance(key, (str, bool)) or (isinstance(key, int) and key in _INT64)
 
 
@@ -169,11 +171,11 @@ class _Reader:
 
     @property
     def rest(self) -> int:
-        """Bytes that nothing has taken yet."""
+        """Number of bytes not read yet."""
         return len(self._data) - self._position
 
     def read(self, depth: int) -> Any:
-        """The next value, with at most `depth` containers in each other."""
+        """Read the next value, with containers nested at most `depth` deep."""
         letter = bytes(self._take(1))
         if letter in _SINGLE:
             return _SINGLE[letter]
@@ -224,11 +226,11 @@ class _Reader:
             raise NotPlain(f"a tensor of dtype {code} and {dimensions} dimensions")
         sizes = self._take(max(8 * dimensions, _TENSOR_HEAD_BYTES - 2))
         shape = struct.unpack_from(f"<{dimensions}Q", sizes)
-        if math.prod(filter(None, shape)) >= 2**63:  # torch would count in 64 bits
+        if math.prod(filter(None, shape)) >= 2**63:  # torch counts in 64 bits
             raise NotPlain("a tensor that no memory holds")
         if 0 in shape:
             return torch.empty(shape, dtype=dtype)
-        # The elements are a copy of their own: a message is read-only, and they outlive it.
+        # Copied, since the message is read-only and the tensor outlives it.
         own = bytearray(self._take(math.prod(shape) * dtype.itemsize))
         flat = torch.frombuffer(own, dtype=dtype)
         if dtype is torch.bool and bool((flat.view(torch.uint8) > 1).any()):

@@ -1,4 +1,4 @@
-"""Load a state dict into a wrapped module: with or without the wrapper's prefix, all or nothing."""
+"""Loads a state dict into a wrapped module, with or without its prefix, all or nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def without_prefix(state_dict: Mapping[str, Any], own_keys: Iterable[str]) -> Ma
 
     Args:
         state_dict: from the bare module, from DataParallel or from DistributedDataParallel.
-        own_keys: the keys of the bare module, which may itself have a child called "module".
+        own_keys: the keys of the bare module, which may itself have a child named "module".
     """
     own = set(own_keys)
     if own.intersection(state_dict) or not all(key.startswith(PREFIX) for key in state_dict):
@@ -25,7 +25,7 @@ def without_prefix(state_dict: Mapping[str, Any], own_keys: Iterable[str]) -> Ma
     bare: OrderedDict[str, Any] = OrderedDict(
         (key.removeprefix(PREFIX), value) for key, value in state_dict.items()
     )
-    # The version of each submodule, by which torch upgrades state dicts of earlier releases.
+    # Versions of the submodules, with which torch upgrades state dicts of earlier releases.
     versions = getattr(state_dict, "_metadata", None)
     if versions is not None:
         bare._metadata = {  # type: ignore[attr-defined]
@@ -39,7 +39,7 @@ def without_prefix(state_dict: Mapping[str, Any], own_keys: Iterable[str]) -> Ma
 def load_all_or_nothing(
     module: nn.Module, state_dict: Mapping[str, Any], *, strict: bool, assign: bool
 ) -> Any:
-    """module.load_state_dict; when it fails, the module is what it was before.
+    """Call module.load_state_dict; if it fails, restore the module.
 
     Args:
         module: the bare module.
@@ -65,9 +65,10 @@ _Saved = tuple[dict[str, Any], str, Tensor, Tensor | None]
 
 
 def _snapshot(module: nn.Module, *, with_values: bool) -> list[_Saved]:
-    """Where every parameter and buffer is held, and a copy of its values if wanted.
+    """The holder of every parameter and buffer, with a copy of its values if wanted.
 
-    The copies are in host memory: a model of more than half of a GPU's would not fit there twice.
+    The copies are in host memory: a model that takes more than half of a GPU's memory would not fit
+    there twice.
     """
     return [
         (held, name, tensor, tensor.detach().to("cpu", copy=True) if with_values else None)

@@ -1,4 +1,4 @@
-"""Nested arguments and outputs: visit every leaf, rebuild the same containers around new ones.
+"""Nested arguments and outputs: visits every leaf, and rebuilds the containers around new ones.
 
 Containers are list, tuple, namedtuple, dict and dataclass instances, with their subclasses.
 Everything else, None and strings included, is a leaf. A PackedSequence is a container without its
@@ -60,7 +60,8 @@ def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
 
 
 def _list_like(like: list[Any], parts: Iterable[Any]) -> list[Any]:
-    """Without a call of the class, whose arguments may be others than a list's."""
+    """A list like this one, made without calling its class, which may take other arguments than
+    list."""
     if type(like) is list:
         return list(parts)
     twin = copy.copy(like)
@@ -69,7 +70,8 @@ def _list_like(like: list[Any], parts: Iterable[Any]) -> list[Any]:
 
 
 def _tuple_like(like: tuple[Any, ...], parts: Iterable[Any]) -> tuple[Any, ...]:
-    """Without a call of the class, except for those that nothing else can make (torch.Size)."""
+    """A tuple like this one, made without calling its class, except where there is no other way
+    (torch.Size)."""
     try:
         twin = tuple.__new__(type(like), parts)
     except TypeError:
@@ -98,8 +100,8 @@ def map_leaves(function: Callable[[Any], Any], tree: Any, whole: tuple[type, ...
     """The same tree with every leaf replaced by `function` of it; empty containers are shared.
 
     Args:
-        function: of a leaf.
-        tree: any.
+        function: called with each leaf.
+        tree: any object.
         whole: containers that are leaves here.
     """
     parts = None if isinstance(tree, whole) else children(tree)
@@ -158,5 +160,5 @@ def move(tree: Any, device: torch.device) -> Any:
     """The tree with its tensors on `device`; tensors already there are shared."""
     if device.type == "cuda":
         return map_tensors(lambda tensor: moved_in(tensor, device), tree)
-    # A copy to the host that does not block could be read before it has arrived.
+    # A non-blocking copy to the host could be read before it has arrived.
     return map_tensors(lambda tensor: tensor.to(device), tree)

@@ -22,8 +22,11 @@ MOST_SHOWN = 1000
 """Repetitions; more than these nobody runs."""
 
 
-def answer(calibration: Calibration, folder: str) -> Answer:
-    """The spread of every configuration, what it supports, a rehearsal, and the command."""
+def answer(calibration: Calibration, folder: str, beside: str) -> Answer:
+    """The spread of every configuration, what it supports, a rehearsal, and the command.
+
+    `beside` are the options of a check that measures both sides in one job.
+    """
     headers = ("Configuration", "Spread", *(f"{n} runs" for n in REPETITIONS), "n")
     table = text_table(headers, map(_cells, calibration.rows), words=headers[:2])
     notes = [
@@ -32,13 +35,13 @@ def answer(calibration: Calibration, folder: str) -> Answer:
         "candidate passes, and one slower by as much is noticed, in 4 of 5 cases",
         _needed(calibration.noisiest),
         *_rehearsed(calibration.rehearsal),
-        *_between(calibration, folder),
+        *_between(calibration, folder, beside),
     ]
-    last = command(calibration, folder) or _too_noisy(calibration.noisiest)
-    return Answer(paragraphs=(table, bullets(notes), last), data=_data(calibration, folder))
+    last = command(calibration, folder, beside) or _too_noisy(calibration.noisiest)
+    return Answer(paragraphs=(table, bullets(notes), last), data=_data(calibration, folder, beside))
 
 
-def command(calibration: Calibration, folder: str) -> str | None:
+def command(calibration: Calibration, folder: str, beside: str) -> str | None:
     """The check that the noise allows, on the same configurations; None if it allows none.
 
     A stored baseline only where a second occasion has shown that its numbers last.
@@ -47,11 +50,11 @@ def command(calibration: Calibration, folder: str) -> str | None:
         return None
     tolerance, repetitions = calibration.supported
     lasts = calibration.occasions is not None and calibration.occasions.hold
-    against = f"--baseline {shlex.quote(folder)}" if lasts else "--against-ref origin/main"
+    against = f"--baseline {shlex.quote(folder)}" if lasts else beside
     return f"dpbench check {against} --tolerance {100 * tolerance:g}% --repetitions {repetitions}"
 
 
-def _between(calibration: Calibration, folder: str) -> list[str]:
+def _between(calibration: Calibration, folder: str, beside: str) -> list[str]:
     """Whether a stored baseline can be used."""
     if calibration.supported is None:
         return []
@@ -60,7 +63,7 @@ def _between(calibration: Calibration, folder: str) -> list[str]:
         return [
             "whether these numbers last until another job or day was not measured, so that no "
             f"stored baseline is advised: measure again later with --again {shlex.quote(folder)}; "
-            "--against-ref measures both sides in one job"
+            f"{beside} measures both sides in one job"
         ]
     moved = f"since {found.earlier} the speeds moved by up to {units.percent(found.largest)}"
     tolerance = units.exact_percent(found.tolerance)
@@ -68,7 +71,7 @@ def _between(calibration: Calibration, folder: str) -> list[str]:
         return [f"{moved}, surely within {tolerance}: a stored baseline can be used"]
     return [
         f"{moved}, not surely within {tolerance}: a stored baseline would raise false alarms; "
-        "--against-ref measures both sides in one job"
+        f"{beside} measures both sides in one job"
     ]
 
 
@@ -80,7 +83,7 @@ def _too_noisy(noisiest: Noise) -> str:
     )
 
 
-def _data(calibration: Calibration, folder: str) -> dict[str, Any]:
+def _data(calibration: Calibration, folder: str, beside: str) -> dict[str, Any]:
     """Spreads and tolerances are fractions, 0.01 is 1 %."""
     rehearsal = calibration.rehearsal
     return {
@@ -111,7 +114,7 @@ def _data(calibration: Calibration, folder: str) -> dict[str, Any]:
             "largest_change": calibration.occasions.largest,
             "hold": calibration.occasions.hold,
         },
-        "command": command(calibration, folder),
+        "command": command(calibration, folder, beside),
     }
 
 

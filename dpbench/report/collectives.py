@@ -221,7 +221,7 @@ def _item_bytes(dtype: str) -> int:
 
 def _exchanges(costs: Sequence[ExchangeCost]) -> Iterable[str]:
     """All sizes in one line: they are a second curve, and JSON has it whole."""
-    listed = (f"{units.bytes_binary(c.nbytes)} {time_text(c.seconds)}" for c in costs)
+    listed = (f"{units.bytes_exact(c.nbytes)} {time_text(c.seconds)}" for c in costs)
     if costs:
         yield f"as a bucket in a step: {', '.join(listed)}"
 
@@ -229,7 +229,7 @@ def _exchanges(costs: Sequence[ExchangeCost]) -> Iterable[str]:
 def _overlap(cost: OverlapCost) -> str:
     stretch = plus_minus(cost.stretch, two_after_one=False, plain_decimals=2)
     return (
-        f"{units.bytes_binary(cost.nbytes)} while the ranks compute: {stretch} × as long as alone; "
+        f"{units.bytes_exact(cost.nbytes)} while the ranks compute: {stretch} × as long as alone; "
         f"{_lost(cost.lost_share)}"
     )
 

@@ -22,7 +22,7 @@ from dpbench.settings import (
 )
 from dpbench.specs import MOST_REPETITIONS, SETTINGS
 from dpbench.specs.placement import PLACEMENTS
-from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS, names_for_help
+from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 TRIAL = "Settings of every trial"
 MACHINE = "Machine"
@@ -57,32 +57,40 @@ def _dataset(option: str, token: str) -> str:
 
 IMPLEMENTATIONS_OPTION = Setting(
     options=("--implementations", "--implementation"),
+    common=True,
+    elsewhere="--impl --impls --strategy --strategies",
     kind=Choice(tuple(IMPLEMENTATIONS)),
     several=True,
     metavar="A,B",
-    help=f"Any of {names_for_help(IMPLEMENTATIONS)}.",
+    help="Implementations to compare; dp and ddp are dpbench's own.",
 )
 BATCH_SIZES_OPTION = Setting(
     options=("--batch-sizes", "--batch-size"),
+    common=True,
+    elsewhere="--batch --bs --batchsize --batch_size -b",
     kind=CountOr(LARGEST, offers_word=False),
     several=True,
     metavar="N,N",
-    help="Samples per replica; of the whole group with --scaling strong. max: the most that fit.",
+    help="Samples per replica (per group with --scaling strong); max: the most that fit.",
 )
 GROUP_SIZES_OPTION = Setting(
     options=("--group-sizes", "--group-size"),
+    common=True,
+    elsewhere="--world-size --world_size --replicas --nproc",
     kind=WholeNumber(least=1),
     several=True,
     metavar="N,N",
-    help="Numbers of replicas.",
+    help="Numbers of replicas to measure.",
     default_text="1, 2, 4, … up to --gpus",
 )
 BACKENDS_OPTION = Setting(
     options=("--backends", "--backend"),
+    common=True,
+    elsewhere="--dist-backend --comm-backend",
     kind=Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
     several=True,
     metavar="A,B",
-    help="gloo, nccl, shm.",
+    help="Backends of the process group.",
     default_text="nccl with CUDA, else gloo",
 )
 
@@ -103,22 +111,23 @@ class ThreadsOption:
 class GridOptions:
     """Which rows are measured, of which work."""
 
-    implementations: Annotated[tuple[str, ...], IMPLEMENTATIONS_OPTION] = ("dp", "ddp")
-    backends: Annotated[tuple[str, ...] | Auto, BACKENDS_OPTION] = AUTO
-    batch_sizes: Annotated[tuple[int | str, ...], BATCH_SIZES_OPTION] = (32, 64, 128)
-    group_sizes: Annotated[tuple[int, ...] | Auto, GROUP_SIZES_OPTION] = AUTO
     arch: Annotated[
         str,
         Setting(
             options=("--arch",),
+            common=True,
+            elsewhere="--model --models --architecture --network -a -m",
             kind=Text(),
             metavar="NAME",
             complete=_architectures,
             panel=TRIAL,
-            help="An architecture of 'dpbench list', file.py:factory, package.module:factory, or "
-            "timm:, torchvision:, transformers:NAME; see docs/architectures.md.",
+            help="Model to train: a name from 'dpbench list', file.py:function or timm:NAME.",
         ),
     ] = "mnist_cnn"
+    implementations: Annotated[tuple[str, ...], IMPLEMENTATIONS_OPTION] = ("dp", "ddp")
+    backends: Annotated[tuple[str, ...] | Auto, BACKENDS_OPTION] = AUTO
+    batch_sizes: Annotated[tuple[int | str, ...], BATCH_SIZES_OPTION] = (32, 64, 128)
+    group_sizes: Annotated[tuple[int, ...] | Auto, GROUP_SIZES_OPTION] = AUTO
     step: Annotated[
         str | None,
         replace(SETTINGS["step"], panel=TRIAL, none=None, default_text="dpbench's"),
@@ -127,13 +136,12 @@ class GridOptions:
         str | Auto,
         Setting(
             options=("--data",),
+            elsewhere="--dataset --datasets",
             kind=Parsed(_dataset),
             metavar="NAME",
             complete=_datasets,
             panel=TRIAL,
-            help="digits, mnist, iris, wine, breast_cancer, diabetes, text or synthetic; or your "
-            "own: file.py:dataset or package.module:dataset, a function that returns a torch "
-            "Dataset.",
+            help="Dataset: a name from 'dpbench list', or file.py:function that returns one.",
             default_text="the architecture's own",
         ),
     ] = AUTO
@@ -144,7 +152,7 @@ class GridOptions:
             kind=PathName(),
             metavar="PATH",
             panel=TRIAL,
-            help="The folder of MNIST's files, or the file of text.",
+            help="Folder with the MNIST files, or a text file.",
         ),
     ] = None
 
@@ -157,11 +165,14 @@ class MachineOptions:
         int | tuple[int, ...] | Auto,
         Setting(
             options=("--gpus",),
+            common=True,
+            elsewhere="--num-gpus --ngpus --devices --nproc-per-node -g",
             kind=GpuNumbers(),
             is_ids=True,
             metavar="N|I,J",
             panel=MACHINE,
-            help="How many GPUs, or which (0,1). Without CUDA: CPU replicas, one a core.",
+            help="Number of GPUs, or their ids (0,1); without CUDA, CPU replicas.",
+            default_text="all GPUs; without CUDA, one replica a core",
         ),
     ] = AUTO
     oversubscribe: Annotated[
@@ -196,7 +207,7 @@ class NodeOptions:
         _of_nodes(
             "--nnodes",
             "N",
-            "Number of nodes: the same command on each, but for --node-rank. --gpus is per node.",
+            "Number of nodes; run the same command on each. --gpus is per node.",
         ),
     ] = None
     node_rank: Annotated[
@@ -204,17 +215,22 @@ class NodeOptions:
         _of_nodes(
             "--node-rank",
             "N",
-            "This node's number from 0 on. Node 0 plans, records and reports; others follow.",
+            "Rank of this node, from 0; node 0 plans, records and reports.",
         ),
     ] = None
     rdzv_endpoint: Annotated[
         str | None,
-        _of_nodes("--rdzv-endpoint", "HOST:PORT", "Where node 0 listens and others join."),
+        _of_nodes(
+            "--rdzv-endpoint", "HOST:PORT", "Address where node 0 listens and the others join."
+        ),
     ] = None
     rdzv_id: Annotated[
         str | None,
         _of_nodes(
-            "--rdzv-id", "ID", "Tells this sweep from another one at the same endpoint.", "dpbench"
+            "--rdzv-id",
+            "ID",
+            "Name that tells this sweep from another one at the same endpoint.",
+            "dpbench",
         ),
     ] = None
     token_file: Annotated[
@@ -222,7 +238,7 @@ class NodeOptions:
         _of_nodes(
             "--token-file",
             "FILE",
-            "File with the token that all nodes share, readable by you alone.",
+            "File with the token that all nodes share; only you may read it.",
             "DPBENCH_TOKEN; node 0 makes one and prints it",
         ),
     ] = None
@@ -240,14 +256,14 @@ class NodeOptions:
         _of_nodes(
             "--interface",
             "NAME",
-            "Network interface of gloo and nccl on this node.",
+            "Network interface for gloo and nccl on this node.",
             "the one that has the address",
         ),
     ] = None
     join_timeout: Annotated[
         str | None,
         _of_nodes(
-            "--join-timeout", "TIME", "How long nodes wait for each other at the start.", "5m"
+            "--join-timeout", "TIME", "Time that nodes wait for each other at the start.", "5m"
         ),
     ] = None
     lost_after: Annotated[
@@ -262,7 +278,7 @@ class NodeOptions:
             metavar="pack|spread",
             complete=PLACEMENTS,
             panel=NODES,
-            help="Fill one node after the other, or take a replica of each in turn.",
+            help="Fill one node before the next (pack), or alternate between them (spread).",
             default_text="pack",
         ),
     ] = None
@@ -276,15 +292,17 @@ class FolderOptions:
         Path,
         Setting(
             options=("--results-dir",),
+            common=True,
+            elsewhere="--output --output-dir --out -o",
             kind=PathName(),
             metavar="DIR",
             panel=OUTPUT,
-            help="Folder of all sweeps.",
+            help="Directory for results folders.",
         ),
     ] = Path("results")
     quiet: Annotated[
         bool,
-        Setting(options=("--quiet", "-q"), kind=Flag(), panel=OUTPUT, help="No progress."),
+        Setting(options=("--quiet", "-q"), kind=Flag(), panel=OUTPUT, help="Show no progress."),
     ] = False
     synthetic: Annotated[
         bool,
@@ -293,6 +311,6 @@ class FolderOptions:
             argument="synthetic",
             kind=Flag(),
             hidden=True,
-            help="Start nothing; numbers come from a cost model.",
+            help="Start nothing; compute the numbers with a cost model.",
         ),
     ] = False

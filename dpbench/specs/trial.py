@@ -74,10 +74,11 @@ class WorkloadSpec:
         str,
         Setting(
             options=("--optimizers", "--optimizer"),
+            elsewhere="--optim --opt",
             argument="optimizer",
             kind=Choice(OPTIMIZERS, "optimizer"),
             metavar="A,B",
-            help="sgd, adamw, adam, adadelta; with -fused or -foreach the kernels.",
+            help="Optimizers; -fused and -foreach choose the kernels.",
             meaning="The optimizer; its kernels follow behind the dash if they were chosen.",
             shown=str,
             position=2,
@@ -87,9 +88,10 @@ class WorkloadSpec:
         float,
         Setting(
             options=("--lr", "--lrs"),
+            elsewhere="--learning-rate --learning_rate",
             kind=PositiveNumber(),
             metavar="X,X",
-            help="The learning rate.",
+            help="Learning rate.",
             shown=lambda rate: f"lr {rate:g}",
             position=3,
         ),
@@ -101,9 +103,10 @@ class WorkloadSpec:
         int,
         Setting(
             options=("--seed", "--seeds"),
+            elsewhere="--random-seed",
             kind=WholeNumber(),
             metavar="N,N",
-            help="Seed for weights and samples. Each seed is a row, never a repetition.",
+            help="Seed for weights and sample order; each seed is a row of its own.",
             shown=lambda seed: f"seed {seed}",
             position=9,
         ),
@@ -112,9 +115,10 @@ class WorkloadSpec:
         str,
         Setting(
             options=("--dtypes", "--dtype"),
+            elsewhere="--amp --fp16 --bf16 --mixed-precision",
             kind=Choice(DTYPE_NAMES, "dtype"),
             metavar="A,B",
-            help="f32, bf16, f16, tf32: of products; parameters and gradients stay f32.",
+            help="Dtype of the forward pass (autocast); parameters and gradients stay f32.",
             meaning="Number format of the products in forward and backward; parameters and "
             "gradients stay float32.",
             shown=str,
@@ -126,9 +130,10 @@ class WorkloadSpec:
         str,
         Setting(
             options=("--compile",),
+            elsewhere="--torch-compile",
             kind=Choice(COMPILE_MODES, "mode of compiling"),
             metavar="A,B",
-            help="none, default, reduce-overhead (CUDA graphs), max-autotune: of torch.compile.",
+            help="Mode of torch.compile; reduce-overhead uses CUDA graphs.",
             meaning="Mode of torch.compile.",
             shown=lambda mode: "compiled" if mode == "default" else mode,
             position=1,
@@ -152,6 +157,7 @@ class WorkloadSpec:
         bool,
         Setting(
             options=("--checkpoint-activations",),
+            elsewhere="--gradient-checkpointing --activation-checkpointing",
             kind=Switch(),
             metavar="no,yes",
             help="Recompute activations in the backward pass to save memory.",
@@ -168,8 +174,7 @@ class WorkloadSpec:
             kind=Text(),
             none="dpbench's",
             metavar="FILE:NAME",
-            help="A training step of your own: file.py:step or package.module:step; see "
-            "docs/architectures.md.",
+            help="Your own training step: file.py:function or package.module:function.",
             meaning="The user's own training step; missing if it is the one of dpbench.",
             shown=lambda _: "own step",
             position=6,
@@ -193,9 +198,11 @@ class TrialSettings:
         int,
         Setting(
             options=("--warmup",),
+            common=True,
+            elsewhere="--warmup-steps --warm-up --num-warmup -w",
             kind=WholeNumber(),
             metavar="N,N",
-            help="Steps before the window.",
+            help="Warm-up steps before the timed ones.",
             meaning="Steps before the timed window.",
             shown=lambda steps: f"{steps} warmup",
             position=11,
@@ -205,9 +212,11 @@ class TrialSettings:
         int,
         Setting(
             options=("--steps",),
+            common=True,
+            elsewhere="--iters --iterations --num-steps --num-iters -n",
             kind=WholeNumber(least=1),
             metavar="N,N",
-            help="Timed steps, exactly.",
+            help="Timed steps per trial.",
             shown=_steps,
             position=12,
         ),
@@ -218,7 +227,7 @@ class TrialSettings:
             options=("--threads",),
             kind=WholeNumber(least=1),
             metavar="N,N",
-            help="Threads per replica, at every group size.",
+            help="CPU threads per replica, the same at every group size.",
             meaning="Threads that a replica computes with.",
             default_text="cores ÷ largest group",
             shown=_threads,
@@ -230,9 +239,10 @@ class TrialSettings:
         int,
         Setting(
             options=("--accumulate",),
+            elsewhere="--grad-accum --gradient-accumulation-steps",
             kind=WholeNumber(least=1),
             metavar="N,N",
-            help="Micro-steps per optimizer step.",
+            help="Micro-batches per optimizer step (gradient accumulation).",
             meaning="Micro-steps in one optimizer step (gradient accumulation).",
             shown=lambda steps: f"{steps} micro-steps",
             position=3,
@@ -263,11 +273,12 @@ class TrialSettings:
         float | None,
         Setting(
             options=("--bucket-cap-mb",),
+            elsewhere="--bucket-size --bucket-mb",
             # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
             kind=PositiveNumber(most=1e6, unit="MiB"),
             none="auto",
             metavar="X,X",
-            help="Bucket size in MiB (ddp, torch-ddp and its kin), or auto.",
+            help="Bucket size in MiB, or auto (ddp, torch-ddp and its variants).",
             default_text="auto: 1, then 25",
             meaning="Bucket size in MiB: gradients in one collective; missing where the "
             "implementation chose.",
@@ -296,7 +307,7 @@ class TrialSettings:
             options=("--overlap",),
             kind=Choice(("on", "off"), "kind of overlap"),
             metavar="on,off",
-            help="Average gradients during the backward pass, or after it (ddp).",
+            help="Reduce gradients during the backward pass (on) or after it (off); ddp only.",
             default_text="on",
             meaning="Whether gradients are averaged during the backward pass (on) or after it "
             "(off).",
@@ -313,9 +324,7 @@ class TrialSettings:
             kind=WholeNumber(most=1024),
             none="resident",
             metavar="N,N",
-            help="Steps whose samples a thread loads ahead from host memory; 0: each step loads "
-            "its own; resident: all lie on the device. With --data-workers batches for each "
-            "worker.",
+            help="Batches to load ahead from host memory; resident: all samples on the device.",
             default_text="resident, 0 with --data of your own",
             meaning="Steps whose samples are loaded ahead from host memory, or batches for each "
             "worker; missing if all samples are on the device.",
@@ -329,10 +338,10 @@ class TrialSettings:
         int,
         Setting(
             options=("--data-workers",),
+            elsewhere="--workers --num-workers -j",
             kind=WholeNumber(most=256),
             metavar="N,N",
-            help="Processes of each rank that take samples one by one, as torch's DataLoader has "
-            "them; of rows with --prefetch from 1 on.",
+            help="DataLoader worker processes per rank; needs a --prefetch of 1 or more.",
             meaning="Processes of each rank that load samples.",
             shown=_workers,
             position=8,
@@ -345,7 +354,7 @@ class TrialSettings:
             options=("--allocator",),
             kind=Choice(ALLOCATORS, "allocator"),
             metavar="A,B",
-            help="system: as any script has it; keep: ranks keep freed memory for the next step.",
+            help="Freed host memory: left to the C library (system), or kept (keep).",
             default_text="system",
             optional=True,
             shown=lambda how: "memory kept" if how == "keep" else "",

@@ -24,7 +24,7 @@ def test_it_measures_the_noise_and_ends_with_a_check(
     make_noisy(monkeypatch, 0.01)
     assert dpbench("calibrate", *SIZES, "--results-dir", tmp_path, "--name", "noise") == 0
     last = capsys.readouterr().out.splitlines()[-1].split()
-    assert last[:5] == ["dpbench", "check", "--against-ref", "origin/main", "--tolerance"]
+    assert last[:5] == ["dpbench", "check", "--against", "torch-ddp", "--tolerance"]
 
 
 def test_two_occasions_with_a_pause_between_decide_on_a_stored_baseline(

@@ -166,9 +166,12 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert captured.err.count("\n") == 1
 
 
-def test_without_a_path_there_is_nothing_to_export(capsys: Capture) -> None:
+def test_without_a_path_and_results_there_is_nothing_to_export(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert export() == 2
-    assert "got no PATH" in capsys.readouterr().err
+    assert "results/ holds none; name one" in capsys.readouterr().err
 
 
 def test_without_pyarrow_it_says_how_to_get_it(

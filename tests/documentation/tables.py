@@ -48,7 +48,7 @@ def _options(command_name: str) -> str:
         (
             (_names(option), _default(option), _flowing(option.help))
             for option in command.params
-            if option.name != "help"
+            if option.name != "help" and not option.hidden
         ),
     )
 

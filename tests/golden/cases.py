@@ -111,7 +111,6 @@ CASES: dict[str, tuple[str, ...]] = {
         " --metric images_per_second,efficiency",
         "compare results/settings:dtype=f32 results/settings:dtype=bf16 --within 1%",
         "compare results/base results/settings --force",
-        "compare results/base",
         "compare results/base:nope=1 results/base:implementation=ddp",
         "compare results/base:backend=gloo results/base:backend=shm --metric nope",
     ),

@@ -11,7 +11,7 @@ import torch
 
 from dpbench.launch import causes
 from dpbench.launch.causes import RankTrace, SilentEnd, Stuck, collect, explain
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import Outcome, Raised
 from dpbench.launch.rank import Failure, describe, done_path, failure_path, stack_path
 from dpbench.records import Status
 
@@ -46,6 +46,7 @@ def test_a_lost_connection_is_never_the_first_cause(tmp_path: Path) -> None:
     outcome = explained(tmp_path, SilentEnd(rank=0, exit_code=1))
     assert outcome.status is Status.FAILED
     assert outcome.reason == "rank 1 raised ValueError: broken"
+    assert outcome.raised == Raised(1, "ValueError", "broken")
 
 
 def test_the_earliest_of_several_exceptions_is_the_cause(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_beside_the_absent_rank_the_collective_is_named_in_which_others_waited(
 
 
 def failure(rank: int, at_seconds: float, *, lost_peer: bool) -> Failure:
-    return Failure(rank, at_seconds, "E: words", lost_peer=lost_peer, out_of_memory=False)
+    return Failure(rank, at_seconds, "E", "words", "", lost_peer=lost_peer, out_of_memory=False)
 
 
 def reason(*traces: RankTrace, outside: str | None = None) -> str | None:

@@ -19,7 +19,7 @@ from dpbench.measure.trial import RankReport
 from dpbench.messages import printable
 from dpbench.specs import TrialSpec
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Counts up when a message changes its meaning; `Hello.protocol` and `Refused` stay for ever."""
 
 
@@ -29,7 +29,8 @@ FOR_PEOPLE = {
     "place": 300,
     "reason": 1000,
     "error": 1000,
-    "message": 1000,
+    "kind": 100,
+    "text": 1000,
 }
 """Keys of texts that are printed, and how many characters of them."""
 LONGEST_SHOWN = 40

@@ -13,7 +13,7 @@ from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.flat import copy_all, packed_bytes, views_in
 
 PIECE_BYTES = 250 * 1024**2
-"""The largest message, unless one tensor is larger; bounds the memory for the copy."""
+"""Largest message, unless one tensor is larger; limits the memory for the copy."""
 
 
 def broadcast_coalesced(
@@ -23,8 +23,8 @@ def broadcast_coalesced(
 
     They travel as bytes, one message per device and 250 MiB, so that the dtypes of a batch norm
     (float statistics, integer counters) need not be sent apart. The version counters of the
-    tensors do not change: a graph that saved one of them before stays usable, as buffers are
-    written between two forwards of one backward.
+    tensors do not change, so a graph that saved one of them stays usable: buffers may be written
+    between two forwards that share a backward.
 
     Args:
         tensors: the same shapes and dtypes in the same order on every rank.
@@ -43,12 +43,12 @@ def broadcast_coalesced(
 
 @not_compiled
 class Message:
-    """Tensors of one device that are sent together, with the flat memory in which they travel."""
+    """Tensors of one device that are sent together, and the flat buffer in which they travel."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         device = tensors[0].device
         self.flat = torch.zeros(packed_bytes(tensors), dtype=torch.uint8, device=device)
-        # Aliases, whose writes do not count as changes of the tensors.
+        # Aliases: writes through them do not increase the tensors' version counters.
         self._tensors = [_in_memory(tensor.detach().data) for tensor in tensors]
         self._views = views_in(self.flat, tensors)
 
@@ -63,15 +63,15 @@ class Message:
 
 
 def _in_memory(tensor: Tensor) -> Tensor:
-    """The tensor as its memory is, where torch conjugates or negates what is read of it."""
+    """The tensor as stored in memory, without torch's lazy conjugation or negation."""
     if tensor.is_conj():
         tensor = tensor.conj()
-    # The only name of the undoing that makes no copy.
+    # Underscored, but the only way to undo it without a copy.
     return tensor._neg_view() if tensor.is_neg() else tensor
 
 
 def _pieces(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Tensors of one device each, with at most PIECE_BYTES or a single one in a piece."""
+    """Groups of tensors on one device, each with at most PIECE_BYTES or a single tensor."""
 
     def device_of(tensor: Tensor) -> str:
         return str(tensor.device)

@@ -1,4 +1,4 @@
-"""Gradients of many parameters in one flat tensor, averaged over the ranks in one collective."""
+"""Buckets: the gradients of many parameters in one flat tensor, averaged in one collective."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _GRADIENT = attrgetter("grad")
 
 @dataclass(frozen=True, slots=True)
 class BucketCaps:
-    """Sizes in bytes at which the first, second … bucket is closed; the last is that of all
-    others too. A bucket can exceed its cap by its last parameter."""
+    """Sizes in bytes at which the first, second … bucket is closed; the last size also holds for
+    all further buckets. A bucket can exceed its cap by its last parameter."""
 
     caps: tuple[int, ...]
 
@@ -33,7 +33,7 @@ class BucketCaps:
     def from_mebibytes(cls, *caps_mb: float) -> BucketCaps:
         """
         Raises:
-            ValueError: for none, or one that is not above zero.
+            ValueError: there is no cap, or one is not above zero.
         """
         if not caps_mb or not all(_is_positive(cap) for cap in caps_mb):
             raise ValueError(
@@ -44,10 +44,11 @@ class BucketCaps:
 
     @classmethod
     def chosen(cls, cap_mb: float | None, caps_mb: Sequence[float] | None) -> BucketCaps:
-        """What was asked for, else a small first bucket, so that communication starts early.
+        """The caps that were asked for; by default a small first bucket, so that communication
+        starts early.
 
         Raises:
-            ValueError: for both, or a cap that is not above zero.
+            ValueError: both arguments are given, or a cap is not above zero.
         """
         if cap_mb is not None and caps_mb is not None:
             raise ValueError(
@@ -60,7 +61,7 @@ class BucketCaps:
         return cls.from_mebibytes(*((1.0, 25.0) if cap_mb is None else (cap_mb,)))
 
     def of(self, number: int) -> int:
-        """The cap of a bucket, counted from 0."""
+        """The cap of bucket `number`, counted from 0."""
         return self.caps[min(number, len(self.caps) - 1)]
 
 
@@ -74,13 +75,13 @@ def assign_buckets(
     caps: BucketCaps,
     alone: Collection[int] = (),
 ) -> list[list[int]]:
-    """Which parameters share a bucket.
+    """Assign parameters to buckets.
 
     Args:
-        order: indices of all parameters, those whose gradient is ready first in front.
-        parameters: buckets mix neither their dtypes nor their devices.
+        order: indices of all parameters, in the order in which their gradients become ready.
+        parameters: all parameters; a bucket holds one dtype and one device.
         caps: for the buckets of each dtype and device.
-        alone: indices that get a bucket of their own, as those with sparse gradients do.
+        alone: indices that get a bucket of their own, such as those with sparse gradients.
 
     Returns:
         The indices in each bucket, in the order in which the buckets are filled and reduced.
@@ -107,12 +108,13 @@ def assign_buckets(
 class Bucket:
     """The flat gradient of some parameters.
 
-    A gradient that nobody but its parameter has becomes an alias of its part of the flat one, so
-    that nothing is copied back. What others have stays where it is, and gets the average.
+    A gradient that only its parameter refers to becomes an alias of its part of the flat tensor, so
+    that nothing is copied back. A gradient that others refer to stays where it is, and the average
+    is copied into it.
 
     Attributes:
-        indices: of the parameters, in the order of the reducer.
-        waiting: indices whose gradient of the running backward is not there yet.
+        indices: the parameters' indices in the reducer.
+        waiting: indices whose gradient has not arrived yet in the running backward.
         nbytes: bytes of the gradients.
     """
 
@@ -128,11 +130,11 @@ class Bucket:
         """
         Args:
             indices: which of `parameters` are in the bucket.
-            parameters: of one dtype and device where `indices` point.
+            parameters: all parameters; those at `indices` have one dtype and device.
             exchange: averages the flat gradient.
             rider_elements: length of a further vector that is summed in the same collective.
-            aligned: whether gradients may lie apart, each where vector instructions like it; not
-                for a comm hook, to which the flat gradient is nothing but the gradients.
+            aligned: whether to pad so that each gradient starts at an aligned address; False for a
+                comm hook, which expects the flat tensor to contain nothing but the gradients.
         """
         self.indices = list(indices)
         self.parameters = [parameters[index] for index in indices]
@@ -149,23 +151,23 @@ class Bucket:
         self._future: Future[Any] | None = None
         self._absent: list[int] = []
         self._kept: list[tuple[int, Tensor, Tensor | None]] = []
-        # Places whose gradients stay where they are, of which `_shared` ones for good.
+        # Positions whose gradients are not aliases; those in `_shared` never become one.
         self._apart: set[int] = set()
         self._shared: set[int] = set()
         self._changes_seen = 0
         self._to_write: list[tuple[Tensor, Tensor]] = []
 
     def _lay_out(self, wire: Tensor) -> None:
-        """Have the gradients in this memory from now on."""
+        """Place the gradients in this memory from now on."""
         self._wire = wire
         self.flat, self.rider = wire[: self._size], wire[self._size :]
-        # Never handed out: what users do to a gradient (`p.grad.data = …`) must not move them.
+        # Never handed out, so that users' changes (`p.grad.data = …`) cannot move them.
         self.views = views_in(wire.view(torch.uint8), self.parameters, self._alignment)
         self._storage = wire.untyped_storage()
         self._own_views = views_of(self._storage)
 
     def arm(self) -> None:
-        """A forward has been made whose backward fills the bucket."""
+        """Prepare for a forward whose backward fills the bucket."""
         if self._changes_seen != reducers.changes:
             self._changes_seen = reducers.changes
             places = enumerate(self.parameters)
@@ -184,7 +186,8 @@ class Bucket:
                 self._apart.add(place)
 
     def take_in(self, index: int) -> None:
-        """The gradient of a parameter becomes a part of the bucket, and stays the same object."""
+        """Make the gradient of a parameter an alias of its part of the bucket; it stays the same
+        object."""
         place = self.indices.index(index)
         gradient, view = self.parameters[place].grad, self.views[place]
         assert gradient is not None
@@ -192,7 +195,7 @@ class Bucket:
         gradient.data = view
 
     def lent(self) -> list[int]:
-        """Indices of the parameters whose gradients are aliases of the bucket's."""
+        """Indices of the parameters whose gradients alias the bucket."""
         places = zip(self.indices, self.parameters, self.views, strict=True)
         return [i for i, p, view in places if p.grad is not None and p.grad.is_set_to(view)]
 
@@ -201,11 +204,11 @@ class Bucket:
 
         Args:
             scale: for all gradients.
-            missing: indices of parameters whose gradient, if there is one, is not of this
-                backward; it counts, but is put back if no other rank has one.
+            missing: indices of parameters that got no gradient in this backward. An older gradient
+                counts, but is restored if no other rank has one.
 
         Returns:
-            The indices of the parameters without a gradient of this backward.
+            The indices of the parameters without a gradient from this backward.
         """
         with torch.no_grad():
             if missing:
@@ -215,13 +218,13 @@ class Bucket:
         return [i for i in self.indices if i in without or i in missing]
 
     def clear(self) -> None:
-        """Zeros in the place of gradients, for a rank that has none."""
+        """Set the flat gradient to zero, for a rank that has no data."""
         self._leave_to_others(len(self.lent()))
         self.flat.zero_()
         self._absent = list(range(len(self.parameters)))
 
     def send(self, *, average: bool, hook: Hook | None, number: int, last: bool) -> None:
-        """Start the sum over the ranks, or their mean; `hook` takes the place of the all-reduce."""
+        """Start the sum over the ranks, or the mean; `hook` replaces the all-reduce."""
         if hook is None:
             self._work = self._exchange.start(self._wire, average=average)
         else:
@@ -232,7 +235,8 @@ class Bucket:
         """Wait for the average (on CUDA only the current stream waits).
 
         Args:
-            keep: indices of parameters that no rank has a gradient for: theirs stays what it was.
+            keep: indices of parameters without a gradient on any rank; their `.grad` stays
+                unchanged.
         """
         self.wait()
         if self._to_write:
@@ -254,7 +258,7 @@ class Bucket:
         self._kept = []
 
     def wait(self) -> None:
-        """Until the flat tensor holds the result."""
+        """Wait until the flat tensor holds the result."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -272,7 +276,7 @@ class Bucket:
                 self.flat.copy_(reduced.reshape(-1))
 
     def _keep(self, missing: Collection[int]) -> None:
-        """Note what the gradients of these parameters are, which the average may overwrite."""
+        """Save the gradients of these parameters, since the average may overwrite them."""
         for place, (index, view) in enumerate(zip(self.indices, self.views, strict=True)):
             gradient = self.parameters[place].grad if index in missing else None
             if gradient is not None:
@@ -310,7 +314,7 @@ class Bucket:
             torch.mul(gradient, scale, out=view)
 
     def _hand_out(self, place: int, gradient: Tensor) -> None:
-        """Have the parameter's gradient in the bucket, or the average in the gradient."""
+        """Make the parameter's gradient an alias of the bucket, or copy the average into it."""
         if gradient.requires_grad and not self._to_write:
             warnings.warn(
                 "Using DistributedDataParallel with create_graph=True: gradients are averaged, "
@@ -320,13 +324,14 @@ class Bucket:
         if gradient.requires_grad or place in self._apart:
             self._to_write.append((gradient.detach(), self.views[place]))
         else:
-            # Now and not in the end, so that the memory of the gradient can be used again.
+            # Done now and not at the end, so that the gradient's memory can be reused.
             self.parameters[place].grad = self.views[place].data
 
     def _leave_to_others(self, in_place: int) -> None:
-        """Take other memory if someone still has gradients in this one, which will be overwritten.
+        """Allocate other memory if gradients in this one are still referenced, as it will be
+        overwritten.
 
-        Such as the gradients of another loss, kept as `[p.grad for p in parameters]`.
+        An example are the gradients of another loss, kept as `[p.grad for p in parameters]`.
 
         Args:
             in_place: how many gradients of the parameters lie in this memory.
@@ -334,7 +339,7 @@ class Bucket:
         if views_of(self._storage) == self._own_views + in_place:
             return
         lent = self.lent()
-        # Not where memory is shared: the other ranks do not allocate any.
+        # Not where memory is shared: allocating is collective, and the others do not.
         wire = torch.zeros_like(self._wire)
         wire[self._size :].copy_(self.rider)
         self._lay_out(wire)
@@ -347,9 +352,9 @@ class Bucket:
 
 
 class LocalBucket:
-    """As Bucket, for a group of one rank: its gradients are the average, and stay where they are.
+    """A Bucket for a group of one rank: the gradients already are the average, and stay in place.
 
-    The same attributes and methods.
+    It has the same attributes and methods.
     """
 
     nbytes = 0
@@ -359,28 +364,28 @@ class LocalBucket:
         self.waiting: set[int] = set()
 
     def arm(self) -> None:
-        """Gradients stay where they are."""
+        """Do nothing: gradients stay where they are."""
 
     def lent(self) -> list[int]:
         return []
 
     def take_in(self, index: int) -> None:
-        """Nothing is lent."""
+        """Do nothing: no gradient becomes an alias."""
 
     def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
         return []
 
     def clear(self) -> None:
-        """There is no flat gradient."""
+        """Do nothing: there is no flat gradient."""
 
     def send(self, *, average: bool, hook: Hook | None, number: int, last: bool) -> None:
-        """To nobody."""
+        """Do nothing: there is no other rank."""
 
     def wait(self) -> None:
-        """For nobody."""
+        """Do nothing: there is no other rank."""
 
     def finish(self, keep: Collection[int] = ()) -> None:
-        """The gradients are what they were."""
+        """Do nothing: the gradients are unchanged."""
 
 
 def _require_dense(gradient: Tensor) -> None:

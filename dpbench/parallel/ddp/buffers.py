@@ -13,28 +13,28 @@ from dpbench.parallel.ddp.broadcast import Message, broadcast_coalesced
 from dpbench.parallel.ddp.children import Children, named_once
 
 KEPT_BYTES = 64 * 1024**2
-"""The most memory that is kept for a message between steps; larger buffers travel in pieces."""
+"""Largest message buffer that is kept between steps; larger ones are sent in pieces."""
 
 
 @not_compiled
 class Buffers:
     """Finds the buffers of a module and sends them.
 
-    Users may assign other tensors to buffers, and other submodules, at any time, so both are looked
-    up before each step. That is most of the cost where a model has hundreds of them: what was found
-    is kept, and compared by identity.
+    Users may replace buffers and submodules at any time, so both are checked before each step.
+    Looking them up would dominate the cost for a model with hundreds of them, so the result is kept
+    and compared by identity.
     """
 
     def __init__(self, module: nn.Module, ignored: Collection[str]) -> None:
         """
         Args:
-            module: has the buffers.
+            module: the module whose buffers are sent.
             ignored: names of buffers that are left alone.
         """
         self._module = module
         self._ignored = ignored
         self._children = Children(module)
-        # Nothing is looked at before it is sent, as a buffer that is not may be of any kind.
+        # Not looked up before the first send: buffers that are never sent may be of any kind.
         self._has_looked = False
 
     def named(self) -> list[tuple[str, Tensor]]:
@@ -70,6 +70,6 @@ class Buffers:
         return self._children.have_changed() or not (
             len(found) == len(self._found)
             and all(map(is_, found, self._found))
-            # A tensor can be given other memory, or another shape, without becoming another object.
+            # A tensor can get other memory or another shape and stay the same object.
             and all(map(Tensor.is_set_to, self._tensors, self._aliases))
         )

@@ -1,4 +1,4 @@
-"""What a module holds: its tensors by name, and whether it still has the submodules that it had."""
+"""A module's tensors by name, and whether its submodules have changed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ T = TypeVar("T")
 
 
 def named_once(named: Iterable[tuple[str, T]], ignored: Collection[str]) -> list[tuple[str, T]]:
-    """Parameters or buffers without those that are ignored, each under its first other name.
+    """Parameters or buffers that are not ignored, each once, under its first name that is not
+    ignored.
 
     Args:
-        named: with all names of those that are in several places, as one of these may be ignored.
-        ignored: names.
+        named: tensors with all their names: one of a shared tensor's names may be ignored.
+        ignored: names to leave out.
     """
     first: dict[int, tuple[str, T]] = {}
     for name, tensor in named:
@@ -26,21 +27,21 @@ def named_once(named: Iterable[tuple[str, T]], ignored: Collection[str]) -> list
 
 
 class Children:
-    """All submodules of a module; compared by identity, some 30 ns each."""
+    """All submodules of a module; they are compared by identity, at some 30 ns each."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self.look()
 
     def look(self) -> list[nn.Module]:
-        """Take them as they are now; returns the module and all of them, each once."""
+        """Record the submodules as they are now; returns the module and all of them, each once."""
         modules = list(self._module.modules())
         self._held = [child._modules for child in modules]
         self._found = self._here()
         return modules
 
     def have_changed(self) -> bool:
-        """Whether one was added, removed or replaced since `look`."""
+        """Whether a submodule was added, removed or replaced since `look`."""
         here = self._here()
         return len(here) != len(self._found) or not all(map(is_, here, self._found))
 

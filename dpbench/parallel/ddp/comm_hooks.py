@@ -1,4 +1,4 @@
-"""Communication hooks: a function of the user's in the place of the all-reduce of a bucket.
+"""Communication hooks: a function of the user's that replaces the all-reduce of a bucket.
 
 The protocol is torch's, so that the hooks of torch.distributed.algorithms.ddp_comm_hooks (fp16,
 bf16, PowerSGD and others) run here unchanged.
@@ -17,7 +17,8 @@ from torch import Tensor
 
 
 class GradientBucket:
-    """What a hook gets; the methods of torch.distributed.GradBucket, which cannot be built."""
+    """The argument of a hook, with the methods of torch.distributed.GradBucket, which Python cannot
+    construct."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class GradientBucket:
 
 GRAD_BUCKET = dist.GradBucket  # type: ignore[attr-defined]
 Future = torch._C.Future
-"""The base class: the future of a collective is not of torch.futures.Future, the public one."""
+"""The base class of futures; those of collectives are not of the public torch.futures.Future."""
 
 Hook = Callable[[GradientBucket], "Future[Any]"]
 
@@ -66,13 +67,13 @@ def checked_hook(state: object, hook: Callable[..., Any]) -> Hook:
     """The hook with its state, called with a bucket.
 
     Raises:
-        TypeError: it cannot be called, or has no parameter named "bucket".
-        ValueError: its annotations are not those of a hook.
+        TypeError: the hook cannot be called, or has no parameter named "bucket".
+        ValueError: the annotations are not those of a hook.
     """
     if not callable(hook):
         raise TypeError("Communication hook must be callable.")
     try:
-        # Annotations are strings in a module that postpones them.
+        # Annotations are strings in a module with `from __future__ import annotations`.
         signature = inspect.signature(hook, eval_str=True)
     except (NameError, AttributeError):
         signature = inspect.signature(hook)
@@ -92,7 +93,7 @@ def checked_hook(state: object, hook: Callable[..., Any]) -> Hook:
 
 
 def _says(annotation: object, expected: object) -> bool:
-    """Whether an annotation is the expected one, says nothing, or cannot be resolved."""
+    """Whether an annotation is the expected one, is missing, or cannot be resolved."""
     nothing = annotation in (inspect.Parameter.empty, Any) or isinstance(annotation, str)
     return nothing or annotation == expected
 

@@ -53,11 +53,11 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
       its next forward, the others in the backward that waits for it.
     - Parameters may be frozen for some steps, and lent to a call by torch.func.functional_call,
       which then reduces nothing. One that was frozen at construction cannot be trained later.
-    - Keep the wrapper until its backward is done: with it go the hooks on the parameters.
+    - Keep the wrapper until its backward is done: the hooks on the parameters end with it.
     - Pickling and copying work with the default group, on all ranks at once.
 
     Args:
-        module: on its device already; neither it nor the identity of its parameters is changed.
+        module: already on its device; neither it nor the identity of its parameters is changed.
             Parameters and buffers named in its attribute `_ddp_params_and_buffers_to_ignore` are
             left alone.
         device_ids: at most one device, that of the module, to which inputs are then moved; None
@@ -74,15 +74,15 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         gradient_as_bucket_view: True and False are the same here: gradients are views.
         static_graph: each backward uses the same parameters equally often as the first one, which
             may then be unused, or used by several reentrant checkpoints.
-        device_mesh: of one dimension, in the place of process_group.
+        device_mesh: one-dimensional; replaces process_group.
         skip_all_reduce_unused_params: with find_unused_parameters or static_graph, do not send
             buckets whose parameters no rank uses. Costs a small message per backward with
             find_unused_parameters.
         forward_sync_buffers: as broadcast_buffers, but not at construction.
-        bucket_cap_mb_list: in the place of bucket_cap_mb, for the first, second … bucket of a
-            backward; the last is for all others too.
-        overlap: average the gradients of full buckets while backward goes on. Without, all of them
-            after it, one after the other: the same gradients, to see what overlap is worth.
+        bucket_cap_mb_list: replaces bucket_cap_mb: caps of the first, second … bucket of a
+            backward; the last holds for all further ones too.
+        overlap: average the gradients of full buckets while backward goes on. False averages all of
+            them after it, one after the other: the same gradients, to measure the gain of overlap.
         not_offered: other arguments of torch's class, accepted at their defaults.
 
     Raises:
@@ -153,7 +153,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
                 stacklevel=2,
             )
         self._caps = BucketCaps.chosen(bucket_cap_mb, bucket_cap_mb_list)
-        # Asked by torch.compile, which takes no cap below that of torch's first bucket.
+        # Read by torch.compile, which rejects a cap below that of torch's first bucket.
         first: int = dist._DEFAULT_FIRST_BUCKET_BYTES  # type: ignore[attr-defined]
         self.bucket_bytes_cap = max(self._caps.caps[-1], first)
         self.bucket_bytes_cap_list = list(self._caps.caps) if bucket_cap_mb_list else []
@@ -163,7 +163,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         # Decided once, as looking for buffers at each step costs more than it can find.
         self._has_buffers = bool(self._sent_buffers.named())
         self.dim = dim
-        with torch.inference_mode(False):  # parameters have no graph to be hooked in there
+        with torch.inference_mode(False):  # hooks need a graph, which that mode does not build
             self._make_equal(with_values=init_sync, with_buffers=broadcasts)
             self._build_reducer()
 
@@ -202,10 +202,11 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         return output if self.output_device is None else move(output, self.output_device)
 
     def _call_module(self, args: Any, kwargs: Any) -> Any:
-        """As torch's class, so that torch.compile divides the module's graph where buckets end.
+        """Call the module as torch's class does, so that torch.compile splits its graph at bucket
+        boundaries.
 
-        Undivided, a compiled backward hands out all gradients when it is done, and nothing of the
-        communication overlaps it.
+        An unsplit compiled backward hands out all gradients at its end, so that no communication
+        overlaps with it.
         """
         outer = _TorchDdp._active_ddp_module
         _TorchDdp._active_ddp_module = self  # type: ignore[assignment]
@@ -230,12 +231,12 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         """Have `hook(state, bucket)` communicate each bucket; before training, once, on all ranks.
 
         Args:
-            state: for the hook.
-            hook: gets a GradientBucket with the sum of this rank, not divided, and returns a
-                future of the tensor that replaces it. Torch's own hooks fit.
+            state: passed to the hook.
+            hook: gets a GradientBucket with this rank's gradients, not divided, and returns a
+                future of the tensor that replaces them. Torch's own hooks work.
 
         Raises:
-            TypeError, ValueError: it is no such hook.
+            TypeError, ValueError: `hook` is not such a function.
             RuntimeError: there is one already.
         """
         checked = checked_hook(state, hook)
@@ -248,7 +249,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
 
     @property
     def join_device(self) -> torch.device:
-        """That of the first parameter; for torch.distributed.algorithms.Join."""
+        """Device of the first parameter; torch.distributed.algorithms.Join reads it."""
         first = next(self.module.parameters(), None)
         return torch.device("cpu") if first is None else first.device
 
@@ -256,13 +257,13 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
     def _set_params_and_buffers_to_ignore_for_model(
         module: nn.Module, params_and_buffers_to_ignore: Sequence[str]
     ) -> None:
-        """Have a wrapper leave parameters and buffers of `module` alone; torch's name for it."""
+        """Make a wrapper ignore parameters and buffers of `module`; torch's name for it."""
         module._ddp_params_and_buffers_to_ignore = params_and_buffers_to_ignore  # type: ignore
 
     def remove_hooks(self) -> None:
         """Stop reducing, so that `module` can be used alone or wrapped again.
 
-        Happens by itself when the wrapper is garbage collected.
+        This happens automatically when the wrapper is garbage collected.
         """
         self._reducer.remove_hooks()
 
@@ -291,10 +292,10 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         return load_all_or_nothing(self.module, state_dict, strict=strict, assign=False)
 
     def _set_static_graph(self) -> None:
-        """As static_graph=True; torch's name for it.
+        """Switch static_graph=True on after construction; torch's name for it.
 
         Raises:
-            RuntimeError: after a training forward.
+            RuntimeError: a training forward has been made already.
         """
         if self.static_graph:
             warnings.warn("the graph is static already, which needs no second call", stacklevel=2)
@@ -309,13 +310,13 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self._build_reducer()
 
     def _parameters_here(self) -> list[tuple[str, nn.Parameter]]:
-        """Those that take part, frozen ones included."""
+        """The parameters that take part, frozen ones included."""
         named = self.module.named_parameters(remove_duplicate=False)
         return named_once(named, self.parameters_to_ignore)
 
     def _make_equal(self, *, with_values: bool, with_buffers: bool) -> None:
-        """Rank 0's values on all ranks, after all have shown that they fit; with `with_values`
-        False only this rank is looked at."""
+        """Check that all ranks' values fit together, then copy rank 0's to all; with `with_values`
+        False check only this rank."""
         parameters = self._parameters_here()
         buffers = self._sent_buffers.named() if with_buffers else []
         failure = untrainable_reason(self.module, parameters) or unwritable_reason(
@@ -338,7 +339,8 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             broadcast_coalesced(tensors, self.process_group)
 
     def _require_agreement(self, mine: Sequence[Entry], failure: Exception | None) -> None:
-        """All ranks wrap the same, and can; the rank that cannot leaves its error to the caller."""
+        """Check that all ranks wrap the same and are able to; a failing rank's own error is raised
+        by the caller."""
         objection = None
         if failure is not None:
             rank = dist.get_rank(self.process_group)

@@ -1,4 +1,4 @@
-"""What is said when a backward did not do what the reducer was told to expect.
+"""Error messages for a backward that did not do what the reducer was told to expect.
 
 The first sentences are those of torch's DistributedDataParallel, by which people search for help.
 """
@@ -27,7 +27,7 @@ CHANGED = (
 
 
 def unfinished(names: Sequence[str], missing: Sequence[int], rank: int, *, static: bool) -> str:
-    """For the rank whose parameters at the indices `missing` got no gradient."""
+    """The message on the rank whose parameters at the indices `missing` got no gradient."""
     return (
         f"{UNFINISHED}{CHANGED if static else UNUSED}\n"
         f"Parameter indices which did not receive grad for rank {rank}: "
@@ -37,7 +37,7 @@ def unfinished(names: Sequence[str], missing: Sequence[int], rank: int, *, stati
 
 
 def unfinished_elsewhere(names: Sequence[str], missing: Sequence[int], *, static: bool) -> str:
-    """For the ranks that did finish, when another could not."""
+    """The message on the ranks that did finish, when another could not."""
     return (
         f"{UNFINISHED}{CHANGED if static else UNUSED}\n"
         f"Parameters which did not receive grad on another rank: {_listed(names, missing)}"
@@ -47,8 +47,8 @@ def unfinished_elsewhere(names: Sequence[str], missing: Sequence[int], *, static
 def fired_too_often(
     names: Sequence[str], index: int, missing: Sequence[int], *, static: bool
 ) -> str:
-    """For a parameter whose gradient is accumulated more often in one backward than expected, when
-    those at the indices `missing` have not got one."""
+    """The message for a parameter whose gradient is accumulated more often in one backward than
+    expected, while those at the indices `missing` have not got one."""
     if static:
         return (
             "Your training graph has changed in this iteration, e.g., one parameter is unused in "
@@ -70,7 +70,7 @@ def fired_too_often(
 
 
 def too_late(names: Sequence[str], index: int) -> str:
-    """For a parameter that gets a gradient when the reduction of its forward is over."""
+    """The message for a parameter that gets a gradient after the reduction of its forward."""
     return (
         f"parameter {names[index]!r} got a gradient after the reduction of the last forward had "
         "counted it as unused, so that nothing averages it. Call backward once for each forward, "

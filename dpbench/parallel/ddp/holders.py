@@ -1,7 +1,7 @@
-"""Who else can see a gradient: what its owner may overwrite, or replace, without anyone noticing.
+"""Who else refers to a gradient, so that it must not be overwritten or replaced unnoticed.
 
-A gradient that only the parameter has may become a view of a bucket. One that the user has kept
-(as gradient surgery does), or made (to have all gradients in one tensor), may not: torch's
+A gradient that only its parameter refers to may become a view of a bucket. One that the user has
+kept (as gradient surgery does) or allocated (to have all gradients in one tensor) may not: torch's
 DistributedDataParallel leaves both alone.
 """
 
@@ -22,21 +22,21 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 
 def views_of(storage: torch.UntypedStorage) -> int:
-    """How many tensors lie in a storage, plus one for each time that it is kept itself."""
-    # Underscored; the only way to ask, by which torch's CUDA graphs know what is alive.
+    """The number of tensors in a storage, plus one for each reference to the storage itself."""
+    # Private, but the only way to ask; torch's CUDA graphs use it to find live tensors.
     return torch._C._storage_Use_Count(storage._cdata)
 
 
 def is_held_elsewhere(gradients: Sequence[Tensor | None], place: int) -> bool:
-    """Whether anyone but its parameter and the list has this gradient, or part of its memory.
+    """Whether anything except its parameter and the list refers to this gradient or its memory.
 
     Args:
-        gradients: a list, which is asked for so that no further reference is needed.
-        place: of a gradient in it.
+        gradients: a list, since passing the gradient itself would add a reference.
+        place: the gradient's position in the list.
     """
     gradient = gradients[place]
     assert gradient is not None
-    # Itself, and the storage that is asked.
+    # The gradient itself, and the storage object made for this call.
     if gradient.layout == torch.strided and views_of(gradient.untyped_storage()) > 2:
         return True
     del gradient
@@ -45,7 +45,8 @@ def is_held_elsewhere(gradients: Sequence[Tensor | None], place: int) -> bool:
 
 @cache
 def _references_of_an_unheld_gradient() -> int:
-    """Measured, as versions of torch differ in whether the parameter's own reference counts."""
+    """The number of references to a gradient that only its parameter holds; measured, since it
+    differs between torch versions."""
     parameter = nn.Parameter(torch.zeros(1, device="cpu"))
     parameter.grad = torch.zeros(1, device="cpu")
     gradients = [parameter.grad]
@@ -53,7 +54,7 @@ def _references_of_an_unheld_gradient() -> int:
 
 
 class _Reducers:
-    """How many live reducers average the gradient of each parameter in this process.
+    """The number of live reducers that average the gradient of each parameter in this process.
 
     Attributes:
         changes: goes up when a reducer comes or goes.
@@ -62,13 +63,13 @@ class _Reducers:
     def __init__(self) -> None:
         self.changes = 0
         self._numbers = itertools.count(1)
-        # By identity, as tensors compare element by element.
+        # Keyed by identity, since == on tensors compares element by element.
         self._counts: Any = WeakIdKeyDictionary()
         self._lock = threading.Lock()
         self._left: deque[Sequence[weakref.ref[nn.Parameter]]] = deque()
 
     def enter(self, parameters: Sequence[nn.Parameter]) -> None:
-        """A reducer begins to average their gradients."""
+        """Count a new reducer for these parameters."""
         with self._lock:
             self._settle()
             for parameter in parameters:
@@ -76,23 +77,23 @@ class _Reducers:
         self.changes = next(self._numbers)
 
     def leave(self, parameters: Sequence[weakref.ref[nn.Parameter]]) -> None:
-        """A reducer has ended; it is counted out by whoever asks next.
+        """Note that a reducer has ended; the next query uncounts it.
 
-        The garbage collector may call this at any point of any thread, also of one that has the
-        lock, so that it must not be waited for here.
+        The garbage collector may call this at any point of any thread, even one that holds the
+        lock, so this must not wait for the lock.
         """
         self._left.append(parameters)
         self.changes = next(self._numbers)
 
     def share(self, parameter: nn.Parameter) -> bool:
-        """Whether several reducers average its gradient."""
+        """Whether several reducers average the gradient of this parameter."""
         if self._left:
             with self._lock:
                 self._settle()
         return bool(self._counts.get(parameter, 0) > 1)
 
     def _settle(self) -> None:
-        """Count out the reducers that have ended; the lock is held."""
+        """Uncount the reducers that have ended; the caller holds the lock."""
         while self._left:
             for ref in self._left.popleft():
                 if (parameter := ref()) is not None:
@@ -100,4 +101,4 @@ class _Reducers:
 
 
 reducers = _Reducers()
-"""All of this process, as a parameter may be in several wrapped modules."""
+"""All reducers of this process, since a parameter may be in several wrapped modules."""

@@ -1,4 +1,4 @@
-"""Which parameters had no gradient, and on how many ranks: told along with the gradients."""
+"""Which parameters had no gradient, and on how many ranks: sent along with the gradients."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _MOST_RANKS = {
     torch.float16: 1024,
     torch.bfloat16: 128,
 }
-"""For which number of ranks a sum of ones, or their mean, tells "all" from "all but one"."""
+"""The largest number of ranks for which a dtype's sum of ones, or their mean, distinguishes "all"
+from "all but one"."""
 
 
 class MissingReport:
     """One flag per parameter, summed over the ranks: zero where all have a gradient.
 
-    One flag more says that a rank has given up waiting for its gradients. The report rides behind
-    the gradients of the last bucket where that is possible, so that nobody pays a collective for
-    it; elsewhere it has one of its own.
+    One more flag says that a rank has given up waiting for its gradients. Where possible the report
+    is appended to the last bucket, so that it costs no collective; otherwise it has one of its own.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class MissingReport:
     ) -> None:
         """
         Args:
-            count: of parameters.
-            exchange: of the ranks.
-            device: of the flags.
+            count: number of parameters.
+            exchange: sums the flags over the ranks.
+            device: where the flags are.
             rider: the end of the last bucket; None if the report travels alone.
         """
         self._exchange = exchange
@@ -51,7 +51,7 @@ class MissingReport:
 
     @property
     def _missing(self) -> Tensor:
-        """One element per parameter; not kept, as the bucket counts who looks at its memory."""
+        """One flag per parameter; not kept, as the bucket counts the references to its memory."""
         return self._flags[: self._count]
 
     @property
@@ -59,51 +59,51 @@ class MissingReport:
         return self._flags[self._count :]
 
     def ride_on(self, rider: Tensor) -> None:
-        """The last bucket has other memory now, and the flags with it."""
+        """Move the flags to the last bucket's new memory."""
         if not self._alone:
             self._flags = rider
 
     @staticmethod
     def length(count: int) -> int:
-        """Elements of a report on `count` parameters."""
+        """Number of elements in a report on `count` parameters."""
         return count + 1
 
     @staticmethod
     def can_ride(dtype: torch.dtype, ranks: int) -> bool:
-        """Whether flags of so many ranks can be summed in gradients of this dtype."""
+        """Whether flags of so many ranks can be summed exactly in a bucket of this dtype."""
         return ranks <= _MOST_RANKS.get(dtype, 0)
 
     def flag(self, indices: Collection[int]) -> None:
-        """This rank has no gradient for these parameters."""
+        """Flag these parameters as without a gradient on this rank."""
         if not indices:
             return
         if self._places is None or self._placed != set(indices):
-            # Kept, as they are often the same in each step; and a CUDA graph captures no copy of
+            # Kept, as they are often the same in each step; and CUDA graphs capture no copy from
             # host memory.
             self._placed = set(indices)
             self._places = torch.tensor(sorted(indices), device=self._flags.device)
         self._missing.index_fill_(0, self._places, 1)
 
     def give_up(self) -> None:
-        """This rank does not expect its gradients any more: an error on all ranks."""
+        """Tell all ranks that this one no longer expects its gradients; an error on all of them."""
         self._gave_up.fill_(1)
 
     def send(self, *, average: bool) -> None:
-        """After the last flag, before the last bucket is waited for."""
+        """Send the report, after the last flag and before the last bucket is waited for."""
         self._averaged = average and not self._alone
         if self._alone:
             self._work = self._exchange.start(self._flags, average=False)
 
     def wait(self) -> None:
-        """Until the flags are those of all ranks; not needed where they ride with a bucket."""
+        """Wait until the flags are those of all ranks; not needed if they travel with a bucket."""
         if self._work is not None:
             self._work.wait()
             self._work = None
 
     def agreed_now(self, indices: Collection[int]) -> set[int]:
-        """Flag these parameters, and return those that nobody has a gradient for; a collective.
+        """Flag these parameters, and return those without a gradient on any rank; a collective.
 
-        Only where the report travels alone.
+        Call it only where the report travels alone.
         """
         self.flag(indices)
         self.send(average=False)
@@ -115,7 +115,7 @@ class MissingReport:
     def where_given_up(self) -> list[int] | None:
         """The parameters that are missing on some rank, if one has given up; else None.
 
-        On CUDA the answer would be a wait for the device: it is given by `late_where_given_up`.
+        On CUDA the answer would need a wait for the device, so `late_where_given_up` gives it.
         """
         if self._sent is None:
             return self._missing_of(self._flags)
@@ -123,11 +123,11 @@ class MissingReport:
         return None
 
     def late_where_given_up(self) -> list[int] | None:
-        """The same of the last backward, before the next forward.
+        """`where_given_up` for the last backward, asked before the next forward.
 
-        On CUDA the host waits there until the gradients have been reduced, and has meanwhile given
-        the device the optimizer's step to do. Without that wait it would be a step ahead when a
-        rank gives up, and in a collective that this rank has left.
+        On CUDA the host waits here until the gradients have been reduced, after it has queued the
+        optimizer's step. Without that wait it would be one step ahead when a rank gives up, in a
+        collective that the other rank has left.
         """
         flags = None if self._sent is None else self._sent.take()
         return None if flags is None else self._missing_of(flags)
@@ -139,12 +139,12 @@ class MissingReport:
         return found
 
     def on_every_rank(self) -> set[int]:
-        """The parameters that nobody has a gradient for."""
+        """The parameters without a gradient on every rank."""
         ranks = self._exchange.size
         everyone = 1.0 if self._averaged else float(ranks)
         found = self._missing > everyone * (1 - 0.5 / ranks)
         return set(found.nonzero().flatten().tolist())
 
     def reset(self) -> None:
-        """No parameter is missing, for the next backward."""
+        """Clear all flags for the next backward."""
         self._flags.zero_()

@@ -1,7 +1,7 @@
 """Asks every reducer, before an optimizer steps, whether the gradients are averaged.
 
-Optimizers know nothing of the wrapper around their parameters; torch calls back before the step of
-any of them.
+Optimizers do not know the wrapper around their parameters, so this uses torch's global hook, which
+runs before each optimizer's step.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dpbench.parallel.compilation import not_compiled
 
 
 class Watching(Protocol):
-    """A reducer."""
+    """The part of a Reducer that is called before an optimizer steps."""
 
     def before_optimizer(self, stepped: set[int]) -> None:
-        """See Reducer."""
+        """See `Reducer.before_optimizer`."""
 
 
 @not_compiled
 class _Steps:
-    """The steps of all optimizers of this process, and who asks to be called before them."""
+    """The steps of all optimizers of this process, and the reducers to call before them."""
 
     def __init__(self) -> None:
         self._reducers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -52,5 +52,5 @@ _steps = _Steps()
 
 
 def watch_optimizers(reducer: Watching) -> None:
-    """Ask this reducer before every step from now on, as long as it lives."""
+    """Call this reducer before every optimizer step from now on, as long as it lives."""
     _steps.watch(reducer)

@@ -1,8 +1,8 @@
-"""Which parameters take part in a step, and whether they still are the ones that were wrapped.
+"""Which parameters take part in a step, and whether they are still the ones that were wrapped.
 
-Asked before each training forward. Users freeze parameters for a while (a GAN's discriminator
-during the generator's step), convert the module, replace a layer, or call it with other parameters
-(torch.func.functional_call), and hooks on the old parameters notice nothing of it.
+This is checked before each training forward. Users freeze parameters for a while (a GAN's
+discriminator during the generator's step), convert the module, replace a layer, or call it with
+other parameters (torch.func.functional_call), and hooks on the old parameters notice nothing of it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _REQUIRES_GRAD = attrgetter("requires_grad")
 class Participation:
     """Watches the parameters of a wrapped module.
 
-    Only what can be compared fast is compared in each step: which objects the module holds, their
-    flags, and where their memory is.
+    Each step makes only fast comparisons: which objects the module holds, their flags, and their
+    memory addresses.
 
     Attributes:
-        names: of the trained parameters, those that required a gradient when they were wrapped.
+        names: names of the trained parameters, those that required a gradient when wrapped.
         parameters: the same parameters; their indices are positions in this list.
     """
 
@@ -37,7 +37,7 @@ class Participation:
     ) -> None:
         """
         Args:
-            module: has the parameters.
+            module: holds the parameters.
             named_parameters: all that take part, each once.
         """
         self._module = module
@@ -52,17 +52,17 @@ class Participation:
         self._find()
         self._flags = [parameter.requires_grad for parameter in self._everyone]
         self._frozen = NOTHING
-        # Aliases keep the memory, so that no other can be at its address.
+        # Aliases keep the memory alive, so that no other tensor can get its address.
         self._aliases = [parameter.detach() for parameter in self.parameters]
         self._addresses = [parameter.data_ptr() for parameter in self.parameters]
 
     def begin(self) -> tuple[frozenset[int], list[int]]:
-        """Compare with what was wrapped, before a forward.
+        """Compare the module with what was wrapped, before a forward.
 
         Returns:
-            The trained parameters that get no gradient from the forward, and those that have been
-            given other memory since the last one; with it, a parameter's gradient can have got
-            another node, on which nobody has a hook.
+            The trained parameters that get no gradient from the forward, and those whose memory has
+            changed since the last one. Those can have a new gradient-accumulation node, which has
+            no hook yet.
 
         Raises:
             RuntimeError: a parameter was replaced, has another dtype or device, or requires a
@@ -77,12 +77,12 @@ class Participation:
         return (self._frozen | swapped if swapped else self._frozen), renewed
 
     def _find(self) -> None:
-        """Where the module holds the parameters."""
+        """Find out where the module holds the parameters."""
         watched = set(map(id, self._everyone))
         found = [
             (child._parameters, key, parameter)
             for child in self._children.look()
-            # Compiled from TorchScript, it has no dictionary of its own, and none can be replaced.
+            # A ScriptModule has no such dictionary, and its parameters cannot be replaced.
             if not isinstance(child, torch.jit.ScriptModule)
             for key, parameter in child._parameters.items()
             if id(parameter) in watched
@@ -97,8 +97,8 @@ class Participation:
         return all(map(is_, held, self._placed))
 
     def _swapped(self) -> frozenset[int]:
-        """The trained parameters in whose place functional_call has put tensors that lead no
-        gradient to them."""
+        """The trained parameters that functional_call has replaced by tensors through which no
+        gradient reaches them."""
         held = set(map(id, self._module.parameters()))
         away = [(name, p) for name, p in self._watched if id(p) not in held]
         if not away:  # they have only moved
@@ -137,8 +137,8 @@ class Participation:
                     f"wrapped and now has {(parameter.dtype, parameter.device)}; wrap the module "
                     "again"
                 )
-        # A frozen parameter has no node, so it stays changed until it trains. All others are
-        # looked at: those without elements have no address that could change.
+        # A frozen parameter has no node, so it stays "changed" until it trains. The others are
+        # all checked: those without elements have no address that could change.
         renewed = [index for index in range(len(addresses)) if index not in self._frozen]
         for index in renewed:
             self._aliases[index] = self.parameters[index].detach()
@@ -147,9 +147,9 @@ class Participation:
 
 
 def _may_be_computed(stand_in: Tensor | None) -> bool:
-    """Whether a tensor in the place of a parameter may be a function of it, as a scaled one is.
+    """Whether a tensor in place of a parameter may be computed from it, for example by scaling.
 
-    Not what torch.func differentiates: it keeps gradients to itself.
+    Tensors that torch.func differentiates do not count: torch.func keeps those gradients to itself.
     """
     if stand_in is None or torch._C._functorch.is_functorch_wrapped_tensor(stand_in):
         return False
@@ -157,7 +157,7 @@ def _may_be_computed(stand_in: Tensor | None) -> bool:
 
 
 def _within_functional_call() -> bool:
-    """Whether torch.func.functional_call is among the callers, which torch does not tell."""
+    """Whether torch.func.functional_call is among the callers; torch has no API that tells."""
     frame = sys._getframe()
     while frame is not None:
         if frame.f_code is stateless._functional_call.__code__:

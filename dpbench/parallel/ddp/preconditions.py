@@ -1,4 +1,4 @@
-"""What DistributedDataParallel asks of its module and arguments, before any communication."""
+"""Checks of DistributedDataParallel's module and arguments, before any communication."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_OFFERED: dict[str, tuple[Any, str]] = {
     "param_to_hook_all_reduce": (None, "every parameter is reduced with its bucket"),
     "mixed_precision": (None, "use torch.autocast, or a comm hook that compresses gradients"),
 }
-"""Arguments of torch's class that this one does not have: their default, and what to do."""
+"""Arguments of torch's class that this one lacks: their default and what to use instead."""
 
 
 def refuse(arguments: Mapping[str, Any]) -> None:
@@ -28,7 +28,7 @@ def refuse(arguments: Mapping[str, Any]) -> None:
 
     Raises:
         ValueError: one of them is not at its default.
-        TypeError: it is in nobody's signature.
+        TypeError: neither class has such an argument.
     """
     for name, value in arguments.items():
         if name == "batched_grad_copy":
@@ -69,7 +69,7 @@ def chosen_group(
 def untrainable_reason(
     module: nn.Module, named: Sequence[tuple[str, nn.Parameter]]
 ) -> Exception | None:
-    """Why the module, with these parameters, cannot be trained over ranks; None if it can."""
+    """The error if the module with these parameters cannot be trained over ranks, or None."""
     if not any(parameter.requires_grad for _, parameter in named):
         return RuntimeError(
             "DistributedDataParallel is not needed when a module doesn't have any parameter that "
@@ -96,8 +96,8 @@ def untrainable_reason(
 
 
 def unwritable_reason(named: Sequence[tuple[str, Tensor]]) -> Exception | None:
-    """Why the first of these parameters and buffers that cannot take another rank's values cannot;
-    None if all can."""
+    """The error for the first of these tensors that cannot be overwritten with another rank's
+    values; None if all can."""
     for name, tensor in named:
         if tensor.layout != torch.strided:
             return RuntimeError(
@@ -121,7 +121,7 @@ def unwritable_reason(named: Sequence[tuple[str, Tensor]]) -> Exception | None:
 def checked_devices(
     module: nn.Module, device_ids: Sequence[DeviceLike] | None, output_device: DeviceLike | None
 ) -> tuple[torch.device | None, torch.device | None]:
-    """Where to move inputs and outputs; None leaves them."""
+    """The devices to move inputs and outputs to; None leaves them where they are."""
     if isinstance(device_ids, str) or not (device_ids is None or isinstance(device_ids, Sequence)):
         raise TypeError(f"got device_ids={device_ids!r}, expected None or a list with one device")
     if device_ids is not None and len(device_ids) > 1:

@@ -1,4 +1,4 @@
-"""When which bucket is reduced: hooks on the parameters, armed by a forward.
+"""When each bucket is reduced: hooks on the parameters, armed by a forward.
 
 forward ─ begin ─ module ─ arm            hooks count from now on
 backward ─ hook per parameter             it leaves its bucket's `waiting`
@@ -9,9 +9,9 @@ With unused parameters allowed, those without a gradient at the end of the backw
 zeros; the first backward of a static graph is recorded, and all of it is sent at its end.
 
 Several threads may run hooks at once: autograd has one per device, and a user may call backward in
-several. A hook changes nothing but a set and a list, by methods that Python runs as one step.
-Whoever empties the set of a bucket takes the lock, under which buckets are launched, in their
-order, each once, and finished.
+several. A hook only changes a set and a list, by methods that Python runs atomically. The hook that
+empties a bucket's set takes the lock, under which buckets are launched, in order and each once, and
+finished.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from dpbench.parallel.ddp.sink import Sink
 from dpbench.parallel.ddp.sparse_bucket import SparseBucket
 
 OUTSIDE = -1
-"""The number of the running backward where there is none."""
+"""The number of the running backward when there is none."""
 AnyBucket = Bucket | SparseBucket | LocalBucket
 
 
 @dataclass(frozen=True, slots=True)
 class ReducerOptions:
-    """How gradients are grouped, and which graphs are expected."""
+    """How gradients are grouped, and which kinds of graph are expected."""
 
     caps: BucketCaps
     find_unused: bool = False
     static_graph: bool = False
     skip_unused: bool = False
-    """Send no bucket whose parameters are all unused on all ranks."""
+    """Skip buckets whose parameters are all unused on all ranks."""
     overlap: bool = True
     """Send buckets while backward goes on; else all at its end, one after the other."""
 
@@ -73,9 +73,9 @@ class Reducer:
     copied by one rank alone, without memory or collectives.
 
     Attributes:
-        divisor: what sums are divided by; None for the number of ranks, by which the collective
-            itself may divide.
-        hook: takes the place of the all-reduce of each bucket.
+        divisor: divides the sums; None means the number of ranks, by which the collective itself
+            may divide.
+        hook: replaces the all-reduce of each bucket.
         reduced_bytes: bytes of gradients sent since construction.
         reductions: buckets sent since construction.
     """
@@ -90,12 +90,12 @@ class Reducer:
     ) -> None:
         """
         Args:
-            module: that has the parameters.
+            module: holds the parameters.
             named_parameters: all that take part, each once; those that require a gradient now are
                 reduced.
             sparse: names of those that get sparse gradients.
-            exchange: of the ranks.
-            options: see there.
+            exchange: sums over the ranks.
+            options: see ReducerOptions.
         """
         self._participation = Participation(module, list(named_parameters))
         self._names = self._participation.names
@@ -115,10 +115,10 @@ class Reducer:
         self._rebuilt = False
         self._buckets: list[AnyBucket] = []
         self._bucket_of: list[AnyBucket] = []
-        # From the last layer to the first, until the order of the gradients has been seen.
+        # Last layer first, until the actual order of the gradients has been seen.
         self._order = list(range(len(self._parameters) - 1, -1, -1))
         self._observed_order = self._order
-        # From here on, of the running iteration.
+        # State of the running iteration, from here on.
         self._lock = threading.Lock()
         self._armed = False
         self._excluded = NOTHING
@@ -140,24 +140,24 @@ class Reducer:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a forward has armed it yet."""
+        """Whether a forward has armed the reducer yet."""
         return self._has_begun
 
     def remove_hooks(self) -> None:
-        """Give the parameters back; also done when the reducer is garbage collected."""
+        """Remove the hooks from the parameters; also done when the reducer is garbage collected."""
         self._detach()
 
     def use_hook(self, hook: Hook) -> None:
-        """Have `hook` communicate the buckets from now on."""
+        """Let `hook` communicate the buckets from now on."""
         self.hook = hook
         self._buckets = []
 
     def begin(self) -> bool:
-        """Before a forward whose backward would reduce.
+        """Prepare for a forward whose backward would reduce.
 
         Returns:
-            Whether it will: not if no parameter takes part, as in a discriminator that is frozen
-            for the step of its generator.
+            Whether it will reduce: False if no parameter takes part, as in a discriminator that is
+            frozen during its generator's step.
 
         Raises:
             RuntimeError: the last backward left out parameters, here or on another rank, or a
@@ -171,8 +171,8 @@ class Reducer:
             return len(self._excluded) < len(self._parameters)
 
     def _require_all(self) -> None:
-        """Raises RuntimeError, here and on the other ranks, if gradients of the last backward are
-        missing: here, or on a rank that has given up."""
+        """Raise RuntimeError, here and on the other ranks, if gradients of the last backward are
+        missing here, or on a rank that has given up."""
         if self._armed and self._ready_order:
             with _outside_of_transforms():
                 self._give_up()
@@ -180,10 +180,10 @@ class Reducer:
             self._refuse(self._report.late_where_given_up())
 
     def before_optimizer(self, stepped: set[int]) -> None:
-        """An optimizer is about to step.
+        """Check the gradients of an optimizer that is about to step.
 
-        Where it would use gradients that are not averaged yet, as others are missing, the other
-        ranks wait for this one, which may never make another forward.
+        If some gradients are missing, the others are not averaged yet and the other ranks wait for
+        this one, which may never make another forward: so this must raise here.
 
         Args:
             stepped: the identities of the optimizer's parameters.
@@ -191,7 +191,7 @@ class Reducer:
         Raises:
             RuntimeError: here and on the other ranks, naming the parameters.
         """
-        if _backward() != OUTSIDE:  # a hook of the user's steps while gradients come
+        if _backward() != OUTSIDE:  # a user's hook steps while gradients arrive
             return
         with self._lock:
             ready = self._ready_order if self._armed else ()
@@ -199,11 +199,11 @@ class Reducer:
                 self._require_all()
 
     def build(self, *, rebuild: bool) -> None:
-        """Make the buckets, where there are none; a collective, if it does something.
+        """Make the buckets if there are none yet; a collective if it makes any.
 
         Args:
-            rebuild: whether, once, after the first reduction, to make them in the order in which
-                rank 0's gradients got ready.
+            rebuild: after the first reduction, make the buckets once more, in the order in which
+                rank 0's gradients became ready.
         """
         if not self._buckets:
             with self._lock, _outside_of_transforms():
@@ -219,7 +219,8 @@ class Reducer:
                 self._rebuilt = True
 
     def arm(self, output: Any) -> Any:
-        """The next backward reduces. Returns the output of the forward, to be used in its place."""
+        """Make the next backward reduce. Returns the forward's output, to be used instead of the
+        original."""
         with self._lock:
             self._has_begun = self._armed = True
             self._launched = 0
@@ -239,11 +240,11 @@ class Reducer:
         return self._sink(output) if self._expectation.awaits_end else output
 
     def mark_ready(self, index: int, has_gradient: bool) -> None:
-        """The gradient of a parameter has been accumulated, if there is one.
+        """Note that a parameter's gradient has been accumulated, if it has one.
 
         Raises:
-            RuntimeError: more often in one backward than expected, as by a reentrant checkpoint;
-                or after a reduction that has counted the parameter as unused.
+            RuntimeError: it comes more often in one backward than expected, as with a reentrant
+                checkpoint, or after a reduction that counted the parameter as unused.
         """
         expectation = self._expectation
         if not self._armed:
@@ -274,12 +275,12 @@ class Reducer:
                 self._queue_end_of_task()
 
     def begin_backward(self) -> None:
-        """The outermost backward through the output begins: have its end call back."""
+        """Start the outermost backward through the output: register the callback for its end."""
         with self._lock:
             if not self._armed:
                 self._late_graphs.add(_backward())
                 return
-            # An earlier one, if there is, has failed: its end never came.
+            # If there was an earlier one, it failed: its end never came.
             if _backward() not in self._graphs:
                 self._queue_end_of_graph()
             if self._options.find_unused and not self._has_asked:
@@ -287,7 +288,7 @@ class Reducer:
 
     def shadow(self) -> None:
         """Take part in one reduction for a rank that has no data left: it contributes nothing, and
-        gets the average as the others do."""
+        gets the same average as the others."""
         with self._lock:
             expectation, everyone = self._expectation, range(len(self._parameters))
             unused = expectation.unused_everywhere or set()
@@ -309,8 +310,8 @@ class Reducer:
             self._rebuild_due = not self._rebuilt
 
     def _ask_the_graph(self) -> None:
-        """What the backward that begins will not reach keeps no bucket waiting."""
-        # The way in which torch.autograd.graph knows in a hook which other ones will fire.
+        """Stop waiting for parameters that the starting backward will not reach."""
+        # torch.autograd.graph uses this private call to know which other hooks will fire.
         will_run = torch._C._will_engine_execute_node
         unused = self._expectation.ask_the_graph(lambda index: will_run(self._nodes[index]))
         for bucket in self._buckets:
@@ -319,17 +320,19 @@ class Reducer:
         self._launch_full_buckets()
 
     def _agree_on_unused(self, unused: set[int]) -> None:
-        """Once in a backward, before its first bucket: which buckets nobody needs."""
+        """Agree with the other ranks, once per backward and before its first bucket, which buckets
+        nobody needs."""
         self._has_asked = True
         if self._options.skip_unused:
             self._skipped = self._buckets_within(self._report.agreed_now(unused))
 
     def _buckets_within(self, indices: set[int]) -> set[int]:
-        """The numbers of the buckets that hold none but these parameters."""
+        """The numbers of the buckets that hold only these parameters."""
         return {n for n, bucket in enumerate(self._buckets) if indices.issuperset(bucket.indices)}
 
     def _launch_full_buckets(self) -> None:
-        """In the order of the buckets, which is the same on all ranks; readiness is not."""
+        """Launch full buckets in bucket order, which is the same on all ranks; the order of
+        readiness is not."""
         if self._options.skip_unused and self._options.find_unused and not self._has_asked:
             return
         if not self._options.overlap and any(bucket.waiting for bucket in self._buckets):
@@ -358,7 +361,7 @@ class Reducer:
         self._send(number, average=average)
 
     def _follow(self, bucket: AnyBucket) -> None:
-        """The report rides behind the last bucket, wherever that is."""
+        """Move the report to the end of the last bucket, wherever that is now."""
         if bucket is self._buckets[-1] and isinstance(bucket, Bucket):
             self._report.ride_on(bucket.rider)
 
@@ -371,7 +374,7 @@ class Reducer:
             bucket.send(average=average, hook=self.hook, number=number, last=last)
 
     def _launch_rest(self) -> None:
-        """What still waits will not come."""
+        """Launch the remaining buckets: gradients that are still awaited will not come."""
         for bucket in self._buckets:
             bucket.waiting = set()
         self._launch_full_buckets()
@@ -381,7 +384,8 @@ class Reducer:
         _queue_callback(self._end_of_graph)
 
     def _queue_end_of_task(self) -> None:
-        """Have the end of the running backward call back, be it nested in another or not."""
+        """Register a callback for the end of the running backward, whether or not it is nested in
+        another."""
         if self._graphs:
             return
         task = _backward()
@@ -395,7 +399,7 @@ class Reducer:
                 self._finish()
 
     def _end_of_graph(self) -> None:
-        """The end of the outermost backward, where parameters may have got no gradient."""
+        """Handle the end of the outermost backward, where parameters may have got no gradient."""
         with self._lock:
             if not self._armed:
                 return
@@ -410,10 +414,10 @@ class Reducer:
         return {index for bucket in self._buckets for index in bucket.waiting}
 
     def _finish(self) -> None:
-        """All buckets are sent: wait for them, and have averages in all gradients.
+        """Wait for all buckets, and put the averages into all gradients.
 
         Raises:
-            RuntimeError: another rank could not.
+            RuntimeError: another rank has given up waiting for its gradients.
         """
         self._take_averages()
         missing = self._report.where_given_up()
@@ -441,10 +445,10 @@ class Reducer:
             self._rebuild_due = True
 
     def _left_alone(self) -> set[int]:
-        """Parameters that no rank has a gradient for, as far as this rank has none either.
+        """The parameters without a gradient on any rank, as far as this rank has none either.
 
-        Who has all gradients need not know, which on CUDA would be a wait for the device; and in a
-        static graph it is known from the first iteration.
+        A rank with all gradients does not need the answer, which on CUDA would mean a wait for the
+        device; in a static graph it is known from the first iteration.
         """
         if self._expectation.knows_unused_everywhere:
             return self._expectation.unused_everywhere or set()
@@ -456,12 +460,12 @@ class Reducer:
         """Wait for the report; returns the parameters without a gradient on every rank."""
         self._report.wait()
         for bucket in self._buckets:
-            # All of them, in their order: a sparse one communicates while it is waited for.
+            # All buckets, in order: waiting for a sparse one communicates.
             bucket.wait()
         return self._report.on_every_rank()
 
     def _give_up(self) -> None:
-        """The gradients that are missing will not come. The other ranks wait for them.
+        """Tell the other ranks, which wait for this one, that its missing gradients will not come.
 
         Raises:
             RuntimeError: always, here and on the other ranks.
@@ -520,7 +524,7 @@ class Reducer:
         self._report = MissingReport(count, self._exchange, first.device, rider)
 
     def _attach(self) -> None:
-        """Hook all parameters, until the reducer is no more."""
+        """Hook all parameters, for as long as the reducer lives."""
         for index in range(len(self._parameters)):
             self._hook(index)
         reducers.enter(self._parameters)
@@ -530,8 +534,8 @@ class Reducer:
         )
 
     def _hook(self, index: int) -> None:
-        """Have the node that accumulates the gradient of a parameter call back."""
-        # On the node, so that hooks which users put on the parameter always come before. It must be
+        """Hook the node that accumulates a parameter's gradient."""
+        # On the node, so that users' hooks on the parameter always run first. The node must be
         # kept: a parameter does not hold its own.
         node = get_gradient_edge(self._parameters[index]).node
         if node is not self._nodes[index]:
@@ -542,20 +546,20 @@ class Reducer:
 
 
 def _outside_of_transforms() -> AbstractContextManager[object]:
-    """Tensors made here are plain ones, also where torch.func is transforming a function."""
-    # Underscored; the way in which torch's own custom functions do it.
+    """A context that makes new tensors plain ones, even while torch.func transforms a function."""
+    # Private, but torch's own custom functions do it this way.
     return pyfunctorch.temporarily_clear_interpreter_stack()
 
 
 def _backward() -> int:
-    """The number of the running backward; one that is nested in it has another."""
-    # The only way to tell apart the backwards of several threads; torch.autograd.graph asks it.
+    """The number of the running backward; a nested one has a number of its own."""
+    # The only way to distinguish backwards of several threads; torch.autograd.graph uses it.
     return torch._C._current_graph_task_id()
 
 
 def _queue_callback(callback: Callable[[], None]) -> None:
-    """Call back at the end of the running backward."""
-    # The only way to run there; torch's own DDP uses it too.
+    """Call `callback` at the end of the running backward."""
+    # Private, but the only way to run code there; torch's own DDP uses it too.
     engine: Any = torch.autograd.Variable._execution_engine
     engine.queue_callback(callback)
 

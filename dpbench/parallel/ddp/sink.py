@@ -1,7 +1,8 @@
-"""A node in front of the graph that a forward made: it is the first to run in a backward.
+"""A node placed after the graph of a forward: it is the first to run in a backward.
 
-A reducer that must know where the outermost backward ends has to ask for it from there: hooks may
-first fire in a backward nested in it, as those of a reentrant checkpoint.
+A reducer that must know the end of the outermost backward has to register its callback from within
+it. Parameter hooks are too late: they may first fire in a nested backward, such as that of a
+reentrant checkpoint.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from dpbench.parallel.tree import map_tensors, tensors
 
 
 class Sink:
-    """Calls back when a backward through an output that passed it starts.
+    """Calls back when a backward starts through an output that passed through the sink.
 
-    Only a backward that accumulates gradients counts, not one for autograd.grad: the callback is
-    the hook of a leaf of the sink's own, which is the first that the backward reaches.
+    Only a backward that accumulates gradients counts, not one for autograd.grad: the callback hooks
+    a leaf of the sink's own, which the backward reaches first.
     """
 
     def __init__(self, on_backward: Callable[[], None], device: torch.device) -> None:
-        # On the device of the gradients, whose thread then runs it before them.
+        # On the gradients' device: that device's autograd thread runs it before them.
         self._leaf = torch.zeros((), device=device, requires_grad=True)
         self._leaf.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
         self._on_backward = on_backward
 
     def __call__(self, output: Any) -> Any:
         """The same output, with copies of the tensors that need a gradient, so that a loss may
-        change them in place. Parts of it outside the loss pass "no gradient" on, which fires the
-        hooks of their parameters too."""
+        change them in place. Output parts that the loss does not use pass on "no gradient", which
+        also fires the hooks of their parameters."""
         found = [tensor for tensor in tensors(output) if tensor.requires_grad]
         if not found:
             return output

@@ -1,4 +1,4 @@
-"""The sparse gradient of one embedding, averaged over the ranks by its rows."""
+"""The sparse gradient of one embedding, averaged over the ranks row by row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpbench.parallel.ddp.exchange import Exchange
 
 
 class SparseBucket:
-    """As Bucket, for one parameter whose gradient is sparse; the same attributes and methods."""
+    """A Bucket for one parameter with a sparse gradient, with the same attributes and methods."""
 
     def __init__(self, index: int, parameter: nn.Parameter, exchange: Exchange) -> None:
         self.indices = [index]
@@ -29,17 +29,17 @@ class SparseBucket:
         self._future: Future[Any] | None = None
 
     def arm(self) -> None:
-        """A forward has been made whose backward gives the gradient."""
+        """Prepare for a forward whose backward gives the gradient."""
 
     def lent(self) -> list[int]:
-        """None: each gradient is a tensor of its own."""
+        """Always empty: each gradient is a tensor of its own."""
         return []
 
     def take_in(self, index: int) -> None:
-        """Nothing is lent."""
+        """Do nothing: no gradient becomes an alias."""
 
     def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
-        """Take the gradient, times `scale`; returns [index] where there is none of this backward.
+        """Take the gradient, times `scale`; returns [index] if this backward gave none.
 
         Raises:
             RuntimeError: the gradient is dense.
@@ -59,13 +59,13 @@ class SparseBucket:
         return self.indices if self._absent else []
 
     def clear(self) -> None:
-        """A gradient without rows, for a rank that has none."""
+        """Set a gradient without rows, for a rank that has no data."""
         self._gradient = self._nothing()
         self._absent = True
         self.nbytes = 0
 
     def send(self, *, average: bool, hook: Hook | None, number: int, last: bool) -> None:
-        """Start the exchange. Sums only: with `average`, finish divides."""
+        """Start the exchange. It only sums: with `average`, `finish` divides."""
         self._divisor = self._exchange.size if average else 1
         if hook is not None:
             parameters = self.parameters
@@ -80,14 +80,14 @@ class SparseBucket:
         )
 
     def finish(self, keep: Collection[int] = ()) -> None:
-        """Wait for the result, and make it the gradient unless there is none to be kept."""
+        """Wait for the result, and make it the gradient unless the old one is to be kept."""
         result = self.wait()
         if not (self._absent and self.indices[0] in keep):
             self.parameters[0].grad = result
 
     def wait(self) -> Tensor:
-        """The gradient over all ranks. The rows are exchanged here, as their count must be known
-        before."""
+        """The gradient over all ranks. The rows are exchanged here, since their counts must be
+        known first."""
         if self._future is not None:
             value = self._future.wait()
             self._gradient = value[0] if isinstance(value, (list, tuple)) else value
@@ -99,7 +99,7 @@ class SparseBucket:
         return self._gradient
 
     def _union(self) -> Tensor:
-        """The rows of all ranks; those of several ranks are added up."""
+        """The rows of all ranks; rows that several ranks have are added up."""
         assert self._counts is not None
         counts = self._counts.tolist()
         rows = self._gather(self._gradient.indices().t(), counts).t()
@@ -109,7 +109,7 @@ class SparseBucket:
         return total.coalesce() / self._divisor
 
     def _gather(self, mine: Tensor, counts: list[int]) -> Tensor:
-        """The rows of all ranks, of which `counts` tells how many each has."""
+        """The rows of all ranks; rank r has counts[r] of them."""
         longest = max(counts)
         padded = mine.new_zeros((longest, *mine.shape[1:]))
         padded[: len(mine)] = mine

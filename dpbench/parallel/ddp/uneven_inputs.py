@@ -1,4 +1,4 @@
-"""Ranks that have run out of data take part in the collectives of those that have not.
+"""Ranks that have run out of data take part in the collectives of the others.
 
 The protocol is torch.distributed.algorithms.join's, so that a wrapped module and torch's own
 joinable optimizers can share one context. In each step of theirs, the ranks with data send
@@ -43,8 +43,8 @@ class UnevenInputs(Joinable):
     ) -> Join:
         """A context in which ranks may have different numbers of batches.
 
-        A rank that is done takes part in the collectives of the others until all are; then all
-        get the model of one that was last. A forward with gradients enabled is a step that the
+        A rank that is done takes part in the collectives of the others until all are done; then all
+        get the model of a rank that was last. A forward with gradients enabled is a step that the
         others take part in, in eval mode too.
 
         Args:
@@ -61,25 +61,25 @@ class UnevenInputs(Joinable):
         )
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """For torch.distributed.algorithms.Join."""
+        """See torch.distributed.algorithms.Join."""
         self._divide_by_initial_world_size = kwargs.get("divide_by_initial_world_size", True)
         return _Shadow(self)
 
     @property
     def join_process_group(self) -> dist.ProcessGroup:
-        """For torch.distributed.algorithms.Join."""
+        """See torch.distributed.algorithms.Join."""
         return self.process_group
 
     @abstractmethod
     def _send_buffers(self, *, has_data: bool = True) -> None:
-        """Buffers of the last rank that has data to all; a collective."""
+        """Send the buffers of the last rank that has data to all; a collective."""
 
     @abstractmethod
     def _take_model(self, source: int) -> None:
-        """Parameters and buffers of one rank to all; a collective."""
+        """Copy the parameters and buffers of one rank to all; a collective."""
 
     def _announce(self, syncs: bool) -> None:
-        """Tell the ranks without data that this one goes on, and what it needs of them."""
+        """Tell the ranks without data that this one continues, and what it needs from them."""
         notice = Join.notify_join_context(self)
         if notice is not None and not self._divide_by_initial_world_size:
             (going_on,) = notice.get_future().wait()
@@ -90,9 +90,9 @@ class UnevenInputs(Joinable):
         self._largest(int(syncs))
 
     def _shadow_step(self) -> None:
-        """What a step of another rank needs of this one, which is out of data.
+        """Take part in a step of another rank, as this one is out of data.
 
-        It gets the average gradients too, for an optimizer that shadows the others' steps.
+        This rank gets the average gradients too, for an optimizer that repeats the others' steps.
         """
         if self._without_gradient is None:
             self._without_gradient = [p for p in self.module.parameters() if p.grad is None]
@@ -107,13 +107,13 @@ class UnevenInputs(Joinable):
             self._reducer.shadow()
 
     def _end(self, was_last: bool) -> None:
-        """All ranks are done: the model of one that was last becomes everyone's."""
+        """Give all ranks the model of one that was last, when all are done."""
         self._authoritative_rank = self._last_rank(was_last)
         self._take_model(self._authoritative_rank)
         for parameter in self._without_gradient or ():
             parameter.grad = None
         self._without_gradient = None
-        # Join leaves the context switched on, which would cost every later step two collectives.
+        # Join leaves the context on, which would cost every later step two collectives.
         self._join_config = _JoinConfig.construct_disabled_join_config()  # type: ignore[no-untyped-call]
         self._reducer.divisor = None
 
@@ -126,7 +126,7 @@ class UnevenInputs(Joinable):
 
 
 class _Shadow(JoinHook):
-    """Where torch's context calls back."""
+    """The callbacks that torch's Join context makes on a rank without data."""
 
     def __init__(self, wrapper: UnevenInputs) -> None:
         self._wrapper = wrapper

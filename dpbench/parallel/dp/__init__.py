@@ -1,1 +1,1 @@
-"""DataParallel: the replicas of one process, a thread each."""
+"""DataParallel: replicas in the threads of one process."""

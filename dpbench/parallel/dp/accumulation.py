@@ -1,4 +1,4 @@
-"""One large batch as several micro-batches, of any sizes."""
+"""Gradient accumulation: one large batch as several micro-batches of any sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpbench.parallel.dp.scatter import batch_size
 
 
 def accumulate(wrapper: DataParallel, batches: Iterable[Any]) -> Tensor:
-    """Forward and `wrapper.backward` on each micro-batch; the gradients add up.
+    """Run forward and `wrapper.backward` on each micro-batch; the gradients add up.
 
     With a loss that is a mean, micro-batch i of n_i samples weighs n_i / Σ n_i, so that the
     gradients are those of one batch of all samples, whatever the sizes; with
@@ -20,15 +20,16 @@ def accumulate(wrapper: DataParallel, batches: Iterable[Any]) -> Tensor:
 
     Args:
         wrapper: around a module that returns its loss.
-        batches: the arguments of each call: a tuple of positional ones, a dict of keyword ones,
-            or the only one.
+        batches: the arguments of each call: a tuple of positional ones, a dict of keyword ones, or
+            a single argument.
 
     Returns:
         The loss of the whole batch, 0-dim, without graph.
 
     Raises:
-        ValueError: no batches, or one without samples to count; before anything runs.
-        RuntimeError: no loss in an output, see DataParallel.backward.
+        ValueError: there are no batches, or one has no samples to count; raised before anything
+            runs.
+        RuntimeError: an output has no loss, see DataParallel.backward.
     """
     calls = [split_call(batch) for batch in batches]
     if not calls:
@@ -43,14 +44,14 @@ def accumulate(wrapper: DataParallel, batches: Iterable[Any]) -> Tensor:
 
 
 def split_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments from a tuple, a dict, or the only one."""
+    """Positional and keyword arguments from a tuple, a dict, or a single argument."""
     if isinstance(batch, dict):
         return (), batch
     return (batch if isinstance(batch, tuple) else (batch,)), {}
 
 
 def samples_in(call: Any, index: int, dim: int) -> int:
-    """How many samples batch number `index` has; ValueError if it has none."""
+    """The number of samples in batch number `index`; ValueError if it has none."""
     size = batch_size(call, dim)
     if not size:
         raise ValueError(f"batch {index} has {size or 'no'} samples along dim {dim} to count")

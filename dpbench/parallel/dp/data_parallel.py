@@ -115,20 +115,22 @@ class DataParallel(nn.Module):
         self.register_load_state_dict_pre_hook(_expect_prefix)  # type: ignore[no-untyped-call]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """scatter → replicate → parallel_apply → gather.
+        """Scatter the batch, replicate the module, run the replicas in parallel, gather the
+        outputs.
 
         Raises:
-            IndexError: an input has no dimension `dim`; before any replica runs.
+            IndexError: an input has no dimension `dim`; raised before any replica runs.
             ValueError: inputs that disagree on the batch size or have none, a parameter on the
                 wrong device, or outputs that do not fit together.
             Exception: what a replica raises, with "Caught ... in replica i on device d".
 
         Warns:
-            UserWarning: once, about a batch norm that normalises each replica's chunk alone.
+            UserWarning: the module has a batch norm, which normalises each replica's chunk alone;
+                once.
         """
         if _in_one_thread():
             return self._run_whole(args, kwargs)
-        if _in_backward():  # activation checkpointing repeats a forward, whose loss stays the last
+        if _in_backward():  # a forward repeated by activation checkpointing; the last loss stays
             return self._run(args, kwargs)[0]
         self._last_loss.forget()
         output, join = self._run(args, kwargs)
@@ -136,7 +138,7 @@ class DataParallel(nn.Module):
         return output
 
     def _run(self, args: Any, kwargs: Any) -> tuple[Any, JoinLosses | None]:
-        """The output, and how its losses become one where it is that of each replica."""
+        """The output, and how to combine its losses if it is the list of the replicas' outputs."""
         with self._backend.clock.time("scatter"):
             shards = scatter_shards((args, kwargs), self.devices, self.dim)
         try:
@@ -152,7 +154,7 @@ class DataParallel(nn.Module):
             return gather_outputs(outputs, self.output_device, self.dim, scalar_rule), None
 
     def _run_whole(self, args: Any, kwargs: Any) -> Any:
-        """The module on the whole batch, in this thread."""
+        """Run the module on the whole batch, in this thread."""
         if not self._told_of_one_thread and len(self.devices) > 1:
             self._told_of_one_thread = True
             warnings.warn(
@@ -215,7 +217,7 @@ class DataParallel(nn.Module):
             self._backend = before
 
     def close(self) -> None:
-        """End the replicas' threads; a later forward starts new ones."""
+        """Stop the replicas' threads; a later forward starts new ones."""
         self._backend.workers.close()
 
     @property
@@ -250,8 +252,8 @@ class DataParallel(nn.Module):
 
     @contextmanager
     def waiting_phases(self) -> Iterator[None]:
-        """Wait for CUDA devices at the end of each phase, so that `phase_seconds` tells where the
-        time of a step went, and not when its work was given to them. This makes steps slower."""
+        """Wait for CUDA devices at the end of each phase, so that `phase_seconds` shows the time
+        that each phase takes, not the time to queue its work. This makes steps slower."""
         clock = self._backend.clock
         before, clock.waits = clock.waits, True
         try:
@@ -260,11 +262,11 @@ class DataParallel(nn.Module):
             clock.waits = before
 
     def forget_replicas(self) -> None:
-        """Copy all parameters anew, after writes through `.data` that torch does not count."""
+        """Copy all parameters again, after writes through `.data` that torch does not count."""
         self._replicator.forget()
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """That of `module`: its keys have no prefix."""
+        """The state dict of `module`: its keys have no prefix."""
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(
@@ -274,16 +276,16 @@ class DataParallel(nn.Module):
         return load_all_or_nothing(self.module, state_dict, strict=strict, assign=assign)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        """Those of `module`: the names have no prefix."""
+        """The parameters of `module`: the names have no prefix."""
         return self.module.named_parameters(*args, **kwargs)
 
     def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
-        """Those of `module`: the names have no prefix."""
+        """The buffers of `module`: the names have no prefix."""
         return self.module.named_buffers(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Also parameters, buffers and submodules of `module`, whose names are those that
-        `named_parameters` gives; nothing else of it."""
+        """Find parameters, buffers and submodules of `module` too, as `named_parameters` gives
+        their names without a prefix; no other attributes of it."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -293,7 +295,7 @@ class DataParallel(nn.Module):
             raise
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Puts a tensor where `__getattr__` found it, as torch.func.functional_call does."""
+        """Put a tensor where `__getattr__` found it, as torch.func.functional_call needs."""
         if isinstance(value, Tensor | None):
             for held in _named_parts(self)[:2]:
                 if name in held:
@@ -308,7 +310,7 @@ class DataParallel(nn.Module):
         return f"devices=[{devices}], output_device={output}, dim={self.dim}, cache={cache}"
 
     def _warn_of_batch_norm(self) -> None:
-        """At the first forward in train mode, if the module has a batch norm."""
+        """Warn at the first forward in train mode if the module has a batch norm."""
         if self._looked_for_batch_norm or not self.module.training:
             return
         self._looked_for_batch_norm = True
@@ -370,7 +372,7 @@ def _check_arguments(
 
 
 def _parse_output_device(value: DeviceLike | None, first: torch.device) -> torch.device | None:
-    """None where the outputs are not gathered."""
+    """The device to gather outputs on; None if they are not gathered."""
     if value is None:
         return first
     return None if value == "none" else parse_device(value)
@@ -379,7 +381,7 @@ def _parse_output_device(value: DeviceLike | None, first: torch.device) -> torch
 def _expect_prefix(
     wrapper: DataParallel, state_dict: dict[str, Any], prefix: str, *_ignored: Any
 ) -> None:
-    """For a wrapper inside another module: its own keys in a state dict have no "module."."""
+    """Fix the keys for a wrapper inside another module: its own state dict has no "module."."""
     own = {key: state_dict.pop(key) for key in list(state_dict) if key.startswith(prefix)}
     bare = {key.removeprefix(prefix): value for key, value in own.items()}
     for key, value in without_prefix(bare, wrapper.module.state_dict()).items():

@@ -25,25 +25,25 @@ def fit(
     *,
     epochs: int = 1,
 ) -> list[float]:
-    """Train in train mode: forward, loss, backward and optimizer step for each batch.
+    """Train: forward, loss, backward and optimizer step for each batch, in train mode.
 
     Args:
         wrapper: on one device or several.
-        batches: gone through once per epoch, a DataLoader for example. Each is a pair of inputs
-            and targets, or without `loss` what `accumulate` takes. Inputs are one argument, a
-            tuple of positional ones, or a dict of keyword ones.
-        optimizer: of the wrapper's parameters.
-        loss: a mean over samples, of the output and the targets, which are moved to the output's
-            device first. None: the module returns its loss.
-        epochs: times that all batches are gone through.
+        batches: iterated once per epoch, for example a DataLoader. Each is a pair of inputs and
+            targets, or without `loss` a batch as in `accumulate`. Inputs are one argument, a tuple
+            of positional ones, or a dict of keyword ones.
+        optimizer: updates the wrapper's parameters.
+        loss: a function of the output and the targets, a mean over samples; targets are moved to
+            the output's device first. None means that the module returns its loss.
+        epochs: number of passes over the batches.
 
     Returns:
         The mean loss of each epoch, weighted by the samples of each batch.
 
     Raises:
-        ValueError: epochs below 1, an epoch without batches (such as the second of a generator), or
-            a batch without samples.
-        RuntimeError: without `loss`, if there is none in an output; see DataParallel.backward.
+        ValueError: epochs is below 1, an epoch has no batches (such as the second of a generator),
+            or a batch has no samples.
+        RuntimeError: `loss` is None and an output has no loss; see DataParallel.backward.
     """
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         raise ValueError(f"got epochs={epochs!r}, expected an int of 1 or more")
@@ -55,14 +55,14 @@ def predict(wrapper: DataParallel, batches: Iterable[Any]) -> Any:
     """The outputs of all batches together, in evaluation mode and without gradients.
 
     Args:
-        wrapper: one that gathers its outputs.
-        batches: the inputs of each call, as in `fit`; no targets.
+        wrapper: gathers its outputs.
+        batches: the inputs of each call, as in `fit`, without targets.
 
     Returns:
         One output with the samples of all batches, in their order, on the wrapper's output device.
 
     Raises:
-        ValueError: no batches, outputs that do not fit together, or a wrapper that does not
+        ValueError: there are no batches, their outputs do not fit together, or the wrapper does not
             gather.
     """
     if wrapper.output_device is None:
@@ -99,7 +99,7 @@ def _epoch(
         losses.append(value.detach())
     if not losses:
         raise ValueError(f"got no batches in epoch {number}, expected some in every epoch")
-    # Read once per epoch: on a GPU each read waits for all that was started.
+    # Read once per epoch: on a GPU each read waits for all queued work.
     values: list[float] = torch.stack(losses).tolist()
     return sum(v * size for v, size in zip(values, sizes, strict=True)) / sum(sizes)
 
@@ -119,7 +119,7 @@ def _called(wrapper: DataParallel, inputs: Any) -> Any:
 
 @contextmanager
 def _mode(wrapper: DataParallel, *, training: bool) -> Iterator[None]:
-    """Every submodule in one mode, and afterwards each in its own again."""
+    """Put every submodule into one mode, and afterwards each into its own again."""
     before: list[tuple[nn.Module, bool]] = [(m, m.training) for m in wrapper.modules()]
     wrapper.train(training)
     try:

@@ -1,4 +1,4 @@
-"""Put the replicas' outputs together again, in the order of the inputs."""
+"""Puts the replicas' outputs together again, in the order of the inputs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def gather_outputs(
 
 
 def weighted_scalars(reduction: str, weights: Sequence[float]) -> ScalarRule:
-    """How 0-dim outputs of several replicas become one.
+    """The rule by which 0-dim outputs of several replicas become one.
 
     Args:
         reduction: "mean": Σ weight_r · value_r, the mean over all samples of losses that are means
@@ -102,7 +102,7 @@ def _equal(one: Any, other: Any, path: str) -> bool:
         return True
     try:
         return bool(one == other) or bool(one != one and other != other)
-    except Exception as error:  # an array has no single truth, and any class its own idea of ==
+    except Exception as error:  # == of an array has no single truth value; other classes may raise
         raise ValueError(
             f"cannot gather {path}: whether one {type(one).__name__} equals another cannot be "
             f"told ({type(error).__name__}: {error}); return tensors, or plain values"

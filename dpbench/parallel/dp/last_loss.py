@@ -17,13 +17,13 @@ NO_FORWARD = "there was no forward yet"
 
 @dataclass(slots=True)
 class _Use:
-    """Who has computed the gradients of one loss."""
+    """Who has already computed the gradients of one loss."""
 
     by_caller: bool = False
     by_wrapper: bool = False
 
     def note(self, _gradient: Tensor) -> None:
-        """The hook on the loss, which must not hold the loss itself: that would be a cycle."""
+        """Hook on the loss; it must not hold the loss itself, which would be a reference cycle."""
         if self.by_wrapper:
             raise RuntimeError(
                 "DataParallel.backward has added the gradients of this loss already, and "
@@ -46,15 +46,15 @@ class LastLoss:
         return type(self), (self.key,)
 
     def forget(self) -> None:
-        """Until `remember`, the last forward counts as failed."""
+        """Count the last forward as failed until `remember` is called."""
         self._loss, self._reason = None, "the last forward failed"
 
     def remember(self, outputs: Sequence[Any], join: JoinLosses | None) -> None:
         """Note the loss in the outputs of a forward, or why there is none.
 
         Args:
-            outputs: the gathered one, or those of all replicas.
-            join: makes one loss of theirs; None for a gathered output.
+            outputs: the gathered output, or the outputs of all replicas.
+            join: combines the replicas' losses into one; None for a gathered output.
         """
         try:
             losses = [self._find(output) for output in outputs]
@@ -63,15 +63,15 @@ class LastLoss:
             return
         self._use = _Use()
         for loss in losses:
-            if loss.grad_fn is not None:  # a hook on a leaf would stay for ever
+            if loss.grad_fn is not None:  # a hook on a leaf would stay forever
                 loss.register_hook(self._use.note)  # type: ignore[no-untyped-call]
         self._loss = losses[0] if join is None or len(losses) == 1 else join(losses)
 
     def backward(self, scale: float) -> Tensor:
-        """Backward from `scale` × the loss, once; returns the loss, without graph.
+        """Run backward from `scale` × the loss, once; returns the loss, without graph.
 
         Raises:
-            RuntimeError: with the reason why that is not possible.
+            RuntimeError: backward is not possible; the message says why.
         """
         if self._loss is None:
             raise RuntimeError(f"backward is not possible: {self._reason}")

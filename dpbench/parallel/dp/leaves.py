@@ -1,8 +1,8 @@
 """Where a replica's graph begins: leaves that stand for tensors of the caller.
 
-A backward of the wrapper collects the gradients that arrive in them. One that the user starts
-inside a replica's graph, e.g. from an activation that a forward hook has kept, reaches them too;
-its gradients go on to the tensors that the leaves stand for, at once.
+A backward of the wrapper collects the gradients that arrive in the leaves. A backward that the user
+starts inside a replica's graph, e.g. from an activation that a forward hook has kept, reaches them
+too; its gradients go straight on to the tensors that the leaves stand for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch import Tensor
 
 
 class Collecting:
-    """Entered while a backward of the wrapper runs in one replica's graph; by any thread."""
+    """A context, active while a backward of the wrapper runs in one replica's graph; any thread may
+    enter it."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -39,7 +40,7 @@ class Collecting:
 
 
 class _PassOn:
-    """The hook of a leaf: gives a gradient that nobody collects to what the leaf stands for."""
+    """Leaf hook: passes an uncollected gradient on to the tensor that the leaf stands for."""
 
     __slots__ = ("_collecting", "_source")
 
@@ -52,20 +53,20 @@ class _PassOn:
             return
         gradient, leaf.grad = leaf.grad, None
         if gradient is not None:
-            # The caller's graph is still needed for the backward from the wrapper's outputs.
+            # Retained: the backward from the wrapper's outputs still needs the caller's graph.
             torch.autograd.backward(
                 self._source, gradient.to(self._source.device), retain_graph=True
             )
 
 
 def watch_leaf(leaf: Tensor, source: Tensor, collecting: Collecting) -> None:
-    """Let gradients that no backward of the wrapper collects go from `leaf` to `source`."""
+    """Pass gradients that no backward of the wrapper collects from `leaf` on to `source`."""
     hook = _PassOn(source, collecting)
     leaf.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
 
 def new_leaf(source: Tensor, collecting: Collecting) -> Tensor:
-    """A leaf in the memory of `source`, which requires a gradient."""
+    """A leaf that shares the memory of `source` and requires a gradient."""
     leaf = source.detach().requires_grad_()
     watch_leaf(leaf, source, collecting)
     return leaf

@@ -1,4 +1,4 @@
-"""Packed sequences of an RNN, split over replicas and put together again by their sequences."""
+"""Splits packed sequences of an RNN over replicas, and joins them again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 
 def split_packed(packed: PackedSequence, sizes: Sequence[int]) -> list[PackedSequence]:
-    """The sequences in runs of so many, in the order in which they were packed; differentiable."""
+    """Split into consecutive groups of these sizes, in the order of packing; differentiable."""
     padded, lengths = pad_packed_sequence(packed, batch_first=True)
     parts = zip(torch.split(padded, list(sizes)), torch.split(lengths, list(sizes)), strict=True)
     return [_pack(part, of_part, _is_sorted(packed)) for part, of_part in parts]
@@ -33,7 +33,7 @@ def count_sequences(packed: PackedSequence) -> int:
 
 
 def _is_sorted(packed: PackedSequence) -> bool:
-    """Whether its user has sorted the sequences by length, so that none is moved in packing."""
+    """Whether the user sorted the sequences by length, so that packing moved none of them."""
     return packed.sorted_indices is None
 
 
@@ -45,7 +45,7 @@ def _pack(padded: Tensor, lengths: Tensor, in_order: bool) -> PackedSequence:
 
 
 def _widen(padded: Tensor, length: int) -> Tensor:
-    """With padding up to so many steps; (sequences, steps, features…)."""
+    """Pad to `length` steps; (sequences, steps, features…)."""
     missing = length - padded.size(1)
     if not missing:
         return padded

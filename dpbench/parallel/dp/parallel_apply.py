@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What the forwards of one wrapper share."""
+    """Settings and workers that all forwards of one wrapper share."""
 
     workers: WorkerPool
-    """At least one per replica."""
+    """The threads, at least one per replica."""
     reduction: Reduction
     clock: PhaseClock
     reduces: bool = True
-    """False leaves the reduction out; the parameters get the gradients of replica 0 alone."""
+    """False skips the reduction; the parameters then get the gradients of replica 0 alone."""
 
 
 def parallel_apply(
@@ -60,16 +60,16 @@ def parallel_apply(
 
     Args:
         replicas: the modules.
-        calls: positional and keyword arguments of each.
+        calls: each replica's positional and keyword arguments.
         parameters: the originals of `replica.parameters`, which get the gradients.
         backend: runs the replicas, and adds up their gradients in the backward.
-        streams: of the random numbers that the replicas draw; None: the default generators.
+        streams: random numbers for the replicas; None means the default generators.
 
     Returns:
         The output of each replica, attached to the caller's graph.
 
     Raises:
-        What a replica raises, see WorkerPool.run.
+        The exception of a replica, see WorkerPool.run.
     """
     graphs = [_LocalGraph.of(replica) for replica in replicas]
     saved = saved_in_order(saved_tensors_hooks(), len(replicas))
@@ -104,10 +104,10 @@ class _LocalGraph:
     """One replica's graph: its leaves (parameters, then inputs) and its outputs.
 
     Attributes:
-        replica: whose graph it is.
-        sources: of the inputs, in the caller's graph.
-        inputs: leaves that are no parameters: what the call and plain attributes bring along.
-        outputs: those that require a gradient.
+        replica: the owner of the graph.
+        sources: the tensors in the caller's graph that the inputs stand for.
+        inputs: leaves that are no parameters: tensors from the call and from plain attributes.
+        outputs: the outputs that require a gradient.
     """
 
     replica: Replica
@@ -117,7 +117,7 @@ class _LocalGraph:
 
     @classmethod
     def of(cls, replica: Replica) -> _LocalGraph:
-        """Before the forward of a replica."""
+        """The graph of a replica before its forward."""
         sources, leaves = zip(*replica.captured, strict=True) if replica.captured else ((), ())
         return cls(replica, list(sources), list(leaves))
 
@@ -126,10 +126,10 @@ class _LocalGraph:
         return [*(p for p in self.replica.parameters if p.requires_grad), *self.inputs]
 
     def cut(self, tree: T) -> T:
-        """A call, or gradients, with new inputs in place of tensors that require a gradient.
+        """Replace the tensors that require a gradient in a call, or in gradients, by new inputs.
 
-        They are copies, since a module may write to its arguments: torch refuses that for a leaf,
-        and the history of what is written would not become that of the caller's tensor.
+        The inputs are copies, since a module may write to its arguments: torch refuses that for a
+        leaf, and the history of the written values would not reach the caller's tensor.
         """
         found: dict[int, Tensor] = {}
 
@@ -147,7 +147,7 @@ class _LocalGraph:
         return cut
 
     def derivative(self) -> _LocalGraph:
-        """A graph for this one's gradients: from the same leaves, and those that `cut` adds."""
+        """A graph for this one's gradients, with the same leaves and those that `cut` adds."""
         return _LocalGraph(self.replica, list(self.sources), list(self.inputs))
 
 
@@ -162,7 +162,7 @@ def _gradients(
     """d(outputs)/d(leaves) applied to the received gradients, in one pass over `graphs`.
 
     Args:
-        graphs: of one replica or several.
+        graphs: the graphs of one or several replicas.
         received: the gradient of each output of each graph; None where it is zero.
         wanted: whether the gradient of each leaf of each graph is needed.
         keep: retain the graphs for another backward.
@@ -200,7 +200,7 @@ def _collected(
     *,
     keep: bool,
 ) -> Iterator[Tensor | None]:
-    """The gradients of all leaves, by way of their `.grad`, which is left empty in any case."""
+    """The gradients of all leaves, collected in their `.grad`, which is left empty in any case."""
     leaves = [leaf for graph in graphs for leaf in graph.leaves]
     try:
         with ExitStack() as stack:
@@ -229,7 +229,7 @@ class _Region:
         self.backend = backend
         self.streams = streams
         self.saved = saved
-        self.shared = False  # with the graph of a derivative, which may still need it
+        self.shared = False  # True if the graph of a derivative may still need this one
 
     def backward(self, received: Sequence[Tensor | None], wanted: Sequence[bool]) -> Gradients:
         """Gradients of the parameters, summed over the replicas, then of all inputs in order."""
@@ -253,7 +253,7 @@ class _Region:
         inputs = itertools.chain.from_iterable(result[count:] for result in results)
         gradients = [result[:count] for result in results]
         if not self.backend.reduces:
-            # Replica 0 is as good as any: the result is for measuring only.
+            # Replica 0 stands for any: the result is for measuring only.
             return [*gradients[0], *inputs]
         with self.backend.clock.time("reduce"):
             return [*self.backend.reduction.add(gradients, self.backend.workers), *inputs]
@@ -283,10 +283,10 @@ class _Region:
         wanted: list[list[bool]],
         **options: bool,
     ) -> list[Gradients]:
-        """The gradients of each graph: on the CPU in its worker, on CUDA in this thread."""
+        """The gradients of each graph, computed in its worker (CPU) or in this thread (CUDA)."""
         if graphs[0].replica.device.type == "cuda":
-            # A worker would wait for the engine's thread of its device, which may be the one that
-            # waits here. A backward nested in this one is served, all devices at the same time.
+            # A worker would wait for its device's autograd thread, which may be the thread that
+            # waits here. A nested backward is served, on all devices at the same time.
             return _gradients(graphs, received, wanted, **options)
         streams = self.streams
 
@@ -320,7 +320,7 @@ class _ParallelRegion(torch.autograd.Function):
 
 
 def _attach(region: _Region, outputs: list[T]) -> list[T]:
-    """The outputs with the node as origin of every tensor that requires a gradient."""
+    """The outputs, with the node as the origin of every tensor that requires a gradient."""
     graphs = region.graphs
     assert graphs is not None
     for graph, output in zip(graphs, outputs, strict=True):
@@ -340,7 +340,7 @@ def _attach(region: _Region, outputs: list[T]) -> list[T]:
 def _keeps_graph() -> bool:
     """Whether the running backward was asked to retain the graph."""
     try:
-        # The only place where torch tells it; without it, a second backward would be refused.
+        # Private, but torch tells it nowhere else; without it a second backward would fail.
         return bool(torch._C._autograd._get_current_graph_task_keep_graph())
     except AttributeError:
         return False
@@ -356,7 +356,7 @@ def carry_thread_state(
         devices: the devices the workers will use.
 
     Returns:
-        A function that gives, for one of the devices, a context to enter in its worker.
+        A function from a device to the context to enter in its worker.
     """
     used = set(devices)
     gradients = torch.is_grad_enabled()

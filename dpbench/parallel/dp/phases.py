@@ -1,4 +1,4 @@
-"""What each phase of a data-parallel step costs the calling thread."""
+"""Time that each phase of a data-parallel step costs the calling thread."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class PhaseClock:
-    """Running totals of seconds per phase, on the host's clock: CUDA work may still be under way,
-    unless `waits` is set.
+    """Running totals of seconds per phase, on the host's clock: unless `waits` is set, CUDA work
+    may still be running when a phase ends.
 
     "forward" and "backward" last until the slowest replica is done.
     """

@@ -1,13 +1,13 @@
-"""A stream of random numbers for each replica, although all threads share one CPU generator.
+"""A random number stream for each replica, although all threads share one CPU generator.
 
-Replicas that ran dropout at the same time would draw from that generator in the order of their
-threads, another one in each run. Here a replica that draws gets a generator of its own, seeded
-with one number from the default generator per forward. So the masks of the replicas differ, and
-torch.manual_seed in the caller repeats them.
+Replicas that ran dropout at the same time would draw from that generator in the order in which the
+threads run, which differs between runs. Here a replica that draws gets a generator of its own,
+seeded with one number from the default generator per forward. So the masks of the replicas differ,
+and torch.manual_seed in the caller repeats them.
 
 torch cannot give a thread another default generator. A dispatch mode, which belongs to a thread,
-hands the replica's generator to every operator that draws. It costs some 3 µs per operator, so a
-module that drew nothing in its first forward runs without it as long as its submodules stay in
+hands the replica's generator to every operator that draws. The mode costs some 3 µs per operator,
+so a module that drew nothing in its first forward runs without it as long as its submodules stay in
 the same training or evaluation modes.
 """
 
@@ -24,11 +24,11 @@ import torch
 from torch import nn
 from torch._ops import OpOverload
 
-# Underscored, but the documented place of what a user of torch derives modes from.
+# Private by name, but the documented base class for users' dispatch modes.
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _DEFAULT = threading.Lock()
-"""Held by who draws from the default generator for a replica, or puts another state into it."""
+"""Held while drawing from the default generator for a replica, and while setting its state."""
 
 
 class Randomness:
@@ -39,10 +39,10 @@ class Randomness:
 
     @contextmanager
     def watch(self, module: nn.Module) -> Iterator[ReplicaStreams | None]:
-        """To run one forward in: gives its streams, None where the module draws nothing.
+        """A context for one forward: gives its streams, or None if the module draws nothing.
 
         Warns:
-            UserWarning: a module known to draw nothing drew; the next forward has streams.
+            UserWarning: a module that drew nothing before has drawn; the next forward has streams.
         """
         modes = tuple(child.training for child in module.modules())
         if modes not in self._silent:
@@ -67,12 +67,13 @@ class ReplicaStreams:
     """The generators of the replicas' random numbers, one each.
 
     Attributes:
-        drawn: whether some replica has drawn.
-        recomputed: whether one drew in a region of activation checkpointing.
+        drawn: whether any replica has drawn.
+        recomputed: whether a replica drew in a region of activation checkpointing.
     """
 
     def __init__(self, generators: Sequence[torch.Generator] | None = None) -> None:
-        """None: new ones when they are needed, with neighbours of one draw as their seeds."""
+        """Use these generators; None creates new ones when needed, seeded with consecutive numbers
+        from one draw."""
         self.drawn = False
         self.recomputed = False
         self._generators = generators
@@ -87,7 +88,7 @@ class ReplicaStreams:
         return _NoRepetition() if self.recomputed else nullcontext()  # type: ignore[no-untyped-call]
 
     def generator(self, replica: int) -> torch.Generator:
-        """That of a replica that is about to draw."""
+        """The generator of a replica that is about to draw."""
         self.drawn = True
         if self._generators is not None:
             return self._generators[replica]
@@ -140,7 +141,7 @@ def _draw(
     seeded = _with_generator(func)
     if seeded is not None:
         return seeded(*args, **kwargs, generator=generator)
-    # The rest, e.g. randn_like in earlier releases, knows the default generator only.
+    # Other operators, e.g. randn_like in earlier releases, only use the default generator.
     with _DEFAULT:
         before = torch.default_generator.get_state()
         torch.default_generator.set_state(generator.get_state())
@@ -173,7 +174,8 @@ def _has_generator(args: Any, kwargs: dict[str, Any]) -> bool:
 
 
 def _checkpointing() -> tuple[Any, ...]:
-    """What the two kinds of activation checkpointing change for the forward of their region."""
+    """The thread's state that the two kinds of activation checkpointing change during their
+    forward."""
     return torch.is_grad_enabled(), saved_tensors_hooks()
 
 

@@ -1,4 +1,4 @@
-"""Add up what the replicas computed for each parameter, and count it.
+"""Adds up the replicas' gradients of each parameter, and counts the bytes.
 
 On the CPU the sum is bound by memory, so large gradients are cut into as many ranges as there are
 replicas, and each worker thread adds up one range of all of them. Gradients from another device
@@ -16,7 +16,7 @@ from dpbench.parallel.dp.workers import Job, WorkerPool
 from dpbench.parallel.flat import by_kind, flattened, unflattened
 
 SHARED_ELEMENTS = 65536
-"""From this size all workers add a gradient: 30 µs of work, three times what cutting it costs."""
+"""Smallest gradient that all workers share: 30 µs of work, three times the cost of splitting."""
 
 Column = list[Tensor]
 """The gradients of one parameter, from the replicas that have one."""
@@ -26,9 +26,9 @@ class Reduction:
     """Sums gradients over replicas onto one device.
 
     Attributes:
-        device: where the sums are, that of the original parameters.
-        reduced_bytes: bytes of gradients that were results of a sum, since construction.
-        reductions: backward passes in which there was one.
+        device: the device of the sums and of the original parameters.
+        reduced_bytes: bytes of summed gradients since construction.
+        reductions: backward passes with a sum since construction.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -90,7 +90,7 @@ def _add_foreach(columns: Sequence[Column]) -> list[Tensor]:
     for replica in range(1, max(map(len, columns), default=0)):
         places = [i for i, column in enumerate(columns) if len(column) > replica]
         others = [columns[i][replica] for i in places]
-        # Underscored, but what torch's own documentation of foreach names.
+        # Private by name, but torch's documentation of foreach names it.
         added = torch._foreach_add([sums[i] for i in places], others)
         for i, result in zip(places, added, strict=True):
             sums[i] = result
@@ -121,7 +121,7 @@ def _add_shared(columns: Sequence[Column], workers: WorkerPool) -> list[Tensor]:
 
 
 def _bytes(gradient: Tensor) -> int:
-    """Of the stored elements; torch does not define `nbytes` of a sparse tensor."""
+    """Bytes of the stored elements; torch does not define `nbytes` of a sparse tensor."""
     if gradient.layout is torch.strided:
         return gradient.nbytes
     return gradient._values().nbytes

@@ -1,9 +1,9 @@
 """Clones of a module tree, one per device, whose parameters are leaves of their own.
 
-A replica is rebuilt for each forward, so that its structure, hooks, modes and plain attributes
-are those of the original now. What is expensive, the parameters, is kept between forwards: on the
-original's device a replica's parameters share its memory (nothing is ever copied), elsewhere
-they are copies, made anew when the original has changed.
+A replica is rebuilt for each forward, so that its structure, hooks, modes and plain attributes are
+the original's current ones. The parameters, which are expensive, are kept between forwards: on the
+original's device a replica's parameters share its memory (nothing is ever copied); elsewhere they
+are copies, which are renewed when the original has changed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Replica:
     device: torch.device
     collecting: Collecting
     captured: list[tuple[Tensor, Tensor]]
-    """Buffers and plain attributes that require a gradient, and the leaves in their place."""
+    """Buffers and plain attributes that require a gradient, and the leaves that replace them."""
 
 
 @dataclass(slots=True)
 class _Leaf:
-    """A replica's parameter, and the state of the original that it was made from."""
+    """A replica's parameter, and the version of the original that it was made from."""
 
     original: nn.Parameter
     version: int | None
@@ -48,7 +48,7 @@ class _Leaf:
             and self.source.dtype is original.dtype
             and self.source.requires_grad == original.requires_grad
             and self.source.is_set_to(original)
-            # Shared memory is always current; a copy as long as nobody wrote to the original.
+            # Shared memory is always current; a copy is until somebody writes to the original.
             and (
                 self.parameter is self.source
                 or (self.version is not None and self.version == _version(original))
@@ -64,7 +64,7 @@ class Replicator:
     """
 
     def __init__(self, devices: Sequence[torch.device], *, cache: bool = True) -> None:
-        """`cache=False` makes the parameters of all replicas anew for each forward."""
+        """`cache=False` makes new parameters for all replicas in each forward."""
         self.devices = tuple(devices)
         self.cache = cache
         self.replicate_bytes = 0
@@ -118,7 +118,7 @@ class Replicator:
         captured: list[tuple[Tensor, Tensor]] = []
 
         def capture(tensor: Tensor) -> Tensor:
-            """The leaf in place of a tensor with a gradient that is no parameter."""
+            """The leaf that replaces a tensor with a gradient that is no parameter."""
             source = tensor.to(device)
             if not torch.is_grad_enabled():
                 return source
@@ -131,7 +131,7 @@ class Replicator:
         return Replica(module, parameters, device, self._collecting[index], captured)
 
     def _current_leaves(self, originals: Sequence[nn.Parameter], index: int) -> dict[int, _Leaf]:
-        """The leaf of each parameter by its `id`: the one kept, or one made anew."""
+        """The leaf of each parameter by its `id`: either kept or newly made."""
         kept = self._leaves[index]
         stale = [
             original
@@ -170,7 +170,8 @@ class Replicator:
         return made
 
     def _copies(self, tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-        """Brought there in one message per dtype, in the same memory layouts."""
+        """Copies of the tensors on `device`, sent in one message per dtype, in the same memory
+        layouts."""
         self.replicate_bytes += sum(tensor.nbytes for tensor in tensors)
         copies: dict[int, Tensor] = {}
         with torch.no_grad():
@@ -200,7 +201,7 @@ def clone(
 
     Args:
         module: the original; shared submodules are shared in the clone too.
-        twins: the counterpart of each parameter and buffer by `id`; gains those of the modules.
+        twins: the counterpart of each parameter and buffer by `id`; those of the modules are added.
         capture: makes the counterpart of another tensor that requires a gradient.
     """
     originals = list(module.modules())
@@ -214,7 +215,7 @@ def clone(
             state[name] = _counterpart(state[name], twins, capture)
         for name in ("_parameters", "_buffers", "_modules"):
             state[name] = {k: twins.get(id(v), v) for k, v in state[name].items()}
-        # Into __dict__, because Module.__setattr__ needs what is only now being set.
+        # Written to __dict__, because Module.__setattr__ needs attributes that are not set yet.
         twins[id(original)].__dict__.update(state)
     return twins[id(module)]  # type: ignore[no-any-return]
 
@@ -224,9 +225,9 @@ _SHARED = frozenset(nn.Module().__dict__)
 
 
 def _counterpart(value: Any, twins: dict[int, Any], capture: Callable[[Tensor], Tensor]) -> Any:
-    """A plain attribute for the clone: what in it belongs to the original is replaced.
+    """A plain attribute for the clone: parts that belong to the original are replaced.
 
-    For example the list of weights that an LSTM keeps, or a bound method as activation.
+    Examples are the list of weights that an LSTM keeps, or a bound method as activation.
     """
     if isinstance(value, (Tensor, nn.Module)):
         if isinstance(value, Tensor) and value.requires_grad and id(value) not in twins:
@@ -246,5 +247,5 @@ def _counterpart(value: Any, twins: dict[int, Any], capture: Callable[[Tensor], 
 
 
 def _version(tensor: Tensor) -> int | None:
-    """How often torch counted a write to the tensor; None where it does not count."""
+    """The number of writes to the tensor that torch counted; None where it does not count."""
     return None if tensor.is_inference() else tensor._version

@@ -1,15 +1,14 @@
-"""Saved-tensors hooks of the caller that count what they get, around replicas in threads.
+"""Lets saved-tensors hooks of the caller that depend on order work with replicas in threads.
 
 Non-reentrant activation checkpointing (torch.utils.checkpoint with use_reentrant=False) does not
-keep the tensors that a forward saves for its backward. It numbers them, runs the forward once more
-when the backward asks for the first of them, and knows the new ones by their numbers. Replicas that
-save in threads would get their numbers in another order each time, and so another replica's
-tensors. And the backward of a replica, which asks in its worker, would start a forward that waits
-for that worker.
+keep the tensors that a forward saves for its backward. It numbers them, reruns the forward when the
+backward asks for the first one, and identifies the new tensors by their numbers. Replicas that save
+in threads would get different numbers each time, and so another replica's tensors. And the backward
+of a replica, which asks in its worker, would start a forward that waits for that same worker.
 
-So the replicas' tensors are held back, each replica's apart. When all replicas are done they get
-their numbers in the caller's thread, replica by replica, and there they are asked for before the
-workers begin their backward.
+So each replica's tensors are held back separately. When all replicas are done they are numbered in
+the caller's thread, replica by replica; before the workers begin their backward, the caller's
+thread asks for them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Hooks = tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]
 
 
 class _Slot:
-    """What a replica's graph keeps in place of a tensor."""
+    """Placeholder in a replica's graph for a saved tensor."""
 
     __slots__ = ("packed", "tensor")
 
@@ -48,7 +47,7 @@ class _Hold:
 
 
 class SavedInOrder:
-    """What the replicas of one forward save, for hooks that depend on the order."""
+    """The tensors that the replicas of one forward save, for hooks that depend on their order."""
 
     def __init__(self, hooks: Hooks, replicas: int) -> None:
         self._pack, self._unpack = hooks
@@ -59,14 +58,16 @@ class SavedInOrder:
         return saved_tensors_hooks(_Hold(self._slots[replica]), self._taken)
 
     def pack(self) -> None:
-        """Give everything to the caller's hooks, after all replicas; in the caller's thread."""
+        """Pass all saved tensors to the caller's hooks, after all replicas are done; in the
+        caller's thread."""
         for slot in itertools.chain.from_iterable(self._slots):
             assert slot.tensor is not None
             slot.packed, slot.tensor = self._pack(slot.tensor), None
 
     @contextmanager
     def unpacked(self) -> Iterator[None]:
-        """For the replicas' backward: what was saved is there; in the caller's thread."""
+        """A context for the replicas' backward in which saved tensors are available; in the
+        caller's thread."""
         slots = list(itertools.chain.from_iterable(self._slots))
         try:
             for slot in slots:
@@ -77,15 +78,17 @@ class SavedInOrder:
                 slot.tensor = None
 
     def _taken(self, slot: _Slot) -> Tensor:
-        """The unpack hook; outside `unpacked` for a backward of the user's own inside a replica."""
+        """The unpack hook; it runs outside `unpacked` only for a user's own backward inside a
+        replica."""
         return self._unpack(slot.packed) if slot.tensor is None else slot.tensor
 
 
 def saved_in_order(hooks: Hooks | None, replicas: int) -> SavedInOrder | None:
-    """None if there are no hooks, or hooks that may be called in any order and thread."""
+    """A SavedInOrder; None if there are no hooks, or hooks that may be called in any order and
+    thread."""
     if hooks is None:
         return None
     pack = hooks[0]
-    # torch does not tell whose hooks they are. Those of a wrapper around this one pass on.
+    # torch does not tell whose hooks they are. Hooks of an outer wrapper pass them on.
     counts = getattr(pack, "__module__", None) == "torch.utils.checkpoint"
     return SavedInOrder(hooks, replicas) if counts or isinstance(pack, _Hold) else None

@@ -1,4 +1,4 @@
-"""Split a batch over the replicas' devices: sizes that differ by one at most, order kept."""
+"""Splits a batch over the replicas' devices in order; sizes differ by at most one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dpbench.parallel.tree import leaves, map_leaves, move
 def balanced_split(n: int, parts: int) -> list[int]:
     """Sizes of the chunks of n samples: balanced, the earlier ones get the remainder.
 
-    torch.chunk leaves devices idle (6 over 4 is 2, 2, 2 there; here it is 2, 2, 1, 1). There are
-    never empty chunks: with fewer samples than parts there are fewer chunks. Ranks divide a batch
-    in the same way (dpbench.specs.shares).
+    torch.chunk leaves devices idle: it splits 6 over 4 as 2, 2, 2, this function as 2, 2, 1, 1. No
+    chunk is empty: with fewer samples than parts there are fewer chunks. Ranks divide a batch in
+    the same way (dpbench.specs.shares).
 
     Raises:
-        ValueError: for n < 1 or parts < 1.
+        ValueError: n or parts is below 1.
     """
     if n < 1:
         raise ValueError(f"got {n} samples to split, expected at least 1")
@@ -46,7 +46,8 @@ class NoScatter:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """One object per replica, and how many samples each holds (empty: there were none)."""
+    """One object per replica, and the number of samples in each; the numbers are empty if there
+    were none."""
 
     values: list[Any]
     sizes: list[int]
@@ -60,8 +61,8 @@ class Shards:
         return [size / total for size in self.sizes] if total else [1.0]
 
     def note_writes(self) -> None:
-        """Count what replicas wrote to chunks as writes to the arguments, for autograd's check of
-        what it has saved."""
+        """Count replicas' writes to chunks as writes to the arguments, for autograd's check of
+        saved tensors."""
         for argument, chunks in self.views:
             if any(not chunk.is_inference() and chunk._version for chunk in chunks):
                 torch.autograd.graph.increment_version(argument)
@@ -100,12 +101,14 @@ def _unmarked(leaf: Any) -> Any:
 
 
 def batch_size(obj: Any, dim: int) -> int | None:
-    """The size of `dim` of the tensors in `obj`, and the number of sequences in packed ones; None
-    if there is nothing to split.
+    """The size of `dim` in the tensors of `obj`, and the number of sequences in packed ones.
+
+    Returns:
+        None if there is nothing to split.
 
     Raises:
         IndexError: a tensor has no dimension `dim`.
-        ValueError: tensors that disagree.
+        ValueError: the sizes differ.
     """
     sizes = [_size(leaf, dim) for leaf in _batched(obj)]
     if len(set(sizes)) > 1:
@@ -140,8 +143,8 @@ def _split(
     if _is_recorded(leaf):
         # One node for all chunks, whose backward is one concatenation.
         return torch.split(leaf, sizes, dim)
-    # What a module may write to, whether it writes values with a history or not, as if the other
-    # chunks were not in the same memory. `Shards.note_writes` makes up for what .data hides.
+    # A module may write to each chunk, with or without a history, as if the other
+    # chunks were in other memory. `Shards.note_writes` counts the writes that .data hides.
     starts = itertools.accumulate(sizes[:-1], initial=0)
     return [leaf.narrow(dim, start, size).data for start, size in zip(starts, sizes, strict=True)]
 

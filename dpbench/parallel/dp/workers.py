@@ -15,7 +15,7 @@ Job = Callable[[], Any]
 
 
 class _Task:
-    """A job on its way through a worker, then its result or its failure."""
+    """A job for a worker, then its result or its failure."""
 
     __slots__ = ("error", "finished", "job", "result", "trace")
 
@@ -33,7 +33,7 @@ class _Task:
             self.result = self.job()
         except BaseException as error:
             self.trace = traceback.format_exc()
-            # Without the frames, which would keep the replica's tensors alive.
+            # Drop the frames, which would keep the replica's tensors alive.
             self.error = error.with_traceback(None)
         finally:
             self.job = None
@@ -56,14 +56,14 @@ def _serve(tasks: SimpleQueue[_Task | None], threads: int | None) -> None:
         torch.set_num_threads(threads)
     while (task := tasks.get()) is not None:
         task.run()
-        del task  # or its result would live until the next task comes
+        del task  # otherwise its result would live until the next task
 
 
 def _stop(workers: list[_Worker]) -> None:
     for worker in workers:
         worker.tasks.put(None)
     for worker in workers:
-        # The garbage collector may run this in one of the workers.
+        # The garbage collector may run this in a worker, which cannot join itself.
         if worker.thread is not threading.current_thread():
             worker.thread.join(timeout=5.0)
     workers.clear()
@@ -81,9 +81,9 @@ class WorkerPool:
     ) -> None:
         """
         Args:
-            devices: one per worker.
+            devices: the device of each worker.
             threads_per_replica: intra-op threads of each CPU worker; None divides the caller's
-                evenly. The limit belongs to the worker's thread, the caller's stays.
+                evenly. The limit applies to the worker's thread only.
 
         Raises:
             TypeError, ValueError: threads_per_replica is no int or less than 1.
@@ -106,11 +106,12 @@ class WorkerPool:
     def run(self, jobs: Mapping[int, Job]) -> dict[int, Any]:
         """Run each job in the worker of its index and wait for all of them.
 
-        A job that gets here runs what it gives in its own thread: its worker would wait for itself.
+        Jobs given by a job run in its own thread, since its worker would wait for itself.
 
         Raises:
-            The failure of the lowest index, of the same type where that can be made from a
-            message, "Caught {type} in replica {index} on device {device}." and its traceback.
+            The failure with the lowest index, with the message "Caught {type} in replica {index} on
+            device {device}." and the traceback; of the same type if that can be made from a
+            message.
         """
         with self._starting:
             self._start()
@@ -129,11 +130,11 @@ class WorkerPool:
         return {index: task.result for index, task in tasks.items()}
 
     def _start(self) -> None:
-        # After a fork the threads are gone, and jobs given to them would wait for ever.
+        # After a fork the threads are gone, and their jobs would wait forever.
         if self._workers and all(worker.thread.is_alive() for worker in self._workers):
             return
         _stop(self._workers)
-        # torch.set_num_threads is local to a thread only once its caller's has been initialised.
+        # torch.set_num_threads affects one thread only after the caller's count was initialised.
         total = torch.get_num_threads()
         on_cpu = sum(device.type == "cpu" for device in self.devices)
         for index, device in enumerate(self.devices):
@@ -150,10 +151,11 @@ def _check_threads(value: object) -> None:
 
 
 def caught(error: BaseException, index: int, device: torch.device, trace: str) -> BaseException:
-    """A failure of replica `index` to raise in the caller: same type, where it was, traceback."""
+    """A replica's failure to raise in the caller: the same type, with replica, device and
+    traceback."""
     kind = type(error)
     text = f"Caught {kind.__name__} in replica {index} on device {device}.\n{trace}"
     try:
         return kind(text)
-    except Exception:  # the type wants other arguments
+    except Exception:  # the type needs other arguments
         return RuntimeError(text)

@@ -1,9 +1,9 @@
-"""Memory of the group for tensors that it reduces in place, without copying them anywhere.
+"""Memory of the group for tensors that it reduces in place, without copying.
 
-It consists of segments, in which each rank has a part of one size. A block that is handed out lies
-at one offset in the parts of all ranks. What is free is known to every rank alike: when they meet
-to allocate they tell which blocks they have dropped, and all of them draw the same conclusions.
-Segments never move. New ones are added as needed; they take no descriptors.
+It consists of segments, in which each rank has a part of the same size. A block lies at the same
+offset in the parts of all ranks. All ranks agree on the free space: whenever they meet to allocate,
+each reports the blocks that it has dropped, and all of them free the same ones. Segments never
+move. New ones are added as needed; they take no file descriptors.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from dpbench.parallel.shm.descriptor import NOWHERE, Place, pack
 from dpbench.parallel.shm.layout import PAGE, SLOT_BYTES
 from dpbench.parallel.shm.member import Member, Steps
 
-# Per rank. Pages are taken when they are touched, so a large segment costs addresses only.
+# Per rank. Pages are allocated on first touch, so a large segment costs addresses only.
 SMALLEST_SEGMENT, LARGEST_STEP = 16 * 1024**2, 1024**3
-# What a rank can tell of dropped blocks at one meeting; the rest waits for the next.
+# Dropped blocks that a rank can report at one meeting; the rest waits for the next.
 _REPORTS = SLOT_BYTES // 8 - 1
 
 
 Pieces = Sequence[tuple[Tensor, ...]]
-"""Of a tensor in the arena; each as it is on all ranks."""
+"""Pieces of a tensor in the arena; each piece as one view per rank."""
 
 
 class AllocationFailed(OSError):
-    """A rank got no memory. All ranks know, and the group can still be used."""
+    """A rank got no memory. All ranks get this error, and the group can still be used."""
 
 
 class Segment:
     """
     Attributes:
-        nbytes: of each rank's part.
-        parts: of all ranks.
+        nbytes: size of each rank's part.
+        parts: the parts of all ranks.
         start: the address of this rank's part.
-        free: offset and size of what is in no block, sorted.
+        free: offset and size of each free range, sorted.
     """
 
     def __init__(self, mapping: memoryview, nbytes: int, rank: int) -> None:
@@ -53,7 +53,7 @@ class Segment:
         self.free = [(0, nbytes)]
 
     def take(self, nbytes: int) -> int | None:
-        """The first offset at which so much is free, which it is no more; None if there is none."""
+        """Reserve the first free range of this size; returns its offset, or None."""
         for position, (offset, size) in enumerate(self.free):
             if size >= nbytes:
                 left = [(offset + nbytes, size - nbytes)] if size > nbytes else []
@@ -62,7 +62,7 @@ class Segment:
         return None
 
     def put_back(self, offset: int, nbytes: int) -> None:
-        """What `take` gave is free again."""
+        """Free a range that `take` returned."""
         merged: list[tuple[int, int]] = []
         for start, size in sorted([*self.free, (offset, nbytes)]):
             if merged and sum(merged[-1]) == start:
@@ -76,14 +76,13 @@ class Arena:
     """The memory of one group, as one rank sees it.
 
     Attributes:
-        pieces: views that reductions keep here; they are good as long as the arena, which never
-            moves.
+        pieces: views that reductions cache here; valid as long as the arena, which never moves.
     """
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._segments: list[Segment] = []
-        # Where the blocks are that some rank still has, and how many ranks have dropped each.
+        # Places of the blocks that some rank still has, and how many ranks have dropped each.
         self._blocks: dict[int, tuple[int, int, int]] = {}
         self._drops: Counter[int] = Counter()
         self._count = 0
@@ -97,7 +96,7 @@ class Arena:
         return sum(segment.nbytes for segment in self._segments)
 
     def place_of(self, tensor: Tensor) -> Place:
-        """Where a contiguous tensor lies, NOWHERE if not in this rank's part of a segment."""
+        """Place of a contiguous tensor; NOWHERE if it is not in this rank's part of a segment."""
         address = tensor.data_ptr()
         for number, segment in enumerate(self._segments):
             offset = address - segment.start
@@ -106,24 +105,25 @@ class Arena:
         return NOWHERE
 
     def operands(self, place: Place, tensor: Tensor) -> list[Tensor]:
-        """What lies there in the parts of all ranks, as 1-D tensors like this rank's."""
+        """The memory at this place in the parts of all ranks, as 1-D tensors like this rank's."""
         end = place.offset + tensor.nbytes
         parts = self._segments[place.segment].parts
         return [part[place.offset : end].view(tensor.dtype) for part in parts]
 
     def reports(self) -> list[int]:
-        """The blocks that this rank has dropped and not reported, as many as fit."""
+        """Take the blocks that this rank has dropped and not reported, as many as fit."""
         return [self._dropped.popleft() for _ in range(min(len(self._dropped), _REPORTS))]
 
     def unreport(self, blocks: Sequence[int]) -> None:
-        """They did not get through."""
+        """Put back reports that did not get through."""
         self._dropped.extendleft(reversed(blocks))
 
     def settle(self, reports: Sequence[Sequence[int]]) -> None:
-        """Free what all ranks have dropped.
+        """Free the blocks that all ranks have dropped.
 
         Args:
-            reports: of each rank; in the same order everywhere, as what is free must be.
+            reports: the report of each rank; in the same order everywhere, so that the free ranges
+                are the same too.
         """
         self._drops.update(block for blocks in reports for block in blocks)
         gone = [block for block, ranks in self._drops.items() if ranks == len(reports)]
@@ -142,16 +142,16 @@ class Arena:
         return None
 
     def add(self, mapping: memoryview, nbytes: int) -> None:
-        """One more segment, with parts of a size."""
+        """Add a segment whose parts have this size."""
         self._segments.append(Segment(mapping, nbytes, self._rank))
 
     def block(self, number: int, nbytes: int) -> Tensor:
-        """This rank's bytes of a block, zeroed, whose storage keeps it."""
+        """This rank's bytes of a block, zeroed; the block lives as long as the tensor's storage."""
         position, offset, stride = self._blocks[number]
         segment = self._segments[position]
         address = segment.start + offset
         array = (ctypes.c_ubyte * nbytes).from_address(address)
-        # The segment in the arguments keeps the memory mapped.
+        # The segment among the arguments keeps the memory mapped.
         drop = weakref.finalize(
             array, _drop, self._dropped, number, address, stride, os.getpid(), segment
         )
@@ -164,9 +164,10 @@ def _drop(
 ) -> None:
     """Free the pages of a block that this rank has dropped.
 
-    The other ranks use theirs, but no operation uses these, as it would need a tensor here.
+    The other ranks may still use their parts, but no operation uses this one: it would need a
+    tensor of this rank's.
     """
-    # A forked child drops tensors of its parent, which goes on.
+    # A forked child must not free pages that its parent still uses.
     if os.getpid() == pid:
         memory.give_back(address, nbytes)
         dropped.append(number)
@@ -176,7 +177,7 @@ def allocate(member: Member, arena: Arena, nbytes: int) -> Steps[Tensor]:
     """New memory in the arena; a collective.
 
     Raises:
-        AllocationFailed: on every rank, if one of them could not get or open the memory.
+        AllocationFailed: on every rank: one of them could not get or open the memory.
     """
     rows = member.operands(torch.int64, _REPORTS + 1)
     reports = arena.reports()
@@ -200,7 +201,7 @@ def allocate(member: Member, arena: Arena, nbytes: int) -> Steps[Tensor]:
 
 
 def _grow(member: Member, arena: Arena, part: int, asked: int) -> Steps[None]:
-    """Add a segment with parts of a size, for a block of which some bytes were asked for."""
+    """Add a segment with parts of size `part`, for a block of `asked` bytes."""
     total = part * member.size
     key = member.operands(torch.int64, 2)[0]
     descriptor = -1

@@ -1,9 +1,8 @@
-"""The thread that gets operations on which nobody waits for.
+"""The thread that advances operations on which nobody waits.
 
-A rank must not keep others waiting only because it has issued an operation and computes since.
-While operations are pending the thread looks at them every few milliseconds, and in the end blocks
-on what they wait for. When nothing is pending it sleeps, and before the first such operation there
-is none.
+A rank must not keep others waiting just because it computes after issuing an operation. While
+operations are pending the thread polls them every few milliseconds, and finally blocks on what they
+wait for. When nothing is pending it sleeps. It starts with the first such operation.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.waiting import FIRST_LOOK, LAST_LOOK, block
 from dpbench.parallel.shm.work import Work
 
-# The thread looks after so many seconds, and less often while nothing moves: a thread that
-# computes may do it itself soon. A look takes 20 µs, several times as long with cold caches.
+# Seconds between polls; longer while nothing moves. A thread that
+# computes may soon poll itself. A poll takes 20 µs, several times as long with cold caches.
 SHORTEST_REST, LONGEST_REST = 0.002, 0.016
 
 
 class Background:
-    """One thread looks after all lanes that nobody drives.
+    """One thread advances all lanes that no other thread drives.
 
-    It leaves that to another one before it lets an operation call back, as a callback may take
-    its time, or wait for other operations; so there are as many threads as callbacks at once, and
-    one more.
+    It hands this task to another thread before it runs an operation's callbacks, which may take
+    long or wait for other operations; so there is one thread more than there are callbacks running
+    at once.
     """
 
     def __init__(self, lanes: dict[Lane, None]) -> None:
         """
         Args:
-            lanes: those with operations; others add to them.
+            lanes: the lanes with operations; other threads add to them.
         """
         self._lanes = lanes
         self._threads: list[threading.Thread] = []
@@ -46,7 +45,7 @@ class Background:
         self._pid = os.getpid()
 
     def wake(self) -> None:
-        """There is something to look after."""
+        """Wake the thread, as there is an operation to advance."""
         if not self._threads:
             with self._guard:
                 if not self._threads:
@@ -55,7 +54,7 @@ class Background:
         self._pending.set()
 
     def hurry(self) -> None:
-        """Somebody waits, without driving, for something that is pending."""
+        """Poll sooner, as somebody waits for a pending operation without driving it."""
         self._hurry.set()
 
     def _start(self) -> None:
@@ -64,7 +63,7 @@ class Background:
         thread.start()
 
     def _stop(self) -> None:
-        """At exit: a thread must not be inside torch when the interpreter goes."""
+        """Stop at exit: a thread must not be inside torch when the interpreter shuts down."""
         if os.getpid() != self._pid:
             return
         self._stopping = True
@@ -82,12 +81,12 @@ class Background:
                     if self._calling_back == len(self._threads) and not self._stopping:
                         self._start()
             call_back(works)
-            works.clear()  # which this thread would keep while it waits for its turn
+            works.clear()  # or this thread would keep them while it waits for its turn
             with self._guard:
                 self._calling_back -= 1
 
     def _look_after(self) -> list[Work]:
-        """Until some operations have ended that want to call back; these."""
+        """Advance operations until some have ended whose callbacks are due; returns these."""
         works: list[Work] = []
         rest = SHORTEST_REST
         while not self._stopping and not works:
@@ -104,7 +103,7 @@ class Background:
         return works
 
     def _look(self, works: list[Work]) -> bool:
-        """Get on with everything; whether anything has moved."""
+        """Advance everything; returns whether anything has moved."""
         moved = False
         for lane in list(self._lanes):
             if lane.driver.acquire(blocking=False):
@@ -119,14 +118,14 @@ class Background:
         return moved
 
     def _rest(self, seconds: float) -> None:
-        """Until the next look: first asleep, as the operations may be driven; later at a flag.
+        """Wait until the next poll: first asleep, as the operations may be driven; later at a flag.
 
-        At once at a flag, if somebody waits for a future, out of our sight.
+        It waits at a flag at once if somebody waits for a future, since that wait drives nothing.
         """
         self._hurry.clear()
         lanes = list(self._lanes)
-        # A driver sees for itself. Its flags may have tokens, and who looks at them without end
-        # keeps the interpreter from it.
+        # Leave out lanes with a driver: their flags may have tokens already, on which this
+        # thread would spin and keep the interpreter lock from the driver.
         free = [lane for lane in lanes if not lane.driver.locked()]
         urgent = [lane for lane in free if lane.is_urgent or isinstance(lane.waiting, HostCopy)]
         if urgent:
@@ -138,7 +137,7 @@ class Background:
 
 
 def forget_if_idle(lanes: dict[Lane, None], lane: Lane) -> None:
-    """Take out a lane without operations."""
+    """Remove a lane without operations."""
     if not lane.queue:
         lanes.pop(lane, None)
         # Another thread may have issued an operation in between.
@@ -147,6 +146,6 @@ def forget_if_idle(lanes: dict[Lane, None], lane: Lane) -> None:
 
 
 def call_back(works: list[Work]) -> None:
-    """Let operations that have ended call back."""
+    """Run the callbacks of operations that have ended."""
     for work in works:
         work.call_back()

@@ -1,7 +1,7 @@
-"""The two forms in which torch's process groups take a collective.
+"""The two forms in which torch's process groups accept a collective.
 
-The long one has lists of tensors and an object with options; torch.distributed calls it, often, so
-that it must cost nothing here. The short one has a tensor and a root, an operator or a timeout.
+The long form has lists of tensors and an options object; torch.distributed calls it, and often, so
+it must cost nothing here. The short form has a tensor and a root, an operator or a timeout.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ FIELDS = {"op": "reduceOp", "root": "rootRank", "timeout": "timeout"}
 
 
 def options(kind: Any, names: Sequence[str], given: Any, *more: Any, **named: Any) -> Any:
-    """Options of a kind, from what stands in their place.
+    """An options object of this kind, from the arguments of either form.
 
     Args:
-        kind: one of torch's classes of options.
-        names: of what the short form has in its place, in order.
-        given, more, named: the arguments of the call; options of the kind, or the short form's.
+        kind: one of torch's options classes.
+        names: attributes that the short form gives instead, in order.
+        given, more, named: the arguments of the call: options of the kind, or the short form's.
 
     Raises:
-        TypeError: for an argument that neither form has.
+        TypeError: neither form has such an argument.
     """
     if type(given) is kind and not more and not named:
         return given
@@ -46,12 +46,12 @@ def options(kind: Any, names: Sequence[str], given: Any, *more: Any, **named: An
 
 
 def listed(tensors: Any) -> list[Tensor]:
-    """A list of tensors, for one tensor too."""
+    """The tensors as a list, also for a single tensor."""
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
 def listed_lists(tensors: Any) -> list[list[Tensor]]:
-    """A list of lists of tensors, for one list too."""
+    """The lists as a list of lists, also for a single list."""
     if tensors and isinstance(tensors[0], Tensor):
         return [list(tensors)]
     return list(tensors)

@@ -1,4 +1,4 @@
-"""New groups: what torch.distributed calls for them, alone or beside other backends."""
+"""Creates new groups for torch.distributed, alone or beside other backends."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ c10d: Any = distributed_c10d
 
 
 def create(options: Any, backend_options: Any) -> ShmProcessGroup:
-    """What torch.distributed calls for a new group; a collective.
+    """Create a group, as torch.distributed's callback for this backend; a collective.
 
     Args:
         options: torch's DistributedBackendOptions.
-        backend_options: of another backend beside this one, or None.
+        backend_options: options of another backend beside this one, or None.
 
     Raises:
-        RuntimeError: on every rank, if the ranks cannot share memory.
-        ValueError: for backend options, as there are none of this backend.
+        RuntimeError: on every rank: the ranks cannot share memory.
+        ValueError: backend options are given, but this backend has none.
     """
     accept_shm()
     caller = _caller_locals()
@@ -51,11 +51,11 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
 
 
 def _caller_locals() -> Mapping[str, Any]:
-    """The variables of the function of torch that makes a process group.
+    """The local variables of torch's function that makes a process group, read from the stack.
 
-    It goes through the devices and ends with the first backend that is in Python, whose group it
-    takes for the whole and which it does not tell of the other devices; it would drop their
-    backends. So they are looked up where it keeps them.
+    That function goes through the devices and stops at the first backend written in Python: it
+    takes this backend's group for the whole, without telling it of the other devices, whose
+    backends would be lost. So they are read from that function's variables.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
@@ -69,12 +69,12 @@ def _caller_locals() -> Mapping[str, Any]:
 
 
 def _add_backends(beside: Any, others: Mapping[str, str], caller: Mapping[str, Any]) -> None:
-    """Give torch's own group the backends of all devices but ours.
+    """Give torch's own group the backends of all devices except ours.
 
     Args:
         beside: torch's group, which has the backends of the devices before ours.
         others: backends by device.
-        caller: the variables of torch's function.
+        caller: local variables of torch's function.
     """
     missing = {d: b for d, b in others.items() if torch.device(d) not in beside._device_types}
     if not missing:
@@ -86,7 +86,7 @@ def _add_backends(beside: Any, others: Mapping[str, str], caller: Mapping[str, A
         caller["global_ranks_in_group"],
         ",".join(f"{device}:{backend}" for device, backend in missing.items()),
         caller["store"],
-        # Devices of their own, so that it takes no name and no key of another group.
+        # Registered separately, so that it takes no name and no key of another group.
         f"{caller['group_name']}/{','.join(missing)}",
         options,
         timeout=caller["timeout"],

@@ -22,14 +22,14 @@ from torch.futures import Future
 from dpbench.parallel.cuda import pinned
 
 cuda: Any = torch.cuda
-"""Where tests put a stand-in that records what waits for what."""
+"""torch.cuda; tests replace it with a stand-in that records which work waits for which."""
 
 
 class HostCopy:
     """A CUDA tensor's counterpart in pinned host memory.
 
-    Which device is current does not matter; the caller's stream is the current one of the
-    tensor's device.
+    The current device does not matter; the caller's stream is the current stream of the tensor's
+    device.
 
     Attributes:
         host: 1-D, contiguous.
@@ -43,7 +43,7 @@ class HostCopy:
             read: whether its values are needed; if not, nothing is copied yet.
 
         Raises:
-            RuntimeError: a CUDA graph is being captured, of which the host cannot be a part.
+            RuntimeError: a CUDA graph is being captured, which cannot include the host.
         """
         if cuda.is_current_stream_capturing():
             raise RuntimeError(
@@ -60,7 +60,7 @@ class HostCopy:
             if read:
                 stream.wait_event(self._issued)
                 self.host.view(tensor.shape).copy_(tensor, non_blocking=True)
-                # Its memory may be given to another stream once the caller has dropped it.
+                # Keeps the allocator from reusing the memory before the copy is done.
                 tensor.record_stream(stream)
                 self._arrived = cuda.Event(blocking=True)
                 self._arrived.record(stream)
@@ -71,13 +71,13 @@ class HostCopy:
         return self._arrived is None or bool(self._arrived.query())
 
     def wait(self) -> None:
-        """Block until the host may read the values, without keeping the interpreter."""
+        """Block until the host may read the values; releases the interpreter lock."""
         self._arrived.synchronize()
 
     def send_back(self) -> None:
-        """Begin the copy of what the host has written to the tensor."""
+        """Start copying the values that the host has written to the tensor."""
         stream = _streams(self._tensor.device)[1]
-        # Only in that mode may a tensor that was made in it be written.
+        # A tensor made in inference mode may only be written in it.
         with cuda.stream(stream), torch.inference_mode(self._tensor.is_inference()):
             stream.wait_event(self._issued)
             self._tensor.copy_(self.host.view(self._tensor.shape), non_blocking=True)
@@ -85,18 +85,18 @@ class HostCopy:
             self._returned = stream.record_event()
 
     def join(self) -> None:
-        """Let the caller's stream, as it is now, wait for the copy that was sent back."""
+        """Make the caller's current stream wait for the copy that was sent back."""
         if self._returned is not None:
             cuda.current_stream(self._tensor.device).wait_event(self._returned)
 
 
 def future_of(tensors: Sequence[Tensor]) -> Future[Any]:
-    """A future whose callbacks run on streams that wait for what was given to the current ones."""
+    """A future whose callbacks run on streams that wait for the work queued on the current ones."""
     devices = {tensor.device for tensor in tensors if tensor.is_cuda}
     return Future(devices=list(devices))
 
 
 @cache
 def _streams(device: torch.device) -> tuple[Any, Any]:
-    """To the host and to the device; the same for all operations of the process."""
+    """The streams to the host and to the device; the same for all operations of the process."""
     return cuda.Stream(device=device), cuda.Stream(device=device)

@@ -1,4 +1,4 @@
-"""What each rank is about to do, in 64 bytes, so that a mismatch is an error and not a hang."""
+"""Descriptors: each rank's operation in 64 bytes, so that a mismatch is an error, not a hang."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ KINDS = (
 )
 _CODES = {kind: code for code, kind in enumerate(KINDS)}
 _DTYPES = [value for value in vars(torch).values() if isinstance(value, torch.dtype)]
-# By name: the same number on all ranks, whatever the order of torch's attributes.
+# Sorted by name: the same number on all ranks, whatever the order in torch.
 _DTYPE_NAMES = sorted({str(dtype) for dtype in _DTYPES})
 _DTYPE_CODES = {dtype: _DTYPE_NAMES.index(str(dtype)) for dtype in _DTYPES}
 
 
 def dtype_code(dtype: torch.dtype) -> int:
-    """The same number in all processes with the same torch."""
+    """Code of the dtype: the same number in all processes with the same torch."""
     return _DTYPE_CODES[dtype]
 
 
 def dtype_name(code: int) -> str:
-    """As `str` of the dtype."""
+    """Name of the dtype with this code, as `str` gives it."""
     return _DTYPE_NAMES[code]
 
 
@@ -54,7 +54,7 @@ class Mismatch(dist.DistBackendError):
 
 
 class Place(NamedTuple):
-    """Where in the group's arena an operand lies."""
+    """An operand's place in the group's arena."""
 
     segment: int
     offset: int
@@ -75,23 +75,23 @@ def pack(
     """
     Args:
         kind: one of KINDS.
-        dtype, numel: of the operand of each rank.
-        operator: its code, 0 for none.
-        root: the rank that the operation is about, -1 for none.
-        place: the only part in which ranks may differ.
+        dtype, numel: type and number of elements of each rank's operand.
+        operator: the operator's code, 0 for none.
+        root: root rank of the operation, -1 for none.
+        place: the operand's place; only this may differ between ranks.
     """
     return _FORMAT.pack(_CODES[kind], operator, _DTYPE_CODES[dtype], root, numel, *place)
 
 
 def places(descriptors: Sequence[bytes]) -> list[Place]:
-    """Where the operands of all ranks lie."""
+    """The places of all ranks' operands."""
     return [Place(*_FORMAT.unpack(descriptor)[5:]) for descriptor in descriptors]
 
 
 def require_agreement(descriptors: Sequence[bytes], names: Sequence[str]) -> None:
     """
     Raises:
-        Mismatch: two ranks do different things.
+        Mismatch: two ranks called different operations.
     """
     first = descriptors[0][: _AGREED.size]
     for name, descriptor in zip(names, descriptors, strict=True):
@@ -103,7 +103,7 @@ def require_agreement(descriptors: Sequence[bytes], names: Sequence[str]) -> Non
 
 
 def describe(descriptor: bytes) -> str:
-    """As in `all_reduce(SUM, 12 × torch.float32)`."""
+    """The operation as text, as in `all_reduce(SUM, 12 × torch.float32)`."""
     kind, operator, dtype, root, numel = _AGREED.unpack_from(descriptor)
     details = [operators.NAMES[operator]] if operator else []
     if KINDS[kind] != "barrier":

@@ -39,12 +39,13 @@ COLLECTIVES = (
     "reduce_scatter_tensor_coalesced",
     "alltoall_base",
 )
-"""Methods that get tensors."""
+"""Names of the methods that get tensors."""
 
 
 @not_compiled
 class DeviceGroup(ShmProcessGroup):
-    """Tensors on some types of devices go through shared memory, all others to torch's group."""
+    """A group that sends tensors on some device types through shared memory, and all others to
+    torch's group."""
 
     def __init__(
         self,
@@ -59,14 +60,14 @@ class DeviceGroup(ShmProcessGroup):
             member: this rank.
             beside: torch's group, with the backends of the other devices.
             own: types of the devices whose tensors go through shared memory.
-            others: by type of device, the other backends.
-            timeout: of operations that name none.
+            others: the other backends by device type.
+            timeout: for operations that name none.
         """
         super().__init__(member, beside.get_group_store(), timeout)
         self._beside = beside
         self._served = list(own)
         self._served_beside = list(others)
-        # C++ code of torch looks them up in this group.
+        # torch's C++ code looks the backends up in this group.
         if beside.bound_device_id is not None:
             self.bound_device_id = beside.bound_device_id
         for name, backend in others.items():
@@ -85,7 +86,7 @@ class DeviceGroup(ShmProcessGroup):
         return self if device.type in self._served else self._beside._get_backend(device)
 
     def group_of(self, arguments: Sequence[Any]) -> Any:
-        """Torch's group if the first tensor among some arguments is its business, or None."""
+        """Torch's group if the first tensor among the arguments belongs to it, else None."""
         tensor = _first_tensor(arguments)
         return None if tensor is None or tensor.device.type in self._served else self._beside
 
@@ -158,10 +159,10 @@ class DeviceGroup(ShmProcessGroup):
         self._beside._enable_collectives_timing()
 
     def _for_messages(self, tensors: list[Tensor]) -> Any:
-        """As `group_of`, for a message.
+        """Like `group_of`, for point-to-point messages.
 
-        torch sends a batch of messages as one, without which nccl's would wait for each other for
-        ever, only in groups of its own class.
+        torch coalesces a batch of messages only in groups of its own class; without that, nccl's
+        messages would wait for each other forever.
         """
         beside = self.group_of(tensors)
         if beside is not None and beside._get_backend(tensors[0].device).supports_coalescing:
@@ -177,7 +178,7 @@ class DeviceGroup(ShmProcessGroup):
 
 
 def backend_type(backend: str) -> Any:
-    """What torch's C++ code calls a backend."""
+    """torch's C++ enumeration value for a backend."""
     return dist.Backend.backend_type_map.get(backend, dist.ProcessGroup.BackendType.CUSTOM)
 
 

@@ -1,4 +1,4 @@
-"""Gets operations on: whoever waits for one drives it; a thread looks after the rest."""
+"""Advances operations: a thread that waits for one drives it; a background thread does the rest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Engine:
         self._background = Background(self._lanes)
 
     def submit(self, lane: Lane, work: Work) -> None:
-        """Issue an operation and do what can be done at once."""
+        """Issue an operation and advance it as far as possible at once."""
         lane.queue.append(work)
         self._lanes[lane] = None
         self.poll(lane)
@@ -32,11 +32,11 @@ class Engine:
             self._background.wake()
 
     def poll(self, lane: Lane, patience: float = 0.0) -> None:
-        """Get on with one lane without waiting for other ranks.
+        """Advance one lane without waiting for other ranks.
 
         Args:
-            lane: that may have operations.
-            patience: seconds to wait for a thread that drives it.
+            lane: may have operations.
+            patience: seconds to wait for a thread that drives the lane.
         """
         if lane.queue and lane.driver.acquire(timeout=patience):
             works: list[Work] = []
@@ -50,10 +50,10 @@ class Engine:
     def run(
         self, lane: Lane, member: Member, name: str, steps: Steps[None], timeout: float
     ) -> bool:
-        """Run an operation from start to end, if it need not wait for its turn.
+        """Run an operation from start to end, unless it has to wait for its turn.
 
         Returns:
-            Whether it did; if not, nothing has been done.
+            Whether it was run; if not, nothing has been done.
         """
         if not lane.claim():
             return False
@@ -76,7 +76,7 @@ class Engine:
         """Drive an operation, and those before it, until it is done.
 
         Raises:
-            torch.distributed.DistBackendError: it is not, after the timeout.
+            torch.distributed.DistBackendError: it is not done after the timeout.
         """
         if self is not _engine:
             raise RuntimeError(
@@ -86,7 +86,7 @@ class Engine:
         limit = None if timeout is None else time.monotonic() + timeout
         look = FIRST_LOOK
         while not work.done:
-            # If another thread drives, it ends this one as well, or leaves it to us.
+            # A thread that drives already either ends this operation too or releases the lane.
             if not lane.driver.acquire(timeout=look):
                 look = min(2 * look, LAST_LOOK)
             else:
@@ -103,12 +103,12 @@ class Engine:
             self.hurry()
 
     def abandon(self) -> None:
-        """Forget all operations, without an end."""
+        """Forget all operations without ending them."""
         for lane in list(self._lanes):
             lane.queue.clear()
 
     def hurry(self) -> None:
-        """Somebody waits for a future, without driving."""
+        """Poll sooner, as somebody waits for a future without driving it."""
         self._background.hurry()
 
     def _run(self, member: Member, name: str, steps: Steps[None], timeout: float) -> None:
@@ -118,12 +118,13 @@ class Engine:
             if patience is None or member.taken != taken:
                 patience, taken = Patience(), member.taken
             if patience.pause(waiting):
-                # Counted from the first time that it blocks; most never do.
+                # The time starts when the wait first blocks; most never do.
                 deadline = deadline or time.monotonic() + timeout
                 require_hope(member, name, waiting, deadline, timeout)
 
     def _drive(self, lane: Lane, work: Work, works: list[Work], limit: float | None) -> None:
-        """Until it is done, or another one wants to call back, or it is too late."""
+        """Drive until the work is done, another operation's callbacks are due, or the limit has
+        passed."""
         patience: Patience | None = None
         while not work.done and not works:
             if lane.advance(works):
@@ -140,12 +141,13 @@ _engine = Engine()
 
 
 def engine() -> Engine:
-    """That of this process."""
+    """The engine of this process."""
     return _engine
 
 
 def _start_anew() -> None:
-    """In a forked child, whose parent's threads and operations are none of its business."""
+    """Make a new engine in a forked child, which must not touch its parent's threads and
+    operations."""
     global _engine
     _engine.abandon()
     _engine = Engine()

@@ -1,7 +1,7 @@
-"""Collectives that move data and reduce nothing: each rank publishes, each reads what it wants.
+"""Collectives that move data without reducing it: each rank publishes, each reads what it needs.
 
 Tensors here are 1-D, contiguous and in the memory of the process; they travel as bytes, so any
-dtype will do.
+dtype works.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpbench.parallel.shm.member import Member, Steps
 
 
 class Wanted(NamedTuple):
-    """Bytes that a rank reads of what another publishes."""
+    """A range of the bytes that another rank publishes, and where this rank reads it to."""
 
     publisher: int
     start: int
@@ -40,7 +40,7 @@ def all_gather(member: Member, outputs: Sequence[Tensor], tensor: Tensor) -> Ste
     """Every rank gets all ranks' tensors, which may differ in size.
 
     Raises:
-        Mismatch: on every rank, if they disagree on the sizes.
+        Mismatch: on every rank: they disagree on the sizes.
     """
     counts = [output.numel() for output in outputs]
     if counts.count(counts[0]) < len(counts):
@@ -71,8 +71,7 @@ def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tenso
     """Rank r gets in outputs[s] what rank s has in inputs[r].
 
     Raises:
-        Mismatch: on every rank, if a rank sends another number of
-            elements than the other expects.
+        Mismatch: on every rank: a rank sends another number of elements than its receiver expects.
     """
     dtype = inputs[0].dtype
     sent = yield from _table(member, "all_to_all", dtype, [t.numel() for t in inputs])
@@ -82,7 +81,7 @@ def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tenso
     targets[member.rank].copy_(_bytes(inputs[member.rank]))
     wanted = []
     for peer in _others(member.rank, member.size):
-        # A rank publishes for its successor first, so that at any time all ranks read.
+        # Each rank publishes for its successor first, so that all ranks read all the time.
         before = _others(peer, member.size)
         before = before[: before.index(member.rank)]
         start = sum(sent[peer][rank] for rank in before) * dtype.itemsize
@@ -96,10 +95,10 @@ def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tenso
 def agree_on_counts(
     member: Member, kind: str, dtype: torch.dtype, counts: Sequence[int]
 ) -> Steps[None]:
-    """Compare the sizes of what each rank gets, or gives.
+    """Compare the sizes that each rank receives or sends.
 
     Raises:
-        Mismatch: on every rank, if they disagree.
+        Mismatch: on every rank: they disagree.
     """
     rows = yield from _table(member, kind, dtype, counts)
     for name, row in zip(member.names, rows, strict=True):
@@ -135,8 +134,8 @@ def _exchange(
     Args:
         member: this rank.
         own: the descriptor.
-        published: by this rank, one after the other.
-        wanted: by this rank.
+        published: tensors of this rank, laid one after the other.
+        wanted: ranges that this rank reads.
         longest: the most bytes that any rank publishes; the same number on all ranks.
     """
     if longest <= SLOT_BYTES:
@@ -165,7 +164,7 @@ def _exchange(
 
 
 def _write(buffer: Tensor, first: int, pieces: Sequence[Tensor]) -> None:
-    """Fill a buffer with the bytes from `first` on of pieces laid one after the other."""
+    """Fill a buffer with a part of the concatenated pieces, starting at byte `first`."""
     starts = accumulate((piece.numel() for piece in pieces), initial=-first)
     for start, piece in zip(starts, pieces, strict=False):
         low, high = max(start, 0), min(start + piece.numel(), buffer.numel())
@@ -176,7 +175,7 @@ def _write(buffer: Tensor, first: int, pieces: Sequence[Tensor]) -> None:
 def _table(
     member: Member, kind: str, dtype: torch.dtype, row: Sequence[int]
 ) -> Steps[list[list[int]]]:
-    """A row of numbers from every rank."""
+    """Gather a row of numbers from every rank."""
     rows = member.operands(torch.int64, member.size)
     rows[member.rank].copy_(torch.tensor(row, dtype=torch.int64, device="cpu"))
     yield from member.meet(pack(kind, dtype))
@@ -196,7 +195,7 @@ def _require_equal_counts(
 
 
 def _others(rank: int, size: int) -> list[int]:
-    """All ranks but one, from its successor on."""
+    """All ranks except this one, starting with its successor."""
     return [(rank + distance) % size for distance in range(1, size)]
 
 
@@ -207,8 +206,8 @@ def _bytes(tensor: Tensor) -> Tensor:
 def pipelined(member: Member, chunks: int, *stages: Callable[[int], None]) -> Steps[None]:
     """Run every stage on every chunk; a stage sees what all ranks did in the stage before it.
 
-    In step t, stage s works on chunk t − s. With two buffers in turn, stage s + 1 reads of one
-    what stage s wrote in the step before, while stage s writes into the other.
+    In step t, stage s works on chunk t − s. With two alternating buffers, stage s + 1 reads from
+    one what stage s wrote in the step before, while stage s writes to the other.
 
     Args:
         member: this rank, after `meet`.

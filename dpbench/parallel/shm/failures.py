@@ -1,4 +1,4 @@
-"""When an operation fails: for this rank alone, or for the whole group."""
+"""Failures of an operation: for this rank alone, or for the whole group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpbench.parallel.shm.arena import AllocationFailed
 from dpbench.parallel.shm.descriptor import Mismatch
 from dpbench.parallel.shm.member import Member, Waiting
 
-# After these errors all ranks are where they were before the operation.
+# After these errors all ranks are in the same state as before the operation.
 HARMLESS = (Mismatch, AllocationFailed)
 
 _A_MOMENT_SECONDS = 0.05
@@ -21,8 +21,8 @@ class RanksMissing(dist.DistBackendError):
     """Some ranks did not come in time.
 
     Attributes:
-        ranks: of the group.
-        milliseconds: that this rank waited for them.
+        ranks: the missing ranks of the group.
+        milliseconds: time that this rank waited for them.
     """
 
     def __init__(self, message: str, ranks: Sequence[int], seconds: float) -> None:
@@ -37,19 +37,19 @@ def require_hope(
     """
     Args:
         member: this rank.
-        name: of the operation.
-        waiting: what it waits for.
+        name: the operation's name.
+        waiting: the flags or copy that it waits for.
         deadline: on the clock of time.monotonic.
-        timeout: in seconds, that led to the deadline.
+        timeout: seconds that led to the deadline.
 
     Raises:
-        RanksMissing: it is too late.
-        torch.distributed.DistBackendError: one of those awaited is gone.
+        RanksMissing: the deadline has passed. torch.distributed.DistBackendError: an awaited rank
+            is gone.
     """
     left, absence = deadline - time.monotonic(), member.absence(waiting)
     if absence and 0 < left < _A_MOMENT_SECONDS:
-        # Whether a peer leaves just before a short limit or just after it is luck: both are told
-        # as the limit, with what became of the peer.
+        # A peer may leave just before a short limit or just after it: both are reported
+        # as the limit, together with the peer's state.
         time.sleep(left)
         left = 0
     if left <= 0 and (late := member.late(waiting)):
@@ -64,18 +64,19 @@ def require_hope(
 
 
 def is_local(member: Member, error: BaseException, told_before: int) -> bool:
-    """Whether the group is as good as before an operation that failed, and nothing is behind it.
+    """Whether the group is still usable after an operation that failed: no other rank has heard of
+    it.
 
     Args:
         member: this rank.
-        error: of the operation.
-        told_before: what `member.told` was when the operation began.
+        error: the operation's error.
+        told_before: value of `member.told` when the operation began.
     """
     return isinstance(error, HARMLESS) or member.told == told_before
 
 
 def break_group(member: Member, name: str, error: BaseException) -> None:
-    """Nothing more can be done with this group; the other ranks are told."""
+    """Mark the group as broken, and tell the other ranks."""
     if not member.broken:
         member.broken = str(error) or f"{name} was interrupted by {type(error).__name__}"
         member.leave(member.broken)

@@ -1,4 +1,4 @@
-"""What torch asks of a process group and of its backends, beside moving data."""
+"""The methods that torch expects of process groups and backends, except those that move data."""
 # Some of torch's names exist in some versions only, and its stub types them loosely.
 # mypy: disable-error-code="override, attr-defined, call-arg"
 
@@ -22,22 +22,22 @@ Backend: Any = torch._C._distributed_c10d.Backend
 class GroupBase(dist.ProcessGroup):
     """A group that is its own backend.
 
-    torch's C++ class keeps one backend object per type of device. A backend in Python has to be a
-    whole ProcessGroup, so what torch asks of `_get_backend(device)` is answered by the group too.
+    torch's C++ class keeps one backend object per device type. A backend in Python has to be a
+    whole ProcessGroup, so the group itself also answers for `_get_backend(device)`.
     """
 
     supports_coalescing = False
     supports_splitting = False
     supports_time_estimate = False
     DEVICE_TYPES: Sequence[str] = ("cpu", "cuda")
-    """Of tensors that a group takes unless torch was told otherwise."""
+    """Device types of the tensors that a group accepts unless torch was told otherwise."""
 
     def __init__(self, member: Member, store: Any, timeout: timedelta) -> None:
         """
         Args:
             member: this rank.
-            store: of this group alone.
-            timeout: of operations that name none.
+            store: used by this group alone.
+            timeout: for operations that name none.
         """
         super().__init__(member.rank, member.size)
         self._member = member
@@ -80,7 +80,7 @@ class GroupBase(dist.ProcessGroup):
 
     @property
     def options(self) -> Any:
-        """As those of torch's backends; only the timeout means something here."""
+        """Options like those of torch's backends; only the timeout has a meaning here."""
         return Backend.Options("shm", timedelta(seconds=self._issuer.timeout_seconds))
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -91,10 +91,11 @@ class GroupBase(dist.ProcessGroup):
         self.set_timeout(timeout)
 
     def _set_sequence_number_for_group(self) -> None:
-        """Nothing: the ranks count from 0."""
+        """Do nothing: the ranks count from 0."""
 
     def _get_sequence_number_for_group(self) -> int:
-        """Collectives that this rank has issued; by it, torch tells who is behind."""
+        """Number of collectives that this rank has issued; torch uses it to tell which rank is
+        behind."""
         return self._issuer.issued
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:

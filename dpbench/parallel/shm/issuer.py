@@ -1,4 +1,4 @@
-"""How the operations of a group are started: at once, or in a queue."""
+"""Starts the operations of a group: at once, or in a queue."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Issuer:
     """Starts operations of one group, in this process only and as long as the group works.
 
     Attributes:
-        collectives: the queue in which they keep their order.
-        timeout_seconds: of operations that name none.
-        issued: how many collectives there have been.
+        collectives: the queue that keeps collectives in order.
+        timeout_seconds: for operations that name none.
+        issued: number of collectives so far.
     """
 
     def __init__(self, member: Member, timeout: timedelta) -> None:
         """
         Args:
             member: this rank.
-            timeout: of operations that name none.
+            timeout: for operations that name none.
         """
         self.collectives = Lane(member)
         self.timeout_seconds = timeout.total_seconds()
@@ -51,25 +51,25 @@ class Issuer:
         targets: Sequence[Operand],
         results: list[Tensor],
     ) -> dist.Work:
-        """Run a collective if it is synchronous, issue it if not.
+        """Run a collective if it is synchronous, otherwise issue it.
 
         Args:
-            name: for messages.
-            steps: of the collective.
-            opts: torch's, with `timeout` and `asyncOp`.
-            sources: what it reads.
-            targets: what it writes.
-            results: of its future.
+            name: the collective's name, for messages.
+            steps: the steps of the collective.
+            opts: torch's options, with `timeout` and `asyncOp`.
+            sources: operands that it reads.
+            targets: operands that it writes.
+            results: value of its future.
 
         Raises:
-            RuntimeError: the group belongs to another process, or works no more.
+            RuntimeError: the group belongs to another process, or is broken.
         """
         self._require_usable()
         self.issued += 1
         event = Event(name, [o.tensor for o in sources or targets]) if is_profiling() else None
         steps, driver, timeout = moved(steps, sources, targets), engine(), opts.timeout
         seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else self.timeout_seconds
-        # Older versions of torch do not say in the options, but wait for the work.
+        # Older torch has no such option: it issues each collective, and waits for the work.
         at_once = not getattr(opts, "asyncOp", True)
         if at_once:
             try:
@@ -97,7 +97,7 @@ class Issuer:
         targets: Sequence[Operand] = (),
         results: Sequence[Tensor] = (),
     ) -> Work:
-        """Put an operation into a queue; arguments as of `start`."""
+        """Put an operation into a queue; the arguments are those of `start`."""
         self._require_usable()
         steps, driver = moved(steps, sources, targets), engine()
         event = Event(name, [o.tensor for o in sources or targets]) if is_profiling() else None

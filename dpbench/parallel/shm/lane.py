@@ -18,29 +18,31 @@ class Lane:
     """Runs operations in the order in which they were issued.
 
     Attributes:
-        queue: what has been issued and has not ended; the first may have begun.
-        driver: held by the one thread that gets the operations on, also while it waits for
+        queue: operations that were issued and have not ended; the first may have begun.
+        driver: lock held by the one thread that advances the operations, also while it waits for
             other ranks, but not while callbacks run.
-        waiting: what the first operation waits for.
-        longest_look: for how many seconds a driver may block.
+        waiting: the flags or copy that the first operation waits for.
+        longest_look: most seconds that a driver may block.
     """
 
     def __init__(self, member: Member, reading: threading.Lock | None = None) -> None:
         """
         Args:
             member: this rank.
-            reading: shared by lanes that take what comes from the same places; one may at a time.
+            reading: lock shared by lanes that read from the same rings; only one may read at a
+                time.
         """
         self.queue: deque[Work] = deque()
         self.driver = threading.Lock()
         self.waiting: Waiting = ()
-        # What it waits for may come through another of those lanes, without a flag.
+        # The message may arrive through another of those lanes, without a flag.
         self.longest_look = FIRST_LOOK if reading else LAST_LOOK
         self._member = member
         self._reading = reading
 
     def claim(self) -> bool:
-        """Whether the caller may run an operation itself; if so it must release `driver`."""
+        """Try to become the lane's driver, to run an operation directly; if True, the caller must
+        release `driver`."""
         return not self.queue and self.driver.acquire(blocking=False)
 
     @property
@@ -49,17 +51,17 @@ class Lane:
         return any(work.urgent for work in list(self.queue))
 
     def advance(self, callbacks: list[Work]) -> bool:
-        """Get on with the first operations as far as possible without waiting, as the driver.
+        """Advance the first operations as far as possible without waiting; call it as the driver.
 
         Args:
-            callbacks: gets those that have ended and want to call back, which the caller has to
-                let them when it is no longer the driver.
+            callbacks: gets the ended operations whose callbacks are due; the caller has to run them
+                once it is no longer the driver.
 
         Returns:
             Whether anything has moved.
         """
         if torch.is_inference_mode_enabled():
-            # Views made here may outlive the mode, and another thread may go on without it.
+            # Views made here may outlive the mode, and another thread may continue outside it.
             with torch.inference_mode(False):
                 return self.advance(callbacks)
         if self._reading is None:
@@ -72,7 +74,7 @@ class Lane:
             self._reading.release()
 
     def watch(self, callbacks: list[Work]) -> None:
-        """Fail what waits in vain: for a rank that is gone, or beyond its deadline."""
+        """Fail operations that wait in vain: for a rank that is gone, or beyond their deadline."""
         if self.queue:
             work = self.queue[0]
             try:
@@ -97,8 +99,8 @@ class Lane:
             except HARMLESS as error:
                 self._end_first(callbacks, error)
             except BaseException as error:
-                # Whatever it is: those behind it would meet operations of the others for which
-                # they are not meant.
+                # After any such error, the operations behind this one would meet operations of the
+                # other ranks that do not match.
                 break_group(self._member, work.name, error)
                 self._fail_all(callbacks, error)
                 return True

@@ -1,10 +1,9 @@
-"""Where what is in the memory of a group.
+"""The layout of a group's shared memory.
 
-    state       per rank: has it left or given up, and why
-    flags       per ordered pair of ranks: collectives; messages: a full, a free buffer
-    slots       per rank: two for small operations, used in turn
-    staging     for large ones, used in turn: two times a buffer per rank and one for results
-    rings       per ordered pair: two buffers for messages
+    state per rank: whether it has left or given up, and why flags per ordered pair of ranks:
+    collectives; messages: a full, a free buffer slots per rank: two for small operations, used in
+    turn staging for large ones, used in turn: two times a buffer per rank and one for results rings
+    per ordered pair: two buffers for messages
 
 Pages are taken when they are first touched: two chunks per rank, and two more, once a group has
 done a large collective, and 64 KiB per pair that exchanges messages.
@@ -20,11 +19,11 @@ from dpbench.parallel.shm import semaphores
 STATE_BYTES = 512
 DESCRIPTOR_BYTES = 64
 SLOT_BYTES = 64 * 1024
-"""Largest operand of an operation that takes one exchange of flags."""
+"""Largest operand of an operation that needs only one exchange of flags."""
 SMALLEST_CHUNK = 1024 * 1024
-"""Two of them fit the second-level cache of a core."""
+"""Smallest chunk; two of them fit into the second-level cache of a core."""
 SMALLEST_SHARE = 64 * 1024
-"""What a rank reduces of a chunk; with less, calls take longer than computing."""
+"""Smallest share of a chunk that a rank reduces; for less, calls take longer than computing."""
 MESSAGE_BYTES = 32 * 1024
 PAGE = 4096
 
@@ -44,10 +43,10 @@ class Layout:
 
     @classmethod
     def of(cls, size: int) -> Self:
-        """For a group of `size` ranks."""
+        """The layout for a group of `size` ranks."""
         flags = _pages(size * STATE_BYTES)
         slots = flags + _pages(3 * size * size * semaphores.SIZE)
-        # A slot: the descriptor, a number per rank, the operand.
+        # A slot holds the descriptor, a number per rank, and the operand.
         slot_bytes = _pages(DESCRIPTOR_BYTES + 8 * size) + SLOT_BYTES
         staging = slots + 2 * size * slot_bytes
         chunk_bytes = max(SMALLEST_CHUNK, size * SMALLEST_SHARE)
@@ -74,11 +73,11 @@ class Layout:
         return self.slot_of(rank, turn) + self.slot_bytes - SLOT_BYTES
 
     def staging_of(self, rank: int, turn: int) -> int:
-        """A buffer for one chunk; `size` in the place of the rank means that for results."""
+        """Offset of a buffer for one chunk; `rank=size` means the buffer for results."""
         return self.staging + (2 * rank + turn) * self.chunk_bytes
 
     def ring_of(self, sender: int, receiver: int, turn: int) -> int:
-        """A page for the header of a message, then its bytes."""
+        """Offset of a page for the header of a message, followed by its bytes."""
         pair = sender * self.size + receiver
         return self.rings + (2 * pair + turn) * (PAGE + MESSAGE_BYTES)
 

@@ -14,14 +14,14 @@ from dpbench.parallel.shm.member import Member
 from dpbench.parallel.shm.messages import Inbox, Outbox, receive
 from dpbench.parallel.shm.operand import Operand
 
-# Idle queues are dropped when there are more than these.
+# When there are more queues than this, idle ones are dropped.
 _LANES = 64
 
 
 class Mailbox:
     """The messages of one rank.
 
-    What is sent to one rank keeps its order, and so does what is received with one tag.
+    Messages sent to one rank keep their order, and so do messages received with one tag.
     """
 
     def __init__(self, member: Member, issuer: Issuer) -> None:
@@ -30,8 +30,8 @@ class Mailbox:
         self._outboxes: dict[int, Outbox] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._sending: dict[int, Lane] = {}
-        # By sender and tag, as one must not wait for the message of another; but only one at a
-        # time may read what comes.
+        # One lane per sender and tag, so that none waits for another's message; but only one
+        # at a time may read from the ring.
         self._receiving: dict[tuple[int, int], Lane] = {}
         self._reading = threading.Lock()
         self._guard = threading.Lock()
@@ -49,7 +49,7 @@ class Mailbox:
         return self._issuer.issue("send", steps, lane, sources=[source], results=[tensor])
 
     def receive(self, tensor: Tensor, sender: int | None, tag: int) -> dist.Work:
-        """Receive a tensor from a rank, or from any if `sender` is None."""
+        """Receive a tensor from a rank, or from any rank if `sender` is None."""
         if sender is not None:
             self._require_rank(sender)
         senders = self._others() if sender is None else [sender]

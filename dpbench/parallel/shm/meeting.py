@@ -1,4 +1,4 @@
-"""How the ranks of a new group find each other and come to share memory."""
+"""Lets the ranks of a new group find each other and share memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def join(store: Any, rank: int, size: int, timeout: timedelta, names: Sequence[s
     """Meet the other ranks; a collective.
 
     Args:
-        store: a torch.distributed.Store of this group alone.
-        rank: of this process.
+        store: a torch.distributed.Store that only this group uses.
+        rank: this process's rank.
         size: ranks in the group.
-        timeout: for all to come.
-        names: of the ranks, for messages.
+        timeout: limit for all ranks to join.
+        names: names of the ranks, for messages.
 
     Raises:
-        RuntimeError: on every rank if they are not on one host, or one could not open the memory.
+        RuntimeError: on every rank: they are not on one host, or one could not open the memory.
     """
     if sys.platform != "linux":
         raise RuntimeError(
@@ -61,7 +61,7 @@ def join(store: Any, rank: int, size: int, timeout: timedelta, names: Sequence[s
 
 def _new_memory(layout: Layout) -> int:
     descriptor = memory.create(layout.nbytes)
-    # Mapped once here, so that every flag is ready before anybody else can see it.
+    # Rank 0 maps it first, so that every flag is initialised before anybody else sees it.
     mapping = memory.map_and_close(os.dup(descriptor), layout.nbytes)
     start = memory.as_tensor(mapping).data_ptr()
     for first in range(layout.size):
@@ -91,7 +91,7 @@ def _exchange(
     timeout: timedelta,
     names: Sequence[str],
 ) -> list[str]:
-    """What every rank says about a topic."""
+    """Exchange a text on a topic; returns the text of every rank."""
     store.set(f"{topic}/{rank}", text)
     keys = [f"{topic}/{peer}" for peer in range(size)]
     try:

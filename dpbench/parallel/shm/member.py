@@ -1,8 +1,8 @@
 """This rank's place in a group: its flags, its buffers, and how ranks meet.
 
-An operation is a generator of steps. It yields whenever it must wait, and yields the flags that
-it waits for; whoever runs it decides whether to spin, to block or to do something else meanwhile.
-When it ends, no other rank needs this one any more for that operation.
+An operation is a generator of steps. Whenever it must wait, it yields the flags that it waits for;
+its driver decides whether to spin, block or do something else meanwhile. When it ends, no other
+rank needs this one for that operation any more.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Steps = Generator[Waiting, None, T]
 
 
 class AnyOf(tuple[Flag, ...]):
-    """Flags one of which will do."""
+    """Several flags; a token of any one of them is enough."""
 
     __slots__ = ()
 
 
 class Staging(NamedTuple):
-    """Buffers of one dtype that take a chunk each; always two, to be used in turn.
+    """Buffers of one dtype for one chunk each; there are always two, used in turn.
 
     Attributes:
-        of_rank: by rank and turn.
-        results: by turn; each rank fills its share.
-        numel: of each.
+        of_rank: the operands' buffers, by rank and turn.
+        results: the result buffers by turn; each rank fills its share.
+        numel: number of elements in each buffer.
     """
 
     of_rank: list[list[Tensor]]
@@ -47,12 +47,12 @@ class Staging(NamedTuple):
     numel: int
 
 
-# Beyond this many sizes of small operands their views are made anew.
+# Number of sizes of small operands whose views are cached.
 _CACHED_VIEWS = 256
 
 _STATE = struct.Struct(f"<i{STATE_BYTES - 4}s")
 _LEFT, _GAVE_UP = 1, 2
-# Seconds in which a token shows after the state of the rank that posted it, on any machine.
+# Upper limit, in seconds, until a token is visible after the state of the rank that posted it.
 _ON_ITS_WAY = 0.005
 
 
@@ -60,12 +60,13 @@ class Member:
     """
     Attributes:
         rank, size: in the group.
-        names: of the ranks, for messages.
-        peers: their processes.
-        taken: tokens taken since the start; it grows exactly when an operation gets ahead.
-        told: grows when other ranks learn of an operation; one that fails before has not begun.
+        names: names of the ranks, for messages.
+        peers: processes of the ranks.
+        taken: number of tokens taken so far; it grows exactly when an operation advances.
+        told: grows when other ranks learn of an operation; an operation that fails before that has
+            not begun.
         broken: why the group cannot be used any more; empty if it can.
-        shares: views of its share of chunks, which reductions keep here.
+        shares: views of this rank's shares of chunks, which reductions cache here.
     """
 
     def __init__(
@@ -73,9 +74,9 @@ class Member:
     ) -> None:
         """
         Args:
-            layout: of the memory.
-            mapping: the memory.
-            rank: of this process.
+            layout: layout of the memory.
+            mapping: the mapped memory.
+            rank: this process's rank.
             peers: the processes of the other ranks.
             names: of all ranks.
         """
@@ -108,7 +109,7 @@ class Member:
         self._staging: dict[torch.dtype, Staging] = {}
 
     def flag(self, offset: int, peer: int) -> Flag:
-        """The semaphore at an offset of the layout."""
+        """The flag (a semaphore) at an offset of the layout."""
         return Flag(self.bytes.data_ptr() + offset, peer)
 
     def take(self, flag: Flag) -> Steps[None]:
@@ -118,7 +119,7 @@ class Member:
         self.taken += 1
 
     def barrier(self) -> Steps[None]:
-        """Pass when all ranks have come here; what they wrote before is then visible."""
+        """Pass when all ranks have arrived; what they wrote before is then visible."""
         self.told += 1
         for address in self._posted:
             post(address)
@@ -128,19 +129,20 @@ class Member:
             self.taken += 1
 
     def meet(self, own: bytes) -> Steps[list[bytes]]:
-        """Start a collective: a barrier at which the ranks tell each other what they are at.
+        """Start a collective: a barrier at which the ranks exchange descriptors of their
+        operations.
 
         When it passes, all ranks have ended their previous collective: the staging buffers are
         free, and so will be the other slot.
 
         Args:
-            own: a descriptor.
+            own: this rank's descriptor.
 
         Returns:
             The descriptors of all ranks.
 
         Raises:
-            Mismatch: they do not agree; on every rank.
+            Mismatch: on every rank: the descriptors do not agree.
         """
         turn, self._turn = self._turn, 1 - self._turn
         views = self._descriptors[turn]
@@ -152,9 +154,9 @@ class Member:
         return descriptors
 
     def operands(self, dtype: torch.dtype, numel: int) -> list[Tensor]:
-        """Of each rank, the place for a small operand, at most SLOT_BYTES.
+        """The memory for small operands, at most SLOT_BYTES, one tensor per rank.
 
-        Fill one's own before `meet`, read the others' after it.
+        Fill this rank's before `meet`, and read the others' after it.
         """
         key = (dtype, numel, self._turn)
         views = self._operands.get(key)
@@ -183,10 +185,10 @@ class Member:
         return staging
 
     def leave(self, reason: str = "") -> None:
-        """Tell the others that this rank takes part in nothing more, and why; once.
+        """Tell the others, once, that this rank takes part in nothing more, and why.
 
         Args:
-            reason: of giving up; empty for leaving in good order.
+            reason: the reason for giving up; empty for an orderly exit.
         """
         if self._state(self.rank)[0]:
             return
@@ -195,20 +197,20 @@ class Member:
         self.memory[offset : offset + _STATE.size] = _STATE.pack(_GAVE_UP if text else _LEFT, text)
 
     def close(self) -> None:
-        """Leave in good order and forget the others; a forked child does neither."""
+        """Leave in an orderly way and forget the others; a forked child does neither."""
         if os.getpid() == self._pid:
             self.leave()
             self.peers.close()
 
     def absence(self, waiting: Waiting) -> str:
-        """Why an operation that waits for these flags waits in vain; empty if it may not."""
+        """Why an operation waits in vain for these flags; empty if it does not."""
         if isinstance(waiting, HostCopy):
             return ""
         ended = self.peers.ended()
         reasons = []
         for flag in waiting:
             reason = self._why_absent(flag.peer, ended)
-            # What it posted last may still be on its way; a token that is there is good.
+            # The rank's last token may not be visible yet; a token that is there counts.
             if reason and not has_token(flag):
                 wait_for_token(flag, _ON_ITS_WAY)
             if reason and not has_token(flag):
@@ -218,14 +220,14 @@ class Member:
         return "; ".join(reasons)
 
     def late(self, waiting: Waiting) -> list[int]:
-        """The ranks of those awaited that have not come; this rank, if it waits for a copy."""
+        """The awaited ranks that have not come; this rank, if it waits for a copy."""
         if isinstance(waiting, HostCopy):
             return [self.rank]
         late = [flag.peer for flag in waiting if not has_token(flag)]
         return [] if isinstance(waiting, AnyOf) and len(late) < len(waiting) else late
 
     def describe(self, ranks: Sequence[int]) -> str:
-        """Names ranks that are late, with the reason where it can be seen."""
+        """Names of the late ranks, each with the reason if it can be seen."""
         ended = self.peers.ended()
         return ", ".join(self._tell(rank) + self._why_late(rank, ended) for rank in ranks)
 

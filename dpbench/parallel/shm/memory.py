@@ -1,8 +1,8 @@
-"""Memory that several processes see and that has no name anywhere.
+"""Memory that several processes share and that has no name anywhere.
 
-A memfd is opened by the others through /proc/<pid>/fd. Nothing is ever in /dev/shm, whose size
-does not matter either, and the kernel frees the pages with the last process that maps them,
-however it ends.
+One process creates a memfd, and the others open it through /proc/<pid>/fd. Nothing is ever in
+/dev/shm, so its size does not matter, and the kernel frees the pages with the last process that
+maps them, however that process ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def create(nbytes: int) -> int:
-    """A descriptor of new memory, zeroed; pages are taken when they are first touched."""
+    """Create zeroed memory and return its descriptor; pages are allocated on first touch."""
     descriptor = os.memfd_create("dpbench-shm", os.MFD_CLOEXEC)
     try:
         os.ftruncate(descriptor, nbytes)
@@ -43,18 +43,18 @@ def create(nbytes: int) -> int:
 
 
 def open_of(pid: int, descriptor: int) -> int:
-    """A descriptor of our own for memory that another process created.
+    """Open memory that another process created, and return a descriptor of our own.
 
     Raises:
-        OSError: that process is gone, or belongs to another user.
+        OSError: the process is gone, or belongs to another user.
     """
     return os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
 
 
 def map_and_close(descriptor: int, nbytes: int) -> memoryview:
-    """Map all of it; unmapped when the last reference is gone, those of tensors included.
+    """Map all of the memory; it is unmapped with the last reference, including those of tensors.
 
-    The mapping takes no descriptor, of which a process has few; one of the module mmap would.
+    The mapping holds no file descriptor, of which a process has few; Python's mmap module would.
     """
     try:
         access = mmap.PROT_READ | mmap.PROT_WRITE
@@ -66,12 +66,12 @@ def map_and_close(descriptor: int, nbytes: int) -> memoryview:
         os.close(descriptor)
     array = (ctypes.c_ubyte * nbytes).from_address(address)
     unmap = weakref.finalize(array, _libc.munmap, address, nbytes)
-    unmap.atexit = False  # at exit the kernel does it, after all that may still look
+    unmap.atexit = False  # the kernel unmaps at exit, after all threads that may still read
     return memoryview(array).cast("B")
 
 
 def as_tensor(memory: Any) -> Tensor:
-    """All of a buffer as bytes; the tensor's storage keeps it."""
+    """The whole buffer as bytes; the tensor's storage keeps it alive."""
     with torch.inference_mode(False):
         return torch.frombuffer(memory, dtype=torch.uint8)
 
@@ -83,10 +83,10 @@ def give_back(address: int, nbytes: int) -> None:
 
 
 def alias(tensor: Tensor) -> Tensor:
-    """The memory of a contiguous tensor as a flat one that may be written in any mode of torch."""
+    """A flat tensor in the memory of a contiguous one that may be written in any mode of torch."""
     with torch.inference_mode(False):
         if tensor.numel() == 0:
             return torch.empty(0, dtype=tensor.dtype, device="cpu")
         array: Any = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
-        array.owner = tensor  # as long as the alias lives
+        array.owner = tensor  # keeps it alive as long as the alias
         return torch.frombuffer(array, dtype=torch.uint8).view(tensor.dtype)

@@ -1,7 +1,8 @@
 """Point-to-point messages: a ring of two buffers for each ordered pair of ranks.
 
-A message of up to two buffers is sent without its receiver. Messages of one tag arrive in the
-order in which they were sent; those of other tags are kept until somebody asks for them.
+A message of up to two buffers is sent without waiting for its receiver. Messages with one tag
+arrive in the order in which they were sent; those with other tags are kept until they are asked
+for.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _HEADER = struct.Struct("<qqq")
 
 
 class Header(NamedTuple):
-    """What a message is; in front of its first bytes."""
+    """Description of a message, placed before its first bytes."""
 
     tag: int
     dtype: int
@@ -45,17 +46,17 @@ class _Ring:
         self._turn = 0
 
     def next(self) -> Tensor:
-        """The buffer whose turn it is."""
+        """The next buffer of the ring."""
         self._turn = 1 - self._turn
         return self._buffers[self._turn]
 
     def write_header(self, header: Header) -> None:
-        """To the buffer that is next."""
+        """Write the header into the next buffer."""
         offset = self._offsets[1 - self._turn]
         self._memory[offset : offset + _HEADER.size] = _HEADER.pack(*header)
 
     def read_header(self) -> Header:
-        """Of the buffer that is next."""
+        """Read the header from the next buffer."""
         offset = self._offsets[1 - self._turn]
         return Header(*_HEADER.unpack(self._memory[offset : offset + _HEADER.size]))
 
@@ -68,9 +69,9 @@ class Outbox:
         self._ring = _Ring(member, member.rank, receiver)
 
     def send(self, tensor: Tensor, tag: int) -> Steps[None]:
-        """Give a tensor to the receiver; 1-D, contiguous."""
+        """Send a tensor (1-D, contiguous) to the receiver."""
         header = Header(tag, dtype_code(tensor.dtype), tensor.nbytes)
-        # A message without elements still is one.
+        # A message without elements is still sent.
         for piece in torch.split(tensor.view(torch.uint8), MESSAGE_BYTES):
             yield from self._member.take(self._ring.free)
             self._ring.write_header(header)
@@ -87,7 +88,7 @@ class Inbox:
         self._member = member
         self._ring = _Ring(member, sender, member.rank)
         self.full = self._ring.full
-        # Whether a message is on its way through the ring; only its reader may go on.
+        # Whether a message is being read from the ring; only its reader may continue.
         self._reading = False
         self._kept: defaultdict[int, deque[tuple[Header, Tensor]]] = defaultdict(deque)
 
@@ -95,14 +96,14 @@ class Inbox:
         """Receive a message of the tag if one has come; never waits for one to begin.
 
         Args:
-            tag: of the message; others are kept.
+            tag: tag of the message; messages with other tags are kept.
             tensor: where it goes; 1-D, contiguous.
 
         Returns:
             Whether it was received.
 
         Raises:
-            Mismatch: it was, and is not what is expected.
+            Mismatch: a message has come that does not fit the tensor.
         """
         if self._kept[tag]:
             header, data = self._kept[tag].popleft()
@@ -123,7 +124,7 @@ class Inbox:
         return False
 
     def _read(self, data: Tensor) -> Steps[None]:
-        """The message whose first buffer is full and taken."""
+        """Read the message whose first buffer is full and whose token was taken."""
         self._reading = True
         for number, piece in enumerate(torch.split(data, MESSAGE_BYTES)):
             if number:
@@ -147,7 +148,7 @@ def _new_bytes(count: int) -> Tensor:
 
 
 def receive(inboxes: Sequence[Inbox], tag: int, tensor: Tensor) -> Steps[int]:
-    """Receive a message from whichever of some ranks sends one first; returns the rank."""
+    """Receive a message from whichever of these ranks sends one first; returns the rank."""
     waiting = AnyOf(inbox.full for inbox in inboxes)
     while True:
         for inbox in inboxes:

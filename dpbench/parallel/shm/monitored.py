@@ -1,4 +1,4 @@
-"""The monitored barrier: its errors, and torch's functions that allow it to gloo only."""
+"""The monitored barrier: its errors, and patches for torch functions that accept only gloo."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ c10d: Any = distributed_c10d
 
 
 def too_late(rank: int, milliseconds: int) -> dist.DistBackendError:
-    """The error of a rank that had no time to wait."""
+    """The error of a rank that had no time left to wait."""
     return dist.DistBackendError(
         f"Rank {rank} timed out in monitoredBarrier after {milliseconds} ms"
     )
 
 
 def described(error: RanksMissing, rank: int, wait_all_ranks: bool) -> dist.DistBackendError:
-    """The error of a barrier in torch's words for it, which scripts look for.
+    """The error of a barrier in torch's own words, which scripts look for.
 
     Args:
-        error: of the barrier.
-        rank: of this process in the group.
-        wait_all_ranks: whether rank 0 names all ranks that are missing, or the first.
+        error: the barrier's error.
+        rank: this process's rank in the group.
+        wait_all_ranks: whether rank 0 names all missing ranks, or only the first.
     """
     missing = sorted(error.ranks)
     if rank == 0:
@@ -44,11 +44,11 @@ def described(error: RanksMissing, rank: int, wait_all_ranks: bool) -> dist.Dist
 
 
 def accept_shm() -> None:
-    """Let the functions of torch that know its own backends only take groups of this one too.
+    """Make torch functions that only know torch's own backends accept groups of this one too.
 
-    `torch.distributed.monitored_barrier` refuses a group that is not of gloo, and
-    `_set_pg_timeout` passes it over, although both groups have the method that is needed. Other
-    groups get torch's functions. It is done when the first group of this backend is made.
+    `torch.distributed.monitored_barrier` rejects groups other than gloo's, and `_set_pg_timeout`
+    ignores them, although this backend has the needed methods. For other groups torch's functions
+    still run. The patch is applied when the first group of this backend is made.
     """
     for name, instead in (("monitored_barrier", _barrier), ("_set_pg_timeout", _set_timeout)):
         theirs = getattr(c10d, name)
@@ -72,7 +72,7 @@ def _for_shm(theirs: Callable[..., None], instead: Callable[..., bool]) -> Calla
 def _barrier(
     group: Any = None, timeout: Any = None, wait_all_ranks: bool = False, *_: Any, **__: Any
 ) -> bool:
-    """Whether it has been done, as the group is of this backend."""
+    """Run the barrier if the group is of this backend; returns whether it was run."""
     group = dist.group.WORLD if group is None else group
     if not _is_shm(group) or "cpu" not in group.device_types:
         return False
@@ -89,5 +89,5 @@ def _set_timeout(timeout: timedelta, group: Any = None, *_: Any, **__: Any) -> b
 
 
 def _is_shm(group: Any) -> bool:
-    # By name, as this module is below that of the group.
+    # Compared by name: importing the class would make a cycle.
     return isinstance(group, dist.ProcessGroup) and group._get_backend_name() == "shm"

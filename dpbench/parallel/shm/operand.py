@@ -1,7 +1,7 @@
-"""Tensors as the algorithms take them: 1-D, contiguous, in the memory of the process.
+"""Tensors in the form the algorithms take: 1-D, contiguous, in the memory of the process.
 
-All that can be wrong with a tensor is found when its Operand is made, which is before the other
-ranks hear of the operation: an error then concerns this rank only.
+Every problem with a tensor is found when its Operand is made, before the other ranks hear of the
+operation: such an error concerns this rank only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dpbench.parallel.shm.member import Steps
 
 T = TypeVar("T")
 
-# One call instead of a dozen: dense, on the CPU, neither conjugated nor negated, quantized or
+# One check instead of a dozen: dense, on the CPU, neither conjugated nor negated, quantized or
 # nested, no subclass with a dispatch of its own, no tensor of inference mode.
 _keys = torch._C._dispatch_keys
 with torch.inference_mode(False):
@@ -36,7 +36,7 @@ class Operand:
 
     Attributes:
         flat: 1-D, contiguous, on the CPU, and writable in any mode of torch.
-        is_direct: whether it is the tensor's own memory, so that nothing is to be moved.
+        is_direct: whether `flat` is the tensor's own memory, so that nothing has to be copied.
     """
 
     __slots__ = ("_device_copy", "_tensor", "flat", "is_direct")
@@ -45,11 +45,11 @@ class Operand:
         """
         Args:
             tensor: strided, on the CPU or a CUDA device.
-            read: whether its values are needed.
-            write: whether it gets new values; `store` then has to follow.
+            read: whether the tensor's values are needed.
+            write: whether the tensor gets new values; `store` then has to be called.
 
         Raises:
-            ValueError: for a tensor that cannot be read or written as asked.
+            ValueError: the tensor cannot be read or written as asked.
         """
         self._device_copy: HostCopy | None = None
         self.is_direct = True
@@ -72,7 +72,7 @@ class Operand:
 
     @property
     def tensor(self) -> Tensor:
-        """That of the caller, detached."""
+        """The caller's tensor, detached."""
         return self._tensor
 
     @property
@@ -82,7 +82,7 @@ class Operand:
 
     @property
     def awaited(self) -> HostCopy | None:
-        """The copy that has to arrive before `flat` has its values, if any."""
+        """The copy that has to arrive before `flat` holds the values, or None."""
         copy = self._device_copy
         return None if copy is None or copy.has_arrived else copy
 
@@ -91,7 +91,7 @@ class Operand:
         if self._device_copy is not None:
             self._device_copy.send_back()
         elif not self.is_direct:
-            # Only there may a tensor that was made in inference mode be written.
+            # A tensor made in inference mode may only be written in it.
             with torch.inference_mode(self._tensor.is_inference()):
                 self._tensor.copy_(self.flat.view(self._tensor.shape))
 
@@ -148,7 +148,7 @@ def _require_writable(tensor: Tensor) -> None:
 
 
 def moved(steps: Steps[T], sources: Sequence[Operand], targets: Sequence[Operand]) -> Steps[T]:
-    """An operation on operands with what has to be moved before and after it, if anything."""
+    """Wrap an operation with the copies that its operands need before and after it, if any."""
     for operand in (*sources, *targets):
         if not operand.is_direct:
             return _moved(steps, sources, targets)
@@ -196,7 +196,7 @@ def _span(flat: Tensor) -> tuple[int, int]:
 
 
 def only(things: Sequence[Any]) -> Any:
-    """The one thing in a list; torch's lists are for several devices of a process, long gone."""
+    """The single element of a list; torch's lists date from several devices per process."""
     if len(things) != 1:
         raise ValueError(f"got {len(things)} tensors or lists of them, expected 1")
     return things[0]
@@ -210,13 +210,13 @@ def operand_per_rank(
     read: bool = True,
     write: bool = False,
 ) -> list[Operand]:
-    """Operands of a list with one tensor for each rank.
+    """Operands for a list with one tensor per rank.
 
     Args:
         tensors: the list.
-        like: has the number and type of the elements of each; None if they may differ.
+        like: gives the number and type of elements in each; None if they may differ.
         size: ranks in the group.
-        read, write: as of an operand.
+        read, write: as in Operand.
 
     Raises:
         ValueError: the list is not as described.
@@ -235,7 +235,7 @@ def operand_per_rank(
 def require_one_dtype(tensors: Sequence[Tensor], name: str) -> None:
     """
     Raises:
-        ValueError: the tensors of an operation of this name are of several types.
+        ValueError: the tensors have several dtypes; `name` is the operation's, for the message.
     """
     if len(dtypes := {tensor.dtype for tensor in tensors}) > 1:
         names = ", ".join(sorted(map(str, dtypes)))
@@ -243,10 +243,10 @@ def require_one_dtype(tensors: Sequence[Tensor], name: str) -> None:
 
 
 def split_evenly(whole: Tensor, part: Tensor, size: int) -> list[Tensor]:
-    """A flat tensor as one part for each rank.
+    """Split a flat tensor into one equal part per rank.
 
     Raises:
-        ValueError: it has not `size` times the elements of `part`, or another type.
+        ValueError: it does not have `size` times the elements of `part`, or has another type.
     """
     if (whole.numel(), whole.dtype) != (size * part.numel(), part.dtype):
         raise ValueError(
@@ -257,16 +257,16 @@ def split_evenly(whole: Tensor, part: Tensor, size: int) -> list[Tensor]:
 
 
 def split_rows(flat: Tensor, shape: Sequence[int], rows: Sequence[int], size: int) -> list[Tensor]:
-    """A flat tensor as some rows of its first dimension for each rank.
+    """Split a flat tensor into some rows of its first dimension for each rank.
 
     Args:
-        flat: its elements.
-        shape: of the tensor.
-        rows: for each rank; empty for equal parts.
+        flat: the tensor's elements.
+        shape: the tensor's shape.
+        rows: number of rows for each rank; empty for equal parts.
         size: ranks in the group.
 
     Raises:
-        ValueError: the rows are not what the tensor has.
+        ValueError: the rows do not add up to the tensor's first dimension.
     """
     total = shape[0] if shape else 1
     if not rows:

@@ -12,19 +12,20 @@ import torch.distributed as dist
 from torch import Tensor
 
 Combine = Callable[..., Tensor]
-"""(a, b, out=…), elementwise."""
+"""Elementwise function (a, b, out=…)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What a reduction does with the elements of one dtype.
+    """A reduction of elements of one dtype.
 
     Attributes:
-        name: as torch spells it.
-        code: in descriptors.
-        combine: of two operands.
+        name: torch's name of the operator.
+        code: number in descriptors.
+        combine: reduces two operands.
         average: whether the sum is divided by the number of ranks.
-        wide: the dtype to compute in and to round from once, or None to compute in the operands'.
+        wide: the dtype to compute in, with one rounding at the end; None computes in the operands'
+            dtype.
     """
 
     name: str
@@ -34,10 +35,10 @@ class Operator:
     wide: torch.dtype | None = None
 
     def reduce(self, operands: Sequence[Tensor], out: Tensor) -> None:
-        """((operands[0] ∘ operands[1]) ∘ operands[2]) …: the order of the ranks, always.
+        """Compute ((operands[0] ∘ operands[1]) ∘ operands[2]) …, always in the order of the ranks.
 
         Args:
-            operands: of one shape and dtype, one per rank.
+            operands: one per rank, all of the same shape and dtype.
             out: the result; it may be the first operand, and if there are two, the second.
         """
         if self.wide is not None:
@@ -71,9 +72,9 @@ _COMBINE: dict[str, Combine] = {
 }
 _NAMES = {int(getattr(_KIND, name)): name for name in _COMBINE}
 NAMES = {number + 1: name for number, name in _NAMES.items()}
-"""By code."""
-# torch has hardly any arithmetic for the unsigned integers beyond uint8. Their sums and products
-# are those of the signed ones, bit for bit.
+"""Names of the operators by code."""
+# torch has hardly any arithmetic for unsigned integers beyond uint8. Their sums and products
+# equal those of the signed ones, bit for bit.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _operators: dict[tuple[int, torch.dtype], Operator] = {}
 
@@ -82,12 +83,12 @@ def operator_for(op: Any, dtype: torch.dtype) -> Operator:
     """
     Args:
         op: a torch.distributed.ReduceOp.
-        dtype: of the operands.
+        dtype: the operands' dtype.
 
     Raises:
-        ValueError: for an operator or a combination that the backend does not have.
+        ValueError: the backend does not have this operator, or not for this dtype.
     """
-    # By number: hashing torch's enumeration takes longer than all the rest here.
+    # Looked up by number: hashing torch's enumeration would take most of the time here.
     key = (int(getattr(op, "op", op)), dtype)
     operator = _operators.get(key)
     if operator is None:
@@ -121,9 +122,9 @@ def _new_operator(op: Any, number: int, dtype: torch.dtype) -> Operator:
 
 
 def _works(operator: Operator, dtype: torch.dtype) -> bool:
-    """Whether torch can do it: found out here, before other ranks wait for this one."""
+    """Whether torch supports the operator; found out before other ranks wait for this one."""
     try:
-        # 16 bytes are an element of the widest dtype.
+        # 16 bytes hold an element of the widest dtype.
         operands = [torch.zeros(16, dtype=torch.uint8, device="cpu").view(dtype) for _ in range(3)]
         operator.reduce(operands, out=operands[0])
     except RuntimeError:
@@ -140,7 +141,7 @@ def _combine_as_signed(
 def _combine_flipped(
     combine: Combine, signed: torch.dtype, a: Tensor, b: Tensor, *, out: Tensor
 ) -> Tensor:
-    """With the highest bit flipped, unsigned integers have the order of signed ones."""
+    """Combine unsigned integers with the highest bit flipped, which orders them as signed ones."""
     lowest = torch.iinfo(signed).min
     result = out.view(signed)
     combine(a.view(signed) ^ lowest, b.view(signed) ^ lowest, out=result)

@@ -1,4 +1,4 @@
-"""The processes of the other ranks: who they are, and whether they still live."""
+"""The processes of the other ranks: their identities, and whether they are still alive."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process, and where it runs; what the ranks tell each other when they meet.
+    """A process and the machine it runs on; the ranks exchange these when they meet.
 
     Attributes:
         host: the name of the machine, for people.
-        boot: which start of the kernel; the same for all containers of a machine.
-        namespace: in which the pid counts.
+        boot: the kernel's boot id; the same for all containers of a machine.
+        namespace: the pid namespace.
         memory: the descriptor that holds the group's memory; only rank 0 has one.
     """
 
@@ -39,20 +39,20 @@ class Identity:
 
 
 class Peers:
-    """Tells which of the ranks have ended, without waiting for them."""
+    """Tells which ranks have ended, without waiting for them."""
 
     def __init__(self, pids: Sequence[int], rank: int) -> None:
         """
         Args:
-            pids: of all ranks.
-            rank: this one, which is not watched.
+            pids: process ids of all ranks.
+            rank: this process's rank, which is not watched.
 
         Raises:
-            OSError: one of them is gone already, or no more descriptors can be had.
+            OSError: a process is gone already, or no more descriptors are available.
         """
         self.pids = list(pids)
         self._rank_of: dict[int, int] = {}
-        # The garbage collector may close them at any point of a thread that has the lock.
+        # Reentrant, since the garbage collector may call `close` in a thread that holds the lock.
         self._lock = threading.RLock()
         try:
             for peer, pid in enumerate(pids):
@@ -64,12 +64,12 @@ class Peers:
 
     def ended(self) -> set[int]:
         """The ranks whose processes have ended."""
-        # Made anew each time, as several threads may ask at once; but none while one closes them,
-        # since a number that is free belongs to somebody else soon.
+        # A new poll object each time, as several threads may ask at once; none during `close`,
+        # since a closed descriptor's number is soon reused by somebody else.
         with self._lock:
             poll, rank_of = select.poll(), self._rank_of
             for descriptor in rank_of:
-                # Readable from the end of the process on, even before its parent has noticed.
+                # A pidfd is readable as soon as the process ends, before its parent notices.
                 poll.register(descriptor, select.POLLIN)
             return {rank_of[number] for number, what in poll.poll(0) if what & select.POLLIN}
 
@@ -82,7 +82,7 @@ class Peers:
         return status.rpartition(")")[2].split()[0] in "Tt"
 
     def close(self) -> None:
-        """Forget them."""
+        """Stop watching the processes."""
         with self._lock:
             descriptors, self._rank_of = self._rank_of, {}
             for descriptor in descriptors:

@@ -1,4 +1,4 @@
-"""The backend as torch.distributed sees it."""
+"""The process group that torch.distributed uses for this backend."""
 # torch's stub gives each method overloads that torch.distributed itself never calls, and some of
 # its names exist in some versions only.
 # mypy: disable-error-code="override, assignment, attr-defined, call-arg"
@@ -36,7 +36,7 @@ from dpbench.parallel.shm.operand import (
 from dpbench.parallel.shm.operators import operator_for
 from dpbench.parallel.shm.shared_arena import SharedArena
 
-# Seconds for a thread that is within an operation to leave it when the group is destroyed.
+# Seconds that a thread gets to leave an operation when the group is destroyed.
 _LAST_STEP = 2.0
 _Allreduce: Any = dist.AllreduceOptions
 _Broadcast: Any = dist.BroadcastOptions
@@ -57,7 +57,7 @@ class ShmProcessGroup(GroupBase):
         self._arena = self.shared.arena
         self._start = self._issuer.start
         self._mailbox = Mailbox(member, self._issuer)
-        # Also when it is dropped without destroy_process_group; at exit the kernel cleans up.
+        # Also if the group is dropped without destroy_process_group; at exit the kernel cleans up.
         self._close = weakref.finalize(self, member.close)
         self._close.atexit = False
 
@@ -168,7 +168,7 @@ class ShmProcessGroup(GroupBase):
     def allgather_coalesced(
         self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        """Gather several tensors; `outputs[rank][i]` gets the i-th one of a rank."""
+        """Gather several tensors; `outputs[rank][i]` gets the i-th tensor of a rank."""
         counts = [len(row) for row in outputs]
         if counts != [len(inputs)] * self._member.size:
             raise ValueError(
@@ -182,7 +182,7 @@ class ShmProcessGroup(GroupBase):
     def _all_gather(
         self, rows: list[list[Tensor]], inputs: list[Tensor], results: list[Tensor], opts: Any
     ) -> dist.Work:
-        """Gather each input to a row with one tensor for each rank."""
+        """Gather each input into a row with one tensor for each rank."""
         sources = [Operand(tensor) for tensor in inputs]
         targets = [
             operand_per_rank(row, source.flat, self._member.size, read=False, write=True)
@@ -272,7 +272,7 @@ class ShmProcessGroup(GroupBase):
         steps = self._all_to_all(outputs, inputs)
         return self._start("all_to_all", steps, opts, [source], [target], [output])
 
-    # The names of these methods before torch 2.10.
+    # Names of these methods before torch 2.10.
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single
@@ -284,7 +284,8 @@ class ShmProcessGroup(GroupBase):
         return self._start("barrier", self._meet(), opts, [], [], [])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """A barrier that says which ranks did not come, in the words of torch's for gloo."""
+        """A barrier that tells which ranks did not come, in the words of torch's monitored barrier
+        for gloo."""
         opts = options(dist.BarrierOptions, ("timeout",), timeout)
         milliseconds = round(opts.timeout.total_seconds() * 1000)
         if timeout is not None and not milliseconds:
@@ -306,7 +307,7 @@ class ShmProcessGroup(GroupBase):
     def shutdown(self) -> None:
         """Leave the group; torch calls it in destroy_process_group.
 
-        What is pending fails, here and at the ranks that need this one for it.
+        Pending operations fail, here and on the ranks that need this one for them.
         """
         self._member.broken = self._member.broken or "it has been destroyed"
         for lane in (self._issuer.collectives, *self._mailbox.lanes()):
@@ -314,7 +315,7 @@ class ShmProcessGroup(GroupBase):
         self._close()
 
     def abort(self) -> None:
-        """As `shutdown`."""
+        """Leave the group; the same as `shutdown`."""
         self.shutdown()
 
     def _meet(self) -> Steps[None]:
@@ -332,7 +333,7 @@ class ShmProcessGroup(GroupBase):
     def _at_root(
         self, opts: Any, lists: list[list[Tensor]], like: Operand, *, read: bool
     ) -> list[Operand]:
-        """The tensors that only the root of a gather or scatter gives."""
+        """Operands for the list that only the root of a gather or scatter gives."""
         if self._is_root(opts):
             return operand_per_rank(
                 only(lists), like.flat, self._member.size, read=read, write=not read
@@ -344,7 +345,7 @@ class ShmProcessGroup(GroupBase):
         return []
 
     def _own(self, source: Tensor, targets: list[Tensor]) -> Tensor:
-        """What this rank gives to a gather into flat targets."""
+        """The part of the flat targets that this rank contributes to a gather."""
         return apart([source], targets, (0, self._member.rank))[0]
 
     def _reduce_scatter(self, sources: list[Tensor], target: Tensor, opts: Any) -> Steps[None]:
@@ -359,7 +360,7 @@ class ShmProcessGroup(GroupBase):
 
 
 def arena_of(group: dist.ProcessGroup) -> SharedArena | None:
-    """The memory of a group, or None if its CPU tensors do not go through any."""
+    """The shared memory of a group, or None if its CPU tensors do not go through any."""
     if isinstance(group, ShmProcessGroup) and "cpu" in group.device_types:
         return group.shared
     return None

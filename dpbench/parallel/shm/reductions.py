@@ -19,10 +19,10 @@ from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operators import Operator
 
 LINE_BYTES = 64
-# Of as many sizes of chunks the views are kept; all but the last of a tensor have one size.
+# Number of chunk sizes whose views are cached; all chunks of a tensor but the last have one size.
 _CACHED_SHARES = 64
 _CACHED_PIECES = 4096
-# What a rank reduces at a time in place: two operands of it stay in the second-level cache.
+# Piece that a rank reduces at a time in place: two such operands fit the second-level cache.
 IN_PLACE_BYTES = 256 * 1024
 
 
@@ -31,9 +31,10 @@ def all_reduce(member: Member, arena: Arena, tensor: Tensor, operator: Operator)
 
     Args:
         member: this rank.
-        arena: in which the operand may lie; if all ranks' do, at one place, nothing is copied.
+        arena: may contain the operand; if all ranks' operands lie in it at one place, nothing is
+            copied.
         tensor: 1-D, contiguous.
-        operator: what to do.
+        operator: the reduction.
     """
     if tensor.nbytes <= SLOT_BYTES:
         own = pack("all_reduce", tensor.dtype, tensor.numel(), operator=operator.code)
@@ -74,11 +75,11 @@ def reduce_scatter(
     Args:
         member: this rank.
         inputs: one for each rank; 1-D, contiguous, perhaps of different sizes.
-        output: as this rank's input; it may be that.
-        operator: what to do.
+        output: like this rank's input; it may be the same tensor.
+        operator: the reduction.
 
     Raises:
-        Mismatch: on every rank, if they disagree on the sizes.
+        Mismatch: on every rank: they disagree on the sizes.
     """
     counts = [tensor.numel() for tensor in inputs]
     if counts.count(counts[0]) < len(counts):
@@ -108,15 +109,15 @@ def reduce_scatter(
 
 
 def _split(tensor: Tensor, numel: int, count: int) -> list[Tensor]:
-    """So many pieces of a size, of which the last ones may be shorter or empty."""
+    """Split into `count` pieces of `numel` elements; the last ones may be shorter or empty."""
     pieces = list(torch.split(tensor, numel))
     return pieces + [tensor[:0]] * (count - len(pieces))
 
 
 def _pieces(member: Member, arena: Arena, place: Place, tensor: Tensor) -> Pieces:
-    """This rank's share of a tensor in the arena, in pieces, each as it is on all ranks.
+    """This rank's share of a tensor in the arena, in pieces, each with one view per rank.
 
-    They are kept, as the same tensors are reduced in every step of a training.
+    The views are cached, as every training step reduces the same tensors.
     """
     key = (place, tensor.dtype, tensor.numel())
     pieces = arena.pieces.get(key)
@@ -131,7 +132,7 @@ def _pieces(member: Member, arena: Arena, place: Place, tensor: Tensor) -> Piece
 
 
 def _in_place(member: Member, pieces: Pieces, operator: Operator) -> Steps[None]:
-    """Reduce one's share of the elements where they are, and write it to all ranks."""
+    """Reduce this rank's share of the elements in place, and write it to all ranks."""
     for piece in pieces:
         result = piece[0]
         operator.reduce(piece, out=result)
@@ -141,13 +142,13 @@ def _in_place(member: Member, pieces: Pieces, operator: Operator) -> Steps[None]
 
 
 class Share(NamedTuple):
-    """What a rank has to do with a chunk that lies in staging buffers of one turn.
+    """A rank's part of the work on a chunk, which lies in the staging buffers of one turn.
 
     Attributes:
-        splits: the numbers of elements before its share, in it, and behind it.
-        before, behind: where its own operand goes, as far as others reduce it.
-        lower, higher: its share of the operands of the ranks below and above it.
-        result: of its share.
+        splits: the numbers of elements before, in and after the rank's share.
+        before, behind: places for the parts of its operand that others reduce.
+        lower, higher: its share of the operands of lower and higher ranks.
+        result: place for the result of its share.
         whole: the results of all ranks.
     """
 
@@ -161,7 +162,7 @@ class Share(NamedTuple):
 
 
 def _share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> Share:
-    """This rank's share of a chunk with so many elements; shares are of whole cache lines."""
+    """This rank's share of a chunk with `numel` elements; shares consist of whole cache lines."""
     share = member.shares.get((dtype, numel, turn))
     if share is None:
         if len(member.shares) == _CACHED_SHARES:
@@ -189,13 +190,13 @@ def _new_share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> Sha
 
 
 def staged(member: Member, tensor: Tensor, operator: Operator, *, keep: bool) -> Steps[None]:
-    """Each rank reduces its share of each chunk and stages the result for the others.
+    """Reduce chunk by chunk: each rank reduces its share and stages the result for the others.
 
     Args:
         member: this rank, after `meet`.
         tensor: the operand.
-        operator: what to do.
-        keep: whether to put the result in its place.
+        operator: the reduction.
+        keep: whether to write the result into `tensor`.
     """
     chunks = torch.split(tensor, member.staging(tensor.dtype).numel)
     shares = [

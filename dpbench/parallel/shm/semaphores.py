@@ -1,7 +1,7 @@
 """POSIX semaphores in shared memory: the flags with which ranks wait for each other.
 
 `sem_post` releases and `sem_wait` acquires (POSIX.1-2017, 4.12 Memory Synchronization), so what a
-rank wrote before it posted is there for the one that took the token: on Arm as well as on x86.
+rank wrote before posting is visible to the rank that took the token, on Arm as well as on x86.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import ctypes
 import time
 
-# A cache line each, so that two flags never share one. glibc's sem_t has 32 bytes.
+# One cache line each, so that flags never share one (false sharing). glibc's sem_t has 32 bytes.
 SIZE = 64
 
-# Posting and trying take less time than giving up the interpreter lock: PyDLL keeps it.
+# Posting and trying are faster than releasing the interpreter lock, so PyDLL keeps it.
 _quick = ctypes.PyDLL(None)
-# Blocking must give it up: CDLL does.
+# Blocking must release the interpreter lock, as CDLL does.
 _blocking = ctypes.CDLL(None)
 
 post = _quick.sem_post
-"""post(flag.address): give one token."""
+"""`post(flag.address)` gives one token."""
 
 try_take = _quick.sem_trywait
-"""try_take(flag.address): take a token; 0 if there was one, -1 if not."""
+"""`try_take(flag.address)` takes a token; it returns 0 if there was one, -1 if not."""
 
 
 class _Timespec(ctypes.Structure):
@@ -29,11 +29,11 @@ class _Timespec(ctypes.Structure):
 
 
 class Flag:
-    """A semaphore.
+    """A semaphore between two ranks.
 
     Attributes:
-        peer: the rank at the other end, whom one waits for when one waits for this flag.
-        address: of the semaphore, as the functions of this module take it.
+        peer: the rank at the other end, which posts the tokens.
+        address: the semaphore's address, as the functions of this module take it.
     """
 
     __slots__ = ("address", "peer")
@@ -44,7 +44,7 @@ class Flag:
 
 
 def initialise(address: int, tokens: int) -> None:
-    """Make a semaphore for several processes, before any of them uses it."""
+    """Initialise a semaphore for several processes, before any of them uses it."""
     if _quick.sem_init(ctypes.c_void_p(address), 1, tokens):
         raise OSError("sem_init failed: this system has no semaphores between processes")
 
@@ -57,7 +57,7 @@ def has_token(flag: Flag) -> bool:
 
 
 def wait_for_token(flag: Flag, seconds: float) -> None:
-    """Block until there is a token, at most for a time; the token stays."""
+    """Block until there is a token, for a limited time; the token is not taken."""
     deadline = time.clock_gettime(_CLOCK) + seconds
     until = _Timespec(int(deadline), int(deadline % 1 * 1e9))
     if _timed_wait(flag, ctypes.byref(until)) == 0:

@@ -1,4 +1,4 @@
-"""The memory of a group as its users see it."""
+"""A group's shared memory as its users see it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dpbench.parallel.shm.member import Member
 
 @not_compiled
 class SharedArena:
-    """Gives memory in which a group reduces without copying.
+    """Allocates memory in which a group reduces without copying.
 
-    It is no part of the group, as compiled code may ask a group only for what torch's own have.
+    It is not an attribute of the group, as compiled code may use only what torch's own groups have.
     """
 
     def __init__(self, member: Member, issuer: Issuer) -> None:
@@ -24,9 +24,9 @@ class SharedArena:
         self.arena = Arena(member.rank)
 
     def allocate(self, nbytes: int) -> Tensor:
-        """Memory in which tensors are reduced without being copied; a collective.
+        """Allocate memory in which tensors are reduced without being copied; a collective.
 
-        `all_reduce` of tensors that lie at one offset of it on all ranks works in place.
+        `all_reduce` works in place on tensors that lie at the same offset of it on all ranks.
 
         Args:
             nbytes: the size of this rank's part; the same on all ranks.
@@ -36,9 +36,9 @@ class SharedArena:
             of these tensors are gone, this rank's at once, and used again when all are.
 
         Raises:
-            ValueError: for a negative size.
-            OSError: on every rank, if one of them could not get the memory.
-            torch.distributed.DistBackendError: as of every collective.
+            ValueError: the size is negative.
+            OSError: on every rank: one of them could not get the memory.
+            torch.distributed.DistBackendError: as for every collective.
         """
         if nbytes < 0:
             raise ValueError(f"got nbytes={nbytes}, expected a number of bytes, 0 or more")
@@ -49,5 +49,5 @@ class SharedArena:
         return tensor
 
     def poll(self) -> None:
-        """Get on with pending collectives without waiting; cheap when there are none."""
+        """Advance pending collectives without waiting; cheap when there are none."""
         engine().poll(self._issuer.collectives)

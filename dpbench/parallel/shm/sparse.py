@@ -19,7 +19,7 @@ _MOST_DIMENSIONS = 16
 def require_sum(op: Any, tensor: Tensor) -> None:
     """
     Raises:
-        ValueError: for a reduction or a tensor that there is no sparse all-reduce of.
+        ValueError: there is no sparse all-reduce for this reduction or this tensor.
     """
     if tensor.layout != torch.sparse_coo or tensor.device.type != "cpu":
         raise ValueError(
@@ -44,7 +44,7 @@ def all_reduce(member: Member, tensor: Tensor) -> Steps[None]:
         tensor: see `require_sum`.
 
     Raises:
-        Mismatch: on every rank, if the tensors differ in shape or in their sparse dimensions.
+        Mismatch: on every rank: the tensors differ in shape or in their sparse dimensions.
     """
     own = tensor.detach().coalesce()
     indices, values = own.indices(), own.values().contiguous()
@@ -62,7 +62,7 @@ def all_reduce(member: Member, tensor: Tensor) -> Steps[None]:
     total = torch.sparse_coo_tensor(
         torch.cat(all_indices, 1), torch.cat(all_values), tensor.shape, check_invariants=False
     ).coalesce()
-    # Not to a detached one: a sparse tensor's alias would get new elements of its own.
+    # Not to a detached alias, which would get elements of its own for a sparse tensor.
     with torch.no_grad(), torch.inference_mode(tensor.is_inference()):
         tensor.copy_(total)
 
@@ -70,7 +70,7 @@ def all_reduce(member: Member, tensor: Tensor) -> Steps[None]:
 def _gathered(
     member: Member, own: Tensor, shape: Sequence[int], counts: Sequence[int]
 ) -> Steps[list[Tensor]]:
-    """The tensors of all ranks, with the counts in the place of -1 in the shape."""
+    """The tensors of all ranks, with each rank's count in place of -1 in the shape."""
     shapes = [[count if size < 0 else size for size in shape] for count in counts]
     parts = [torch.empty(shape, dtype=own.dtype, device="cpu") for shape in shapes]
     flats = [part.view(-1) for part in parts]

@@ -1,4 +1,4 @@
-"""How a thread waits for other ranks: first it spins, then it blocks, longer and longer."""
+"""Waiting for other ranks: a thread first spins, then blocks, longer and longer."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dpbench.parallel.shm.cuda_copies import HostCopy
 from dpbench.parallel.shm.member import AnyOf, Waiting
 from dpbench.parallel.shm.semaphores import wait_for_token
 
-# Tries of a flag before blocking: some tens of microseconds, the core offered at every eighth.
+# Tries before blocking: some tens of microseconds; every eighth yields the core.
 SPINS = 160
 YIELD_EVERY = 8
-# While blocked, a look at the other ranks and the clock after so many seconds.
+# While blocked, seconds until the other ranks and the clock are checked.
 FIRST_LOOK, LAST_LOOK = 0.001, 0.05
-# A wait for one of several flags, or for a copy while there is more to look after.
+# Seconds to wait for one of several flags, or for a copy while other work is pending.
 _NAP = 100e-6
 
 
 class Patience:
-    """That of one thread with an operation that does not get ahead."""
+    """The waiting strategy of one thread for an operation that does not advance."""
 
     __slots__ = ("_longest", "_look", "_spins")
 
     def __init__(self, longest: float = LAST_LOOK) -> None:
         """
         Args:
-            longest: seconds to block at a time.
+            longest: most seconds to block at a time.
         """
         self._longest = longest
         self._look = FIRST_LOOK
         self._spins = 0
 
     def pause(self, waiting: Waiting) -> bool:
-        """Wait a while; whether it was long enough to see after the other ranks and the clock."""
+        """Wait a while; returns whether it is time to check the other ranks and the clock."""
         self._spins += 1
         if self._spins <= SPINS:
             if self._spins % YIELD_EVERY == 0:
@@ -45,7 +45,7 @@ class Patience:
 
 
 def block(waiting: Waiting, seconds: float) -> None:
-    """Return when what is awaited may be there, at the latest after a time."""
+    """Return when what is awaited may be there, or after `seconds` at the latest."""
     if isinstance(waiting, HostCopy):
         if seconds > FIRST_LOOK:
             waiting.wait()

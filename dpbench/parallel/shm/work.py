@@ -28,7 +28,7 @@ NO_TIMEOUT = timedelta(0)
 
 @not_compiled
 class Finished(dist.Work):
-    """What a synchronous call returns: torch waits for it at once."""
+    """Result of a synchronous call: torch waits for it at once."""
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         return True
@@ -42,15 +42,15 @@ class Finished(dist.Work):
 
 @not_compiled
 class Work(dist.Work):
-    """An operation in a queue.
+    """A queued operation.
 
     Attributes:
-        name: of the operation, for messages.
-        steps: of it.
+        name: the operation's name, for messages.
+        steps: the operation's steps.
         timeout: in seconds.
         deadline: on the clock of time.monotonic.
-        done: whether it has ended, well or not.
-        value: what the steps returned; the source of a message, for example.
+        done: whether it has ended, with or without an error.
+        value: return value of the steps, for example the source of a message.
         urgent: whether somebody may wait for it without driving it.
     """
 
@@ -67,13 +67,13 @@ class Work(dist.Work):
     ) -> None:
         """
         Args:
-            name, steps: see the class.
+            name, steps: see Work.
             timeout: in seconds from now.
-            results: what the future gives.
+            results: value of the future.
             targets: operands that the operation writes.
-            lane: in which it is queued.
-            engine: gets it on.
-            event: of a profiler that looks on.
+            lane: the queue of this operation.
+            engine: advances the operation.
+            event: event for a running profiler, or None.
         """
         super().__init__()
         self.name = name
@@ -81,7 +81,7 @@ class Work(dist.Work):
         self.timeout = timeout
         self.deadline = time.monotonic() + timeout
         self.done = False
-        # The stream of a GPU waits for the copy back, and nobody polls meanwhile.
+        # The GPU's stream waits for the copy back, and nobody polls meanwhile.
         self.urgent = bool(targets) and targets[0].is_on_device
         self.value: Any = None
         self._results = results
@@ -95,7 +95,7 @@ class Work(dist.Work):
         self._lock = threading.Lock()
 
     def end(self, error: BaseException | None) -> bool:
-        """The operation has ended; whether it has to call back."""
+        """Mark the operation as ended; returns whether it has callbacks to run."""
         if self._event is not None:
             self._event.end()
         with self._lock:
@@ -104,12 +104,12 @@ class Work(dist.Work):
             return self._ended is not None
 
     def call_back(self) -> None:
-        """Complete the future; what is attached to it runs here."""
+        """Complete the future; its callbacks run here."""
         assert self._ended is not None
         self._ended.set_result(None)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Return when it has ended.
+        """Wait until the operation has ended.
 
         Raises:
             torch.distributed.DistBackendError: it failed, or took longer than the timeout.
@@ -145,7 +145,7 @@ class Work(dist.Work):
         return int(self.value)
 
     def get_future(self) -> Future[Any]:
-        """Of the results; it completes without anybody waiting for this work."""
+        """A future of the results; it completes without anybody waiting for this work."""
         with self._lock:
             if self._future is None:
                 self._ended = cuda_copies.future_of(self._results)
@@ -170,27 +170,27 @@ class Work(dist.Work):
 
 _autograd: Any = torch.autograd
 is_profiling = _autograd._profiler_enabled
-"""Whether a profiler records what this thread does; takes no time worth mentioning."""
+"""Whether a profiler records this thread; the call takes negligible time."""
 
 
 class Event:
-    """From the issue of an operation to its end."""
+    """A profiler event, from the issue of an operation to its end."""
 
     def __init__(self, name: str, tensors: Sequence[Tensor]) -> None:
         """
         Args:
-            name: of the operation.
-            tensors: whose shapes are recorded, if the profiler wants any.
+            name: the operation's name.
+            tensors: tensors whose shapes are recorded if the profiler wants shapes.
         """
         record = _autograd._record_function_with_args_enter(f"shm:{name}", *tensors)
         self._ended: Future[None] = Future()
-        # A future carries the profiler's state, which belongs to this thread, to the other one.
+        # The future carries this thread's profiler state to the thread that ends the event.
         torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, self._ended)
 
     def end(self) -> None:
-        """The operation has ended."""
-        # In another thread always: that is what marks an event as a backend's in a profile, as
-        # it is with torch's own, which have threads for it.
+        """Record the end of the operation."""
+        # Always ended in another thread: this marks the event as a backend's in a profile, as
+        # with torch's own backends, which have threads for it.
         thread = threading.Thread(target=self._ended.set_result, args=(None,))
         thread.start()
         thread.join()

@@ -57,7 +57,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             ("--collectives", "--collective"),
             Text(),
             "A,B",
-            "Any of all_reduce, broadcast, all_gather, reduce_scatter; or all.",
+            "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",
         ),
     ] = "all_reduce"
     backends: Annotated[
@@ -75,7 +75,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             GROUP_SIZES_OPTION,
             kind=WholeNumber(least=2),
             panel=MEASURED,
-            help="Numbers of ranks.",
+            help="Numbers of ranks to measure.",
             default_text="2, 4, 8, … up to --gpus",
         ),
     ] = AUTO
@@ -85,8 +85,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             ("--sizes",),
             Text(),
             "FROM-TO|A,B",
-            "Message sizes: a range, each 4 times the last (x2 at its end: twice), or a list. "
-            "B, KB, MB, GB, KiB, MiB, GiB.",
+            "Message sizes: a range in steps of 4 times, or a list; B, KB, MiB, ….",
         ),
     ] = "4B-256MB"
     overlap_sizes: Annotated[
@@ -96,7 +95,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
                 ("--overlap-sizes",),
                 Text(),
                 "A,B|none",
-                "Sizes of all_reduce also measured while every rank computes.",
+                "Sizes of all_reduce to measure also while every rank computes.",
             ),
             default_text="64KiB,1MiB,25MiB, those within --sizes",
         ),
@@ -108,8 +107,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
                 ("--bucket-sizes",),
                 Text(),
                 "A,B|none",
-                "Sizes of all_reduce also measured as a bucket of gradients in a step: copied, "
-                "and with cold caches.",
+                "Sizes of all_reduce to measure also as a gradient bucket in a step.",
             ),
             default_text="those of --sizes from 4KB to 100MB",
         ),
@@ -120,8 +118,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             ("--samples",),
             WholeNumber(least=1),
             "N",
-            "Timed samples of each size, a millisecond each at least; large messages get "
-            "fewer, but 5.",
+            "Timed samples of each size; large messages get fewer, at least 5.",
         ),
     ] = 20
     repetitions: Annotated[
@@ -130,7 +127,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             ("--repetitions",),
             REPETITIONS,
             "N",
-            "Repetitions in fresh processes; an even number cancels drift.",
+            "Repetitions, each in fresh processes; an even number cancels drift.",
         ),
     ] = 4
     time_limit: Annotated[
@@ -140,7 +137,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
                 ("--time-limit",),
                 Parsed(_time_limit),
                 "TIME",
-                "Per collective, backend, group size and repetition: seconds, or 90s, 5m.",
+                "Time limit per collective, backend, group size and repetition.",
             ),
             typed_default="5m",
         ),
@@ -152,8 +149,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             kind=Text(),
             metavar="NAME",
             panel=OUTPUT,
-            help="Folder of the results. That of a sweep gets the collectives added; what has "
-            "completed in it already is not measured again.",
+            help="Name of the results folder; that of a sweep gets the collectives added.",
             default_text="the time and collectives",
         ),
     ] = None
@@ -163,13 +159,16 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             options=("--charts/--no-charts",),
             kind=Flag(),
             panel=OUTPUT,
-            help="Draw them (PNG and SVG).",
+            help="Draw the charts (PNG and SVG).",
         ),
     ] = True
     dry_run: Annotated[
         bool,
         Setting(
-            options=("--dry-run",), kind=Flag(), panel=OUTPUT, help="Print what would be measured."
+            options=("--dry-run",),
+            kind=Flag(),
+            panel=OUTPUT,
+            help="Print what would be measured, and exit.",
         ),
     ] = False
     as_json: Annotated[
@@ -179,6 +178,6 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             argument="as_json",
             kind=Flag(),
             panel=OUTPUT,
-            help="JSON on stdout, all else on stderr.",
+            help="Print JSON on stdout, and everything else on stderr.",
         ),
     ] = False

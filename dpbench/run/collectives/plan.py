@@ -10,10 +10,11 @@ from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.run.collectives.options import CommOptions
-from dpbench.run.collectives.sizes import parse_sizes, size_text
+from dpbench.run.collectives.sizes import parse_sizes
 from dpbench.run.devices import DeviceRequest, devices_for, doubling, threads_for
 from dpbench.settings import AUTO, Auto
 from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.units import bytes_exact
 from dpbench.values import (
     comma_list,
     known_name,
@@ -202,7 +203,7 @@ def _parse_special_sizes(
     special = parse_sizes(option, text, multiple_of=ELEMENT_BYTES, notes=notes)
     if outside := [size for size in special if not sizes[0] <= size <= sizes[-1]]:
         raise UsageError(
-            f"{option}: {size_text(outside[0])} is outside of --sizes, which go from "
-            f"{size_text(sizes[0])} to {size_text(sizes[-1])}; widen --sizes, or leave it out"
+            f"{option}: {bytes_exact(outside[0])} is outside of --sizes, which go from "
+            f"{bytes_exact(sizes[0])} to {bytes_exact(sizes[-1])}; widen --sizes, or leave it out"
         )
     return special

@@ -5,17 +5,9 @@ from __future__ import annotations
 import re
 
 from dpbench.errors import UsageError
+from dpbench.units import BYTE_UNITS
 from dpbench.values import comma_list, positive_int, shorten
 
-UNITS = {
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-}
 FACTOR = 4
 LARGEST = 2**40
 _SIZE = re.compile(r"([0-9]{1,18})\s*([A-Za-z]*)")
@@ -28,12 +20,12 @@ def parse_size(option: str, token: str) -> int:
         raise UsageError(
             f"{option}: {shorten(token)} has no unit; expected {match[1]}B or {match[1]}MB"
         )
-    units = {name.lower(): factor for name, factor in UNITS.items()}
+    units = {name.lower(): factor for name, factor in BYTE_UNITS.items()}
     factor = match and units.get(match[2].lower())
     if not match or factor is None or not 0 < int(match[1]) * factor <= LARGEST:
         raise UsageError(
             f"{option}: {shorten(token)} is not a size; expected a whole number up to 1 TiB with "
-            f"one of {', '.join(UNITS)}, as in 25MiB"
+            f"one of {', '.join(BYTE_UNITS)}, as in 25MiB"
         )
     return int(match[1]) * factor
 
@@ -51,12 +43,6 @@ def parse_sizes(option: str, text: str, *, multiple_of: int, notes: list[str]) -
                 f"expected multiples of {multiple_of} B"
             )
     return tuple(sorted(sizes))
-
-
-def size_text(nbytes: int) -> str:
-    """In the largest unit of which it is a whole number: 4 KiB, 256 MB."""
-    factor, name = max((f, name) for name, f in UNITS.items() if nbytes % f == 0)
-    return f"{nbytes // factor:,} {name}"
 
 
 def _range(option: str, text: str) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ class RepeatedOptions(FolderOptions, ThreadsOption, MachineOptions, GridOptions)
             kind=Text(),
             metavar="NAME",
             panel=OUTPUT,
-            help="Folder of what is measured.",
+            help="Name of the results folder.",
             default_text="the time and the command",
         ),
     ] = None
@@ -72,36 +72,37 @@ class CheckOptions(RepeatedOptions):
             argument="candidate",
             kind=Text(),
             metavar="CANDIDATE",
-            help="A results folder, or a part of it as in dpbench compare. Without it the "
-            "candidate is measured now.",
+            help="Results folder, or a part as in 'dpbench compare'; measured now if left out.",
         ),
     ] = None
     baseline: Annotated[
         str | None,
         Setting(
             options=("--baseline",),
+            common=True,
             kind=Text(),
             metavar="DIR",
-            help="A results folder to compare with; without CANDIDATE its sweep is run again.",
+            help="Results folder to compare with; without CANDIDATE its sweep is run again.",
         ),
     ] = None
     against: Annotated[
         str | None,
         Setting(
             options=("--against",),
+            common=True,
             kind=Text(),
             metavar="NAME",
-            help="An implementation to compare with, measured in turn with the candidate: for "
-            "shared machines.",
+            help="Implementation to compare with, measured in turns with the candidate.",
         ),
     ] = None
     against_ref: Annotated[
         str | None,
         Setting(
             options=("--against-ref",),
+            common=True,
             kind=Text(),
             metavar="REV",
-            help="The code of --arch at this git revision, measured in turn with that of now.",
+            help="Git revision of your code to compare with, measured in turns.",
         ),
     ] = None
     against_arch: Annotated[
@@ -110,7 +111,7 @@ class CheckOptions(RepeatedOptions):
             options=("--against-arch",),
             kind=Text(),
             metavar="NAME",
-            help="Another architecture to compare with, measured in turn.",
+            help="Model to compare with, measured in turns.",
         ),
     ] = None
     against_python: Annotated[
@@ -119,17 +120,19 @@ class CheckOptions(RepeatedOptions):
             options=("--against-python",),
             kind=Text(),
             metavar="PATH",
-            help="A virtual environment with another torch or dpbench, measured in turn.",
+            help="Virtual environment with another torch or dpbench, measured in turns.",
         ),
     ] = None
     tolerance: Annotated[
         str | Auto,
         Setting(
             options=("--tolerance",),
+            common=True,
+            elsewhere="--threshold",
             kind=Text(),
             metavar="P%",
             panel=VERDICT,
-            help="How much worse is no regression.",
+            help="Slowdown to accept.",
             default_text="pyproject.toml, else 3%",
         ),
     ] = AUTO
@@ -137,11 +140,12 @@ class CheckOptions(RepeatedOptions):
         tuple[str, ...] | Auto,
         Setting(
             options=("--metric",),
+            common=True,
+            elsewhere="--metrics",
             kind=Several(),
             metavar="NAME[=P%]",
             panel=VERDICT,
-            help="images_per_second, efficiency, exposed_communication_seconds, "
-            "peak_memory_bytes, …; several, each with a tolerance of its own if it has one.",
+            help="Metric, e.g. efficiency or peak_memory_bytes=5%; may be repeated.",
             default_text="pyproject.toml, else images_per_second",
         ),
     ] = AUTO
@@ -151,7 +155,7 @@ class CheckOptions(RepeatedOptions):
             options=("--strict/--not-strict",),
             kind=Flag(),
             panel=VERDICT,
-            help="Inconclusive is a failure too.",
+            help="Treat inconclusive as a failure.",
             default_text="pyproject.toml, else not-strict",
         ),
     ] = AUTO
@@ -161,18 +165,19 @@ class CheckOptions(RepeatedOptions):
             options=("--force",),
             kind=Flag(),
             panel=VERDICT,
-            help="Compare in spite of different environments.",
+            help="Compare although the environments differ.",
         ),
     ] = False
     repetitions: Annotated[
         str | Auto,
         Setting(
             options=("--repetitions",),
+            common=True,
+            elsewhere="--reps --repeat --repeats --runs -r",
             kind=Text(),
             metavar="N",
             panel=MEASURING,
-            help="Fresh runs of every row to begin with; more while it is inconclusive, which is "
-            "looked at up to 5 times.",
+            help="Repetitions of each row to begin with; more while it is inconclusive.",
             default_text="pyproject.toml, else 5",
         ),
     ] = AUTO
@@ -183,7 +188,7 @@ class CheckOptions(RepeatedOptions):
             kind=Text(),
             metavar="TIME",
             panel=MEASURING,
-            help="When to stop adding runs.",
+            help="Time after which no repetitions are added.",
             default_text="pyproject.toml, else 5m",
         ),
     ] = AUTO
@@ -194,21 +199,22 @@ class CheckOptions(RepeatedOptions):
             argument="as_json",
             kind=Flag(),
             panel=PRINTED,
-            help="The verdict as JSON on stdout.",
+            help="Print the verdict as JSON on stdout.",
         ),
     ] = False
-    junit: Annotated[Path | None, _file("--junit", "Write JUnit XML.")] = None
+    junit: Annotated[Path | None, _file("--junit", "Write the verdict as JUnit XML.")] = None
     benchmark_action: Annotated[
-        Path | None, _file("--benchmark-action", "Write JSON for github-action-benchmark.")
+        Path | None,
+        _file("--benchmark-action", "Write the verdict as JSON for github-action-benchmark."),
     ] = None
-    markdown: Annotated[Path | None, _file("--markdown", "Write Markdown.")] = None
+    markdown: Annotated[Path | None, _file("--markdown", "Write the verdict as Markdown.")] = None
     github: Annotated[
         bool,
         Setting(
             options=("--github",),
             kind=Flag(),
             panel=PRINTED,
-            help="Append Markdown to $GITHUB_STEP_SUMMARY.",
+            help="Append the verdict as Markdown to $GITHUB_STEP_SUMMARY.",
         ),
     ] = False
 
@@ -224,34 +230,38 @@ class CalibrateOptions(RepeatedOptions):
             argument="folder",
             kind=PathName(),
             metavar="DIR",
-            help="A results folder with repetitions. Without it they are measured now.",
+            help="Results folder with repetitions; measured now if left out.",
         ),
     ] = None
     repetitions: Annotated[
         int,
         Setting(
             options=("--repetitions",),
+            common=True,
+            elsewhere="--reps --repeat --repeats --runs -r",
             kind=WholeNumber(least=1),
             metavar="N",
-            help="Fresh runs of every row, at least 4.",
+            help="Repetitions of each row, each in fresh processes; at least 4.",
         ),
     ] = 10
     again: Annotated[
         Path | None,
         Setting(
             options=("--again",),
+            common=True,
             kind=PathName(),
             metavar="DIR",
-            help="Results of the same on an earlier occasion: do stored numbers last?",
+            help="Results of the same rows from an earlier occasion.",
         ),
     ] = None
     pause: Annotated[
         float | None,
         Setting(
             options=("--pause",),
+            common=True,
             kind=Duration(),
             metavar="TIME",
-            help="Measure twice with so long a pause between: two occasions in one command.",
+            help="Measure on two occasions, with this pause between them.",
         ),
     ] = None
     as_json: Annotated[
@@ -261,6 +271,6 @@ class CalibrateOptions(RepeatedOptions):
             argument="as_json",
             kind=Flag(),
             panel=OUTPUT,
-            help="The same as JSON.",
+            help="Print the result as JSON.",
         ),
     ] = False

@@ -13,7 +13,7 @@ from dpbench.run.gate.options import RepeatedOptions
 from dpbench.run.sweep.checks import ParsedOptions, parse
 from dpbench.run.sweep.measuring import Measurement
 from dpbench.run.sweep.options import SweepOptions
-from dpbench.run.this_machine import results_folder
+from dpbench.run.this_machine import free, results_folder
 from dpbench.settings import Texts, defaults_as_typed, from_texts, settings_of
 from dpbench.specs import SweepSpec
 
@@ -32,8 +32,10 @@ class MeasuredFolder:
     synthetic: bool
 
     def folder(self, command: str) -> Path:
-        """A folder that does not exist yet; raises StoreError if it does."""
+        """A folder that does not exist yet; raises StoreError if one of that --name does."""
         folder = results_folder(self.results_dir, self.name, otherwise=command)
+        if self.name is None:
+            return free(folder)
         if folder.exists():
             raise StoreError(f"{folder} exists already; choose another --name")
         return folder

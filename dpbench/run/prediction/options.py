@@ -106,13 +106,16 @@ class PredictionOptions:
             argument="folder",
             kind=PathName(),
             metavar="DIR",
-            help="A results folder of a sweep.",
+            help="Results folder of a sweep.",
         ),
     ]
     comm: Annotated[
         Path | None,
         _of_network(
-            "--comm", PathName(), "DIR2", "Where dpbench comm measured collectives, if not in DIR."
+            "--comm",
+            PathName(),
+            "DIR2",
+            "Results folder of 'dpbench comm', if DIR holds no collectives.",
         ),
     ] = None
     topology: Annotated[
@@ -122,7 +125,7 @@ class PredictionOptions:
                 "--topology",
                 Text(),
                 "NAME|FILE.toml",
-                "A network in the place of what was measured: h100-nvswitch-ndr, tcp-25gbe, …",
+                "Network to assume: a name such as h100-nvswitch-ndr, or a TOML file.",
             ),
             default_text=THIS_MACHINE,
         ),
@@ -133,7 +136,7 @@ class PredictionOptions:
             "--nccl-log",
             PathName(),
             "FILE",
-            "What NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING printed: NCCL's own figures.",
+            "Log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING to take figures from.",
         ),
     ] = None
     group_sizes: Annotated[tuple[int, ...] | None, GROUP_SIZES] = None
@@ -147,7 +150,7 @@ class PredictionOptions:
     ] = None
     json: Annotated[
         bool,
-        Setting(options=("--json",), kind=Flag(), help="One object for programs, not tables."),
+        Setting(options=("--json",), kind=Flag(), help="Print one JSON object instead of tables."),
     ] = False
 
     @property
@@ -175,7 +178,7 @@ class BucketSizeOptions(PredictionOptions):
             options=("--bucket-cap-mb",),
             kind=_bounded(SMALLEST_CAP_MB, LARGEST_CAP_MB),
             metavar="MIB",
-            help="Buckets of up to so many MiB, the first one too.",
+            help="Bucket size in MiB, that of the first bucket too.",
             default_text="as in the sweep",
         ),
     ] = None
@@ -193,14 +196,15 @@ class ProjectOptions(BatchSizeOptions, BucketSizeOptions):
         None
     )
     price_per_gpu_hour: Annotated[
-        float | None, _cost("--price-per-gpu-hour", 1e6, "Price of one replica, in any currency.")
+        float | None,
+        _cost("--price-per-gpu-hour", 1e6, "Price of one replica per hour, in any currency."),
     ] = None
     watts_per_gpu: Annotated[
         float | None,
         _cost(
             "--watts-per-gpu",
             1e5,
-            "Power of one replica.",
+            "Power of one replica in watts.",
             "what its GPU drew, if that was measured",
         ),
     ] = None
@@ -209,7 +213,7 @@ class ProjectOptions(BatchSizeOptions, BucketSizeOptions):
         _cost(
             "--target-loss",
             1e6,
-            "Project the time to this loss, which some group of the sweep must have reached.",
+            "Project the time to this loss, which the sweep must have reached.",
         ),
     ] = None
     noise_scale_samples: Annotated[
@@ -217,7 +221,7 @@ class ProjectOptions(BatchSizeOptions, BucketSizeOptions):
         _cost(
             "--noise-scale-samples",
             1e12,
-            "The gradient noise scale, in samples: larger batches save ever fewer steps.",
+            "Gradient noise scale in samples; larger batches save fewer steps.",
             "as measured with sweep --noise-scale",
         ),
     ] = None
@@ -245,7 +249,7 @@ class IsoOptions(BucketSizeOptions):
             options=("--efficiency",),
             kind=Parsed(_efficiency),
             metavar="P%",
-            help="The share of linear scaling that is to be kept.",
+            help="Share of linear scaling to keep.",
             typed_default="90%",
         ),
     ] = 0.9
@@ -264,9 +268,7 @@ class WhatIfOptions(BatchSizeOptions, BucketSizeOptions):
             options=("--change",),
             kind=Several(),
             metavar="NAME=VALUE",
-            help="bandwidth=2, latency=0.5, gradients=bf16, accumulate=4, bucket-cap-mb=50, "
-            "stragglers=none, overlap=perfect|none; may be repeated. Each alone is compared with "
-            "the step as it is.",
+            help="Change to simulate, e.g. bandwidth=2 or gradients=bf16; may be repeated.",
             default_text="a list of common ones",
         ),
     ] = None

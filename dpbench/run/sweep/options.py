@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from dpbench.records import Status
 from dpbench.run import presets
@@ -63,8 +63,8 @@ def _count(option: str, help: str, *, metavar: str = "N") -> Setting:
     return Setting(options=(option,), kind=WholeNumber(), metavar=metavar, panel=TRIAL, help=help)
 
 
-def _flag(option: str, help: str, panel: str = OUTPUT, argument: str | None = None) -> Setting:
-    return Setting(options=(option,), kind=Flag(), panel=panel, help=help, argument=argument)
+def _flag(option: str, help: str, panel: str = OUTPUT, **more: Any) -> Setting:
+    return Setting(options=(option,), kind=Flag(), panel=panel, help=help, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class AxisOptions:
             _axis("timed_steps"),
             kind=CountOr(GROWING),
             metavar="N,N|auto",
-            help="Timed steps, exactly; auto: as many as --precision takes.",
+            help="Timed steps per trial; auto: as many as --precision needs.",
             default_text="50, or auto with --precision",
         ),
     ] = AUTO
@@ -104,16 +104,14 @@ class AxisOptions:
         str | None,
         _rules(
             "--exclude",
-            "Rows to leave out: those to which all conditions of a rule apply, e.g. "
-            "'implementation=dp group_size=4'.",
+            "Rows to leave out, by their settings: 'implementation=dp group_size=4'.",
         ),
     ] = None
     include: Annotated[
         str | None,
         _rules(
             "--include",
-            "Rows beyond the grid, e.g. 'implementation=ddp batch_size=256'; of what a rule "
-            "leaves open all that the sweep has.",
+            "Rows to add to the grid: 'implementation=ddp batch_size=256'.",
         ),
     ] = None
 
@@ -128,7 +126,7 @@ class TrialOptions:
             options=("--scaling",),
             kind=Choice(SCALINGS),
             metavar="weak|strong",
-            help="Keep the batch per replica (weak) or per group (strong).",
+            help="Keep the batch size constant per replica (weak) or per group (strong).",
         ),
     ] = "weak"
     input_shape: Annotated[
@@ -138,17 +136,19 @@ class TrialOptions:
             kind=Text(),
             metavar="N,N",
             panel=TRIAL,
-            help="Of a sample, for an --arch that gives only a model.",
+            help="Shape of one sample, for an --arch that gives only a model.",
         ),
     ] = None
     repetitions: Annotated[
         int | Auto,
         Setting(
             options=("--repetitions",),
+            common=True,
+            elsewhere="--reps --rep --repeat --repeats --runs -r",
             kind=REPETITIONS,
             metavar="N",
             panel=TRIAL,
-            help="Repetitions of each row; an even number cancels drift.",
+            help="Repetitions of each row in fresh processes; an even number cancels drift.",
             default_text="4, or from 6 on with --precision",
         ),
     ] = AUTO
@@ -156,10 +156,11 @@ class TrialOptions:
         float | None,
         Setting(
             options=("--precision",),
+            common=True,
             kind=Percentage(),
             metavar="P%",
             panel=TRIAL,
-            help="Add steps and repetitions until every interval of speed is within ± P %.",
+            help="Add steps and repetitions until every throughput is known to within ± P %.",
         ),
     ] = None
     budget: Annotated[
@@ -169,7 +170,7 @@ class TrialOptions:
             kind=Duration(),
             metavar="TIME",
             panel=TRIAL,
-            help="When --precision stops adding repetitions.",
+            help="Time after which --precision adds no more repetitions.",
             default_text=f"{BUDGET} with --precision",
         ),
     ] = AUTO
@@ -180,8 +181,7 @@ class TrialOptions:
             kind=Choice(RULES),
             metavar="none|linear|sqrt",
             panel=TRIAL,
-            help="How --lr follows the samples behind an optimizer step ÷ --batch-sizes. The "
-            "linear rule is for SGD; no warm-up is applied.",
+            help="Scale --lr with the samples per optimizer step; linear is meant for SGD.",
         ),
     ] = "none"
     target_loss: Annotated[
@@ -191,11 +191,11 @@ class TrialOptions:
             kind=PositiveNumber(),
             metavar="X",
             panel=TRIAL,
-            help="Report the time until the loss stays below X.",
+            help="Report the time until the loss stays below this value.",
         ),
     ] = None
     phases: Annotated[
-        int, _count("--phases", "Steps after the window whose phases are timed; 0 for none.")
+        int, _count("--phases", "Extra steps that are timed phase by phase; 0: none.")
     ] = 5
     noise_scale: Annotated[
         int,
@@ -204,22 +204,21 @@ class TrialOptions:
             kind=NoiseBatches(),
             metavar="N",
             panel=TRIAL,
-            help="Global batches after the window to estimate the gradient noise scale from, e.g. "
-            "50.",
+            help="Extra global batches to estimate the gradient noise scale, e.g. 50; 0: none.",
         ),
     ] = 0
     trace: Annotated[
         int,
         _count(
             "--trace",
-            "Steps after the window to record with torch's profiler, as a Chrome trace.",
+            "Extra steps to record with torch's profiler as a Chrome trace; 0: none.",
         ),
     ] = 0
     gradient_steps: Annotated[
         int,
         _count(
             "--gradient-steps",
-            "Steps after the window that note when each gradient of one replica is ready.",
+            "Extra steps that record when each gradient is ready; 0: none.",
         ),
     ] = 10
     time_limit: Annotated[
@@ -229,7 +228,7 @@ class TrialOptions:
             kind=Duration(),
             metavar="TIME",
             panel=TRIAL,
-            help="Per trial: seconds, or 90s, 5m.",
+            help="Time limit of each trial.",
             typed_default="5m",
         ),
     ] = 300.0
@@ -240,7 +239,7 @@ class TrialOptions:
             kind=WholeNumber(),
             metavar="N",
             panel=MACHINE,
-            help="Shuffle the order of the rows.",
+            help="Shuffle the order of the rows with this seed.",
         ),
     ] = None
 
@@ -256,8 +255,10 @@ class SweepOptions(
         replace(
             BACKENDS_OPTION,
             options=("--sync-backend",),
-            help="Another name for --backends; cpu means shm.",
+            help="Alias of --backends; cpu means shm.",
             default_text=None,
+            common=False,
+            elsewhere="",
         ),
     ] = AUTO
     stop_after_failure: Annotated[
@@ -268,33 +269,43 @@ class SweepOptions(
         Path | None,
         Setting(
             options=("--config", "-f"),
+            common=True,
             kind=PathName(),
             metavar="FILE",
-            help="Options from a TOML or YAML file; what is typed goes before it.",
+            help="Read options from a TOML or YAML file; the command line overrides it.",
         ),
     ] = None
     preset: Annotated[
         str | None,
         Setting(
             options=("--preset",),
+            common=True,
             kind=Text(),
             metavar="NAME",
             complete=presets.names,
-            help="Options that ship: quick, ci, full, paper; --config goes before them.",
+            help="Start from a preset: quick, ci, full or paper; --config overrides it.",
         ),
     ] = None
     name: Annotated[
         str | None,
         Setting(
             options=("--name",),
+            common=True,
             kind=Text(),
             metavar="NAME",
             panel=OUTPUT,
-            help="Folder of this sweep.",
+            help="Name of the results folder.",
             default_text="the time and the architecture",
         ),
     ] = None
-    resume: Annotated[bool, _flag("--resume", "Finish the sweep --name; repeat nothing.")] = False
+    resume: Annotated[
+        bool,
+        _flag(
+            "--resume",
+            "Finish the sweep --name: run only the trials that are missing.",
+            common=True,
+        ),
+    ] = False
     retry: Annotated[
         tuple[str, ...] | None,
         Setting(
@@ -303,13 +314,18 @@ class SweepOptions(
             several=True,
             metavar="STATUS,...",
             panel=OUTPUT,
-            help="With --resume, measure stored trials of this status again: failed, ...",
+            help="With --resume, run trials again that ended with one of these statuses.",
         ),
     ] = None
-    show_config: Annotated[bool, _flag("--show-config", "Print all options as YAML, and end.")] = (
+    show_config: Annotated[bool, _flag("--show-config", "Print all options as YAML and exit.")] = (
         False
     )
-    dry_run: Annotated[bool, _flag("--dry-run", "Print the plan and how long it may take.")] = False
+    dry_run: Annotated[
+        bool,
+        _flag(
+            "--dry-run", "Print the plan and an estimate of its duration, and exit.", common=True
+        ),
+    ] = False
     charts: Annotated[bool, _flag("--charts/--no-charts", "Draw the charts of the report.")] = True
     columns: Annotated[
         str | None,
@@ -318,16 +334,20 @@ class SweepOptions(
             kind=Text(),
             metavar="A,B,C",
             panel=OUTPUT,
-            help="Columns of the table, by their JSON keys; 'seed' for torch-ddp's four.",
+            help="Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
         ),
     ] = None
     debug: Annotated[
         bool,
         _flag(
-            "--debug", "Have torch.distributed and NCCL log more; recorded in each trial.", TRIAL
+            "--debug", "Make torch.distributed and NCCL log more; recorded with each trial.", TRIAL
         ),
     ] = False
     json_rows: Annotated[
         bool,
-        _flag("--json", "Rows as JSON on stdout, all else on stderr.", argument="json_rows"),
+        _flag(
+            "--json",
+            "Print rows as JSON on stdout, and everything else on stderr.",
+            argument="json_rows",
+        ),
     ] = False

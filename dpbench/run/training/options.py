@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from dpbench.errors import UsageError
-from dpbench.run import presets
 from dpbench.run.devices import GpuNumbers
 from dpbench.run.shared_options import STAGED_BACKEND, GridOptions
 from dpbench.settings import (
@@ -18,7 +17,6 @@ from dpbench.settings import (
     Flag,
     Kind,
     Parsed,
-    PathName,
     PositiveNumber,
     Setting,
     Text,
@@ -28,31 +26,33 @@ from dpbench.settings import (
 from dpbench.specs import KEEP, SETTINGS, WorkloadSpec
 from dpbench.specs.learning_rate import RULES
 from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
-from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS, TRAINABLE, names_for_help
+from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS, TRAINABLE
 from dpbench.values import duration_seconds, known_name, positive_float
 
 LEARNING = "How it learns"
 COMPUTED = "How a step is computed"
 REPLICAS = "Replicas and their collectives"
 KEPT = "Log and checkpoints"
-OUTPUT = "Run folder and output"
 SHORTEST_TIMEOUT_SECONDS = 0.1
 COUNT = WholeNumber(least=1)
 GRID = settings_of(GridOptions)
 """Options of a sweep."""
 
 
-def _option(option: str, kind: Kind, help: str, panel: str | None = None, **more: Any) -> Setting:
+def train_option(
+    option: str, kind: Kind, help: str, panel: str | None = None, **more: Any
+) -> Setting:
+    """An option of a training; `also` has its further names."""
     names = (option, *more.pop("also", ()))
     return Setting(options=names, kind=kind, help=help, panel=panel, **more)
 
 
 def _flag(option: str, help: str, panel: str | None, **more: Any) -> Setting:
-    return _option(option, Flag(), help, panel, **more)
+    return train_option(option, Flag(), help, panel, **more)
 
 
 def _one_of(option: str, names: Collection[str], help: str, panel: str, **more: Any) -> Setting:
-    return _option(option, Choice(names), help, panel, **{"metavar": "|".join(names), **more})
+    return train_option(option, Choice(names), help, panel, **{"metavar": "|".join(names), **more})
 
 
 def _of_a_trial(field: str, option: str, panel: str, **more: Any) -> Setting:
@@ -94,36 +94,38 @@ class WorkOptions:
     arch: Annotated[str, replace(GRID["arch"], panel=None)] = "mnist_cnn"
     input_shape: Annotated[
         str | None,
-        _option(
+        train_option(
             "--input-shape",
             Text(),
-            "Shape of a sample, for an --arch that gives only a model.",
+            "Shape of one sample, for an --arch that gives only a model.",
             metavar="N,N",
         ),
     ] = None
     data: Annotated[
         str | Auto,
-        _option(
+        train_option(
             "--data",
             Parsed(_dataset),
-            "digits, mnist, iris, wine, breast_cancer, diabetes, text or synthetic.",
+            "Dataset: a name from 'dpbench list'.",
             metavar="NAME",
             complete=GRID["data"].complete,
             default_text="the architecture's own",
+            common=True,
+            elsewhere="--dataset",
         ),
     ] = AUTO
     data_dir: Annotated[
         str | None,
-        _option(
+        train_option(
             "--data-dir", Text(), "Folder with the MNIST files, or a text file.", metavar="PATH"
         ),
     ] = None
     download: Annotated[
-        bool, _flag("--download", "Fetch the files of MNIST that --data-dir lacks.", None)
+        bool, _flag("--download", "Download the MNIST files that --data-dir lacks.", None)
     ] = False
     limit_train: Annotated[
         int | None,
-        _option(
+        train_option(
             "--limit-train",
             COUNT,
             "Train on the first N samples.",
@@ -133,30 +135,40 @@ class WorkOptions:
     ] = None
     epochs: Annotated[
         int | Auto,
-        _option(
+        train_option(
             "--epochs",
             COUNT,
             "Passes over the training samples.",
             metavar="N",
             default_text="10 on digits, else 5",
+            common=True,
+            elsewhere="--num-epochs -e",
         ),
     ] = AUTO
     max_steps: Annotated[
         int | None,
-        _option(
+        train_option(
             "--max-steps",
             COUNT,
-            "Stop after N optimizer steps in all; --resume goes on from there.",
+            "Stop after this many optimizer steps in all; --resume goes on from there.",
             metavar="N",
             default_text="after all epochs",
         ),
     ] = None
     batch_size: Annotated[
-        int, _option("--batch-size", COUNT, "Samples per replica and micro-step.", metavar="N")
+        int,
+        train_option(
+            "--batch-size",
+            COUNT,
+            "Samples per replica and micro-step.",
+            metavar="N",
+            common=True,
+            elsewhere="--batch-sizes --batch --bs -b",
+        ),
     ] = 64
     seed: Annotated[
         int,
-        _option(
+        train_option(
             "--seed", WholeNumber(), "Seed for weights, sample order and dropout.", metavar="N"
         ),
     ] = 0
@@ -173,15 +185,26 @@ class StepOptions:
             "--optimizer",
             LEARNING,
             metavar="NAME",
-            help="adadelta, adam, adamw or sgd.",
+            help="Optimizer; -fused and -foreach choose the kernels.",
+            common=True,
+            elsewhere="--optimizers --optim --opt",
         ),
     ] = "adadelta"
     lr: Annotated[
-        float, _option("--lr", PositiveNumber(), "The learning rate.", LEARNING, metavar="X")
+        float,
+        train_option(
+            "--lr",
+            PositiveNumber(),
+            "Learning rate.",
+            LEARNING,
+            metavar="X",
+            common=True,
+            elsewhere="--learning-rate --learning_rate",
+        ),
     ] = 1.0
     gamma: Annotated[
         float | Auto,
-        _option(
+        train_option(
             "--gamma",
             PositiveNumber(),
             "Multiply the learning rate by this after each epoch (StepLR).",
@@ -195,26 +218,26 @@ class StepOptions:
         _one_of(
             "--lr-scaling",
             tuple(RULES),
-            "How --lr follows the samples behind an optimizer step ÷ --batch-size.",
+            "Scale --lr with the samples per optimizer step.",
             LEARNING,
         ),
     ] = "none"
     lr_warmup: Annotated[
         int,
-        _option(
+        train_option(
             "--lr-warmup",
             WholeNumber(),
-            "Optimizer steps in which the rate rises from --lr to the scaled one.",
+            "Optimizer steps over which the rate rises from --lr to the scaled one.",
             LEARNING,
             metavar="STEPS",
         ),
     ] = 0
     accumulate: Annotated[
         int,
-        _option(
+        train_option(
             "--accumulate",
             COUNT,
-            "Micro-steps per optimizer step; gradients are reduced once.",
+            "Micro-batches per optimizer step (gradient accumulation).",
             LEARNING,
             also=("--grad-accum",),
             metavar="N",
@@ -225,7 +248,7 @@ class StepOptions:
         _one_of(
             "--last-window",
             get_args(LastWindow),
-            "What becomes of fewer micro-steps than --accumulate at the end of an epoch.",
+            "Step with too few micro-batches at the end of an epoch, or drop them.",
             LEARNING,
         ),
     ] = "step"
@@ -236,8 +259,9 @@ class StepOptions:
             "--dtype",
             COMPUTED,
             metavar="f32|bf16|f16|tf32",
-            help="Dtype of the forward pass (autocast); parameters stay f32. f16 and tf32 need "
-            "CUDA.",
+            help="Dtype of the forward pass (autocast); parameters stay f32.",
+            common=True,
+            elsewhere="--dtypes --amp --fp16 --bf16 --mixed-precision",
         ),
     ] = "f32"
     compile: Annotated[
@@ -261,12 +285,13 @@ class StepOptions:
     ] = False
     max_norm: Annotated[
         float | None,
-        _option(
+        train_option(
             "--max-norm",
             PositiveNumber(),
             "Clip the gradient norm to this value.",
             LEARNING,
             metavar="X",
+            elsewhere="--clip-grad --clip-grad-norm --max-grad-norm",
         ),
     ] = None
 
@@ -280,51 +305,58 @@ class ReplicaOptions:
         _one_of(
             "--implementation",
             tuple(IMPLEMENTATIONS),
-            f"One of {names_for_help(TRAINABLE)}.",
+            "Implementation of data parallelism; dp and ddp are dpbench's own.",
             REPLICAS,
+            complete=tuple(TRAINABLE),
             metavar="NAME",
+            common=True,
+            elsewhere="--implementations --impl",
         ),
     ] = "ddp"
     backend: Annotated[
         str | Auto,
-        _option(
+        train_option(
             "--backend",
             Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
-            "gloo, nccl or shm.",
+            "Backend of the process group.",
             REPLICAS,
             metavar="NAME",
             default_text="nccl with CUDA, else gloo",
+            common=True,
+            elsewhere="--backends --dist-backend",
         ),
     ] = AUTO
     sync_backend: Annotated[
         str | None,
-        _option(
+        train_option(
             "--sync-backend",
             Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
-            "Another name for --backend; cpu means shm.",
+            "Alias of --backend; cpu means shm.",
             REPLICAS,
             metavar="NAME",
         ),
     ] = None
     gpus: Annotated[
         int | tuple[int, ...] | Auto,
-        _option(
+        train_option(
             "--gpus",
             GpuNumbers(),
-            "How many GPUs, or which (0,1), a replica on each. Without CUDA: CPU replicas.",
+            "Number of GPUs, or their ids (0,1), a replica on each; without CUDA, CPUs.",
             REPLICAS,
             also=("--group-size",),
             is_ids=True,
             metavar="N|I,J",
             default_text="all GPUs; 1 without CUDA",
+            common=True,
+            elsewhere="--num-gpus --ngpus --devices --nproc-per-node --world-size -g",
         ),
     ] = AUTO
     threads: Annotated[
         int | Auto,
-        _option(
+        train_option(
             "--threads",
             COUNT,
-            "Threads per replica.",
+            "CPU threads per replica.",
             REPLICAS,
             metavar="N",
             default_text="cores ÷ replicas",
@@ -344,7 +376,7 @@ class ReplicaOptions:
             "--bucket-cap-mb",
             REPLICAS,
             metavar="X",
-            help="Bucket size in MiB (ddp, torch-ddp and its kin).",
+            help="Bucket size in MiB (ddp, torch-ddp and its variants).",
             default_text="1, then 25",
         ),
     ] = None
@@ -353,16 +385,16 @@ class ReplicaOptions:
         _one_of(
             "--balance",
             get_args(Balance),
-            "Equal parts of every batch, or by the speed of each rank in the epoch before.",
+            "Split batches equally, or by the speed of each rank in the epoch before.",
             REPLICAS,
         ),
     ] = "equal"
     shares: Annotated[
         tuple[float, ...] | None,
-        _option(
+        train_option(
             "--shares",
             Parsed(_shares),
-            "Parts of every batch by rank, as in 2,1.",
+            "Shares of every batch by rank, as in 2,1.",
             REPLICAS,
             metavar="X,Y",
         ),
@@ -374,23 +406,23 @@ class ReplicaOptions:
             "--allocator",
             REPLICAS,
             metavar="keep|system",
-            help="Keep freed host memory for the next step, or leave that to the C library.",
+            help="Freed host memory: kept for the next step, or left to the C library.",
             default_text=None,
         ),
     ] = KEEP
     timeout: Annotated[
         float,
-        _option(
+        train_option(
             "--timeout",
             Parsed(_timeout),
-            "How long ranks wait for each other: seconds, or 90s, 5m.",
+            "Time that ranks wait for each other.",
             REPLICAS,
             metavar="TIME",
             typed_default="120s",
         ),
     ] = 120.0
     debug: Annotated[
-        bool, _flag("--debug", "Let torch.distributed and NCCL say more.", REPLICAS)
+        bool, _flag("--debug", "Make torch.distributed and NCCL log more.", REPLICAS)
     ] = False
 
 
@@ -400,10 +432,10 @@ class WatchOptions:
 
     prefetch: Annotated[
         int,
-        _option(
+        train_option(
             "--prefetch",
             WholeNumber(),
-            "Windows (the batches of one optimizer step) that a thread makes ahead.",
+            "Optimizer steps whose batches a thread prepares ahead.",
             KEPT,
             metavar="N",
         ),
@@ -413,19 +445,26 @@ class WatchOptions:
         _one_of(
             "--evaluate",
             get_args(Evaluation),
-            "Who evaluates the test samples after each epoch; the numbers are the same.",
+            "Evaluate after each epoch on all ranks, on rank 0, or not at all.",
             KEPT,
             default_text="sharded",
         ),
     ] = None
-    no_eval: Annotated[bool, _flag("--no-eval", "The same as --evaluate off.", KEPT)] = False
+    no_eval: Annotated[bool, _flag("--no-eval", "Same as --evaluate off.", KEPT)] = False
     log_interval: Annotated[
         int,
-        _option("--log-interval", COUNT, "Optimizer steps between two lines.", KEPT, metavar="N"),
+        train_option(
+            "--log-interval",
+            COUNT,
+            "Optimizer steps between log lines.",
+            KEPT,
+            metavar="N",
+            elsewhere="--log-every --print-freq",
+        ),
     ] = 20
     check_sync_every: Annotated[
         int | None,
-        _option(
+        train_option(
             "--check-sync-every",
             COUNT,
             "Compare the parameters of all ranks every K optimizer steps.",
@@ -435,28 +474,36 @@ class WatchOptions:
     ] = None
     checkpoint: Annotated[
         str | None,
-        _option(
+        train_option(
             "--checkpoint",
             Text(),
-            "Also write each checkpoint to this one file, replaced whole.",
+            "Also write each checkpoint to this one file, replacing it whole.",
             KEPT,
             metavar="FILE",
         ),
     ] = None
     checkpoint_every: Annotated[
         int | None,
-        _option(
+        train_option(
             "--checkpoint-every",
             COUNT,
-            "Optimizer steps between two checkpoints.",
+            "Optimizer steps between checkpoints.",
             KEPT,
             metavar="N",
             default_text="an epoch",
+            common=True,
+            elsewhere="--save-every --save-interval",
         ),
     ] = None
     max_checkpoints: Annotated[
         int,
-        _option("--max-checkpoints", COUNT, "Keep the latest N, and the best.", KEPT, metavar="N"),
+        train_option(
+            "--max-checkpoints",
+            COUNT,
+            "Checkpoints to keep: the latest N, and the best.",
+            KEPT,
+            metavar="N",
+        ),
     ] = 10
 
 
@@ -511,89 +558,3 @@ class TrainOptions(WatchOptions, ReplicaOptions, StepOptions, WorkOptions):
             learning_rate_rule=self.lr_scaling,
             seed=self.seed,
         )
-
-
-def _output(option: str, help: str, argument: str | None = None, also: str = "") -> Setting:
-    names = (option, also) if also else (option,)
-    return Setting(options=names, kind=Flag(), panel=OUTPUT, help=help, argument=argument)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainCommand(TrainOptions):
-    """The same with what belongs to one call: places of files, and what is printed."""
-
-    preset: Annotated[
-        str | None,
-        _option(
-            "--preset",
-            Text(),
-            "Options for a purpose: torch-ddp.",
-            metavar="NAME",
-            complete=presets.training_names,
-        ),
-    ] = None
-    config: Annotated[
-        Path | None,
-        _option(
-            "--config",
-            PathName(),
-            "Options from a YAML or TOML file; command-line options override it.",
-            also=("-f",),
-            metavar="FILE",
-        ),
-    ] = None
-    resume: Annotated[
-        str | None,
-        _option(
-            "--resume",
-            Text(),
-            "Go on with a run, from a checkpoint, or (auto) with the run of this training.",
-            KEPT,
-            metavar="auto|RUN|FILE",
-        ),
-    ] = None
-    name: Annotated[
-        str | None,
-        _option(
-            "--name",
-            Text(),
-            "Folder of this run.",
-            OUTPUT,
-            metavar="NAME",
-            default_text="the time and the architecture",
-        ),
-    ] = None
-    runs_dir: Annotated[
-        Path, _option("--runs-dir", PathName(), "Folder of all runs.", OUTPUT, metavar="DIR")
-    ] = Path("runs")
-    show_config: Annotated[
-        bool, _output("--show-config", "Print all options as YAML and exit.")
-    ] = False
-    dry_run: Annotated[bool, _output("--dry-run", "Print the size of a step and exit.")] = False
-    memory: Annotated[bool, _output("--memory", "Print each rank's memory at the end.")] = False
-    json_result: Annotated[
-        bool,
-        _output("--json", "The result as JSON on stdout, all else on stderr.", "json_result"),
-    ] = False
-    json_lines: Annotated[bool, _output("--json-lines", "The log as JSON Lines on stdout.")] = False
-    quiet: Annotated[bool, _output("--quiet", "Only the result.", also="-q")] = False
-    seq_len: Annotated[
-        str | None,
-        _option(
-            "--seq-len",
-            Text(),
-            "What other programs call an option of the architecture here.",
-            also=("--seq-length", "--sequence-length"),
-            hidden=True,
-        ),
-    ] = None
-    local_rank: Annotated[
-        str | None,
-        _option(
-            "--local-rank",
-            Text(),
-            "What torch.distributed.launch adds; the variable of this name says the same.",
-            also=("--local_rank",),
-            hidden=True,
-        ),
-    ] = None

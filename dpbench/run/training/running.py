@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from dpbench.errors import (
 )
 from dpbench.files import folder_inside
 from dpbench.launch.agent import RanksFailed, remove_scratch, run_ranks
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.measure.allocator import is_kept_by_launch, reason_to_leave
 from dpbench.messages import say, warn
@@ -54,7 +54,6 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
     **dict.fromkeys(("NotFinite", "OutOfSync", "TrainingFailed", "DpbenchError"), TrainingFailed),
 }
 """By the name of what a rank raised; its message says all that there is to say."""
-_RAISED = re.compile(r"rank \d+ raised (\w+): (.*?)(?: \(at \S+:\d+\))?", re.DOTALL)
 
 
 def run_here(
@@ -143,7 +142,7 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
     try:
         yield
     except RanksFailed as failed:
-        error = _error(failed.outcome.reason or "the ranks failed")
+        error = _error(failed.outcome)
         raise _failed(error, plan, folder, logs) from None
     except (KeyboardInterrupt, Interrupted) as interrupt:
         trouble = _set_status(folder, RunStatus.INTERRUPTED)
@@ -194,11 +193,12 @@ def _set_status(folder: RunFolder, status: RunStatus, reason: str | None = None)
     return ""
 
 
-def _error(reason: str) -> DpbenchError:
-    """What a rank raised, as the same error here."""
-    raised = _RAISED.fullmatch(reason)
-    kind = SAID_BY_RANKS.get(raised[1]) if raised else None
-    return kind(raised[2]) if raised and kind else TrainingFailed(reason)
+def _error(outcome: Outcome) -> DpbenchError:
+    """The error that a rank raised, as the same one here."""
+    raised = outcome.raised
+    if raised and (kind := SAID_BY_RANKS.get(raised.kind)):
+        return kind(raised.text)
+    return TrainingFailed(outcome.reason or "the ranks failed")
 
 
 def _next_step(folder: RunFolder, *, launched: bool = False) -> str:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dpbench.launch.causes import RankTrace, Stuck
 from dpbench.launch.nodes.admission import hello
 from dpbench.launch.nodes.messages import (
+    PROTOCOL,
     Abort,
     Beat,
     End,
@@ -49,7 +50,7 @@ REPORT = RankReport(
         setup_seconds=1.5,
     ),
 )
-FAILURE = Failure(1, 0.25, "ValueError: broken", lost_peer=False, out_of_memory=False)
+FAILURE = Failure(1, 0.25, "ValueError", "broken", "", lost_peer=False, out_of_memory=False)
 EVERY_KIND: tuple[Message, ...] = (
     hello(request(1), node(1, options=(("--batch-sizes", "32"),))),
     Welcome(hostname="host0"),
@@ -112,8 +113,8 @@ def test_anything_else_is_refused_and_shown(line: bytes) -> None:
 
 def test_another_protocol_is_told_apart_before_its_fields_are_read() -> None:
     name, content = json.loads(to_json(EVERY_KIND[0]))
-    line = json.dumps([name, {**content, "protocol": 3, "new": 1}]).encode()
-    with pytest.raises(NotAMessage, match="protocol 3 instead of 2"):
+    line = json.dumps([name, {**content, "protocol": PROTOCOL + 1, "new": 1}]).encode()
+    with pytest.raises(NotAMessage, match=f"protocol {PROTOCOL + 1} instead of {PROTOCOL}"):
         from_json(line)
 
 
@@ -125,14 +126,16 @@ def test_no_bytes_end_the_reader(line: bytes) -> None:
 
 def test_texts_for_people_are_cut_and_tell_no_terminal_what_to_do() -> None:
     evil = "\x1b[2J\ndpbench: all is well\x07" + "x" * 900_000
-    failure = replace(FAILURE, message=evil)
+    failure = replace(FAILURE, kind=evil, text=evil, place=evil)
     trace = RankTrace(rank=0, failure=failure)
     for message, read in (
         (Leave(reason=evil), lambda message: message.reason),
         (End(error=evil), lambda message: message.error),
         (Welcome(hostname=evil), lambda message: message.hostname),
         (hello(request(1), node(1, address=evil)), lambda message: message.node.address),
-        (Result(number=1, traces=(trace,)), lambda message: message.traces[0].failure.message),
+        (Result(number=1, traces=(trace,)), lambda message: message.traces[0].failure.kind),
+        (Result(number=1, traces=(trace,)), lambda message: message.traces[0].failure.text),
+        (Result(number=1, traces=(trace,)), lambda message: message.traces[0].failure.place),
     ):
         text = read(from_json(to_json(message)))
         assert text.isprintable()

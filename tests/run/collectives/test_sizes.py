@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.run.collectives.sizes import parse_sizes, size_text
+from dpbench.run.collectives.sizes import parse_sizes
+from dpbench.units import bytes_exact
 
 
 def parsed(text: str) -> tuple[int, ...]:
@@ -35,11 +36,12 @@ def test_the_default_range_is_that_of_the_help() -> None:
 
 
 def test_a_size_is_written_in_the_largest_unit_that_divides_it() -> None:
-    sizes = (4, 1000, 1024, 25 * 2**20, 256 * 10**6, 1001)
-    assert [size_text(n) for n in sizes] == [
+    sizes = (4, 1000, 1024, 256_000, 25 * 2**20, 256 * 10**6, 1001)
+    assert [bytes_exact(n) for n in sizes] == [
         "4 B",
         "1 KB",
         "1 KiB",
+        "256 KB",
         "25 MiB",
         "256 MB",
         "1,001 B",

@@ -1,0 +1,120 @@
+"""What belongs to one call of `dpbench train`: places of files, and what is printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from dpbench.run import presets
+from dpbench.run.training.options import KEPT, TrainOptions, train_option
+from dpbench.settings import Flag, PathName, Setting, Text
+
+OUTPUT = "Run folder and output"
+
+
+def _output(option: str, help: str, also: str = "", **more: Any) -> Setting:
+    names = (option, also) if also else (option,)
+    return Setting(options=names, kind=Flag(), panel=OUTPUT, help=help, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand(TrainOptions):
+    """The same with what belongs to one call: places of files, and what is printed."""
+
+    preset: Annotated[
+        str | None,
+        train_option(
+            "--preset",
+            Text(),
+            "Start from a preset: torch-ddp.",
+            metavar="NAME",
+            complete=presets.training_names,
+            common=True,
+        ),
+    ] = None
+    config: Annotated[
+        Path | None,
+        train_option(
+            "--config",
+            PathName(),
+            "Read options from a TOML or YAML file; the command line overrides it.",
+            also=("-f",),
+            metavar="FILE",
+            common=True,
+        ),
+    ] = None
+    resume: Annotated[
+        str | None,
+        train_option(
+            "--resume",
+            Text(),
+            "Resume a run, from a checkpoint, or (auto) the run of this training.",
+            KEPT,
+            metavar="auto|RUN|FILE",
+            common=True,
+        ),
+    ] = None
+    name: Annotated[
+        str | None,
+        train_option(
+            "--name",
+            Text(),
+            "Name of the run folder.",
+            OUTPUT,
+            metavar="NAME",
+            default_text="the time and the architecture",
+            common=True,
+        ),
+    ] = None
+    runs_dir: Annotated[
+        Path,
+        train_option(
+            "--runs-dir",
+            PathName(),
+            "Directory for run folders.",
+            OUTPUT,
+            metavar="DIR",
+            common=True,
+            elsewhere="--results-dir --output --output-dir -o",
+        ),
+    ] = Path("runs")
+    show_config: Annotated[
+        bool, _output("--show-config", "Print all options as YAML and exit.")
+    ] = False
+    dry_run: Annotated[
+        bool, _output("--dry-run", "Print the size of a step and exit.", common=True)
+    ] = False
+    memory: Annotated[bool, _output("--memory", "Print each rank's memory at the end.")] = False
+    json_result: Annotated[
+        bool,
+        _output(
+            "--json",
+            "Print the result as JSON on stdout, and everything else on stderr.",
+            argument="json_result",
+        ),
+    ] = False
+    json_lines: Annotated[
+        bool, _output("--json-lines", "Print the log as JSON Lines on stdout.")
+    ] = False
+    quiet: Annotated[bool, _output("--quiet", "Print only the result.", also="-q")] = False
+    seq_len: Annotated[
+        str | None,
+        train_option(
+            "--seq-len",
+            Text(),
+            "What other programs call an option of the architecture here.",
+            also=("--seq-length", "--sequence-length"),
+            hidden=True,
+        ),
+    ] = None
+    local_rank: Annotated[
+        str | None,
+        train_option(
+            "--local-rank",
+            Text(),
+            "What torch.distributed.launch adds; the variable of this name says the same.",
+            also=("--local_rank",),
+            hidden=True,
+        ),
+    ] = None

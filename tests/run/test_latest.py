@@ -1,0 +1,135 @@
+"""Commands that read results take the latest folder where none is named, and can list them all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.errors import UsageError
+from dpbench.run.latest import latest_folder, latest_folders, listed, results_folders
+
+Capture = pytest.CaptureFixture[str]
+SWEEP = (
+    "sweep --synthetic-launcher --quiet --no-charts --implementations ddp --backends gloo"
+    " --batch-sizes 8 --gpus 2 --threads 1 --warmup 1 --steps 2 --phases 0 --repetitions 2"
+)
+COMM = (
+    "comm --synthetic-launcher --quiet --no-charts --backends gloo --gpus 2 --threads 1"
+    " --sizes 4KB,64KB --repetitions 1 --samples 2"
+)
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
+    """results/ with two sweeps and, written after them, collectives."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("zero", "one"):
+        assert run([*SWEEP.split(), "--name", name]) == 0
+    assert run([*COMM.split(), "--name", "sizes"]) == 0
+    for age, name in enumerate(("sizes", "one", "zero")):
+        for file in (tmp_path / "results" / name).glob("*.json*"):
+            os.utime(file, (1_700_000_000 - 60 * age,) * 2)
+    (tmp_path / "results" / "notes").mkdir()
+    capsys.readouterr()
+    return Path("results")
+
+
+def test_folders_are_in_the_order_in_which_they_were_measured(folders: Path) -> None:
+    assert [one.name for one in results_folders(folders)] == ["zero", "one", "sizes"]
+    assert [one.name for one in results_folders(folders, sweeps_only=True)] == ["zero", "one"]
+    (folders / "one" / "report" / "index.html").write_text("")  # nothing is measured by that
+    assert latest_folder("x") == folders / "one"
+    os.utime(folders / "zero" / "trials.jsonl")
+    assert latest_folder("x") == folders / "zero"
+
+
+def test_too_few_folders_are_refused_with_a_remedy(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="3 results folders, but results/ holds only results/zero"):
+        latest_folders("compare", 3)
+    monkeypatch.chdir(folders / "notes")
+    with pytest.raises(UsageError, match=r"holds none; name one, or make one with dpbench sweep$"):
+        latest_folder("report")
+
+
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        (["report", "--no-charts"], "sizes"),
+        (["explain", "--no-charts"], "one"),
+        (["top", "--once"], "one"),
+        (["export"], "one"),
+        (["export", "--level", "collective"], "sizes"),
+        (["plot", "step-times", "--output", "x.svg"], "one"),
+        (["plot", "bandwidth", "--output", "x.svg"], "sizes"),
+    ],
+)
+def test_a_command_without_a_folder_takes_the_latest_and_says_so(
+    folders: Path, capsys: Capture, words: list[str], taken: str
+) -> None:
+    assert run(words) == 0
+    out, err = capsys.readouterr()
+    said = f"dpbench: {words[0]}: no folder given; taking the latest: results/{taken}"
+    assert err.splitlines()[0] == said
+    assert "no folder given" not in out
+
+
+def test_compare_takes_the_two_latest_sweeps_or_the_latest_beside_what_is_named(
+    folders: Path, capsys: Capture
+) -> None:
+    assert run(["compare"]) == 0
+    out, err = capsys.readouterr()
+    assert "taking the latest two: results/zero and results/one" in err
+    assert out.splitlines()[:2] == ["A (baseline):  results/zero", "B (candidate): results/one"]
+    assert run(["compare", "results/zero"]) == 0
+    out, err = capsys.readouterr()
+    assert "taking the latest: results/one" in err
+    assert out.splitlines()[1] == "B (candidate): results/one"
+
+
+def test_plot_takes_a_folder_alone_and_draws_all(folders: Path, capsys: Capture) -> None:
+    assert run(["plot", "results/one", "--format", "svg"]) == 0
+    assert "results/one/report/charts/step-times.svg" in capsys.readouterr().out
+
+
+def test_list_results_has_a_row_for_each_folder_the_latest_first(
+    folders: Path, capsys: Capture
+) -> None:
+    assert run(["list", "results"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["Folder", "Date", "(UTC)", "Rows", "Status", "Hardware"]
+    assert [line.split()[0] for line in lines if line.startswith("results/")] == [
+        "results/sizes",
+        "results/one",
+        "results/zero",
+    ]
+    assert run(["list", "results", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[0]["status"] == "collectives: 1 completed"
+    assert (rows[1]["folder"], rows[1]["rows"], rows[1]["status"]) == ("results/one", 3, "finished")
+    assert rows[1]["written_utc"] == "2023-11-14T22:12Z"
+    assert run(["list", "results", "--results-dir", "elsewhere"]) == 0
+    assert "elsewhere/ holds no results folder" in capsys.readouterr().err
+
+
+def test_a_sweep_that_ended_early_and_a_broken_one_are_listed_as_such(folders: Path) -> None:
+    trials = folders / "one" / "trials.jsonl"
+    trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:4]))
+    assert listed(folders / "one").status == "stopped (4 of 6 trials)"
+    (folders / "one" / "sweep.json").write_text("{")
+    broken = listed(folders / "one")
+    assert broken.status.startswith("unreadable: results/one/sweep.json")
+    assert (broken.rows, broken.hardware) == (0, "")
+
+
+def test_list_keeps_one_kind_and_refuses_another_word(capsys: Capture) -> None:
+    assert run(["list", "backends", "--json"]) == 0
+    assert {row["kind"] for row in json.loads(capsys.readouterr().out)} == {"backend"}
+    assert run(["list", "nope"]) == 2
+    assert "unknown kind 'nope'. Known: architectures, libraries" in capsys.readouterr().err
+    assert run(["list", "--results-dir", "x"]) == 2
