@@ -19,7 +19,6 @@ from dpbench.report.page.pictures import Pictures, without
 from dpbench.specs import Variant
 from dpbench.store import StoredCollectives
 from tests.analysis.builders import WRONG, record, run, trial
-from tests.builders import sweep_spec
 from tests.report.sample import sample_records
 from tests.report.subjects import subject
 from tests.report.test_collectives import sample as sample_collectives
@@ -182,14 +181,15 @@ def test_published_numbers_have_a_page() -> None:
 
 
 def test_all_numbers_of_steps_and_threads_are_told() -> None:
-    several = sweep_spec(
+    one = subject(
+        [run(trial(), 100.0)],
         warmup_steps=1,
         timed_steps=4,
         threads_per_replica=1,
         repetitions=2,
         variants=(Variant(timed_steps=4, threads_per_replica=2), Variant(timed_steps=8)),
     )
-    page = content(subject([run(trial(), 100.0)], spec=several))
+    page = content(one)
     assert (
         "Measured",
         "4 or 8 timed steps after 1 of warmup, 2 repetitions, each in fresh processes",

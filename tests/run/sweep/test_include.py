@@ -180,7 +180,6 @@ REFUSED = [
         "implementation=local-sgd sync_every=3 timed_steps=4",
         "sync_every=3 timed_steps=4 with --steps 4: the window would not hold whole periods",
     ),
-    ("threads_per_replica=99", "--include threads_per_replica=99: 99 × 2 replicas are more than"),
     ("timed_steps=0", "--include timed_steps: '0' is not a positive integer"),
 ]
 
