@@ -1,4 +1,4 @@
-"""What to run: the workload, one trial, a sweep, and the names they may use.
+"""What to run: the workload, one trial, and the names they may use.
 
 All specifications are frozen values. A trial is identified by the hash of its canonical JSON
 without the fields that are at their default, so a new option orphans no old result.
@@ -7,13 +7,12 @@ without the fields that are at their default, so a new option orphans no old res
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from dpbench.codec import content_hash, encode
 from dpbench.settings import Choice, PositiveNumber, Setting, Switch, Text, WholeNumber, settings_of
 from dpbench.specs.learning_rate import scale_lr
-from dpbench.specs.placement import Placement, on_hosts, placed
+from dpbench.specs.placement import on_hosts
 from dpbench.specs.shares import split_evenly
 from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.units import counted
@@ -34,9 +33,9 @@ DTYPE_NAMES = {
 }
 """Every spelling of a dtype."""
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
-"""Of torch.compile; "reduce-overhead" plays CUDA graphs."""
+"""Modes of torch.compile; "reduce-overhead" uses CUDA graphs."""
 COMM_HOOKS = ("none", "bf16", "powersgd")
-"""What gradients become on their way: bfloat16, or matrices of low rank."""
+"""Compression of gradients when they are sent: bfloat16, or matrices of low rank."""
 OPTIMIZERS = (
     *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
     *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
@@ -45,7 +44,7 @@ OPTIMIZERS = (
 DEFAULT_OPTIMIZER = "sgd"
 KEEP, SYSTEM = "keep", "system"
 ALLOCATORS = (SYSTEM, KEEP)
-"""What ranks do with freed host memory: what the C library does by itself, or keep it."""
+"""Handling of freed host memory: by the C library's default, or keep it."""
 BASELINE = "single"
 """The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000
@@ -56,9 +55,17 @@ def _workers(count: int) -> str:
     return counted(count, "worker")
 
 
+def _steps(count: int) -> str:
+    return counted(count, "step")
+
+
+def _threads(count: int) -> str:
+    return counted(count, "thread")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadSpec:
-    """What is trained, on what, and how."""
+    """The trained workload: model, data, precision and optimizer."""
 
     architecture: str
     """A name from `architectures/`, or "package.module:factory"."""
@@ -118,7 +125,7 @@ class WorkloadSpec:
             position=1,
         ),
     ] = "f32"
-    """Of the products in forward and backward; see DTYPES."""
+    """Dtype of the products in forward and backward; see DTYPES."""
     compile: Annotated[
         str,
         Setting(
@@ -175,7 +182,8 @@ class WorkloadSpec:
     ] = None
     """The user's own training step: "path/to/file.py:step" or "package.module:step"."""
     files_sha256: str | None = None
-    """Of the user's files that architecture, step and dataset name, and of the text trained on."""
+    """Hash of the user's files that architecture, step and dataset name, and of the training
+    text."""
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are equal, so they must not give two trial ids.
@@ -187,9 +195,46 @@ class TrialSettings:
     """The settings that a sweep and each of its trials have."""
 
     workload: WorkloadSpec
-    warmup_steps: int
-    timed_steps: int
-    threads_per_replica: int
+    warmup_steps: Annotated[
+        int,
+        Setting(
+            options=("--warmup",),
+            common=True,
+            elsewhere="--warmup-steps --warm-up --num-warmup -w",
+            kind=WholeNumber(),
+            metavar="N,N",
+            help="Warm-up steps before the timed ones.",
+            meaning="Steps before the timed window.",
+            shown=lambda steps: f"{steps} warmup",
+            position=11,
+        ),
+    ]
+    timed_steps: Annotated[
+        int,
+        Setting(
+            options=("--steps",),
+            common=True,
+            elsewhere="--iters --iterations --num-steps --num-iters -n",
+            kind=WholeNumber(least=1),
+            metavar="N,N",
+            help="Timed steps per trial.",
+            shown=_steps,
+            position=12,
+        ),
+    ]
+    threads_per_replica: Annotated[
+        int,
+        Setting(
+            options=("--threads",),
+            kind=WholeNumber(least=1),
+            metavar="N,N",
+            help="CPU threads per replica, the same at every group size.",
+            meaning="Threads that a replica computes with.",
+            default_text="cores ÷ largest group",
+            shown=_threads,
+            position=13,
+        ),
+    ]
     scaling: Scaling = "weak"
     accumulation_steps: Annotated[
         int,
@@ -256,7 +301,7 @@ class TrialSettings:
             position=5,
         ),
     ] = "none"
-    """What the implementation's buckets go through on their way, where it has such hooks."""
+    """Communication hook on the implementation's buckets, if it supports hooks."""
     overlap: Annotated[
         str,
         Setting(
@@ -317,8 +362,11 @@ class TrialSettings:
             position=10,
         ),
     ] = None
-    """What a rank does with freed host memory, see ALLOCATORS; None, of results that are older than
-    the choice, means that it was kept."""
+    """Handling of freed host memory, see ALLOCATORS; None, in results older than the choice, means
+    that it was kept."""
+    compared: tuple[str, ...] = ()
+    """Settings without a stored default that the sweep has several values of, so that the names of
+    its rows tell them."""
 
     @property
     def keeps_memory(self) -> bool:
@@ -355,12 +403,13 @@ class TrialSpec(TrialSettings):
 
     @property
     def configuration(self) -> TrialSpec:
-        """What repetitions have in common: all but their number, and that one leaves a trace."""
+        """The specification that repetitions share: all but the repetition, and whether it leaves a
+        trace."""
         return replace(self, repetition=0, trace_steps=0)
 
     @property
     def of_one_replica(self) -> TrialSpec:
-        """The same at group size 1, on the first device."""
+        """The trial at group size 1, on the first device."""
         return replace(self, group_size=1, devices=self.devices[:1], nodes=())
 
     @property
@@ -409,7 +458,8 @@ class TrialSpec(TrialSettings):
 
     @property
     def learning_rate(self) -> float:
-        """Of the optimizer: the workload's, scaled by its rule with the samples behind one step.
+        """The optimizer's learning rate: the workload's, scaled by its rule with the samples per
+        step.
 
         It belongs to `batch_size` samples. What does not communicate steps on its own ones only.
         Raises ValueError if the rule cannot be applied.
@@ -434,28 +484,31 @@ class TrialSpec(TrialSettings):
 
     @property
     def with_own_settings(self) -> TrialSpec:
-        """The same without settings that its implementation has not."""
+        """The trial without settings that its implementation does not have."""
         traits = IMPLEMENTATIONS[self.implementation]
         foreign = (name for name in OPTIONAL_SETTINGS if not traits.has_setting(name))
         return replace(self, **{name: DEFAULTS[name] for name in foreign})
 
     @property
     def baseline(self) -> TrialSpec:
-        """The same work done by the plain module on the first device."""
+        """The same work, done by the plain module on the first device."""
         alone = replace(self.of_one_replica, implementation=BASELINE, backend="none")
         return alone.with_own_settings
 
     @property
     def implementation_label(self) -> str:
-        """The implementation's name, with what is not at its default: "ddp(bf16, 5 MiB)",
-        "local-sgd(4)" for the steps between two averages."""
+        """The implementation's name, with what is not at its default or is compared: "ddp(bf16,
+        5 MiB)", "local-sgd(4)" for the steps between two averages."""
         words = [
             word
             for name, setting in BY_POSITION
-            if setting.shown and self.setting(name) != DEFAULTS[name]
+            if setting.shown and (name in self.compared or self._has_other_than_default(name))
             if (word := setting.shown(self.setting(name)))
         ]
         return f"{self.implementation}({', '.join(words)})" if words else self.implementation
+
+    def _has_other_than_default(self, name: str) -> bool:
+        return name in DEFAULTS and self.setting(name) != DEFAULTS[name]
 
     @property
     def label(self) -> str:
@@ -484,6 +537,9 @@ class Variant:
     prefetch: int | None = None
     data_workers: int | None = None
     allocator: str | None = None
+    warmup_steps: int | None = None
+    timed_steps: int | None = None
+    threads_per_replica: int | None = None
 
     def of(self, trial: TrialSpec) -> TrialSpec:
         """The trial with these settings; those that it cannot have are left out: what its
@@ -507,7 +563,8 @@ DEFAULTS = {
     for field in fields(spec)
     if field.default is not MISSING
 }
-"""The stored defaults. They decide the trial ids of existing results, so they never change."""
+"""The stored defaults. They decide the trial ids of existing results, so they never change.
+Settings without one are in every trial."""
 AXES = {field.name: SETTINGS[field.name] for field in fields(Variant)}
 """The settings of which a list makes rows, in the order in which rows vary."""
 
@@ -524,61 +581,8 @@ class Inclusion:
     """None in it keeps to the sweep, also where that has `variants`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepSpec(TrialSettings):
-    """The axes of a grid of trials, and what all its trials share."""
-
-    implementations: tuple[str, ...]
-    backends: tuple[str, ...]
-    group_sizes: tuple[int, ...]
-    batch_sizes: tuple[int, ...]
-    devices: tuple[str, ...]
-    """A device for each replica of the largest group; smaller groups take the first ones."""
-    repetitions: int
-    time_limit_seconds: float
-    precision: float | None = None
-    """Relative half-width of a row's interval up to which repetitions are added, from
-    `repetitions` on; None keeps to `repetitions`."""
-    budget_seconds: float | None = None
-    """How long repetitions may go on being added."""
-    steps_grow: bool = False
-    """Windows grow to the precision too, up to `timed_steps`."""
-    variants: tuple[Variant, ...] = ()
-    """What each row is measured with in turn; () for once as the sweep says."""
-    exclude: tuple[tuple[str, ...], ...] = ()
-    """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
-    include: tuple[Inclusion, ...] = ()
-    """Rows that are added to those that stay."""
-    target_loss: float | None = None
-    """The loss whose time to be reached is reported."""
-    order_seed: int | None = None
-    """Shuffles the first pass of the palindrome; None keeps the order of the grid."""
-    nodes: tuple[int, ...] = ()
-    """Replicas that each host offers, in their order; () when there is one. `devices` then list
-    those of the first host, of the second, …, each as its own host calls it."""
-    placement: Placement = "pack"
-    """Whether a group fills one host after the other, or takes a replica of each in turn."""
-
-    def nodes_of(self, group_size: int) -> tuple[int, ...]:
-        """How many of a group's replicas each host gets; () when all are on the first."""
-        counts = placed(group_size, self.nodes or (len(self.devices),), self.placement)
-        return counts if len(counts) > 1 else ()
-
-    def devices_of(self, group_size: int) -> tuple[str, ...]:
-        """The device of each replica of a group, on its own host."""
-        if not (counts := self.nodes_of(group_size)):
-            return self.devices[:group_size]
-        firsts = accumulate(self.nodes, initial=0)
-        return tuple(
-            self.devices[first + replica]
-            for first, count in zip(firsts, counts, strict=False)
-            for replica in range(count)
-        )
-
-
 def series_name(implementation: str, backend: str | None) -> str:
-    """What stays the same along a scaling curve: "ddp/gloo"; a backend that says nothing is left
-    out."""
+    """Name of a scaling curve: "ddp/gloo"; a backend that adds no information is left out."""
     return implementation if backend in (None, "none", "threads") else f"{implementation}/{backend}"
 
 

@@ -33,7 +33,7 @@ class Job:
     folder: Path
     time_limit_seconds: float
     command: Sequence[str]
-    """What was typed after "dpbench"."""
+    """The command line after "dpbench"."""
     quiet: bool
     synthetic: bool
 
@@ -142,7 +142,7 @@ def _stored_records(folder: Path) -> Sequence[CollectiveRecord]:
 def _missing(
     specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]
 ) -> list[CollectiveSpec]:
-    """What has no completed record: what failed is measured again."""
+    """Measurements without a completed record: failed ones are measured again."""
     done = {
         record.collective.collective_id
         for record in records

@@ -42,7 +42,7 @@ NOW = "the working directory"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Other:
-    """What the candidate is compared with: one of the three is given."""
+    """The side that the candidate is compared with: one of the three is given."""
 
     ref: str | None = None
     arch: str | None = None

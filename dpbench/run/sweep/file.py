@@ -68,7 +68,7 @@ class SweepArguments:
     parameters: Sequence[Any]
     """The command's, as click has them."""
     notes: tuple[str, ...]
-    """What the user must see."""
+    """Notes for the user."""
 
     @classmethod
     def of(cls, context: typer.Context, typed: Mapping[str, Any]) -> SweepArguments:

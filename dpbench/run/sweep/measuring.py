@@ -45,7 +45,7 @@ class Measurement:
     spec: SweepSpec
     folder: Path
     command: Sequence[str]
-    """What was typed after "dpbench"."""
+    """The command line after "dpbench"."""
     data_dir: Path | None = None
     quiet: bool = False
     synthetic: bool = False
