@@ -1,4 +1,4 @@
-"""What `dpbench report` and the end of a sweep show of one subject, and where they write it."""
+"""Output of `dpbench report` and of a sweep's end for one subject, and where it is written."""
 
 from __future__ import annotations
 

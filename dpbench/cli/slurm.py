@@ -254,7 +254,7 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmJob:
-    """What is asked of Slurm, and what runs there."""
+    """Request to Slurm, and the command that runs there."""
 
     command: str
     """sweep or train."""

@@ -54,8 +54,8 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
 
 
 def plan_collectives(job: Job, machine: Machine) -> list[dict[str, Any]]:
-    """What would be measured, a row per configuration in the order of its first run; those to be
-    skipped have a reason."""
+    """The planned measurements, one row per configuration by first run; skipped ones have a
+    reason."""
     waiting = _waiting(job)
     with _launcher_for(job, machine) as launcher:
         store.check_place(job.folder)

@@ -184,7 +184,7 @@ def _measure(gate: Gate, pair: _Pair, target: MeasuredFolder, folder: Path) -> S
 def _sides(
     pair: _Pair, before: Sequence[TrialRecord], now: Sequence[TrialRecord], folder: Path
 ) -> Sides:
-    """As two sides of one sweep, so that they are compared pass by pass."""
+    """Both as sides of one sweep, so that they are compared pass by pass."""
 
     def side(version: _Version, records: Sequence[TrialRecord]) -> Side:
         environment = version.found.environment

@@ -48,7 +48,7 @@ class TrainRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainArguments:
-    """What was typed, unread."""
+    """The typed options, not parsed yet."""
 
     typed: Mapping[str, Any]
     """All options, by the names of the command's parameters."""
