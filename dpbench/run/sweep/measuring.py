@@ -200,7 +200,8 @@ class _Measuring:
             say("no row that was asked for can run here; only the baseline is measured")
 
     def _say_how_long(self, waiting: Sequence[TrialSpec]) -> None:
-        """Estimate the time of a long sweep; for a short one the first trial shows it soon enough."""
+        """Say how long a long sweep takes; for a short one the first trial shows it soon
+        enough."""
         if self._job.quiet or self._job.team is not None:
             return
         usable = {one: not self._launcher.unusable_reason(one) for one in _configurations(waiting)}
