@@ -10,9 +10,11 @@ import typer
 
 from dpbench import architecture
 from dpbench.analysis.fields.levels import COLUMNS
+from dpbench.cli import launch
 from dpbench.cli.app import app
 from dpbench.report.charts.kinds import CHARTS
 
+LAUNCHED = launch.OPTIONS.items()
 NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
 """Columns of a table that say what was measured, not how it went."""
 
@@ -42,6 +44,9 @@ def _commands(_: str) -> str:
 
 
 def _options(command_name: str) -> str:
+    if command_name == "launch":  # torchrun's parser has its options
+        rows = ((f"`{name} {value}`".replace(" `", "`"), text) for name, (value, text) in LAUNCHED)
+        return _markdown(("option", "meaning"), rows)
     command = typer.main.get_command(app).commands[command_name]  # type: ignore[attr-defined]
     return _markdown(
         ("option", "default", "meaning"),
