@@ -38,4 +38,5 @@ def two_modes(speeds: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _limit(count: int) -> float:
-    return max(LEAST_GAP, GAP_OF_FEWEST * (FEWEST_RUNS / count) ** FALL)
+    chance: float = GAP_OF_FEWEST * (FEWEST_RUNS / count) ** FALL
+    return max(LEAST_GAP, chance)
