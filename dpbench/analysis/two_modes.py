@@ -14,7 +14,7 @@ import numpy as np
 FEWEST_RUNS = 4
 """Fewest runs: two in each group, as a single one is an outlier."""
 SMALLEST_GAP = 0.03
-"""Of the speed; groups that are closer than this matter to nobody."""
+"""Smallest relative gap between the speeds of the groups that matters."""
 GAP_OF_FEWEST, FALL, LEAST_GAP = 8.0, 1.6, 1.5
 """Gap between the groups ÷ the wider of them: at 4 runs, how fast the limit falls with more of
 them, and where it stops. Chance leaves smaller gaps among more runs, and groups of more runs are
