@@ -13,7 +13,7 @@ from dpbench.errors import UsageError
 from dpbench.settings import AUTO, settings_of
 
 IDS = ("gpus",)
-"""Where a list of one is written with a comma: "0," is device 0, and "1" one device."""
+"""Options where a list of one needs a comma: "0," is device 0, and "1" one device."""
 
 
 def signature_of(options: Any, *, leaving_out: Collection[str]) -> inspect.Signature:
@@ -104,7 +104,7 @@ def words(
 
 
 def plain(given: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
-    """What a shell could have typed: sequences in place of arrays and generators.
+    """The arguments in the form of a shell's: sequences instead of arrays and generators.
 
     Raises UsageError for what has no order or is no list of names or numbers, and for a None
     that is no default.

@@ -1,4 +1,4 @@
-"""What a results folder holds, in Python: `dpbench.load`."""
+"""The content of a results folder in Python: `dpbench.load`."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ class Results:
 
     @property
     def spec(self) -> SweepSpec | None:
-        """What was to be measured; None if the folder holds collectives only."""
+        """The specification of the sweep; None if the folder only holds collectives."""
         return None if self._sweep is None else self._sweep.spec
 
     @property
     def environments(self) -> Mapping[str, Environment]:
-        """What the records were measured on, by the identifier that they name."""
+        """Environments of the records, by the identifiers that records refer to."""
         stored = self._sweep or self._collectives
         assert stored is not None
         return stored.environments
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What has to be known before a number is believed, as the page of a report shows it: what
-        could not be read, what was not proved, which steps were not in a steady state."""
+        """Warnings before a number is believed, as the page of a report shows them: data that could
+        not be read, speeds without proof, steps not in a steady state."""
         return warnings(self._subject)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else has to be said: defaults that were taken, hints, how the losses agree."""
+        """Further notes: defaults that were used, hints, agreement of the losses."""
         return (*self._said, *self._subject.hints, *self._subject.loss_notes)
 
     @property
@@ -164,7 +164,8 @@ class Results:
             raise UsageError(f"nothing to draw as {kind!r} in {self.folder}: {error}") from None
 
     def _figure(self, chart: ChartKind) -> Figure:
-        """Of what was read; projections, as `dpbench plot` has them, of the folder."""
+        """A chart of the loaded results; for projections, the one of `dpbench plot` for the
+        folder."""
         from dpbench.analysis.laws.series import series_of
         from dpbench.run.plotted import Plotted, studied
         from dpbench.run.row_filter import RowFilter

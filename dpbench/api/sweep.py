@@ -42,7 +42,7 @@ ONLY_OF_THE_COMMAND = (
 )
 FLAGS = ("stop_after_failure", "oversubscribe", "resume", "synthetic", "progress")
 OPTION_OF = {"synthetic": "--synthetic-launcher"}
-"""Where it is spelt differently."""
+"""Options with another spelling on the command line."""
 
 
 def sweep(**options: Any) -> Results:
@@ -99,6 +99,6 @@ def _measure(given: dict[str, Any]) -> Results:
 
 
 def command(given: dict[str, Any]) -> list[str]:
-    """What to type after "dpbench" for the same sweep."""
+    """Words to type after "dpbench" for the same sweep."""
     typed = words(given, sweep, flags=FLAGS, unsaid=("progress",), option_of=OPTION_OF)
     return ["sweep", *typed]
