@@ -15,6 +15,7 @@ from dpbench.analysis.headline import Headline
 from dpbench.analysis.subject import Subject, of_folder
 from dpbench.environment import Environment
 from dpbench.errors import UnknownName, UsageError
+from dpbench.files import folder_inside
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.headline import sentence
 from dpbench.report.tables import render
@@ -53,36 +54,37 @@ class Results:
 
     @property
     def folder(self) -> Path:
+        """The results folder that was read."""
         stored = self._sweep or self._collectives
         assert stored is not None
         return stored.folder
 
     @property
     def spec(self) -> SweepSpec | None:
-        """What was to be measured; None if the folder holds collectives only."""
+        """The plan of the sweep; None if the folder holds collectives only."""
         return None if self._sweep is None else self._sweep.spec
 
     @property
     def environments(self) -> Mapping[str, Environment]:
-        """What the records were measured on, by the identifier that they name."""
+        """The machine and versions behind the records, by the identifier that they name."""
         stored = self._sweep or self._collectives
         assert stored is not None
         return stored.environments
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What has to be known before a number is believed, as the page of a report shows it: what
-        could not be read, what was not proved, which steps were not in a steady state."""
+        """The warnings of the report page: unreadable files, gradients that were not checked,
+        and steps that were not in a steady state."""
         return warnings(self._subject)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else has to be said: defaults that were taken, hints, how the losses agree."""
+        """Further remarks: defaults that were taken, hints, and how the losses agree."""
         return (*self._said, *self._subject.hints, *self._subject.loss_notes)
 
     @property
     def rows(self) -> tuple[ConfigurationSummary, ...]:
-        """A value per configuration; every number of it is an Estimate with its interval."""
+        """One summary per configuration; every number in it is an Estimate with its interval."""
         return self._subject.rows
 
     @property
@@ -92,7 +94,7 @@ class Results:
 
     @property
     def summary(self) -> str:
-        """One sentence."""
+        """The headline in one sentence."""
         if self._sweep is None:
             return "Collectives only: no training was measured."
         return sentence(self.headline)
@@ -106,7 +108,7 @@ class Results:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row per trial; of a trial that was run again the last one."""
+        """One row per trial; if a trial was run again, its last run."""
         from dpbench.analysis.frame import trial_frame
 
         return trial_frame(self._sweep.records if self._sweep else ())
@@ -147,6 +149,16 @@ class Results:
         budgets = self._subject.budget_notes if "loss_at_equal" in (keys or "") else ()
         notes = (*self._subject.notes, *budgets)
         return render(self.rows, format=format, columns=keys, notes=notes, width=width).text
+
+    def write_report(self, *, charts: bool = True) -> Path:
+        """Write the tables and the page of `dpbench report` into the folder; return the page.
+
+        Raises StoreError if it cannot be written.
+        """
+        from dpbench.report.document import REPORT_FOLDER, write_report
+
+        folder = folder_inside(self.folder, REPORT_FOLDER)
+        return write_report(folder, self._subject, charts=charts).page
 
     def plot(self, kind: str) -> Figure:
         """A chart, as `dpbench plot` draws it; raises UnknownName for a kind that is not known,
@@ -197,7 +209,10 @@ class Results:
 
 
 def load(path: str | PathLike[str]) -> Results:
-    """Reads a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
+    """Read a results folder; nothing in it is executed.
+
+    Raises StoreError if it is none, and NewerSchema if a later version of dpbench wrote it.
+    """
     folder = Path(path)
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None
     if collectives is not None and not store.holds_sweep(folder):
