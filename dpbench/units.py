@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 KIBI = 1024
 GIGA = 1e9
 MICRO = 1e-6
@@ -67,6 +69,13 @@ def exact_percent(share: float) -> str:
 def fixed_percent(share: float, decimals: int = 0, *, signed: bool = False) -> str:
     """Writes a share with so many decimals: 38 %, 1.7 %; `signed`: +38 %, -1.7 %."""
     return f"{100 * share:{'+' if signed else ''}.{decimals}f} %"
+
+
+def any_of(counts: Iterable[int], noun: str = "") -> str:
+    """Alternatives, largest last: "50", "1 thread", "4, 8 or 16 steps"."""
+    *others, largest = sorted({*counts})
+    last = counted(largest, noun) if noun else f"{largest}"
+    return f"{', '.join(map(str, others))} or {last}" if others else last
 
 
 def counted(count: int, noun: str) -> str:

@@ -15,17 +15,19 @@ from dpbench.specs import (
     DEFAULTS,
     SETTINGS,
     WORKLOAD_SETTINGS,
+    Inclusion,
     SweepSpec,
     TrialSpec,
     Variant,
 )
 from dpbench.traits import OPTIONAL_SETTINGS
+from tests.builders import sweep_spec
 from tests.builders import trial_spec as trial
 
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("name", list(SETTINGS))
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name in DEFAULTS])
 def test_the_default_of_a_setting_is_possible_and_named_by_no_row(name: str) -> None:
     setting = SETTINGS[name]
     assert setting.flaw(name, DEFAULTS[name]) is None
@@ -34,7 +36,8 @@ def test_the_default_of_a_setting_is_possible_and_named_by_no_row(name: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in AXES if name != "prefetch" and not AXES[name].optional]
+    "name",
+    [n for n in AXES if n in DEFAULTS and n != "prefetch" and not AXES[n].optional],
 )
 def test_the_default_of_an_axis_reads_back_from_its_text(name: str) -> None:
     setting = AXES[name]
@@ -57,6 +60,32 @@ def test_a_row_is_named_by_every_setting_that_is_not_at_its_default() -> None:
     assert one.implementation_label == (
         "ddp(bf16, adamw, 2 micro-steps, 5 MiB, prefetch 2, 1 worker)"
     )
+
+
+def test_what_every_trial_stores_is_named_where_the_sweep_has_several_values_of_it() -> None:
+    several = {"warmup_steps": 5, "timed_steps": 1, "threads_per_replica": 2}
+    assert not {*several} & {*DEFAULTS}
+    one = trial(**several)
+    assert one.implementation_label == "ddp"
+    both = replace(one, compared=("threads_per_replica", "timed_steps"))
+    assert both.implementation_label == "ddp(1 step, 2 threads)"
+    assert replace(one, compared=("warmup_steps",)).implementation_label == "ddp(5 warmup)"
+    assert both.baseline.implementation_label == "single(1 step, 2 threads)"
+
+
+def test_what_a_sweep_compares_is_in_the_names_of_its_rows_alone() -> None:
+    rule = Inclusion(implementations=("ddp",), settings=Variant(threads_per_replica=2))
+    spec = sweep_spec(
+        timed_steps=4,
+        threads_per_replica=1,
+        variants=(Variant(timed_steps=8, seed=1), Variant(timed_steps=4, seed=2)),
+        include=(rule,),
+    )
+    assert spec.values_of("timed_steps") == (8, 4)
+    assert spec.values_of("threads_per_replica") == (1, 2)
+    assert spec.values_of("warmup_steps") == (spec.warmup_steps,)
+    assert spec.with_comparisons.compared == ("timed_steps", "threads_per_replica")
+    assert replace(spec, variants=(), include=()).with_comparisons.compared == ()
 
 
 def test_stored_values_that_cannot_be_are_told() -> None:

@@ -36,6 +36,15 @@ def test_a_count_agrees_with_its_noun() -> None:
     assert (units.counted(1, "trial"), units.counted(1200, "trial")) == ("1 trial", "1,200 trials")
 
 
+def test_alternatives_rise_and_end_with_the_noun() -> None:
+    assert units.any_of([50, 50]) == "50"
+    assert units.any_of([8, 4, 16]) == "4, 8 or 16"
+    assert (units.any_of([1], "thread"), units.any_of([1, 2], "thread")) == (
+        "1 thread",
+        "1 or 2 threads",
+    )
+
+
 @pytest.mark.parametrize(
     ("share", "digits", "text"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from dpbench.analysis.outcome import usable_repetitions
@@ -44,16 +44,17 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "nodes": lambda trial: host_counts(trial.nodes) or ONE_HOST,
     "batch_size": attrgetter("batch_size"),
     "scaling": attrgetter("scaling"),
-    "threads_per_replica": attrgetter("threads_per_replica"),
     "device": lambda trial: trial.devices[0].partition(":")[0],
     "architecture": attrgetter("workload.architecture"),
     "dataset": attrgetter("workload.dataset"),
     **{name: _setting(name) for name in WORKLOAD_SETTINGS},
     "learning_rate": attrgetter("learning_rate"),
 }
-"""What was run. How long and how often, and what was measured beside, is not part of it; a rule
-for the learning rate counts by the rate that it gives."""
+"""What was run, and AMOUNTS. How often, and what was measured beside, is not part of it; a rule for
+the learning rate counts by the rate that it gives."""
 
+AMOUNTS = ("warmup_steps", "timed_steps")
+"""How long something was measured. They tell configurations apart where a side has several."""
 COMMIT = "commit"
 FILES = "files"
 """Of the user's, by their hash."""
@@ -160,10 +161,11 @@ class Matched:
 def match(baseline: Side, candidate: Side, *, force: bool = False) -> Matched:
     """Pairs the configurations of two sides that ran the same thing.
 
-    What a selection settles on either side is not compared, nor are numbers of steps and
-    repetitions. Raises NotComparable if no configuration is on both sides, and says in what the
-    sides have nothing in common; `force` puts those fields aside. Raises UsageError if a side has
-    two configurations that the matching cannot tell apart, or if the sides share trials.
+    What a selection settles on either side is not compared, nor are repetitions, nor numbers of
+    steps unless a side has several. Raises NotComparable if no configuration is on both sides, and
+    says in what the sides have nothing in common; `force` puts those fields aside. Raises
+    UsageError if a side has two configurations that the matching cannot tell apart, or if the sides
+    share trials.
     """
     ours, theirs = baseline.selected(), candidate.selected()
     if _same_sweep(baseline, candidate) and {*map(id, ours)} & {*map(id, theirs)}:
@@ -171,7 +173,8 @@ def match(baseline: Side, candidate: Side, *, force: bool = False) -> Matched:
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
         )
-    left_out = baseline.fixed | candidate.fixed
+    several = {name for name in AMOUNTS for side in (ours, theirs) if _has_several(name, side)}
+    left_out = baseline.fixed | candidate.fixed | ({*AMOUNTS} - several)
     put_aside: tuple[str, ...] = ()
     first, second = _groups(baseline, ours, left_out), _groups(candidate, theirs, left_out)
     if not first.keys() & second.keys():
@@ -191,8 +194,14 @@ def match(baseline: Side, candidate: Side, *, force: bool = False) -> Matched:
         only_in_baseline=_labels(first, second),
         only_in_candidate=_labels(second, first),
         put_aside=put_aside,
-        settled=_settled(first, second, left_out - {*baseline.where, *candidate.where, *put_aside}),
+        settled=_settled(
+            first, second, left_out - {*baseline.where, *candidate.where, *put_aside, *AMOUNTS}
+        ),
     )
+
+
+def _has_several(name: str, records: Collection[TrialRecord]) -> bool:
+    return len({IDENTITY[name](record.trial) for record in records}) > 1
 
 
 def _settled(
@@ -291,6 +300,7 @@ def _usable(group: Mapping[int, TrialRecord]) -> dict[int, TrialRecord]:
 
 def _common_label(first: TrialSpec, second: TrialSpec) -> str:
     """What both are called; of two that differ, what they have in common."""
+    first, second = _named_alike(first, second)
     if first.label == second.label:
         return first.label
     backend = first.backend if first.backend == second.backend else None
@@ -306,6 +316,16 @@ def _common_label(first: TrialSpec, second: TrialSpec) -> str:
     if first.batch_size == second.batch_size:
         parts.append(f"batch {first.batch_size}")
     return ", ".join(part for part in parts if part) or f"{first.label} -> {second.label}"
+
+
+def _named_alike(first: TrialSpec, second: TrialSpec) -> tuple[TrialSpec, TrialSpec]:
+    """Both, named by what they agree in of what either of their sweeps compares."""
+    names = tuple(
+        name
+        for name in dict.fromkeys((*first.compared, *second.compared))
+        if first.setting(name) == second.setting(name)
+    )
+    return replace(first, compared=names), replace(second, compared=names)
 
 
 def _place(group: Mapping[int, TrialRecord]) -> tuple[int, str, str, int, int]:

@@ -1,1 +1,1 @@
-"""Real and synthetic datasets, and which rank trains on which of their samples."""
+"""Real and synthetic datasets, and the assignment of their samples to ranks."""

@@ -15,13 +15,13 @@ from dpbench.errors import DataError
 INPUTS = "inputs.npy"
 TARGETS = "targets.npy"
 DTYPES = (np.dtype(np.float32), np.dtype(np.int64))
-"""Of numbers, and of tokens and classes."""
+"""dtypes of the stored arrays: numbers, and tokens or classes."""
 
 Samples = NDArray[np.float32] | NDArray[np.int64]
 
 
 def write(folder: Path, inputs: Samples, targets: Samples) -> None:
-    """Writes both arrays; raises DataError where `folder` cannot be written."""
+    """Write both arrays; raises DataError if `folder` cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_one(folder / INPUTS, inputs)
@@ -36,7 +36,7 @@ def write(folder: Path, inputs: Samples, targets: Samples) -> None:
 def read(folder: Path) -> tuple[Samples, Samples]:
     """The inputs and targets, each (n, …) of float32 or int64; raises DataError if damaged.
 
-    They are memory-mapped: the ranks of a host share one copy, and a write changes only the
+    The arrays are memory-mapped: the ranks of a host share one copy, and a write changes only the
     writer's.
     """
     inputs, targets = _read_one(folder / INPUTS), _read_one(folder / TARGETS)
@@ -49,7 +49,7 @@ def read(folder: Path) -> tuple[Samples, Samples]:
 
 
 def _write_one(path: Path, array: NDArray[Any]) -> None:
-    # Replaced as a whole, so that another sweep with the same folder never reads half an array.
+    # Replaced atomically, so that another sweep with the same folder never reads half an array.
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with partial.open("wb") as file:
@@ -76,5 +76,5 @@ def _read_one(path: Path) -> NDArray[Any]:
 
 
 def _touch(array: NDArray[Any]) -> None:
-    # Maps every page now, or the page faults would fall into the timed window.
+    # Touches every page now; otherwise the page faults would fall into the timed window.
     array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].sum()

@@ -14,14 +14,14 @@ Samples = Any
 """A tensor, or tensors in tuples, lists, dicts and dataclasses; the first dimension of each is
 the sample."""
 IMAGE_DIMENSIONS = 4
-"""(samples, channels, height, width)."""
+"""Number of dimensions of images: (samples, channels, height, width)."""
 
 
 def call(module: Callable[..., Any], inputs: Samples) -> Any:
-    """The outputs of `module`, or of what wraps it, for a batch.
+    """The outputs of `module`, or of its wrapper, for a batch.
 
-    As torch's DataParallel does with what a data loader gives it: a tuple is all positional
-    arguments, a dict all keyword arguments, anything else the only argument.
+    A tuple is passed as positional arguments, a dict as keyword arguments, anything else as the
+    only argument, like a data loader's batch in torch's DataParallel.
     """
     if isinstance(inputs, dict):
         return module(**inputs)
@@ -43,13 +43,13 @@ def channels_last(samples: torch.Tensor) -> torch.Tensor:
 
 
 def sample_count(**batch: Samples) -> int:
-    """How many samples there are, the same in every tensor of every tree of `batch`.
+    """The number of samples, which is the same in every tensor of every tree of `batch`.
 
     The keywords are the names that an error gives to the trees: inputs=…, targets=….
 
     Raises:
-        DataError: something is no tensor or has no dimension, there is no tensor in a tree, or
-            tensors disagree; it names those that do.
+        DataError: a leaf is no tensor or has no dimension, a tree has no tensor, or tensors
+            disagree; the message names them.
     """
     counts: dict[str, int] = {}
     for name, tree in batch.items():
@@ -69,7 +69,8 @@ def sample_count(**batch: Samples) -> int:
 
 
 def target_count(targets: Samples) -> int:
-    """What can be right or wrong: the elements of a tensor; of a tree, its samples."""
+    """The number of predictions that can be right or wrong: the elements of a tensor; for a tree,
+    its samples."""
     if isinstance(targets, torch.Tensor):
         return targets.numel()
     return sample_count(targets=targets)

@@ -1,8 +1,8 @@
-"""The 1,797 handwritten digits that scikit-learn has, too; nothing is downloaded.
+"""The 1,797 handwritten digits that scikit-learn also has; nothing is downloaded.
 
 8×8 images of 17 grey levels, the test set of the UCI "Optical Recognition of Handwritten Digits"
-(Alpaydin and Kaynak, 1998), in files beside this one; `digits-licence.txt` says whose they are. A
-sweep trains on all of them; a training holds a fifth out.
+(Alpaydin and Kaynak, 1998), in files beside this one; `digits-licence.txt` has their licence. A
+sweep trains on all of them; `dpbench train` holds out a fifth.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FOLDER = Path(__file__).parent
 BRIGHTEST = 16
 """The grey level of full ink; 0 is paper."""
 SIDE = 28
-"""Pixels of an edge after resizing: that of MNIST, so that both feed the same architectures."""
+"""Side in pixels after resizing: that of MNIST, so that both fit the same architectures."""
 
 
 def read() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Images, float32 (1797, 1, 28, 28), and digits, int64 (1797,).
 
-    Scaled to [0, 1], resized bilinearly, then shifted and divided by the mean (about 0.305) and
-    the standard deviation (about 0.325) of all pixels, so that these are 0 and 1.
+    The images are scaled to [0, 1], resized bilinearly, and standardised with the mean (about
+    0.305) and the standard deviation (about 0.325) of all pixels.
     """
     images, targets = raw()
     return standardise(resize(images / BRIGHTEST)), targets.astype(np.int64)
@@ -54,7 +54,7 @@ def read_split(split: Literal["train", "test"]) -> tuple[NDArray[np.float32], ND
 
 
 def resize(images: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Square images (n, side, side) as (n, 1, 28, 28), bilinearly between pixel centres."""
+    """Resize square images (n, side, side) to (n, 1, 28, 28), bilinearly between pixel centres."""
     planes = torch.from_numpy(images).unsqueeze(1)
     resized = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     return np.asarray(resized.numpy())

@@ -1,10 +1,10 @@
-"""Which samples a process trains on: every one once an epoch, with exact weights.
+"""The samples that a process trains on: every sample once an epoch, with exact weights.
 
-An epoch is a permutation of the samples. Micro-step m takes the positions from m·B on, where B is
-the global batch size, and the last micro-step ends with the epoch: it may be smaller, and what
-would leave a replica without a sample joins the micro-step before it. A process takes a contiguous
-part of every micro-step, so all of them make the same number of steps. `accumulation_steps`
-micro-steps are a window, behind which the optimizer steps once.
+An epoch is a permutation of the samples. Micro-step m starts at position m·B, where B is the global
+batch size. The last micro-step ends with the epoch: it may be smaller, and if it would leave a
+replica without a sample, it joins the micro-step before it. A process takes a contiguous part of
+every micro-step, so all of them make the same number of steps. `accumulation_steps` micro-steps
+form a window, after which the optimizer steps once.
 
 With the same seed and global batch size, every number of replicas and every division into shares
 takes the samples in the same order. The micro-steps are the same too, unless the rest of an epoch
@@ -27,13 +27,14 @@ from dpbench.specs.training import TrainingSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class MicroBatch:
-    """What one process trains on in one micro-step."""
+    """The part of one micro-step that one process trains on."""
 
     indices: torch.Tensor
-    """Of the samples, int64 (samples,), on the CPU."""
+    """Indices of the samples, int64 (samples,), on the CPU."""
     weight: float
-    """n·P/N: n samples here, N in the window over all processes, P processes. The mean over
-    processes of Σ weight × mean loss is the mean loss of the window, and so are the gradients."""
+    """Weight n·P/N: n samples here, N in the window over all processes, P processes. The mean over
+    processes of Σ weight × mean loss is the mean loss of the window, and likewise for the
+    gradients."""
 
 
 class EpochPlan:
@@ -42,11 +43,12 @@ class EpochPlan:
     def __init__(
         self, spec: TrainingSpec, samples: int, *, shares: Sequence[float] | None = None
     ) -> None:
-        """`shares`: of each process in every micro-step, in proportion; None: equal.
+        """`shares` are the relative shares of the processes in every micro-step; None means equal.
 
         Raises:
-            UsageError: a size below 1, or shares that do not fit the processes.
-            DataError: too few samples for one micro-step, or "drop" would leave no window.
+            UsageError: a size is below 1, or the shares do not fit the processes.
+            DataError: there are too few samples for one micro-step, or "drop" would leave no
+                window.
         """
         _at_least("samples", samples, 1)
         _at_least("batch size", spec.batch_size, 1)
@@ -64,12 +66,13 @@ class EpochPlan:
 
     @property
     def steps(self) -> int:
-        """Windows of an epoch: so many times the optimizer steps."""
+        """Number of windows, and so of optimizer steps, in an epoch."""
         return self._steps
 
     @property
     def trained_samples(self) -> int:
-        """Of an epoch, over all processes; fewer than there are only where a window is dropped."""
+        """Number of samples trained in an epoch, over all processes; less than all only if a window
+        is dropped."""
         return self._bounds(self._window_micro_steps(self._steps - 1)[-1])[1]
 
     def window(self, epoch: int, number: int, process: int) -> tuple[MicroBatch, ...]:
@@ -90,7 +93,7 @@ class EpochPlan:
         sizes = sharing.split(end - begin, self._shares)
         first, count = begin + sum(sizes[:process]), sizes[process]
         return MicroBatch(
-            # A copy, so that a batch sent elsewhere does not take the whole epoch with it.
+            # A copy, so that sending a batch elsewhere does not send the whole epoch.
             indices=order[first : first + count].clone(),
             weight=count * len(sizes) / window_samples,
         )
@@ -105,7 +108,7 @@ class EpochPlan:
         return micro_step * self._batch, self._samples if last else (micro_step + 1) * self._batch
 
     def _order_of(self, epoch: int) -> torch.Tensor:
-        # Kept as a pair and replaced as one: a thread that loads ahead may ask for another epoch.
+        # A pair replaced at once: a thread that loads ahead may ask for another epoch.
         kept, order = self._order
         if kept != epoch:
             order = self._permute(epoch)

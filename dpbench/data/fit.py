@@ -1,8 +1,8 @@
-"""Whether the samples of a dataset are what an architecture takes, before any is read.
+"""Whether the samples of a dataset fit an architecture, checked before any is read.
 
-What an architecture takes is what its own synthetic batch looks like; how many classes it tells
-apart it may say itself, as its member `classes`. Its model is not run: on a device without memory
-that takes torch two seconds the first time, and in memory it takes as long as the model is large.
+An architecture accepts samples that look like its own synthetic batch; its member `classes` may say
+how many classes it distinguishes. Its model is not run: on the meta device that takes torch two
+seconds the first time, and in memory it takes long for a large model.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def misfit(sample: SampleTraits, architecture: Architecture) -> str | None:
-    """What `architecture` takes instead of such a sample; None if it takes it.
+    """Description of the samples that `architecture` takes instead; None if it takes `sample`.
 
-    One that does not say how many classes it tells apart fails in its first step if they are too
-    few; so does one that takes something else and cannot make a synthetic batch.
+    An architecture without `classes` fails in its first step if it has too few; so does one that
+    takes other samples but cannot make a synthetic batch.
     """
     try:
         inputs, targets = architecture.synthetic_batch(1, torch.Generator().manual_seed(0))
-    except Exception:  # somebody's, who has no use for it: there is nothing to compare with
+    except Exception:  # a user's, without a synthetic batch: there is nothing to compare with
         return None
     takes = f"{_in_words(inputs)} with {_in_words(targets)}"
     if not _of_one_kind(sample, inputs, targets):
@@ -38,13 +38,13 @@ def misfit(sample: SampleTraits, architecture: Architecture) -> str | None:
 
 
 def context_of(architecture: Architecture) -> int:
-    """How many tokens a sequence has, of an architecture that takes text."""
+    """Number of tokens in a sequence, for an architecture that takes text."""
     inputs, _ = architecture.synthetic_batch(1, torch.Generator().manual_seed(0))
     return int(inputs.shape[1])
 
 
 def _of_one_kind(sample: SampleTraits, inputs: object, targets: object) -> bool:
-    """Whether dtypes and shapes are the same, but for the length of a sequence."""
+    """Whether dtypes and shapes are equal, except for the length of a sequence."""
     if not (isinstance(inputs, torch.Tensor) and isinstance(targets, torch.Tensor)):
         return False
     if inputs.dtype != getattr(torch, sample.dtype):

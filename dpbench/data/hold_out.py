@@ -1,4 +1,4 @@
-"""Which samples of a set are held out to test with: a fifth of every class, or of every size."""
+"""Chooses the test samples of a set: a fifth of every class, or of every range of values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ EVERY = 5
 
 
 def every_fifth(targets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Of each sample, bool (n,): it is the fifth, tenth, … of its class, in their order.
+    """A mask, bool (n,), of every fifth sample of each class, in order.
 
-    So every class is held out alike, whatever the order of the samples, and always the same ones.
+    So every class has the same share of test samples, whatever the order, and they are always the
+    same ones.
     """
     held_out = np.zeros(len(targets), dtype=np.bool_)
     for target in np.unique(targets):
@@ -22,10 +23,10 @@ def every_fifth(targets: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def every_fifth_by_size(targets: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-    """Of each sample, bool (n,): it is the fifth, tenth, … when they are sorted by their number.
+    """A mask, bool (n,), of every fifth sample when sorted by target.
 
-    So small and large numbers are held out alike, and always the same ones; of equal numbers the
-    earlier sample comes first.
+    So small and large numbers are equally represented among the test samples, which are always the
+    same ones; samples with equal numbers keep their order.
     """
     held_out = np.zeros(len(targets), dtype=np.bool_)
     held_out[np.argsort(targets, kind="stable")[EVERY - 1 :: EVERY]] = True

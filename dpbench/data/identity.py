@@ -1,7 +1,7 @@
-"""Whether a workload is still the same: a hash of the user's files that it names.
+"""Whether a workload is unchanged: a hash of the user's files that it names.
 
-A specification names files, and their content may change: trials from before and after are of
-different things, and must not be taken for repetitions of one.
+A specification names files, and their content may change: trials before and after such a change
+measure different things, and must not count as repetitions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
 
 DIGITS = 12
-"""Of a hash that people see."""
+"""Number of digits of a hash that people see."""
 
 
 def files_sha256(workload: WorkloadSpec, data_dir: Path | None) -> str | None:
-    """The SHA-256 of what `sha256sum` prints of the user's files and of the text trained on; None
-    where the workload has none. Raises UsageError for a file that cannot be read.
+    """The SHA-256 of the output of `sha256sum` for the user's files and the training text; None if
+    the workload has none. Raises UsageError for a file that cannot be read.
 
-    A text that is not there is left out: preparing the data refuses it.
+    A missing text is left out: preparing the data reports it.
     """
     lines = [*_lines_of_code(workload)]
     if workload.dataset == TEXT and data_dir is not None and data_dir.is_file():
@@ -34,13 +34,14 @@ def files_sha256(workload: WorkloadSpec, data_dir: Path | None) -> str | None:
 
 
 def with_files(workload: WorkloadSpec, data_dir: str | Path | None) -> WorkloadSpec:
-    """The workload with the hash of its files as they are now; raises as `files_sha256`."""
+    """The workload with the hash of its files as they are now; raises the same errors as
+    `files_sha256`."""
     folder = None if data_dir is None else Path(data_dir)
     return replace(workload, files_sha256=files_sha256(workload, folder))
 
 
 def code_sha256(workload: WorkloadSpec) -> str | None:
-    """The same without the text, which may be large, and is read only once."""
+    """The hash of the files without the text, which may be large, and is read only once."""
     return _sha256([*_lines_of_code(workload)])
 
 
@@ -57,8 +58,7 @@ def named_files(workload: WorkloadSpec) -> str:
 
 
 def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:
-    """How the files of two workloads that name the same ones differ; "since" begins with it, or
-    "between"."""
+    """Sentence on how the named files of two workloads differ; `since` says "since …"."""
     first, second = before.files_sha256, now.files_sha256
     verb = "may have changed" if None in (first, second) else "has changed"
     return f"{named_files(now)} {verb} {since}: SHA-256 {shown(first)} -> {shown(second)}"

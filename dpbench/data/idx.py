@@ -21,15 +21,15 @@ from dpbench.errors import DataError
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTE = 8
 LARGEST_BYTES = 2**30
-"""Twenty times the images of MNIST."""
+"""Largest content that is read: twenty times the images of MNIST."""
 
 
 def read_content(path: Path, dimensions: int) -> bytes:
     """The bytes of the file, decompressed if they are gzip; raises DataError if unreadable.
 
-    No more than its header announces and a byte, whatever would come out of a compressed one. The
-    bytes decide, not the suffix: some browsers decompress a .gz and keep its name, and IDX starts
-    with zeros, so that the two cannot be confused.
+    At most one byte more than the header announces is read, however large a compressed file
+    unpacks. The content decides, not the suffix: some browsers decompress a .gz and keep its name,
+    and IDX starts with zeros, so the two cannot be confused.
     """
     try:
         with path.open("rb") as file:
@@ -48,7 +48,7 @@ def read_content(path: Path, dimensions: int) -> bytes:
 
 
 def _announced(file: IO[bytes] | gzip.GzipFile, path: Path, dimensions: int) -> bytes:
-    """The header, and what it announces; `decode` tells what is wrong with either."""
+    """The header, and the bytes that it announces; `decode` reports errors in either."""
     header = file.read(_header_bytes(dimensions))
     if header[:4] != _magic(dimensions) or len(header) < _header_bytes(dimensions):
         return header
@@ -62,7 +62,7 @@ def _announced(file: IO[bytes] | gzip.GzipFile, path: Path, dimensions: int) -> 
 
 
 def decode(content: bytes, dimensions: int, where: Path) -> NDArray[np.uint8]:
-    """The array in `content`, of so many dimensions; raises DataError naming file `where`."""
+    """The array with `dimensions` dimensions in `content`; raises DataError naming file `where`."""
     magic = _magic(dimensions)
     if content[:4] != magic:
         raise DataError(

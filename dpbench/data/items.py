@@ -1,8 +1,8 @@
 """Map-style datasets: samples that are taken one by one, and collated into batches.
 
-They are the user's own, "path/to/file.py:dataset" or "package.module:dataset": a function that
-returns a torch.utils.data.Dataset whose items are (input, target). It is loaded only where the
-command line names it.
+They belong to the user, as "path/to/file.py:dataset" or "package.module:dataset": a function that
+returns a torch.utils.data.Dataset whose items are (input, target). It is loaded only if the command
+line names it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpbench.parallel.tree import map_tensors
 
 
 class Items(Protocol):
-    """A map-style dataset, as torch's DataLoader takes it."""
+    """A map-style dataset, in the form that torch's DataLoader takes."""
 
     def __len__(self) -> int: ...
 
@@ -58,7 +58,7 @@ class Collated:
         return inputs, targets
 
     def _fetch(self, indices: list[int]) -> Sequence[Any]:
-        # As torch's DataLoader has it: a dataset may fetch several items at once.
+        # As in torch's DataLoader: a dataset may fetch several items at once.
         fetch_all = getattr(self._items, "__getitems__", None)
         if fetch_all is not None:
             return fetch_all(indices)  # type: ignore[no-any-return]
@@ -66,7 +66,7 @@ class Collated:
 
 
 class ItemsOf:
-    """A Dataset, one sample at a time."""
+    """A Dataset, accessed one sample at a time."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -81,10 +81,11 @@ class ItemsOf:
 
 
 def load_items(name: str, *, seed: int) -> Items:
-    """What the user's function `name` returns.
+    """The dataset that the user's function `name` returns.
 
-    Its torch.rand is seeded, so that every rank gets the same; the random state is left as it was.
-    Raises UsageError for a function that cannot be loaded, raises, or returns something else.
+    torch's random numbers are seeded for it, so that every rank gets the same dataset; the random
+    state is restored. Raises UsageError for a function that cannot be loaded, raises, or returns
+    something else.
     """
     make = load_function(name, "dataset")
     title = f"dataset {name!r}"
@@ -105,9 +106,9 @@ def load_items(name: str, *, seed: int) -> Items:
 
 
 def collated(items: Sequence[Any]) -> Any:
-    """A batch as torch's default_collate makes it, but tuples stay tuples.
+    """A batch like that of torch's default_collate, except that tuples stay tuples.
 
-    A list is one input of a model, a tuple its positional arguments: see data.batch.call.
+    To a model a list is one input, a tuple its positional arguments: see data.batch.call.
     """
     return collate([*items], collate_fn_map={**default_collate_fn_map, tuple: _collate_tuple})
 

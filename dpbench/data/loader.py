@@ -1,4 +1,4 @@
-"""The windows of an epoch on a device, loaded ahead if wanted."""
+"""The windows of an epoch on a device, optionally loaded ahead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Batch:
     targets: Samples
     """Each tensor is (samples, …)."""
     weight: float
-    """Of the mean loss of these samples; see MicroBatch."""
+    """Weight of the mean loss of these samples; see MicroBatch."""
     samples: int
 
 
@@ -34,10 +34,10 @@ class LoadedWindow:
     """The micro-batches behind one optimizer step."""
 
     number: int
-    """In its epoch, from 0."""
+    """Number of the window in its epoch, from 0."""
     batches: tuple[Batch, ...]
     ready: torch.cuda.Event | None = None
-    """When the copies to a CUDA device are done."""
+    """Event at the end of the copies to a CUDA device; None if there is nothing to wait for."""
 
 
 class EpochLoader:
@@ -50,7 +50,7 @@ class EpochLoader:
         device: where the batches go. To a CUDA device they are copied from pinned memory, on a
             stream of their own, beside the computation.
         prefetch: number of windows loaded ahead by a thread; 0: none.
-        channels_last: whether images lie in memory as `batch.channels_last` has them.
+        channels_last: whether images get the memory format of `batch.channels_last`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ def _receive(window: LoadedWindow) -> None:
 class Transfer:
     """Copies to one device; to CUDA from pinned memory, on a stream of its own.
 
-    Whoever copies calls `move` inside of `copying`, and notes `copied`; whoever computes waits for
+    The copying code calls `move` inside `copying` and keeps `copied`; the computing code waits for
     that with `receive`.
     """
 
@@ -113,16 +113,16 @@ class Transfer:
         self._stream = _side_stream(device) if device.type == "cuda" else None
 
     def copying(self) -> AbstractContextManager[object]:
-        # Also makes the device the current one in the thread: pinning would else make a context on
+        # Also makes the device current in the thread: otherwise pinning would make a context on
         # the first GPU for every rank.
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def move(self, samples: Samples) -> Samples:
-        """The samples on the device, perhaps still on their way."""
+        """The samples on the device; the copy may still be running."""
         return map_tensors(self._move, samples)
 
     def copied(self) -> torch.cuda.Event | None:
-        """When all copies until now are done; None where they are already."""
+        """An event at the end of all copies so far; None if they are already done."""
         return None if self._stream is None else self._stream.record_event()
 
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -132,7 +132,7 @@ class Transfer:
 
 
 def receive(samples: Samples, copied: torch.cuda.Event | None) -> None:
-    """Let the computation wait for the copies, and their memory for the computation."""
+    """Make the computation wait for the copies, and keep their memory until it is done."""
     if copied is None:
         return
     found = tensors(samples)

@@ -1,4 +1,4 @@
-"""MNIST from the files that a user has: 28×28 images of handwritten digits."""
+"""MNIST from the user's files: 28×28 images of handwritten digits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dpbench.data import idx, mnist_files
 from dpbench.errors import DataError
 
 MEAN = 0.1307
-"""Of all pixels of the training images, scaled to [0, 1]."""
+"""Mean of all pixels of the training images, scaled to [0, 1]."""
 STANDARD_DEVIATION = 0.3081
-"""Of the same pixels."""
+"""Standard deviation of the same pixels."""
 
 _SIDE = 28
 _CLASSES = 10
@@ -24,7 +24,7 @@ def read(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], tuple[str, ...]]:
     """Images, float32 (n, 1, 28, 28), normalised; digits, int64 (n,); notes for the user.
 
-    Raises DataError where a file is missing, damaged, or does not belong to the other.
+    Raises DataError if a file is missing or damaged, or the two do not belong together.
     """
     published, paths = mnist_files.PUBLISHED[split], mnist_files.find(data_dir, split)
     labels, labels_note = _read_file(published.labels, paths.labels, dimensions=1)
@@ -35,7 +35,8 @@ def read(
 
 
 def normalise(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Grey levels (n, 28, 28) of 0–255 as (n, 1, 28, 28), by MNIST's mean and deviation."""
+    """Grey levels (n, 28, 28) of 0–255 as (n, 1, 28, 28), standardised with MNIST's mean and
+    deviation."""
     # In place: the training set is 188 MB as float32.
     inputs = images[:, np.newaxis].astype(np.float32)
     inputs /= 255

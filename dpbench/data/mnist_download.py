@@ -1,8 +1,8 @@
 """Fetches the files of MNIST into a folder: resumable, bounded, and checked against known hashes.
 
-Nothing is fetched unless the user asks for it. A transfer that breaks off leaves a `.part` file,
-from which the next one goes on. A file gets its name only when its content is that of the published
-one, so that whatever has the name is whole.
+Nothing is fetched unless the user asks for it. An interrupted transfer leaves a `.part` file, which
+the next one continues. A file gets its final name only if its content is that of the published one,
+so any file with that name is complete.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from dpbench.errors import DataError
 from dpbench.files import flush, flush_folder
 
 SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-"""The mirror that torchvision uses, too."""
+"""The mirror, which torchvision uses too."""
 SOURCE_VARIABLE = "DPBENCH_MNIST_URL"
-"""Names another mirror, for machines that reach only their own network."""
+"""Environment variable that names another mirror, for machines that reach only their own
+network."""
 LARGEST_BYTES = 16 * 2**20
-"""Of one compressed file; the largest that was published has 9.5 MiB."""
+"""Largest compressed file that is accepted; the largest published one has 9.5 MiB."""
 READ_SECONDS = 30.0
-"""A server that sends nothing for so long has stopped."""
+"""Timeout for a server that sends nothing."""
 PIECE_BYTES = 1 << 16
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
 
 
 def fetch(folder: Path, say: Callable[[str], None], environ: Mapping[str, str]) -> None:
-    """Downloads those of the four files that `folder` lacks; makes the folder.
+    """Download those of the four files that `folder` lacks; make the folder.
 
     Several processes may call it for one folder: one downloads while the others wait.
 
     Args:
-        say: is told what is downloaded, before it is.
+        say: called with each file's message before its download.
         environ: may name another mirror under SOURCE_VARIABLE.
 
     Raises:
@@ -78,7 +79,7 @@ def _fetch_file(url: str, path: Path, file: PublishedFile) -> None:
     resumed = part.exists() and part.stat().st_size > 0
     _transfer(url, part)
     wrong = _what_is_wrong(part, file)
-    if wrong and resumed:  # what it went on from may have been of another file
+    if wrong and resumed:  # the earlier part may belong to another file
         part.unlink()
         _transfer(url, part)
         wrong = _what_is_wrong(part, file)
@@ -93,7 +94,8 @@ def _fetch_file(url: str, path: Path, file: PublishedFile) -> None:
 
 
 def _transfer(url: str, part: Path) -> None:
-    """Appends to `part` what the server has beyond it; raises DataError, and keeps what came."""
+    """Append to `part` the bytes that the server has beyond it; raises DataError, and keeps the
+    bytes received."""
     try:
         with part.open("ab") as file:
             have = file.tell()
@@ -106,7 +108,7 @@ def _transfer(url: str, part: Path) -> None:
             flush(file)
     except urllib.error.HTTPError as error:
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # nothing is beyond it: the hash tells whether it is whole
+            return  # the server has no more; the hash tells whether it is complete
         raise DataError(f"cannot download {url}: {error.code} {error.reason}") from None
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as e:
         reason = getattr(e, "reason", None) or str(e) or type(e).__name__
@@ -116,7 +118,7 @@ def _transfer(url: str, part: Path) -> None:
 
 
 def _continues_at(response: http.client.HTTPResponse, have: int) -> bool:
-    """Whether the server sends the rest, and not the file from its start."""
+    """Whether the server sends the rest, and not the whole file."""
     found = _RANGE.match(response.headers.get("Content-Range", ""))
     return (
         response.status == http.client.PARTIAL_CONTENT
@@ -140,8 +142,9 @@ def _copy(response: http.client.HTTPResponse, file: IO[bytes], url: str) -> None
 
 
 def _what_is_wrong(part: Path, file: PublishedFile) -> str | None:
-    """None if it is a gzip file of the published content. Unpacks no more than that has."""
-    digest, size = hashlib.md5(usedforsecurity=False), 0  # as it was published
+    """What is wrong; None if it is a gzip file of the published content. It unpacks no more than
+    that content has."""
+    digest, size = hashlib.md5(usedforsecurity=False), 0  # as published
     try:
         with gzip.open(part, "rb") as unpacked:
             while piece := unpacked.read(PIECE_BYTES):

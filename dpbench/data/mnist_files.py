@@ -1,4 +1,4 @@
-"""Where the files of MNIST are, and whether they are the published ones.
+"""Finds the files of MNIST, and checks whether they are the published ones.
 
 MNIST: LeCun, Cortes and Burges, "The MNIST database of handwritten digits". The user puts the four
 files, or the two of a split, into a folder, or has `mnist_download` do it.
@@ -28,7 +28,7 @@ class PublishedFile:
     name: str
     samples: int
     content_md5: str
-    """Of the decompressed bytes, so that compressing them again changes nothing."""
+    """MD5 of the decompressed bytes, which does not change if they are compressed again."""
 
     @property
     def content_bytes(self) -> int:
@@ -47,7 +47,7 @@ class SplitFiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitPaths:
-    """Where the files of a split lie."""
+    """Paths of the files of a split."""
 
     images: Path
     labels: Path
@@ -84,8 +84,8 @@ PUBLISHED: dict[Split, SplitFiles] = {
 def find(data_dir: Path | None, split: Split) -> SplitPaths:
     """The files of a split; raises DataError naming the missing ones and where to put them.
 
-    Each may be gzip-compressed or not, and spelled "-idx3-ubyte" or ".idx3-ubyte". Of several
-    spellings of one file, the first in that order is taken; they hold the same bytes, which
+    Each may be gzip-compressed or not, and named "-idx3-ubyte" or ".idx3-ubyte". If there are
+    several variants of one file, the first in that order is taken; they hold the same bytes, which
     `verify` checks.
     """
     files = PUBLISHED[split]
@@ -108,15 +108,15 @@ def find(data_dir: Path | None, split: Split) -> SplitPaths:
 def verify(published: PublishedFile, path: Path, content: bytes, samples: int) -> str | None:
     """None if `content` is the published file, else a note that it is another set.
 
-    A file with as many samples as the published one but other bytes is damaged, or of another
-    dataset of the same shape (Fashion-MNIST has the same names): that raises DataError.
+    A file with as many samples as the published one but other bytes is damaged, or belongs to
+    another dataset of the same shape (Fashion-MNIST has the same names): that raises DataError.
     """
     if samples != published.samples:
         return (
             f"{path} has {samples} samples, not the {published.samples} of the published MNIST; "
             "its checksum was not compared"
         )
-    # A fingerprint of known files, not a protection: published and quoted as MD5.
+    # MD5 identifies known files and is no protection: the hashes were published as MD5.
     got = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if got != published.content_md5:
         raise DataError(

@@ -15,22 +15,23 @@ from dpbench.errors import UsageError
 T = TypeVar("T")
 
 JOIN_SECONDS = 0.5
-"""How long leaving waits for the thread; one that is making an item ends with that item."""
+"""Seconds that leaving waits for the thread; a thread that is making an item ends with that
+item."""
 
 
 class Prefetcher(Generic[T]):
-    """Iterates once over `items`, of which up to `depth` are made ahead by a thread.
+    """Iterates once over `items`; a thread makes up to `depth` of them ahead.
 
-    An error of `items` reaches the consumer in its place, with its traceback. Leaving the `with`
-    block, or dropping the last reference, ends the thread, also from within the iteration.
+    An error of `items` reaches the consumer at the same position, with its traceback. Leaving the
+    `with` block, or dropping the last reference, ends the thread, also from within the iteration.
 
     Arguments:
-        items: iterated in the thread, or by the consumer itself where depth is 0.
+        items: iterated in the thread, or by the consumer itself if depth is 0.
         depth: number of items made ahead; 0 makes each when it is asked for, without a thread.
         receive: called by the consumer with each item before it gets it.
 
     Raises:
-        UsageError: a depth below 0.
+        UsageError: the depth is below 0.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class Prefetcher(Generic[T]):
         self._end: Callable[[], object] | None = None
         if depth:
             channel: _Channel[T] = _Channel(depth)
-            # Neither the thread nor the channel knows the prefetcher, so that it can be collected.
+            # Neither the thread nor the channel refers to the prefetcher, so it can be collected.
             thread = threading.Thread(
                 target=_produce, args=(items, channel), name="dpbench-prefetch", daemon=True
             )
             self._source: Iterator[T] = channel
-            # Also called when the interpreter ends, before it takes the thread's ground away.
+            # Also called at interpreter exit, before the state that the thread needs is torn down.
             self._end = weakref.finalize(self, _end, channel, thread)
             thread.start()
         else:
@@ -56,7 +57,8 @@ class Prefetcher(Generic[T]):
 
     @property
     def waited_seconds(self) -> float:
-        """How long the consumer has waited for items so far; without a thread, for all of them."""
+        """Seconds that the consumer has waited for items so far; without a thread, the time to make
+        them all."""
         return self._waited_seconds
 
     def close(self) -> None:
@@ -101,7 +103,7 @@ class _Channel(Generic[T]):
         self._error: BaseException | None = None
 
     def put(self, item: T) -> bool:
-        """Waits for room; False if nobody wants items any more."""
+        """Wait for room and add an item; returns False if nobody wants items any more."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._items) < self._depth)
             if not self._closed:
@@ -110,13 +112,13 @@ class _Channel(Generic[T]):
             return not self._closed
 
     def finish(self, error: BaseException | None) -> None:
-        """No more items come; those that wait can still be taken, and `error` after them."""
+        """End the items; those that wait can still be taken, and `error` is raised after them."""
         with self._changed:
             self._closed, self._error = True, error
             self._changed.notify_all()
 
     def drop(self) -> None:
-        """No more items are wanted."""
+        """Stop accepting items."""
         with self._changed:
             self._closed, self._error = True, None
             self._items.clear()
@@ -142,13 +144,13 @@ def _produce(items: Iterable[T], channel: _Channel[T]) -> None:
         for item in items:
             if not channel.put(item):
                 return
-    except BaseException as caught:  # also SystemExit: the consumer would wait for ever
+    except BaseException as caught:  # also SystemExit: the consumer would wait forever
         error = caught
     channel.finish(error)
 
 
 def _end(channel: _Channel[T], thread: threading.Thread) -> None:
     channel.drop()
-    # The thread itself is here when it is the one that collects garbage.
+    # The garbage collector may run this in the thread itself.
     if thread is not threading.current_thread():
         thread.join(JOIN_SECONDS)

@@ -1,8 +1,8 @@
 """The datasets that dpbench knows, and preparing one for the ranks of a sweep or a training.
 
 A dataset is read, checked and normalised once, in the process that starts the ranks; they only
-load the arrays. Importing this module imports neither torch, numpy nor scikit-learn, and no dataset
-is read to see whether it fits an architecture.
+load the arrays. Importing this module imports neither torch, numpy nor scikit-learn, and checking
+whether a dataset fits an architecture does not read it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ TEXT = "text"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleTraits:
-    """The inputs of a sample, and its target."""
+    """The inputs and the target of a sample."""
 
     shape: tuple[int, ...] | None
-    """Of the inputs. None: a sequence of tokens as long as the architecture's, and as many targets;
-    else there is one target."""
+    """Shape of the inputs. None means a sequence of tokens as long as the architecture's, with as
+    many targets; otherwise there is one target."""
     dtype: str
-    """Of the inputs, as torch names it."""
+    """dtype of the inputs, by torch's name."""
     classes: int | None
-    """Of which a target, int64, is one; None: it is a number, float32."""
+    """Number of classes, one of which is a target, int64; None means that a target is a number,
+    float32."""
 
     @property
     def target_dtype(self) -> str:
-        """As torch names it."""
+        """dtype of the targets, by torch's name."""
         return "float32" if self.classes is None else "int64"
 
     def __str__(self) -> str:
@@ -54,18 +55,18 @@ class SampleTraits:
 
 
 def shape_in_words(shape: tuple[int, ...]) -> str:
-    """Such as 1×28×28, 30 or one."""
+    """The shape in words, such as 1×28×28, 30 or one."""
     return "×".join(map(str, shape)) or "one"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetTraits:
-    """What a list of datasets says of one."""
+    """A dataset as lists of datasets describe it."""
 
     name: str
     description: str
     sample: SampleTraits | None
-    """None: whatever the architecture generates."""
+    """Form of the samples; None means whatever the architecture generates."""
     ships_with_sklearn: bool = False
 
 
@@ -74,25 +75,25 @@ class Prepared:
     """A dataset that is ready to be loaded by the ranks."""
 
     folder: Path | None
-    """Where its arrays are; None where each rank generates or loads the samples."""
+    """Folder of its arrays; None if each rank generates or loads the samples."""
     samples: int | None
-    """Training samples; None where as many as asked for are generated."""
+    """Number of training samples; None if as many as asked for are generated."""
     notes: tuple[str, ...] = ()
-    """What the user must be told of the data, e.g. that it is not the published set."""
+    """Notes for the user about the data, e.g. that it is not the published set."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedSplits:
-    """A dataset divided into what is trained on and what is held out, ready for the ranks."""
+    """A dataset divided into training and test samples, ready for the ranks."""
 
     folder: Path | None
-    """Has the arrays of each split in a folder of the split's name; None where each rank generates
-    the samples."""
+    """Folder with the arrays of each split in a subfolder of the split's name; None if each rank
+    generates the samples."""
     train_samples: int | None
-    """None where as many as asked for are generated."""
+    """Number of training samples; None if as many as asked for are generated."""
     test_samples: int | None
     notes: tuple[str, ...] = ()
-    """What the user must be told of the data."""
+    """Notes for the user about the data."""
 
 
 SPLITS: tuple[mnist_files.Split, ...] = ("train", "test")
@@ -141,26 +142,26 @@ DATASETS = {
 
 
 def is_function(name: str) -> bool:
-    """Whether it is the user's own: "path/to/file.py:dataset", "package.module:dataset"."""
+    """Whether it is a user's function: "path/to/file.py:dataset", "package.module:dataset"."""
     return ":" in name or name.endswith(".py")
 
 
 def prepare(
     name: str, *, data_dir: Path | None, cache: Path, architecture: str | None = None
 ) -> Prepared:
-    """Writes the arrays of dataset `name` into a folder of its own inside `cache`.
+    """Write the arrays of dataset `name` into a new folder inside `cache`.
 
-    A dataset of the user's is only loaded and counted: ranks load it themselves.
+    A user's dataset is only loaded and counted: ranks load it themselves.
 
     Args:
         data_dir: the folder of mnist's files, or the file of text; nothing else is read from it.
-        architecture: the name of the one that is to be trained; only text needs it, which is cut
-            into sequences of its length.
+        architecture: name of the architecture to be trained; only text needs it, which is cut into
+            sequences of its length.
 
     Raises:
         UnknownName: there is no such dataset.
         DataError: it is missing or damaged, or `cache` cannot be written.
-        UsageError: the architecture takes no text, or the user's dataset cannot be loaded.
+        UsageError: the architecture does not accept text, or the user's dataset cannot be loaded.
     """
     if is_function(name):
         from dpbench.data.items import load_items
@@ -180,7 +181,7 @@ def prepare(
 def prepare_splits(
     name: str, *, data_dir: Path | None, cache: Path, architecture: str | None = None
 ) -> PreparedSplits:
-    """Writes the arrays of both splits of dataset `name` into a folder of its own inside `cache`.
+    """Write the arrays of both splits of dataset `name` into a new folder inside `cache`.
 
     Arguments and errors are those of `prepare`.
     """
@@ -202,7 +203,7 @@ def prepare_splits(
 
 
 def unusable_reason(name: str, data_dir: Path | None) -> str | None:
-    """Why dataset `name` cannot be used here, None if it can; loads no data."""
+    """Why dataset `name` cannot be used here, or None if it can; loads no data."""
     check(name)
     if DATASETS[name].ships_with_sklearn and importlib.util.find_spec("sklearn") is None:
         return "needs scikit-learn: pip install 'dpbench[tables]'"
@@ -219,13 +220,13 @@ def unusable_reason(name: str, data_dir: Path | None) -> str | None:
 
 
 def check(name: str) -> None:
-    """Raises UnknownName unless `name` is a dataset."""
+    """Raise UnknownName unless `name` is a dataset."""
     if name not in DATASETS:
         raise UnknownName("dataset", name, DATASETS)
 
 
 def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
-    """Raises UsageError unless `architecture`, which the user calls `named`, takes its samples."""
+    """Raise UsageError unless `architecture` accepts the samples; the message calls it `named`."""
     check(name)
     sample = DATASETS[name].sample
     if sample is None:
@@ -243,7 +244,8 @@ def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
 def _read(
     name: str, data_dir: Path | None, architecture: str | None, split: mnist_files.Split | None
 ) -> Samples:
-    """A split; None is what a sweep trains on, which is all there is but the test set of mnist."""
+    """Read a split. None means a sweep's training samples, which are all except the test set of
+    mnist."""
     if name == "mnist":
         from dpbench.data import mnist
 
@@ -262,7 +264,7 @@ def _read(
 
 
 def _context(architecture: str | None) -> int:
-    """The tokens of a sequence of that architecture."""
+    """The number of tokens in a sequence of that architecture."""
     if architecture is None:
         raise ValueError(
             "dataset 'text': got no architecture, expected the name of the one to train"

@@ -1,8 +1,8 @@
-"""Which samples a rank trains on: the same global batches for every group size.
+"""Assigns samples to ranks: the global batches are the same for every group size.
 
-The stream of samples is an endless row of epochs, each a permutation of the dataset of its own.
-Step k takes positions [k·B, (k+1)·B) of the stream as its global batch, across the seam of two
-epochs if need be, so that no sample is ever dropped. A rank takes a contiguous part of every
+The stream of samples is an endless sequence of epochs, each a new permutation of the dataset. Step
+k takes positions [k·B, (k+1)·B) of the stream as its global batch, across the boundary of two
+epochs if necessary, so that no sample is ever dropped. A rank takes a contiguous part of every
 global batch. With the same global batch size, 1 replica and 8 replicas thus consume the same
 samples in the same order, and their losses can be compared.
 
@@ -25,19 +25,19 @@ from dpbench.specs import shares as sharing
 def permutation(samples: int, *, seed: int, epoch: int) -> torch.Tensor:
     """The indices 0 to `samples` - 1, int64 (samples,), shuffled anew for every epoch.
 
-    The same in every process and on every machine; torch's random state has no part in it.
+    It is the same in every process and on every machine, and independent of torch's random state.
     """
     generator = np.random.default_rng((seed, epoch))
     return torch.from_numpy(generator.permutation(np.arange(samples, dtype=np.int64)))
 
 
 class GlobalBatchSampler:
-    """The sample indices of one rank: `count` from `first` on, of every global batch."""
+    """The sample indices of one rank: `count` indices from `first` on in every global batch."""
 
     def __init__(
         self, dataset_size: int, global_batch_size: int, *, first: int, count: int, seed: int
     ) -> None:
-        """Raises UsageError for a size that cannot be, DataError for too small a dataset."""
+        """Raises UsageError for an impossible size, DataError if the dataset is too small."""
         _at_least("dataset size", dataset_size, 1)
         _at_least("global batch size", global_batch_size, 1)
         _at_least("first sample of the rank", first, 0)
@@ -97,19 +97,20 @@ class BalancedSampler(Sampler[int]):
 
     Unlike torch's DistributedSampler it neither repeats nor drops a sample: the parts of all ranks
     are disjoint, together the dataset, and with equal shares their sizes differ by one at most,
-    the earlier ranks having more. So ranks can differ in their number of batches: train within
+    the earlier ranks having more. So ranks can have different numbers of batches: train within
     `join` of DistributedDataParallel. (`dpbench train` divides every global batch instead.)
 
     Arguments:
         dataset_size: number of samples, at least `world_size`.
         rank, world_size: which part, of how many.
-        shares: of the ranks in proportion, e.g. (2.0, 1.0), which `shares_by_speed` makes from
-            measured speeds; None: equal.
-        shuffle: a new permutation of the whole dataset for every epoch; else in order.
-        seed: of the permutations, the same on every rank.
+        shares: relative shares of the ranks, e.g. (2.0, 1.0), which `shares_by_speed` computes from
+            measured speeds; None means equal.
+        shuffle: use a new permutation of the whole dataset for every epoch; otherwise keep the
+            order.
+        seed: seed of the permutations, the same on every rank.
 
     Raises:
-        UsageError: an argument that cannot be, with its value.
+        UsageError: an argument is invalid; the message has its value.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
-"""The tables that come with scikit-learn: rows of numbers, of which a class or a number follows.
+"""The tables that come with scikit-learn: rows of numbers, from which a class or a number is
+predicted.
 
-Nothing is downloaded. Features, and numbers that are to be predicted, are standardised by mean and
-standard deviation of the training split alone, also where a sweep trains on all rows: so a held-out
-row has no part in how it is seen, and both see the same values.
+Nothing is downloaded. Features and target numbers are standardised with the mean and standard
+deviation of the training split alone, even if a sweep trains on all rows: so test rows do not
+influence their own scaling, and sweeps and trainings see the same values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dpbench.data import hold_out
 from dpbench.errors import DataError
 
 Targets = NDArray[np.int64] | NDArray[np.float32]
-"""Classes, or numbers."""
+"""Targets: classes, or numbers."""
 
 
 def read(
@@ -24,8 +25,8 @@ def read(
 ) -> tuple[NDArray[np.float32], Targets]:
     """Rows, float32 (n, features), and their targets, (n,): int64 classes or float32 numbers.
 
-    All, those that are trained on, or the fifth that is held out, in their order. Raises DataError
-    where scikit-learn is missing.
+    These are all rows, the training rows, or the test rows (a fifth), in their order. Raises
+    DataError if scikit-learn is missing.
     """
     features, targets = _raw(name)
     held_out = _held_out(targets)
@@ -44,19 +45,20 @@ def _held_out(targets: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _numbers(targets: NDArray[Any]) -> bool:
-    """Rather than classes."""
+    """Whether the targets are numbers rather than classes."""
     return targets.dtype.kind == "f"
 
 
 def _standardised(values: NDArray[Any], train: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """With mean 0 and standard deviation 1, in each column, over the rows that are trained on."""
+    """The values, standardised in each column with the mean and standard deviation of the training
+    rows."""
     known = values[train]
     scaled: NDArray[np.float64] = (values - known.mean(axis=0)) / known.std(axis=0)
     return scaled.astype(np.float32)
 
 
 def _raw(name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Features, and integers for classes or floats for numbers, as scikit-learn has them."""
+    """Features and targets (integers for classes, floats for numbers), as in scikit-learn."""
     try:
         from sklearn import datasets
     except ImportError as error:

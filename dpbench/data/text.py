@@ -1,8 +1,8 @@
-"""A text that the user has, as tokens: every byte of the file is one, so the vocabulary is 256.
+"""A user's text as tokens: every byte of the file is one, so the vocabulary is 256.
 
 It is cut into sequences as long as the architecture's context, one after the other; the target of
-a token is the one that follows it. What is left over at the end is not used. The last fifth of the
-sequences is held out: in one piece, since neighbours tell of each other.
+a token is the one that follows it. The remainder at the end is not used. The last fifth of the
+sequences is held out: in one piece, since neighbouring sequences are related.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from dpbench.errors import DataError
 def read(
     path: Path | None, context: int, split: Literal["train", "test"] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
-    """Tokens and those that follow each, both int64 (n, context), and notes that say what it is.
+    """Tokens and those that follow each, both int64 (n, context), and notes about the file.
 
-    All, those that are trained on, or the last fifth, at least one, that is held out; the notes are
-    of the whole file, and not repeated with what is held out. The arrays take 16 bytes for each of
-    the file. Raises DataError where it is missing, is no text, or too short.
+    These are all sequences, the training sequences, or the test sequences (the last fifth, at least
+    one). The notes are about the whole file, and not repeated for the test split. The arrays take
+    16 bytes for each byte of the file. Raises DataError if the file is missing, is no text, or is
+    too short.
     """
     content = _content(path)
     count = (len(content) - 1) // context
@@ -44,14 +45,14 @@ def read(
 
 
 def missing_reason(path: Path | None) -> str | None:
-    """Why there is no such file, None if there is; reads nothing."""
+    """Why there is no such file, or None if there is; reads nothing."""
     if path is None:
         return "dataset 'text': got no file, expected one of text; give it with --data-dir FILE"
     try:
         if path.is_file():
             return None
         what = "a folder" if path.is_dir() else "no file"
-    except OSError as error:  # of a folder on the way that may not be searched
+    except OSError as error:  # a parent folder cannot be searched
         what = str(error.strerror)
     return f"dataset 'text': --data-dir {path}: got {what}, expected a file of text"
 
@@ -80,7 +81,8 @@ def _content(path: Path | None) -> bytes:
 
 
 def _check_text(path: Path, content: bytes) -> None:
-    """Bytes of anything would do as tokens; but nobody means to train on an archive."""
+    """Refuse a file that is no text. Any bytes would work as tokens, but nobody means to train on
+    an archive."""
     place = content.find(0)
     if place < 0:
         try:

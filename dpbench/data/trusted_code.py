@@ -1,7 +1,7 @@
-"""Ranks that take orders from another host run the code that their own command named, and no other.
+"""Ranks that take orders from another host only run the code that their own command named.
 
 An architecture, a dataset or a step can be any "package.module:function", which is imported and
-called: whoever gives the orders, or speaks as if he did, must not choose it.
+called: the sender of the orders, or anyone who impersonates it, must not choose it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dpbench.errors import UsageError
 from dpbench.messages import printable
 
 LONGEST_SHOWN = 100
-"""Characters of a name that somebody else says."""
+"""Most characters shown of a name from another host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedCode:
-    """What the command of this process says for --arch, --data and --step."""
+    """The user's code that this process's command names in --arch, --data and --step."""
 
     architecture: str | None
     dataset: str | None
@@ -33,7 +33,7 @@ class NamedCode:
         architecture: str | None = None,
         step: str | None = None,
     ) -> str | None:
-        """Why such an order is not followed; None if it names no other code than the command."""
+        """Why an order is refused; None if it names no other code than the command."""
         try:
             if _code(architecture) not in (None, _code(self.architecture)):
                 return _words("--arch", architecture, self.architecture)
@@ -47,7 +47,7 @@ class NamedCode:
 
 
 def _code(architecture: str | None) -> tuple[str, str] | None:
-    """The file or module of somebody's, and the function in it; None for what is nobody's."""
+    """The user's file or module, and the function in it; None for an architecture of dpbench's."""
     if architecture is None or not is_theirs(architecture):
         return None
     name = parse(architecture)

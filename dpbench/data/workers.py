@@ -1,9 +1,9 @@
-"""Processes that take the items of batches one by one, as those of torch's DataLoader do.
+"""Processes that load the items of batches, like the workers of torch's DataLoader.
 
-They are forked, the default of DataLoader on Linux: in milliseconds, without pickling a dataset
-that may hold anything, and its file is imported already. Start them before the process group: they
-inherit no socket of a peer then, nor a lock that one of its threads holds. (The fork server that
-the ranks come from cannot start them: Python lets only the process that started it use it.)
+They are forked, as DataLoader does by default on Linux: in milliseconds, without pickling a dataset
+that may hold anything, and with its file already imported. Start them before the process group, so
+that they inherit neither a peer's socket nor a lock that one of its threads holds. (The fork server
+of the ranks cannot start them: Python lets only the process that started a server use it.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Taken = tuple[torch.Tensor, tuple[Samples, Samples]]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error of a worker, in words: it may be of a class that cannot be sent."""
+    """An error of a worker as text, since its class may not be picklable."""
 
     words: str
     traceback: str
@@ -45,7 +45,7 @@ class Failure:
 
 
 class _Batches(Dataset[Any]):
-    """What a worker does with the indices of a batch."""
+    """The dataset of a worker: loads the samples for the indices of a batch."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -63,13 +63,13 @@ class _Batches(Dataset[Any]):
 def taken_by_workers(
     source: Source, batches: Iterable[torch.Tensor], *, workers: int, prefetch: int, seed: int
 ) -> Iterator[Iterator[Taken]]:
-    """Starts `workers` processes that take the samples of `batches`, which may be endless.
+    """Start `workers` processes that load the samples of `batches`, which may be endless.
 
-    Batches come in their order, `prefetch` for each worker are taken ahead. A worker computes in
-    one thread, and its random numbers follow from `seed` and its number. To be entered in the main
-    thread, which hears of a worker that was killed; at the end no process is left.
+    Batches come in order, and each worker loads `prefetch` ahead. A worker computes in one thread,
+    and its random numbers depend on `seed` and its number. Enter this in the main thread, which
+    gets the signal if a worker is killed; no process is left at the end.
 
-    The iterator raises DataError, with the traceback as a note, for what a worker raised.
+    The iterator raises DataError for a worker's error, with the traceback as a note.
     """
     loader = DataLoader(
         _Batches(source),
@@ -85,7 +85,7 @@ def taken_by_workers(
     try:
         yield _checked(started)
     finally:
-        # What dropping the last reference does; a traceback may hold one.
+        # Explicit, since a traceback may hold a reference that would keep the workers alive.
         started._shutdown_workers()  # type: ignore[attr-defined]
 
 
@@ -101,6 +101,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _end_with_parent(number: int) -> None:
-    """A rank that is killed would leave a worker behind that hangs in the user's code."""
+    """End this worker with its parent: a killed rank would leave behind a worker that hangs in the
+    user's code."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,1 +1,1 @@
-"""Around all ranks of a trial: start them, watch them, say what happened."""
+"""The part around all ranks of a trial: start them, watch them, report what happened."""

@@ -1,8 +1,9 @@
 """Trials on torch's elastic agent, each in fresh processes of its own.
 
 The processes are forked from a server that has imported torch once (`forkserver`), so a trial
-starts in about a tenth of a second. The launching process sleeps while ranks run; it wakes
-`1 / MONITOR_SECONDS` times a second to see whether they ended.
+starts in about a tenth of a second. MONITOR_SECONDS` times a second to see whether they ended. /
+The launching process sleeps while ranks run; it wakes every `MONITOR_SECONDS` to check whether they
+ended. / MONITOR_SECONDS` times a second to see whether they ended.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from dpbench.temporary import temporary_folder
 
 MONITOR_SECONDS = 0.05
 SHUTDOWN_SECONDS = 1
-"""From a signal, which ranks get too, until those that did not heed it are killed."""
+"""Seconds from a signal, which ranks get too, until those that ignored it are killed."""
 KILL_GRACE_SECONDS = 1.0
-"""From the time limit, when ranks write their stacks, until they are killed."""
+"""Seconds from the time limit, when ranks write their stacks, until they are killed."""
 AGENT_LOGGERS = (
     "torch.distributed.elastic.multiprocessing.api",
     "torch.distributed.elastic.agent.server.api",
@@ -57,7 +58,7 @@ T = TypeVar("T")
 
 
 class RanksFailed(Exception):
-    """Some rank did not return; `outcome` says which and why."""
+    """A rank did not return; `outcome` says which and why."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
@@ -65,13 +66,13 @@ class RanksFailed(Exception):
 
 
 class PartFailed(Exception):
-    """Some rank of this host did not return; what they left, from which the cause is found."""
+    """A rank of this host did not return; holds the traces from which the cause is found."""
 
     def __init__(self, traces: tuple[RankTrace, ...], outside: str | None = None) -> None:
         super().__init__("some ranks did not return")
         self.traces = traces
         self.outside = outside
-        """What ended them, if it was none of them."""
+        """External cause of the failure, if no rank caused it."""
 
 
 def run_ranks(
@@ -85,16 +86,15 @@ def run_ranks(
     over_tcp: bool = False,
     keep_memory: bool = False,
 ) -> list[T]:
-    """Returns [work(0), …, work(count - 1)], each from a fresh process with torch.distributed's
+    """Return [work(0), …, work(count - 1)], each from a fresh process with torch.distributed's
     environment variables set.
 
     The ranks meet in a file that only this user can read, as `rendezvous.process_group` knows;
     `over_tcp` has them meet at MASTER_ADDR and MASTER_PORT, for work that calls torch's own
     init_process_group. `work` must be picklable, unless they are forked. The ranks leave their
-    output and traces in `scratch`; `shown` prints their output as well, line by line, behind the
-    rank. With `keep_memory` they keep the memory that they free, see measure.allocator.
-    Raises RanksFailed with the first cause, Interrupted when a signal ended it; no process
-    is left.
+    output and traces in `scratch`; `shown` also prints their output, each line with the rank in
+    front. With `keep_memory` they keep the memory that they free, see measure.allocator. Raises
+    RanksFailed with the first cause, or Interrupted if a signal ended it; leaves no process behind.
     """
     with temporary_folder() as folder:
         meeting = None if over_tcp else OneHost(store_file=folder / "store")
@@ -127,13 +127,14 @@ def run_part(
     shown: bool = False,
     keep_memory: bool = False,
 ) -> list[T]:
-    """What `run_ranks` does for the ranks of one host, in their order.
+    """Do what `run_ranks` does, for the ranks of one host in their order.
 
-    They are killed when `stop` is set, which it is at the end in any case. Raises PartFailed.
+    The ranks are killed when `stop` is set; this function sets it at the end in any case. Raises
+    PartFailed.
     """
     server = fork_server_process() if start_method == "forkserver" else None
     _silence_the_agent()
-    # For as long as this runs; whoever asks torch for a store on the port gets this one.
+    # Held as long as this runs: anyone asking torch for a store on the port gets this one.
     store = serve_store(LOOPBACK) if part.meeting is None else None
     start = elastic_launch(
         _configuration(part.count, scratch, store, start_method, shown=shown), rank.main
@@ -150,7 +151,7 @@ def run_part(
         raise Interrupted(error.sigval) from None
     except ChildFailedError as error:
         ended = _first_ended(error, part)
-    except (EOFError, ConnectionError):  # no process came of it
+    except (EOFError, ConnectionError):  # the server started no process
         ended = None
     killer.kill_ranks()
     traces = causes.collect(
@@ -171,14 +172,14 @@ class ElasticLauncher:
         page: LivePage | None = None,
     ) -> None:
         """`prepared` is the dataset's folder; failed trials leave their ranks' output in `logs`,
-        those with `trace_steps` their timelines in `traces`. Ranks tell their steps to `page`."""
+        those with `trace_steps` their timelines in `traces`. Ranks report their steps to `page`."""
         self._machine = machine
         self._prepared = prepared
         self.logs = logs
         self._traces = traces
         self._live = page.address if page else None
         self.load_meter = LoadMeter(fork_server_process)
-        # Starts the server as well, so that its start is not the first trial's.
+        # Also starts the server, so that the first trial does not pay for its start.
         visible = in_child(partial(can_open, self._live))
         if page:
             page.say_steps_are_visible(visible)
@@ -189,7 +190,7 @@ class ElasticLauncher:
         return self._machine.unusable_reason(trial)
 
     def work(self, trial: TrialSpec) -> Callable[[int], RankReport]:
-        """What each rank of the trial that is on this host does."""
+        """The function that each rank of the trial on this host runs."""
         return partial(measure, trial, self._prepared, traces=self._traces, live=self._live)
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
@@ -215,7 +216,7 @@ class ElasticLauncher:
 
 @contextmanager
 def scratch_folder(logs: Path, name: str) -> Iterator[Path]:
-    """A folder in `logs` for what ranks leave; it stays if they failed, and only then."""
+    """A folder in `logs` for the files of ranks; it stays only if they failed."""
     scratch = logs / f"{name}-{uuid.uuid4().hex[:6]}"
     scratch.mkdir(parents=True)
     try:
@@ -229,14 +230,15 @@ def scratch_folder(logs: Path, name: str) -> Iterator[Path]:
 
 
 def remove_scratch(scratch: Path) -> None:
-    """Deletes the folder of completed ranks, and that of all logs if it was the only one."""
+    """Delete the folder of completed ranks, and the folder of all logs if it is empty then."""
     shutil.rmtree(scratch)
     with suppress(OSError):
         scratch.parent.rmdir()
 
 
 def _silence_the_agent() -> None:
-    """The agent logs each failed rank with a traceback; here that is a row with a reason."""
+    """Silence the agent, which logs each failed rank with a traceback; here that is a row with a
+    reason."""
     for name in AGENT_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -244,7 +246,8 @@ def _silence_the_agent() -> None:
 def _configuration(
     process_count: int, scratch: Path, store: TCPStore | None, start_method: str, *, shown: bool
 ) -> LaunchConfig:
-    """An agent of this host only, without restarts; with the store on loopback if there is one."""
+    """Configure an agent of this host only, without restarts; with the store on loopback if there
+    is one."""
     agent_rendezvous.register()
     configuration = LaunchConfig(
         min_nodes=1,
@@ -263,7 +266,7 @@ def _configuration(
             log_dir=str(scratch), redirects=Std.ALL, tee=Std.ALL if shown else Std.NONE
         ),
     )
-    # torch before 2.9 does not know these, handles all signals, and takes 30 s.
+    # torch before 2.9 does not have these: it handles all signals, and waits 30 s.
     configuration.signals_to_handle = signals.without_ignored()
     configuration.shutdown_timeout = SHUTDOWN_SECONDS
     return configuration

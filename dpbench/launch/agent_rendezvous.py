@@ -1,8 +1,9 @@
-"""The rendezvous of an agent that is alone: its store is in its memory, where nobody else gets.
+"""Rendezvous of a single agent: its store is in its own memory, where no other process can reach
+it.
 
 torch's own rendezvous of one host, "static", serves a TCPStore, which takes keys from every process
 of the host. dpbench starts one agent per host and tells the ranks itself where they meet (`Part`),
-so that its agents need no store but to talk to themselves.
+so its agents need a store only for themselves.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class AloneRendezvous(RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        return True  # the ranks' store is the launcher's: no rank is to serve one
+        return True  # the launcher serves the ranks' store, so no rank has to
 
     def next_rendezvous(self) -> RendezvousInfo:
-        # The agent must tell its ranks some address. Nothing listens there.
+        # The agent must give its ranks some address; nothing listens there.
         nowhere = RendezvousStoreInfo(LOOPBACK, USUAL_PORT)
         return RendezvousInfo(PrefixStore(self._run_id, self._store), 0, 1, nowhere)
 
@@ -44,7 +45,7 @@ class AloneRendezvous(RendezvousHandler):
         return False
 
     def set_closed(self) -> None:
-        """Nobody else could join."""
+        """Do nothing: nobody else could join."""
 
     def num_nodes_waiting(self) -> int:
         return 0
@@ -61,5 +62,5 @@ def _create(parameters: RendezvousParameters) -> RendezvousHandler:
 
 
 def register() -> None:
-    """Make torch's launcher know NAME; again is harmless."""
+    """Register NAME with torch's launcher; may be called repeatedly."""
     rendezvous_handler_registry.register(NAME, _create)

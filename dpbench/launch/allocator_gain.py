@@ -1,4 +1,4 @@
-"""What keeping freed memory would gain on this machine, on a small model, in two seconds."""
+"""Measures the gain from keeping freed memory on this machine: a small model, in two seconds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from dpbench.measure.allocator import KEPT, keep_freed_memory, reason_to_leave
 from dpbench.measure.process_usage import Usage, usage
 
 ARCHITECTURE, BATCH = "mnist_cnn", 64
-"""Activations of some megabytes: about the size that glibc gives back after every step."""
+"""A model with activations of some megabytes: about the size that glibc returns to the kernel after
+every step."""
 WARMUP, STEPS = 4, 12
 WORTH = 0.03
-"""Share of a step's processor time below which nothing is advised."""
+"""Smallest share of a step's processor time that is worth advice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,12 +27,12 @@ class AllocatorGain:
     """Steps of one process before and after it began to keep freed memory."""
 
     page_faults: float | None
-    """In a step, with the system's allocator; None where nothing was measured."""
+    """Page faults per step with the system's allocator; None if not measured."""
     page_faults_kept: float | None
     gain: float | None
     """Share of a step's processor time that keeping memory saves."""
     reason: str | None = None
-    """Why nothing was measured."""
+    """Reason why nothing was measured."""
 
     @property
     def is_worth_it(self) -> bool:
@@ -39,7 +40,7 @@ class AllocatorGain:
 
     @property
     def text(self) -> str:
-        """What was found, and what to do about it."""
+        """The result in words, with advice."""
         if self.gain is None or self.page_faults is None or self.page_faults_kept is None:
             return f"not measured, as {self.reason}"
         found = (
@@ -52,14 +53,14 @@ class AllocatorGain:
 
 
 def allocator_gain() -> AllocatorGain:
-    """Times steps in a process of its own, which nobody has told anything of memory."""
+    """Time steps in a separate process, with none of the memory settings of this one."""
     if reason := reason_to_leave():
         return AllocatorGain(page_faults=None, page_faults_kept=None, gain=None, reason=reason)
     return in_child(_measure)
 
 
 def _measure() -> AllocatorGain:
-    """In the child: the same steps twice, as what glibc was told cannot be taken back."""
+    """Run the same steps twice in the child, as glibc's settings cannot be reverted."""
     torch.set_num_threads(1)
     step = _step()
     before = _steps(step)
@@ -93,7 +94,7 @@ def _step() -> Callable[[], None]:
 
 
 def _steps(step: Callable[[], None]) -> list[Usage]:
-    """The usage of each step after some that warm up."""
+    """The usage of each step, after some warm-up steps."""
     for _ in range(WARMUP):
         step()
     marks = [usage()]

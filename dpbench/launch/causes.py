@@ -3,8 +3,8 @@
 When one rank dies the others lose their connection and fail too, often before anyone looks. The
 first cause is, in this order: an exception that is not a lost connection (the earliest); a host
 that is gone; a rank that was busy elsewhere while the others waited for it at the time limit; a
-rank that ended without a word (killed, or exited); and only then a lost connection. A rank that
-was stopped because the trial had failed is no cause.
+rank that ended silently (killed, or exited); and only then a lost connection. A rank that was
+stopped because the trial had failed is no cause.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from dpbench.records import Status
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 _DPBENCH = Path(__file__).parents[1]
 _WAITING_FOLDERS = (Path(torch.__file__).parent, _DPBENCH / "parallel", _DPBENCH / "measure")
-"""A rank whose innermost frame lies here waits for a collective, or computes in torch."""
+"""Folders of waiting code: a rank whose innermost frame is in one waits for a collective, or
+computes in torch."""
 
 _REDUCERS = _DPBENCH / "parallel" / "ddp"
 
 FROM_OUTSIDE = (signal.SIGKILL, *ENDING)
-"""Signals that somebody sends; others come from what a program does."""
+"""Signals sent from outside; all others come from the program itself."""
 
 Name = Callable[[int], str]
-"""How a rank is called in a reason."""
+"""Returns the name of a rank for messages."""
 
 
 def plain_name(rank: int) -> str:
@@ -52,31 +53,32 @@ class SilentEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stuck:
-    """Where a rank was at the time limit."""
+    """Position of a rank at the time limit."""
 
     place: str
     waiting: bool
-    """In a collective, or computing in torch."""
+    """True in a collective, or computing in torch."""
     collective: str | None = None
-    """In which it waited for other ranks, as far as its stack tells."""
+    """The collective in which it waited for other ranks, if its stack shows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTrace:
-    """What one rank left of a trial that did not complete; it may come from another host."""
+    """Traces of one rank in a trial that did not complete; may come from another host."""
 
     rank: int
     done: bool = False
-    """It has a result."""
+    """True if it has a result."""
     failure: Failure | None = None
-    """Its `at_seconds` counts from the start of the ranks on its host: clocks of hosts differ."""
+    """Failure of the rank. Its `at_seconds` counts from the start of the ranks on its host, since
+    clocks of hosts differ."""
     stuck: Stuck | None = None
     exit_code: int | None = None
-    """Of the rank that the agent found ended before the others."""
+    """Exit code, if the agent found this rank ended before the others."""
     aborted: bool = False
-    """It ran until the trial was stopped, for a reason that lay elsewhere."""
+    """True if it ran until the trial was stopped for another reason."""
     overdue: bool = False
-    """It ran until its time was over, and was ended then."""
+    """True if it ran until the time limit, and was ended then."""
 
 
 def collect(
@@ -88,7 +90,8 @@ def collect(
     aborted: Container[int] = (),
     overdue: Container[int] = (),
 ) -> tuple[RankTrace, ...]:
-    """What the ranks of this host, started at that time of its monotonic clock, have left."""
+    """Collect the traces of this host's ranks, which started at that time of its monotonic
+    clock."""
     return tuple(
         RankTrace(
             rank=rank,
@@ -112,8 +115,8 @@ def explain(
 ) -> Outcome:
     """The outcome of a trial that did not complete, from the traces of all its ranks.
 
-    `name` tells ranks apart in words. `outside` is what ended it if that was no rank, as the loss
-    of a host: that ranks on other hosts lost their connections is then a consequence.
+    `name` gives the names of ranks in messages. `outside` is the cause if no rank ended the trial,
+    such as the loss of a host: lost connections on other hosts are then a consequence.
     """
     failures = sorted((t.failure for t in traces if t.failure), key=lambda f: f.at_seconds)
     if causes := [failure for failure in failures if not failure.lost_peer]:
@@ -124,7 +127,7 @@ def explain(
         return _hung(traces, time_limit_seconds, name)
     if end := _first_silent_end(traces):
         return _ended_silently(end, name)
-    # They left with exit status 0, or were ended with the others.
+    # These exited with status 0, or were ended with the others.
     if wordless := [t.rank for t in traces if not (t.done or t.failure or t.aborted)]:
         words = " and ".join(map(name, wordless))
         return Outcome(status=Status.FAILED, reason=f"{words} ended without a result")
@@ -150,7 +153,7 @@ def _raised(failure: Failure, name: Name) -> Outcome:
 
 
 def _first_silent_end(traces: Sequence[RankTrace]) -> SilentEnd | None:
-    """Of the ranks that were found ended before others of their host, and said nothing."""
+    """The first rank that was found ended before others of its host, without an exception."""
     ends = [
         SilentEnd(rank=trace.rank, exit_code=trace.exit_code)
         for trace in traces
@@ -176,7 +179,7 @@ def _ended_silently(end: SilentEnd, name: Name) -> Outcome:
 
 
 def _hung(traces: Sequence[RankTrace], limit: float, name: Name) -> Outcome:
-    """Names the rank that was somewhere else than in a collective."""
+    """Name the rank that was not in a collective."""
     stuck = [(trace.rank, trace.stuck) for trace in traces if trace.stuck]
     silent = [t.rank for t in traces if not (t.stuck or t.done or t.failure)]
     elsewhere = [(rank, place) for rank, place in stuck if not place.waiting]
@@ -203,7 +206,7 @@ def _read_failure(scratch: Path, rank: int, started_seconds: float) -> Failure |
 
 
 def _read_stack(scratch: Path, rank: int) -> Stuck | None:
-    """Where the rank was at the time limit; None if it was not cut off."""
+    """Position of the rank at the time limit; None if the limit did not end it."""
     path = stack_path(scratch, rank)
     text = path.read_text() if path.exists() else ""
     if not text:
@@ -222,7 +225,8 @@ def _read_stack(scratch: Path, rank: int) -> Stuck | None:
 
 
 def _collective(stack: str) -> str | None:
-    """The outermost call of torch.distributed; a wrapper's own waits are for gradients."""
+    """The outermost call of torch.distributed on the stack; calls inside a wrapper wait for
+    gradients."""
     frames = list(_FRAME.finditer(stack))
     calls = [f["function"] for f in frames if Path(f["file"]).name == "distributed_c10d.py"]
     if calls:

@@ -20,24 +20,24 @@ from dpbench.records import Status
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveOutcome:
-    """How the processes of one measurement ended; `reason` says why when not completed."""
+    """The result of one measurement; `reason` says why it did not complete."""
 
     status: Status
     reason: str | None = None
     ranks: tuple[RankCollectives, ...] = ()
     from_outside: bool = False
-    """Something ended it that is none of its ranks, as kill -9 does."""
+    """True if something other than its ranks ended it, such as kill -9."""
 
 
 class CollectiveLauncher(Protocol):
-    """Runs measurements one at a time; never raises for what one does."""
+    """Runs measurements one at a time; failures of a measurement never raise."""
 
     def unusable_reason(self, spec: CollectiveSpec) -> str | None:
-        """Why this machine cannot run it; None if it can."""
+        """Why this machine cannot run the measurement; None if it can."""
         ...
 
     def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
-        """Runs it in processes of its own and leaves none behind."""
+        """Run the measurement in separate processes, and leave none behind."""
         ...
 
 
@@ -57,7 +57,7 @@ class ElasticCollectives:
         scratch.mkdir(parents=True)
         work = partial(measure_collective, spec)
         try:
-            # As in all results so far: collectives are timed on buffers that are never freed.
+            # As in all results so far; and collectives are timed on buffers that are never freed.
             reports = run_ranks(
                 work, spec.group_size, scratch, time_limit_seconds, keep_memory=True
             )
@@ -75,7 +75,8 @@ class ElasticCollectives:
 
 
 def judge(reports: Sequence[RankCollectives | WrongResult]) -> CollectiveOutcome:
-    """Completed if every rank has measured, failed with the first wrong result if not."""
+    """The outcome: completed if every rank has measured, else failed with the first wrong
+    result."""
     measured = tuple(report for report in reports if isinstance(report, RankCollectives))
     if len(measured) == len(reports):
         return CollectiveOutcome(status=Status.COMPLETED, ranks=measured)
@@ -92,10 +93,10 @@ def run(
     on_start: Callable[[CollectiveSpec], None] | None = None,
     on_second_try: Callable[[CollectiveSpec, str], None] | None = None,
 ) -> Iterator[CollectiveRecord]:
-    """Runs one measurement after the other; `on_start` hears of each before it starts.
+    """Run one measurement after the other; `on_start` is called before each.
 
-    One that was ended from outside, as by the kernel for want of memory, is tried once more, and
-    `on_second_try` hears why.
+    A measurement ended from outside, such as by the kernel's out-of-memory killer, is retried once,
+    and `on_second_try` is called with the reason.
     """
     for spec in specs:
         if on_start:

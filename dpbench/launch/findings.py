@@ -1,4 +1,4 @@
-"""What the readings of a machine mean for measuring on it: numbers, their limits, what to do."""
+"""Findings on whether a machine is fit to measure on: readings, their limits, and advice."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Verdict = Literal["ok", "warning", "not readable"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that was looked at; a `value` above the `limit` is a warning."""
+    """One checked property; a `value` above the `limit` is a warning."""
 
     kind: str
     value: float | None
-    """None: not readable, which is no good sign and no bad one."""
+    """The reading; None if it is not readable, which is neither good nor bad."""
     unit: str
     limit: float
     text: str
     advice: str | None
-    """What would help; None unless this is a warning."""
+    """Remedy; None unless this is a warning."""
 
     @property
     def verdict(self) -> Verdict:
@@ -47,23 +47,24 @@ def _judged(
 
 
 def usable_cores(count: int) -> str:
-    """Writes "2 usable cores"."""
+    """Write "2 usable cores"."""
     return units.counted(count, "usable core")
 
 
 LOAD_PERCENT = 5.0
 STOLEN_PERCENT = 1.0
 LOOP_SPREAD = 1.1
-"""Slowest of a hundred equal pieces of work ÷ the median."""
+"""Limit of the slowest of a hundred equal pieces of work ÷ their median."""
 HARNESS_PERCENT = 5.0
-"""A launcher that polled would take 100; one that sleeps takes about 1, its start included."""
+"""Limit of the launcher's CPU share. A launcher that polled would take 100; one that sleeps takes
+about 1, its start included."""
 SWAP_BYTES = 64 * 2**20
-"""What idle services leave there."""
+"""Limit of swap in use; idle services may use this much."""
 GPU_PERCENT = 1.0
 
 
 def findings(readings: Readings) -> tuple[Finding, ...]:
-    """Judges every reading, in the order in which they matter most."""
+    """Judge every reading; the most important findings come first."""
     return (
         _load(readings),
         _stolen(readings),
@@ -188,7 +189,7 @@ def _gpus(readings: Readings) -> tuple[Finding, Finding]:
 
 
 def _clocks(readings: Readings) -> tuple[Finding, Finding, Finding]:
-    """What may change their frequency: the governor, a limit, boost."""
+    """Findings on what may change the clock: the governor, a limit, boost."""
     governors, frequency = readings.governors, readings.frequency
     other = None if governors is None else [name for name in governors if name != "performance"]
     capped = None if frequency is None else 100 * (1 - frequency.highest / frequency.hardware)
@@ -227,7 +228,7 @@ def _clocks(readings: Readings) -> tuple[Finding, Finding, Finding]:
 
 
 def throttling(readings: Readings) -> Finding:
-    """Heat, while the machine was looked at."""
+    """Finding on thermal throttling during the check."""
     events = readings.throttle_events
     return _judged(
         "throttling",
@@ -242,7 +243,7 @@ def throttling(readings: Readings) -> Finding:
 
 
 def quota(readings: Readings) -> Finding:
-    """The cgroup's limit of CPU time."""
+    """Finding on the cgroup's limit of CPU time."""
     quota, cores = readings.quota_cores, readings.cores
     allowed = None if quota is None else min(quota, cores)
     missing = None if allowed is None else cores - allowed
@@ -260,7 +261,7 @@ def quota(readings: Readings) -> Finding:
 
 
 def _siblings(readings: Readings) -> Finding:
-    """Cores that share their silicon."""
+    """Finding on cores that share their hardware (SMT)."""
     physical, cores = readings.physical_cores, readings.cores
     return _judged(
         "smt",
@@ -276,7 +277,7 @@ def _siblings(readings: Readings) -> Finding:
 
 
 def threads(readings: Readings) -> Finding:
-    """What other libraries would start in every replica."""
+    """Finding on the threads that other libraries would start in every replica."""
     asked, cores = readings.omp_threads, readings.cores
     replicas = readings.gpus or cores
     default = f"torch would take {readings.torch_threads}"

@@ -1,4 +1,4 @@
-"""A function on n ranks, from one line: for tests and small experiments, without a launcher."""
+"""Runs a function on n ranks with one call: for tests and small experiments, without a launcher."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_TIMEOUT = timedelta(minutes=5)
 
 
 class WorldFailed(RuntimeError):
-    """Some rank of a world did not return. The first line names the first cause."""
+    """A rank of a world did not return. The first line names the first cause."""
 
 
 def fork_world(
@@ -44,8 +44,8 @@ def fork_world(
     """[fn(0), …, fn(n - 1)], each from a process of its own, ready for init_process_group.
 
     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set in each
-    rank, and not here. What ranks print appears here, line by line, behind the rank. The first
-    rank that fails ends the world. A script must call it under `if __name__ == "__main__":`,
+    rank, and not here. Output of the ranks appears here, each line with the rank in front. The
+    first rank that fails ends the world. A script must call it under `if __name__ == "__main__":`,
     since each rank imports the script again, unless it is forked.
 
     Args:
@@ -56,13 +56,13 @@ def fork_world(
             nothing else, in a tenth of a second after the first; "spawn" starts Python afresh;
             "fork" copies this process as it is, which hangs or fails if torch has computed with
             threads or CUDA here before.
-        timeout: for the whole world; when it ends, every rank says where it is.
+        timeout: for the whole world; when it expires, every rank writes where it is.
 
     Raises:
-        TypeError: fn is no function or cannot be sent to a rank, or the timeout no timedelta.
-        ValueError: n is no number of ranks, or another argument not what it must be.
-        WorldFailed: a rank raised, exited, was killed or was too slow: which, why, and the
-            traceback.
+        TypeError: fn is no function or cannot be sent to a rank, or the timeout is no timedelta.
+        ValueError: n is no number of ranks, or another argument is invalid.
+        WorldFailed: a rank raised, exited, was killed or was too slow; the message says which and
+            why, with the traceback.
     """
     _check(fn, n, start_method, timeout)
     if start_method != "fork":
@@ -100,11 +100,11 @@ def _check(fn: object, n: object, start_method: object, timeout: object) -> None
     if not timeout > timedelta():
         raise ValueError(f"fork_world: got timeout={timeout}, expected more than zero")
     if start_method == "fork" and _in_a_rank:
-        # The rank has a watchdog of faulthandler's, which a copy would wait for without end.
+        # The rank's faulthandler has a watchdog thread, for which a forked copy would wait forever.
         raise ValueError("fork_world: a rank cannot be forked again; take forkserver or spawn here")
-    # Python's own mark of a process that is still importing the script that started it.
+    # Private, but how Python marks a process that still imports the script that started it.
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise SystemExit(1)  # the world that started this rank says what is missing
+        raise SystemExit(1)  # the world that started this rank reports the error
 
 
 def _check_sendable(fn: Callable[..., object]) -> None:
@@ -125,20 +125,21 @@ def _check_sendable(fn: Callable[..., object]) -> None:
 
 
 def _call(fn: Callable[[int], object], scratch: Path, rank: int) -> bytes:
-    """In the rank. The result travels as bytes, so that nothing on the way looks into it."""
+    """Run `fn` in the rank. The result is pickled to bytes here, so that nothing else in between
+    unpickles it."""
     global _in_a_rank
     _in_a_rank = True
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        handle_unless_ignored(number, signal.SIG_DFL)  # a forked rank has the launcher's handlers
+        handle_unless_ignored(number, signal.SIG_DFL)  # a forked rank inherits the launcher's
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         result = fn(rank)
         return _pickled(result, rank)
     except BaseException as error:
-        where = error.__traceback__ and error.__traceback__.tb_next  # from fn on
+        where = error.__traceback__ and error.__traceback__.tb_next  # starts at fn
         words = traceback.format_exception(type(error), error, where)
-        # Whole or not there: the failure of another rank may end this one in the middle of it.
+        # Written atomically, since another rank's failure may end this one in the middle.
         write_whole(_traceback_path(scratch, rank), "".join(words).strip())
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - the world's error shows it, once
         raise
@@ -178,7 +179,7 @@ def _describe(scratch: Path, size: int, outcome: Outcome) -> str:
 
 
 def _stack(scratch: Path, rank: int) -> str:
-    """Where the rank's main thread was when time ran out, up to its function; else empty."""
+    """The main thread's stack in a rank when time ran out, down to `fn`; empty otherwise."""
     path = stack_path(scratch, rank)
     _, _, main_thread = (path.read_text() if path.exists() else "").rpartition("Thread 0x")
     frames = main_thread.splitlines()[1:]

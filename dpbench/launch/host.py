@@ -1,7 +1,7 @@
-"""What Linux tells of the processors of this host at this moment.
+"""Readings of this host's processors on Linux.
 
-Every reader takes the function that reads a file, so that it can be tried on the files of another
-machine, and answers None where the file is not there or says something else.
+Every reader takes the function that reads a file, so that it can be tested with another machine's
+files, and returns None if the file is missing or has an unexpected form.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class CpuTimes:
 
     total: float
     busy: float
-    """Neither idle nor waiting for a disk; includes what was stolen."""
+    """Seconds neither idle nor waiting for a disk; includes stolen time."""
     stolen: float
-    """Taken by the hypervisor for other guests while this one wanted to run."""
+    """Seconds that the hypervisor gave to other guests while this one wanted to run."""
 
     def __sub__(self, earlier: CpuTimes) -> CpuTimes:
         return CpuTimes(
@@ -38,7 +38,8 @@ class CpuTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frequency:
-    """Of the slowest core: hertz now, the least and the most that are allowed, the hardware's."""
+    """Frequency of the slowest core in hertz: current, least and most allowed, and the hardware's
+    most."""
 
     current: float
     lowest: float
@@ -75,19 +76,19 @@ def process_seconds() -> dict[int, tuple[str, float]]:
 
 
 def load_average(read: Read = read_text) -> float | None:
-    """Processes that ran or waited to, over the last minute."""
+    """Number of processes that ran or waited to run, over the last minute."""
     words = (read("/proc/loadavg") or "").split()
     return float(words[0]) if words else None
 
 
 def governors(cores: Collection[int], read: Read = read_text) -> tuple[str, ...] | None:
-    """How each core chooses its frequency: "performance", "powersave", "schedutil"."""
+    """Frequency governor of each core: "performance", "powersave", "schedutil"."""
     values = [read(f"{CPU.format(core=core)}cpufreq/scaling_governor") for core in cores]
     return tuple(value for value in values if value) if all(values) else None
 
 
 def frequency(cores: Collection[int], read: Read = read_text) -> Frequency | None:
-    """That of the core with the lowest limit."""
+    """Frequency of the core with the lowest limit."""
     names = ("scaling_max_freq", "scaling_cur_freq", "scaling_min_freq", "cpuinfo_max_freq")
     found = [
         [_integer(read(f"{CPU.format(core=core)}cpufreq/{name}")) for name in names]
@@ -101,7 +102,7 @@ def frequency(cores: Collection[int], read: Read = read_text) -> Frequency | Non
 
 
 def throttle_count(cores: Collection[int], read: Read = read_text) -> int | None:
-    """How often heat has slowed the cores since boot (x86 only)."""
+    """Number of times that heat has slowed the cores since boot (x86 only)."""
     path = f"{CPU}thermal_throttle/core_throttle_count"
     counts = [_integer(read(path.format(core=core))) for core in cores]
     known = [count for count in counts if count is not None]
@@ -109,14 +110,14 @@ def throttle_count(cores: Collection[int], read: Read = read_text) -> int | None
 
 
 def physical_cores(cores: Collection[int], read: Read = read_text) -> int | None:
-    """How many cores of silicon `cores` are: SMT makes two of one."""
+    """Number of physical cores among `cores`: SMT shows one as two."""
     path = f"{CPU}topology/thread_siblings_list"
     siblings = [read(path.format(core=core)) for core in cores]
     return len(set(siblings)) if all(siblings) else None
 
 
 def swapped_bytes(read: Read = read_text) -> int | None:
-    """Swap in use."""
+    """Bytes of swap in use."""
     rows = (line.split() for line in (read("/proc/meminfo") or "").splitlines())
     sizes = {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) > 1}
     if not {"SwapTotal", "SwapFree"} <= set(sizes):

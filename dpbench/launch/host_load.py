@@ -1,8 +1,8 @@
-"""What other processes take of this host's cores just before a trial and while it runs.
+"""Load by other processes on this host's cores, just before a trial and while it runs.
 
-The kernel counts the time of each core, whoever uses it, also where a container hides the other
-processes. What is left without this process and the ranks, which the server's counters hold once
-they have ended, is somebody else's.
+The kernel counts the time of each core, no matter who uses it, even if a container hides the other
+processes. The time that belongs neither to this process nor to the ranks, which the server's
+counters include once they have ended, is somebody else's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dpbench.launch.host import TICKS_PER_SECOND, CpuTimes, cpu_times
 from dpbench.records import HostLoad
 
 BEFORE_SECONDS = 0.05
-"""Five ticks of each core: enough to see a core that is busy, and a tenth of a short trial."""
+"""Seconds to watch before a trial: five ticks of each core, enough to see a busy core, and a tenth
+of a short trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class _Reading:
     """Processor seconds of this process and of all ranks that have ended."""
 
     def others_until(self, later: _Reading) -> tuple[float, float]:
-        """Cores that others kept busy, and that the hypervisor took, from here on."""
+        """Number of cores that others kept busy, and that the hypervisor took, from this reading to
+        `later`."""
         seconds = later.at - self.at
         spent = later.cores - self.cores
         others = spent.busy - spent.stolen - (later.own - self.own)
@@ -36,7 +38,7 @@ class _Reading:
 
 
 class LoadMeter:
-    """Reads the counters around trials; costs a short sleep before each and two reads of files."""
+    """Reads the counters around trials; costs a short sleep before each, and two reads of files."""
 
     def __init__(
         self,
@@ -44,7 +46,8 @@ class LoadMeter:
         cores: Collection[int] | None = None,
         read: Read = read_text,
     ) -> None:
-        """`server` tells the process that ranks are forked from; `cores` are the usable ones."""
+        """`server` returns the id of the process that ranks are forked from; `cores` are the usable
+        ones."""
         self._server = server
         self._cores = core_numbers() if cores is None else cores
         self._read = read
@@ -53,7 +56,7 @@ class LoadMeter:
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Measures what others do until the block ends; `load` tells it then."""
+        """Measure what others do until the block ends; `load` then has the result."""
         self._found = None
         earlier = self._reading()
         if earlier is None:  # not Linux
@@ -71,7 +74,7 @@ class LoadMeter:
 
     @property
     def load(self) -> HostLoad | None:
-        """Around the last block that ended well; None where counters cannot be read."""
+        """Load around the last block that ended well; None if counters cannot be read."""
         return self._found
 
     def _reading(self) -> _Reading | None:
@@ -83,8 +86,8 @@ class LoadMeter:
 
 
 def _with_children_seconds(pid: int, read: Read) -> float | None:
-    """Processor seconds of a process and of its children that have ended, and theirs (utime, stime,
-    cutime and cstime: the fields 14 to 17 of proc(5))."""
+    """Processor seconds of a process and of its ended children (utime, stime, cutime and cstime:
+    the fields 14 to 17 of proc(5))."""
     _, _, rest = (read(f"/proc/{pid}/stat") or "").rpartition(")")
     times = rest.split()[11:15]
     return sum(map(int, times)) / TICKS_PER_SECOND if len(times) == 4 else None

@@ -1,4 +1,4 @@
-"""Ends the ranks of this host when their time is over, or when somebody says so."""
+"""Ends the ranks of this host when their time is over, or on request."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dpbench.launch.rank import pid_path
 from dpbench.store.process_identity import ProcessIdentity
 
 KILL_AGAIN_SECONDS = 0.1
-"""A rank that is still being started has no pid yet."""
+"""Seconds between two attempts: a rank that is still being started has no pid yet."""
 AGENT_SECONDS = 1.0
-"""How long torch's agent may take to see that all ranks have ended."""
+"""Seconds that torch's agent may take to see that all ranks have ended."""
 
 
 class AgentWoken(SignalException):
@@ -40,7 +40,7 @@ class Killer:
 
     def __init__(self, scratch: Path, part: Part, seconds: float, stop: threading.Event) -> None:
         self.aborted: set[int] = set()
-        """Ranks that were running when they were stopped: their end says nothing."""
+        """Ranks that were running when they were stopped: how they ended means nothing."""
         self.overdue: set[int] = set()
         """Ranks that were running when their time was over."""
         self._scratch = scratch
@@ -62,7 +62,7 @@ class Killer:
         self._thread.join()
 
     def kill_ranks(self) -> None:
-        """Those that are left when the agent no longer knows of them."""
+        """Kill the remaining ranks when the agent no longer knows of them."""
         for rank in self._ranks:
             self._kill(rank)
 
@@ -81,17 +81,17 @@ class Killer:
             self._over.wait(KILL_AGAIN_SECONDS)
 
     def _wake_agent(self) -> None:
-        """A rank that exits with status 0, but without a result, is one that it waits for."""
+        """End the agent's wait for a rank that exits with status 0 but without a result."""
         if not self._woke_agent:
             self._woke_agent = True
-            # Unlike a signal it reaches every thread, and nobody can ignore it.
+            # Unlike a signal this reaches every thread, and no handler can ignore it.
             raised = ctypes.py_object(AgentWoken)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._caller), raised)
 
     def _kill(self, rank: int) -> bool:
-        """Tells whether it was running, or had not got that far."""
+        """Kill the rank; returns whether it was running, or had not started yet."""
         try:
             process = ProcessIdentity.parse(pid_path(self._scratch, rank).read_text())
-        except FileNotFoundError:  # to be killed when it is there
+        except FileNotFoundError:  # not started yet; killed when it is
             return True
         return process.kill()

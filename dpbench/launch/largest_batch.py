@@ -1,4 +1,5 @@
-"""The largest batch of a replica that fits into memory: by trying, or predicted from small ones."""
+"""The largest batch of a replica that fits into memory: found by trying, or predicted from small
+ones."""
 
 from __future__ import annotations
 
@@ -7,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FIRST = 2
-"""A batch norm cannot train on one sample."""
+"""First batch to try: a batch norm cannot train on one sample."""
 GROWTH = 4
-"""Between two small batches whose memory is compared."""
+"""Factor between two small batches whose memory is compared."""
 RESOLUTION = 16
 """Bisection ends when the interval is 1/16 of the batch that fits."""
 CLEAR_BYTES = 256 * 2**20
-"""Between two batches that are compared: far more than the memory of equal runs differs."""
+"""Least difference in memory of two compared batches: far more than equal runs differ by."""
 NOISE_BYTES = 16 * 2**20
-"""What growth is taken to be at least, so that noise predicts no batch that is too large."""
+"""Smallest growth that is assumed, so that noise predicts no batch that is too large."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,9 +28,9 @@ class Peak:
 
 
 def by_trying(fits: Callable[[int], bool], most: int, is_over: Callable[[], bool]) -> int | None:
-    """Doubling until a batch does not fit, then bisection; None if not even the first fits.
+    """Double until a batch does not fit, then bisect; None if not even the first fits.
 
-    At most `most`; the largest that fitted so far once `is_over`.
+    The result is at most `most`. Once `is_over`, it is the largest that fitted so far.
     """
     if not fits(first := min(FIRST, most)):
         return None
@@ -49,10 +50,11 @@ def by_trying(fits: Callable[[int], bool], most: int, is_over: Callable[[], bool
 def by_predicting(
     measure: Callable[[int], int], budget_bytes: float, most: int, is_over: Callable[[], bool]
 ) -> int | None:
-    """From the peak memory of ever larger batches, until it grows clearly; then on a straight line.
+    """Measure the peak memory of ever larger batches until it grows clearly, then extrapolate
+    linearly.
 
-    `measure` gives the bytes of a batch; none is measured that the batches before it predict to be
-    above the budget. None if not even the first fits.
+    `measure` returns the bytes of a batch; a batch is not measured if the ones before predict that
+    it exceeds the budget. None if not even the first fits.
     """
     last = _peak(measure, min(FIRST, most))
     if last.peak_bytes > budget_bytes:
@@ -73,15 +75,15 @@ def by_predicting(
 
 
 def within_time(batch_size: int, step_seconds: Mapping[int, float], longest_seconds: float) -> int:
-    """That batch, or the one whose step takes `longest_seconds`: by the largest batch that was
-    measured, as if steps took as long a sample at any. 0 if not one sample may."""
+    """The batch, or the one whose step takes `longest_seconds`: extrapolated from the largest
+    measured batch with constant time per sample. 0 if not even one sample is allowed."""
     measured, seconds = max(step_seconds.items())
     return min(batch_size, int(measured * longest_seconds / seconds))
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int | None:
-    """What this process may still take without swapping, its control group's limit included; None
-    where the system does not tell, as outside of Linux."""
+    """Memory that this process may still take without swapping, within its control group's limit;
+    None if the system does not report it, as outside of Linux."""
     try:
         lines = (root / "proc/meminfo").read_text().splitlines()
     except OSError:

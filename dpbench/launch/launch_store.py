@@ -1,7 +1,7 @@
-"""The store of `dpbench launch`, at one address in the place of all that the host has.
+"""The store of `dpbench launch`, bound to one address instead of all addresses of the host.
 
-Left to itself torch listens everywhere, and for one node it takes its c10d rendezvous, which
-unpickles what it finds in the store: whoever reached the port could run code.
+By default torch listens on every address, and for one node it uses its c10d rendezvous, which
+unpickles values from the store: anyone who reached the port could run code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.nodes.node import endpoint_text
 
 NO_ID = "none"
-"""What torchrun calls a job without --rdzv-id."""
+"""torchrun's job id without --rdzv-id."""
 USUAL_PORT = 29500  # torch's own
 UNPICKLES = (
     "--rdzv-backend c10d: torch executes what whoever reaches its store puts there, and it listens "
@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 
 def is_one_node(chosen: Namespace) -> bool:
-    """Whether no other launcher takes part, and nobody asked for another rendezvous."""
+    """Whether no other launcher takes part, and no other rendezvous was asked for."""
     return bool(chosen.standalone) or (
         torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1) and chosen.rdzv_backend == "static"
     )
@@ -42,8 +42,8 @@ def is_one_node(chosen: Namespace) -> bool:
 def held(chosen: Namespace, say: Say) -> Iterator[Namespace]:
     """The options with a static rendezvous in a store that this process holds at one address.
 
-    As they are where this launcher holds none, and where torch has to listen everywhere, which is
-    said. Raises UsageError for a port that cannot be had.
+    The options are unchanged if this launcher holds no store, or if torch has to listen everywhere,
+    which is reported. Raises UsageError for a port that cannot be used.
     """
     alone = is_one_node(chosen)
     if not alone and (chosen.rdzv_backend != "static" or chosen.node_rank != 0):
@@ -90,11 +90,11 @@ def _listening(chosen: Namespace, address: str, port: int) -> Iterator[Namespace
         if chosen.rdzv_id == NO_ID:
             options.rdzv_id = uuid.uuid4().hex
     yield options
-    del store  # torch's agent, which asks for a store at this port, gets this one until here
+    del store  # until here torch's agent gets this store when it asks for one at this port
 
 
 def _place(chosen: Namespace, *, port_otherwise: int) -> tuple[str, int]:
-    """Where the store was asked for."""
+    """Address and port that were asked for."""
     host, _, port = str(chosen.rdzv_endpoint or "").strip().rpartition(":")
     if chosen.standalone or not host:
         return chosen.master_addr, chosen.master_port or port_otherwise
@@ -102,7 +102,8 @@ def _place(chosen: Namespace, *, port_otherwise: int) -> tuple[str, int]:
 
 
 def _own_address(host: str) -> str | None:
-    """The address of this host that others take the name for; None if that cannot be said here.
+    """The address of this host by which others know its name; None if that cannot be determined
+    here.
 
     A host often knows its own name as an address of loopback, at which no other would reach it.
     """
@@ -134,11 +135,11 @@ LOOPBACK = "127.0.0.1"
 
 
 def serve_store(address: str, port: int = 0) -> TCPStore:
-    """A store at `address`, an IP address of this host; it ends with its last user. Port 0 is a
-    free one. Raises OSError.
+    """Open a store at `address`, an IP address of this host; it ends with its last user. Port 0
+    means a free one. Raises OSError.
 
-    Left to itself torch listens on every address of the host. Whoever asks torch for a store on
-    the same port in this process gets this one (`multi_tenant`).
+    By default torch listens on every address of the host. Code in this process that asks torch for
+    a store on the same port gets this one (`multi_tenant`).
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.create_server((address, port), family=family)

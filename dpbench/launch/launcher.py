@@ -1,4 +1,4 @@
-"""What a sweep asks of a launcher, and the outcome it gets."""
+"""The interface between a sweep and a launcher, and the outcome of a trial."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception of a rank, as values rather than in a sentence."""
+    """An exception of a rank as separate values."""
 
     rank: int
     kind: str
@@ -28,7 +28,7 @@ class Raised:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How the processes of one trial ended; `reason` says why when not completed."""
+    """The result of one trial's processes; `reason` says why it did not complete."""
 
     status: Status
     reason: str | None = None
@@ -39,25 +39,26 @@ class Outcome:
     flops_per_item: float | None = None
     host_load: HostLoad | None = None
     raised: Raised | None = None
-    """The exception of a rank that ended it, where one did."""
+    """The exception of a rank that ended the trial, if there is one."""
     from_outside: bool = False
-    """Something that is not the trial's ended it, as kill -9 does: another try may do better."""
+    """True if something outside the trial ended it, such as kill -9: another try may succeed."""
 
 
 class Launcher(Protocol):
-    """Runs trials one at a time; never raises for what a trial does."""
+    """Runs trials one at a time; failures of a trial never raise."""
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         """Why this machine cannot run the trial; None if it can."""
         ...
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
-        """Runs the trial in processes of its own and leaves none behind."""
+        """Run the trial in separate processes, and leave none behind."""
         ...
 
 
 def judge(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
-    """Completed, unless gradients were wrong, replicas ended apart or the loss is not finite."""
+    """The outcome: completed, unless gradients were wrong, replicas ended with different
+    parameters, or the loss is not finite."""
     worst = max((report.verification for report in reports), key=lambda v: v.max_relative_error)
     ranks = tuple(report.measurement for report in reports if report.measurement is not None)
     status, reason = _verdict(trial, worst, ranks)

@@ -1,4 +1,4 @@
-"""What this machine offers: devices, cores, and which backends work on them."""
+"""The resources of this machine: devices, cores, and the backends that work on them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Machine:
     cuda: str | None
     """The CUDA version of torch's build; None for a CPU build."""
     nccl: str | None = None
-    """The version of NCCL that torch calls; None where there is no GPU."""
+    """The version of NCCL that torch uses; None without a GPU."""
     missing_backends: tuple[tuple[str, str], ...]
-    """(backend, reason) for each that cannot be used here."""
+    """(backend, reason) for each backend that cannot be used here."""
 
     @property
     def has_cuda(self) -> bool:
@@ -86,9 +86,10 @@ def _shared(devices: Sequence[str]) -> bool:
 
 
 def inspect_machine() -> Machine:
-    """Looks at this host; CUDA is touched in a child process only, never in this one.
+    """Inspect this host; CUDA is only touched in a child process, never in this one.
 
-    Raises UsageError in a process that is itself one of several ranks: they would all measure.
+    Raises UsageError in a process that is itself one of several ranks, since all of them would
+    measure.
     """
     _refuse_ranks()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
@@ -120,7 +121,8 @@ def _refuse_ranks() -> None:
 
 
 def in_child(function: Callable[[], T]) -> T:
-    """Returns what `function` returns in a fresh process; LaunchError if it fails or is silent."""
+    """Run `function` in a fresh process and return its result; LaunchError if it fails or sends
+    nothing."""
     name = getattr(getattr(function, "func", function), "__name__", repr(function))
     context = fork_server()
     receiver, sender = context.Pipe(duplex=False)
@@ -146,12 +148,12 @@ def _send_result(function: Callable[[], T], sender: Connection) -> None:
         result: T | Exception = function()
     except Exception as error:
         result = error
-    with suppress(BrokenPipeError):  # nobody may be there to hear it any more
+    with suppress(BrokenPipeError):  # the parent may be gone
         sender.send(result)
 
 
 def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:
-    """The GPUs that are visible, and the version of NCCL."""
+    """The visible GPUs, and the version of NCCL."""
     import torch
 
     from dpbench.measure.nvml import gpu_links

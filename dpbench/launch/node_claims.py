@@ -1,6 +1,7 @@
-"""Every node of a launch has a number of its own: its launcher says so in the launch's store.
+"""Claims a launcher's node number in the launch's store, so that no two nodes have the same.
 
-torch's static rendezvous asks nobody: with two launchers of one number, all of them wait in vain.
+torch's static rendezvous does not check: if two launchers have one number, all of them wait in
+vain.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from dpbench.rendezvous.store import reach_store
 USUAL_SECONDS = 600  # torch's own
 BEAT_SECONDS = 0.3
 DEAD_SECONDS = 2.0
-"""A launcher that has given no sign of life for so long has lost its number to the next one."""
+"""Seconds without a sign of life after which a launcher loses its number to the next one."""
 LONGEST_NAME = 200
 
 
 @contextmanager
 def claimed(chosen: Namespace) -> Iterator[None]:
-    """Inside, the number of the node is this launcher's.
+    """A context in which this launcher holds the number of its node.
 
     Raises UsageError if another launcher has it, LaunchError if node 0 cannot be reached.
     """
@@ -50,11 +51,11 @@ def claimed(chosen: Namespace) -> Iterator[None]:
         yield
     finally:
         over.set()
-        beating.join(BEAT_SECONDS)  # over a cut link it would wait for long
+        beating.join(BEAT_SECONDS)  # over a cut link it would wait long
 
 
 def _reach(chosen: Namespace) -> TCPStore:
-    """The store of node 0, when it is there."""
+    """The store of node 0, once it is there."""
     options = _parse_rendezvous_config(chosen.rdzv_conf)
     timeout = timedelta(seconds=int(options.get("timeout", USUAL_SECONDS)))
     endpoint = chosen.rdzv_endpoint or f"{chosen.master_addr}:{chosen.master_port}"

@@ -1,4 +1,4 @@
-"""Which ranks of a group one host runs, and where the ranks of the group meet."""
+"""The ranks of a group that one host runs, and where the ranks of the group meet."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 class OneHost:
     """A group whose ranks are all on this host: they meet in a file, and talk over loopback.
 
-    A store that listens on a port would take the place of a rank from whoever connects; the folder
-    of the file is its owner's alone.
+    A store that listens on a port would accept anyone who connects as a rank; only its owner can
+    read the folder of the file.
     """
 
     store_file: Path
@@ -33,35 +33,36 @@ class OneHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Meeting:
-    """What ranks must know that are not all on one host."""
+    """Information for ranks that are not all on one host."""
 
     address: str
     port: int
     """The port of the store through which the ranks of all hosts find each other."""
     size: int
-    """Ranks on all hosts."""
+    """Number of ranks on all hosts."""
     host: int
-    """The place of this host among those that take part, from 0."""
+    """Index of this host among those that take part, from 0."""
     hosts: int
     variables: tuple[tuple[str, str], ...] = ()
-    """More environment variables, with their values: the network interface."""
+    """Further environment variables with their values: the network interface."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A run of consecutive ranks that are on this host."""
+    """Consecutive ranks that are on this host."""
 
     count: int
     first: int = 0
     meeting: Meeting | OneHost | None = None
-    """None where the ranks meet as torch's agent tells them, in a store on loopback."""
+    """The meeting place; None if the ranks meet as torch's agent tells them, in a store on
+    loopback."""
 
     @property
     def ranks(self) -> range:
         return range(self.first, self.first + self.count)
 
     def variables(self, local_rank: int) -> dict[str, str]:
-        """What torch's agent, which knows this host only, has set otherwise."""
+        """Variables that torch's agent, which only knows this host, has set differently."""
         if self.meeting is None:
             return {}
         if isinstance(self.meeting, OneHost):

@@ -1,4 +1,4 @@
-"""Is this machine fit to measure on? Looks and times for a few seconds, judges nothing."""
+"""Readings of whether this machine is fit to measure on: takes a few seconds, judges nothing."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ from dpbench.temporary import temporary_folder
 IDLE_SECONDS = 1.0
 LOOPS = 200
 LOOP_ADDITIONS = 100_000
-"""About 2 to 5 ms, the length of a short training step."""
+"""Additions in a piece of work: about 2 to 5 ms, the length of a short training step."""
 TRIAL_STEPS = 50
 TRIAL_LIMIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """What the usable cores did while this process slept."""
+    """Load of the usable cores while this process slept."""
 
     seconds: float
     busy_share: float
-    """0 to 1, of all usable cores together, without this process."""
+    """Busy share of all usable cores together, 0 to 1, without this process."""
     stolen_share: float
     busiest_process: str | None
-    """None where no process that can be seen took CPU time."""
+    """Name of the busiest process; None if no visible process took CPU time."""
     busiest_share: float
-    """Of all usable cores together."""
+    """The busiest process's share of all usable cores together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Harness:
-    """What the launching process itself took while a trial ran, its start included."""
+    """CPU use of the launching process itself while a trial ran, its start included."""
 
     replicas: int
     trial_seconds: float
     cpu_share: float | None
-    """Of one core; None if the trial did not complete."""
+    """Share of one core; None if the trial did not complete."""
     reason: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Readings:
-    """Everything that was looked at; None is not readable, except where it says otherwise."""
+    """All readings; None means not readable, unless stated otherwise."""
 
     seconds: float
-    """How long it took to look."""
+    """Seconds that all readings took."""
     cores: int
     physical_cores: int | None
     quota_cores: float | None
-    """Infinite without a limit."""
+    """CPU quota in cores; infinite without a limit."""
     load: Load | None
     load_average: float | None
     loop_p50_seconds: float
@@ -71,18 +71,18 @@ class Readings:
     frequency: Frequency | None
     boost: bool | None
     throttle_events: int | None
-    """While this looked."""
+    """Throttle events while the readings were taken."""
     omp_threads: str | None
-    """OMP_NUM_THREADS; None where it is not set."""
+    """Value of OMP_NUM_THREADS; None if it is not set."""
     torch_threads: int
-    """Those that torch takes in a process that does not ask for a number."""
+    """Threads that torch uses in a process that does not set a number."""
     swapped_bytes: int | None
     gpus: int
     gpu_use: GpuUse | None
 
 
 def look(machine: Machine) -> Readings:
-    """Watches the idle machine, times a loop on it, and runs a trial; takes several seconds.
+    """Watch the idle machine, time a loop on it, and run a trial; takes several seconds.
 
     Raises LaunchError if the server that starts ranks does not start.
     """
@@ -91,7 +91,7 @@ def look(machine: Machine) -> Readings:
     start = perf_counter()
     cores = environment.core_numbers()
     throttled_before = host.throttle_count(cores)
-    load = _load(cores)  # first: nothing of ours runs yet
+    load = _load(cores)  # first, while nothing of ours runs
     used = gpu_use(machine.gpus) if machine.gpus else None
     p50, p99 = _busy_loop()
     harness = _harness(machine)
@@ -145,7 +145,7 @@ def _load(cores: tuple[int, ...]) -> Load | None:
 
 
 def _busy_loop() -> tuple[float, float]:
-    """The median and the 99th percentile of equal pieces of work, in seconds."""
+    """Median and 99th percentile of the seconds for equal pieces of work."""
     seconds = []
     for _ in range(LOOPS):
         start, total = perf_counter(), 0
@@ -189,21 +189,21 @@ def _harness(machine: Machine) -> Harness:
 Query = Callable[[str], str]
 TIME_LIMIT_SECONDS = 10.0
 UUID_PREFIX = "GPU-"
-"""nvidia-smi writes it before the identifier that torch gives."""
+"""Prefix that nvidia-smi writes before the identifier that torch gives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuUse:
-    """What happens on the visible GPUs while nothing of ours runs there."""
+    """Use of the visible GPUs by others."""
 
     processes: tuple[str, ...]
-    """Processes that are not this one: "python (pid 12)"; those of other containers are unseen."""
+    """Processes other than this one: "python (pid 12)"; those of other containers are invisible."""
     busiest_percent: float
-    """Of the GPU whose processors are busiest: their time over the last moment."""
+    """Utilization of the busiest GPU over the last moment."""
 
 
 def gpu_use(gpus: Collection[Accelerator], query: Query | None = None) -> GpuUse | None:
-    """The use of `gpus`; None where nvidia-smi is not there or does not tell."""
+    """The use of `gpus`; None if nvidia-smi is missing or does not report it."""
     ask = query or _nvidia_smi
     ours = {(gpu.uuid or "").removeprefix(UUID_PREFIX) for gpu in gpus}
     try:

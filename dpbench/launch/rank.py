@@ -1,7 +1,7 @@
-"""The entry point of a rank: what runs in each process that the agent starts.
+"""The entry point of a rank: the code of each process that the agent starts.
 
-A rank leaves traces in the trial's scratch folder, so that whoever looks from outside can name the
-first cause of a failure: its pid, its exception, its stack if it hung.
+A rank leaves traces in the trial's scratch folder, from which the launcher finds the first cause of
+a failure: its pid, its exception, its stack if it hung.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from dpbench.store.process_identity import ProcessIdentity
 T = TypeVar("T")
 
 LOST_PEER_GRACE_SECONDS = 1.0
-"""How long a rank that lost its peer stays, so that the agent sees the peer's end first."""
+"""Seconds that a rank stays after losing its peer, so that the agent sees the peer's end first."""
 
 SHORTEST_TIME_SECONDS = 0.01
 LAST_RESORT_SECONDS = 5.0
-"""After the deadline the kernel's alarm ends a rank that nobody else has ended."""
+"""Seconds after the deadline at which the kernel's alarm ends a rank that nobody else has ended."""
 
 _LOST_PEER_WORDS = (
     "connection closed by peer",
@@ -62,22 +62,22 @@ class Failure:
 
     rank: int
     at_seconds: float
-    """On the host's monotonic clock, which all ranks of one host share."""
+    """Time on the host's monotonic clock, which all ranks of one host share."""
     kind: str
     """Type of the exception."""
     text: str
     """First line of its message; empty if it has none."""
     place: str
-    """Where it was raised, in brackets; empty if unknown."""
+    """Place where it was raised, in brackets; empty if unknown."""
     lost_peer: bool
-    """The rank failed because another one had ended: never the first cause."""
+    """True if the rank failed because another one had ended: never the first cause."""
     out_of_memory: bool
     peak_memory: str | None = None
-    """What a rank that ran out of memory had held at most, in words."""
+    """Peak memory of a rank that ran out of memory, in words."""
 
     @property
     def message(self) -> str:
-        """What is told of it."""
+        """The failure as a message."""
         words = f"{self.kind}: {self.text}" if self.text else self.kind
         return f"{words}{self.place}"
 
@@ -90,18 +90,18 @@ def main(
     part: Part,
     keep_memory: bool,
 ) -> T:
-    """Returns `work(rank)` for the rank of `part` that the environment names.
+    """Return `work(rank)` for the rank of `part` that the environment names.
 
-    With `keep_memory` the process keeps the memory that it frees, else that is left to the system.
+    With `keep_memory` the process keeps the memory that it frees; otherwise the system decides.
 
     A rank that is still busy at `deadline`, on the host's monotonic clock, writes its stack, even
     if it is stuck in C++. The launcher ends it a moment later, when all have written theirs.
     """
     os.environ.update(part.variables(int(os.environ["LOCAL_RANK"])))
     rank = int(os.environ["RANK"])
-    gc.freeze()  # what the fork server imported: each collection would walk it, for 0.2 s
+    gc.freeze()  # or each collection walks the fork server's imports, for 0.2 s
     if keep_memory:
-        keep_freed_memory()  # before the first thread, which would get an arena of its own
+        keep_freed_memory()  # before the first thread, which gets an arena of its own
     _end_with(launcher)
     # Ctrl-C ends a rank at once, wherever it is.
     handle_unless_ignored(signal.SIGINT, signal.SIG_DFL)
@@ -124,17 +124,17 @@ def main(
 
 
 def pid_path(scratch: Path, rank: int) -> Path:
-    """Holds the ProcessIdentity of a rank that has started."""
+    """File with the ProcessIdentity of a rank that has started."""
     return scratch / f"rank{rank}.pid"
 
 
 def done_path(scratch: Path, rank: int) -> Path:
-    """Exists if the rank has a result."""
+    """File that exists if the rank has a result."""
     return scratch / f"rank{rank}.done"
 
 
 def stack_path(scratch: Path, rank: int) -> Path:
-    """Empty unless the rank was still busy at the time limit."""
+    """File that is empty unless the rank was still busy at the time limit."""
     return scratch / f"rank{rank}.stack"
 
 
@@ -143,9 +143,9 @@ def failure_path(scratch: Path, rank: int) -> Path:
 
 
 def _leave(scratch: Path, rank: int, error: BaseException) -> None:
-    """Writes down why, and ends the process without destructors that might wait for peers."""
+    """Write down the reason, and end the process without destructors that might wait for peers."""
     failure = describe(rank, error)
-    # Where the disk is full, the launcher knows the exit status alone.
+    # If the disk is full, the launcher only knows the exit status.
     with suppress(OSError):
         traceback.print_exception(error)
         sys.stdout.flush()
@@ -160,13 +160,13 @@ def _leave(scratch: Path, rank: int, error: BaseException) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """The launcher may read it at any time."""
+    """Write atomically, since the launcher may read the file at any time."""
     path.with_suffix(".tmp").write_text(text)
     path.with_suffix(".tmp").replace(path)
 
 
 def describe(rank: int, error: BaseException) -> Failure:
-    """Sorts an exception: cause or consequence, and whether memory ran out."""
+    """Classify an exception: cause or consequence, and whether memory ran out."""
     text = str(error).lower()
     kind, first_line = type(error).__name__, next(iter(str(error).splitlines()), "")
     if isinstance(error, SystemExit):
@@ -187,7 +187,7 @@ def describe(rank: int, error: BaseException) -> Failure:
 
 
 def speaks_of_lost_peer(text: str) -> bool:
-    """Whether an error's words say that another rank had ended before."""
+    """Whether an error message says that another rank had ended before."""
     return any(phrase in text.lower() for phrase in _LOST_PEER_WORDS)
 
 
@@ -205,10 +205,10 @@ def _innermost_frame(error: BaseException) -> str:
 
 
 def _end_with(launcher: ProcessIdentity) -> None:
-    """Ends this process as soon as the launcher is gone, even by kill -9.
+    """End this process as soon as the launcher is gone, even by kill -9.
 
-    A thread that sleeps in the kernel until then. The parent-death signal would not do: the
-    parent of a rank is the fork server, which lives as long as any rank does.
+    A thread sleeps in the kernel until then. The parent-death signal does not help: the parent of a
+    rank is the fork server, which lives as long as any rank.
     """
 
     def end() -> None:

@@ -1,9 +1,9 @@
-"""What implementations and optimizers ask for beside devices and backends: packages, and gradients
-that are dense.
+"""Requirements of implementations and optimizers beyond devices and backends: packages, and dense
+gradients.
 
-A sparse gradient holds only the rows of an embedding that were looked up. Who takes it is as tried
-with torch 2.13; torch itself says so in the middle of a step. A model of somebody's is not asked,
-since that would run their code: there a rank fails in its first step.
+A sparse gradient holds only the rows of an embedding that were looked up. Which optimizers and
+implementations accept it was tested with torch 2.13; torch itself fails in the middle of a step. A
+user's model is not checked, since that would run its code: there a rank fails in its first step.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from dpbench.specs.training import TrainingSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 OPTIMIZERS = ("sgd", "sgd-foreach")
-"""torch's SparseAdam takes them too, but no dense ones."""
+"""Optimizers that accept sparse gradients. torch's SparseAdam does too, but no dense ones."""
 _NOT_THESE = "dense gradients only, and the architecture has sparse ones"
 
 
 @cache
 def has_sparse_gradients(arch: str) -> bool:
-    """As far as the architecture tells; never of somebody's, or of one that cannot be loaded."""
+    """Whether the architecture reports sparse gradients; False for a user's architecture, or one
+    that cannot be loaded."""
     try:
         theirs = architecture.is_theirs(arch)
         return not theirs and architecture.sparse_gradients(architecture.load(arch))
-    except UsageError:  # said where it is loaded to be trained
+    except UsageError:  # reported when it is loaded for training
         return False
 
 
@@ -40,7 +41,7 @@ def optimizer_reason(arch: str, optimizer: str) -> str | None:
 
 
 def sparse_reason(spec: TrialSpec | TrainingSpec) -> str | None:
-    """Why the gradients cannot be averaged, or stepped with; None if they can."""
+    """Why the sparse gradients cannot be averaged or used by the optimizer; None if they can."""
     name, backend, workload = spec.implementation, spec.backend, spec.workload
     if not has_sparse_gradients(workload.architecture):
         return None
@@ -58,9 +59,10 @@ def sparse_reason(spec: TrialSpec | TrainingSpec) -> str | None:
 
 
 def missing_package_reason(implementation: str) -> str | None:
-    """Why it cannot be wrapped here: its package is not installed. None if nothing is missing.
+    """Why the implementation cannot be used here: its package is not installed. None if nothing is
+    missing.
 
-    Looks for the package and imports nothing.
+    This looks for the package without importing it.
     """
     package = IMPLEMENTATIONS[implementation].requires
     if package is None or find_spec(package) is not None:
@@ -80,7 +82,7 @@ def hook_reason(trial: TrialSpec, *, cuda: str | None) -> str | None:
 
 
 def shards_reason(trial: TrialSpec) -> str | None:
-    """Why it cannot be where each rank holds a part of every parameter; None if it can."""
+    """Why the trial cannot run with every parameter sharded over the ranks; None if it can."""
     if not IMPLEMENTATIONS[trial.implementation].shards_parameters:
         return None
     if trial.noise_steps:

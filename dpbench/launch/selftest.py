@@ -1,4 +1,5 @@
-"""Does a backend work here? An all-reduce between two ranks, checked, under a short time limit."""
+"""Checks whether a backend works here: an all-reduce between two ranks, under a short time
+limit."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class SelfTest:
 
 
 def self_test(backend: str, machine: Machine) -> SelfTest:
-    """Runs the all-reduce between two ranks (nccl on one GPU: a single rank)."""
+    """Run the all-reduce between two ranks (nccl on one GPU: a single rank)."""
     reason = machine.missing_reason(backend)
     if reason:
         return SelfTest(backend=backend, passed=False, ranks=0, reason=reason)

@@ -1,4 +1,4 @@
-"""The server that ranks are forked from: it imports torch once, each rank inherits it."""
+"""The server that ranks are forked from: it imports torch once, and each rank inherits that."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from dpbench.launch.signals import signal_name
 from dpbench.temporary import keep_sockets_in_own_folder
 
 PRELOADED = ["dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"]
-"""The last is imported by every first torch.optim.Optimizer, and takes a second."""
+"""Modules that the server imports. The last is imported by every first torch.optim.Optimizer, and
+takes a second."""
 SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def fork_server() -> ForkServerContext:
     """The context to start processes with; its server is running.
 
-    Whoever comes first starts the server, so nobody may use it by another way: a server keeps
-    what it was started with.
+    The first caller starts the server, so all code must use this function: a server keeps the
+    settings that it was started with.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     keep_sockets_in_own_folder()
     _bear_the_end_of_the_resource_tracker()
-    resource_tracker.ensure_running()  # would unblock the signals if the server started it
+    resource_tracker.ensure_running()  # here, since its start unblocks the signals
     with _importing_what_is_installed(), _without_interrupts():
         _ensure_running()
     _check_semaphores(context)
@@ -40,20 +41,20 @@ def fork_server() -> ForkServerContext:
 
 
 def fork_server_process() -> int:
-    """The process of the server, which is running."""
+    """Process id of the running server."""
     fork_server()
     pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
-    assert isinstance(pid, int)  # not public, and what says how it ended
+    assert isinstance(pid, int)  # private, but the only way to learn how it ended
     return pid
 
 
 def server_end(pid: int) -> str | None:
-    """How a server of this process has ended, in words; None while it runs.
+    """How a server started by this process has ended, in words; None while it runs.
 
-    Nobody knows then how the ranks ended that came from it.
+    After its end nobody knows how the ranks forked from it ended.
     """
     gone = "the server that ranks are forked from"
-    try:  # leaves it for Python, which starts another one when it finds it ended
+    try:  # leaves the zombie to Python, which starts another server when it finds it
         end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return f"{gone} has ended"
@@ -67,7 +68,7 @@ def server_end(pid: int) -> str | None:
 def _ensure_running() -> None:
     try:
         forkserver.ensure_running()
-    except ChildProcessError:  # what Python knows of a server is another process's
+    except ChildProcessError:  # the server that Python knows is another process's child
         raise LaunchError(
             "this process was forked from one that has started ranks, and cannot use its server; "
             "start_method='spawn' works here"
@@ -75,7 +76,8 @@ def _ensure_running() -> None:
 
 
 def _check_semaphores(context: ForkServerContext) -> None:
-    """Processes are started with semaphores, which Python keeps in /dev/shm, a page for each."""
+    """Check /dev/shm: processes are started with semaphores, which Python keeps there, one page
+    each."""
     try:
         context.Lock()
     except OSError as error:
@@ -89,10 +91,10 @@ def _check_semaphores(context: ForkServerContext) -> None:
 
 @cache
 def _bear_the_end_of_the_resource_tracker() -> None:
-    """Python starts another one, which knows nothing of the semaphores that are in use.
+    """Register a name again before it is unregistered, as a new tracker may not know it.
 
-    It prints a traceback for each that it is told to forget. To tell it of them first does no harm
-    where it knows them.
+    Python starts another tracker if the old one dies, and it prints a traceback for each unknown
+    name that it is told to forget. Registering a known one does no harm.
     """
     tracker, forget = resource_tracker, resource_tracker.unregister
 
@@ -102,12 +104,13 @@ def _bear_the_end_of_the_resource_tracker() -> None:
 
     tracker.unregister = unregister  # type: ignore[assignment]
     died = "resource_tracker: process died unexpectedly"
-    warnings.filterwarnings("ignore", message=died)  # nothing is lost by it
+    warnings.filterwarnings("ignore", message=died)  # it loses nothing
 
 
 @contextmanager
 def _importing_what_is_installed() -> Iterator[None]:
-    """Python would put the working directory first, with whatever dpbench or torch lies there."""
+    """Import only installed packages: Python would put the working directory first, with any
+    dpbench or torch in it."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
@@ -121,7 +124,8 @@ def _importing_what_is_installed() -> Iterator[None]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """The server inherits the mask: Ctrl-C reaches it too, and is not its business."""
+    """Block interrupts: the server inherits the mask, as Ctrl-C reaches it too and must not end
+    it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

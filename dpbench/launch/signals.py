@@ -1,7 +1,7 @@
-"""Signals that end a launch, but for those that are ignored where it is started.
+"""Signals that end a launch, except those that were ignored when it was started.
 
-`nohup` ignores SIGHUP, and a shell ignores SIGINT of what it starts in the background. An ignored
-signal stays ignored here and in the ranks, which inherit that.
+`nohup` ignores SIGHUP, and a shell ignores SIGINT for its background jobs. An ignored signal stays
+ignored here and in the ranks, which inherit that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 def signal_name(number: int) -> str:
-    """As in "SIGKILL"; real-time signals have none."""
+    """Name of a signal, such as "SIGKILL"; real-time signals have none."""
     known = number in list(signal.Signals)
     return signal.Signals(number).name if known else f"signal {number}"
 
@@ -34,7 +34,8 @@ def handle_unless_ignored(number: int, handler: Handler) -> None:
 
 
 def without_ignored(names: str = NAMES) -> str:
-    """The names of signals that torch's agent may handle, as its `signals_to_handle` has them."""
+    """The names of the signals that torch's agent may handle, in the form of its
+    `signals_to_handle`."""
     known = signal.Signals.__members__
     return ",".join(
         name
@@ -45,10 +46,10 @@ def without_ignored(names: str = NAMES) -> str:
 
 @contextmanager
 def second_ends_at_once(end: Callable[[int], None]) -> Iterator[None]:
-    """Inside, `end` is called with a signal of ENDING that comes for the second time.
+    """A context in which `end` is called when a signal of ENDING comes for the second time.
 
-    From a thread of its own, since the main thread waits for the work that the first one ends.
-    Signals without a handler of Python's are left alone. To be entered in the main thread.
+    A separate thread calls it, since the main thread waits for the work that the first signal ends.
+    Signals without a Python handler are left alone. Enter it in the main thread.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -72,7 +73,7 @@ def second_ends_at_once(end: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def handlers_kept() -> Iterator[None]:
-    """Puts the handlers of the caller back, in whose place torch's agent leaves its own."""
+    """Restore the caller's signal handlers, since torch's agent leaves its own."""
     before = {number: signal.getsignal(number) for number in ENDING}
     try:
         yield

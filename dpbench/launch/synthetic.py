@@ -29,15 +29,16 @@ SECONDS_PER_STEP = 2e-3
 COMMUNICATION_SECONDS = {"gloo": 3e-3, "nccl": 3e-4, "shm": 5e-4, "threads": 1e-3, "none": 0.0}
 NOISE = 0.01
 SHARES = {"data": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.08}
-"""Of a step without communication, which is all in backward."""
+"""Shares of a step without communication, which is all in backward."""
 GRADIENTS, GRADIENT_BYTES = 8, 2**20
-"""Evenly over the backward pass, those of the last layer first."""
+"""Number and size of the gradients, spread evenly over the backward pass, those of the last layer
+first."""
 NOISE_SCALE_SAMPLES = 256
 FLOPS_PER_ITEM = 1e8
 
 
 class SyntheticLauncher:
-    """Answers with the cost model; every trial completes."""
+    """Answers from the cost model; every trial completes."""
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return None
@@ -58,7 +59,8 @@ class SyntheticLauncher:
 
 
 def _timed_steps(trial: TrialSpec) -> int:
-    """Where a real window would end: as soon as the steps of rank 0 are precise enough."""
+    """Number of steps after which a real window would end: once those of rank 0 are precise
+    enough."""
     if trial.precision is None:
         return trial.timed_steps
     noise = _noise(trial, 0)
@@ -94,7 +96,7 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
 
 
 def _noise(trial: TrialSpec, rank: int) -> random.Random:
-    # The cost model knows no allocator: with another one the same numbers come out.
+    # The cost model ignores the allocator: the numbers are the same with any.
     return random.Random(f"{replace(trial, allocator=None).trial_id}/{rank}")
 
 
@@ -134,7 +136,8 @@ def _phases(
 
 
 def _gradient_norms(trial: TrialSpec, rank: int, noise: random.Random) -> GradientNorms | None:
-    """|G|² = 1 and a covariance of trace NOISE_SCALE_SAMPLES: E|g|² = 1 + trace ÷ samples."""
+    """Norms for |G|² = 1 and a covariance of trace NOISE_SCALE_SAMPLES: E|g|² = 1 + trace ÷
+    samples."""
     if trial.noise_steps == 0 or trial.process_count == 1:
         return None
     local = trial.process_shard(rank)[1]
@@ -153,7 +156,7 @@ def _gradient_norms(trial: TrialSpec, rank: int, noise: random.Random) -> Gradie
 
 
 def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | None:
-    """Steps of one micro-batch, each faster or slower as a whole."""
+    """A trace of steps with one micro-batch, each faster or slower as a whole."""
     if not trial.traces_gradients:
         return None
     compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * max(trial.replica_batch_sizes)

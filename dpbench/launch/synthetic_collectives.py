@@ -1,6 +1,7 @@
-"""Collectives that nobody runs: their times follow a cost model, with seeded noise.
+"""Synthetic collectives: nothing runs; their times follow a cost model with seeded noise.
 
-α + s ÷ B, as the ring has it: everything above the launcher can be exercised in milliseconds.
+The model is α + s ÷ B, as for a ring: everything above the launcher can be exercised in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from dpbench.launch.collectives import CollectiveOutcome
 from dpbench.records import Status
 
 LATENCY_SECONDS = {"gloo": 2e-4, "nccl": 2e-5, "shm": 1e-5}
-"""α of two ranks; it grows with the hops of a ring, n - 1."""
+"""Latency α of two ranks; it grows with the hops of a ring, n - 1."""
 BYTES_PER_SECOND = {"gloo": 1.5e9, "nccl": 1e11, "shm": 1e10}
-"""B of the ring's 2 (n - 1) ÷ n parts."""
+"""Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
 COPY_LATENCY_SECONDS = 1e-6
 COPY_BYTES_PER_SECOND = 2e10
 COLD = 1.5
-"""What a step makes of the time of a collective."""
+"""Factor by which a collective takes longer in a step than in a loop."""
 LOST_SHARE = 0.3
 STRETCH = 1.5
 OUTLASTS = 2.0
@@ -33,7 +34,7 @@ HOST = "synthetic"
 
 
 class SyntheticCollectives:
-    """Answers with the cost model; every measurement completes."""
+    """Answers from the cost model; every measurement completes."""
 
     def unusable_reason(self, spec: CollectiveSpec) -> str | None:
         return None
@@ -44,7 +45,7 @@ class SyntheticCollectives:
 
 
 def seconds(spec: CollectiveSpec, nbytes: int) -> float:
-    """What one call takes in the model."""
+    """Seconds of one call in the model."""
     hops = spec.group_size - 1
     parts = 1 if spec.collective == "broadcast" else hops / spec.group_size
     if spec.collective == "all_reduce":

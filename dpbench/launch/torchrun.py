@@ -1,6 +1,6 @@
-"""torch's own torchrun, told to start our worker file around each worker.
+"""torch's own torchrun, made to start our worker file around each worker.
 
-Its parser reads the arguments, and its `run` does the work. Nothing of it is written again.
+torchrun's parser reads the arguments, and its `run` does the work; nothing is reimplemented.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from dpbench.temporary import remove_temporary_folders, temporary_folder
 THREADS = "OMP_NUM_THREADS"
 PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 PACKAGES = {"etcd": ("etcd", "python-etcd"), "etcd-v2": ("etcd", "python-etcd")}
-"""What backends of torch's rendezvous import, and what it is called where it can be had."""
+"""Module that a backend of torch's rendezvous imports, and the package that provides it."""
 NCCL_OPTIONS = ("--backend", "--dist-backend", "--dist_backend")
-"""By which scripts are told their backend."""
+"""Options by which scripts are told their backend."""
 HELP = "See dpbench launch --help."
 ALLOCATOR = "--allocator"
 DESCRIPTION = """Starts SCRIPT in several processes, with torch's own torchrun: its options, its
@@ -53,7 +53,7 @@ trust. Exit status: 0; 1 a worker failed; 2 usage; 128 + n ended by signal n."""
 
 
 class WorkersFailed(Exception):
-    """Some worker of this host did not end with status 0; `ends` begins with the first cause."""
+    """A worker of this host did not end with status 0; `ends` begins with the first cause."""
 
     def __init__(self, ends: Sequence[WorkerEnd]) -> None:
         super().__init__(str(ends[0]))
@@ -61,10 +61,10 @@ class WorkersFailed(Exception):
 
 
 def read(arguments: Sequence[str]) -> Namespace:
-    """What torchrun's parser makes of the arguments; `nproc_per_node` is a number in it.
+    """Parse the arguments with torchrun's parser; `nproc_per_node` is a number in the result.
 
-    Raises UsageError for what torchrun would refuse, or where there is nothing to start;
-    SystemExit when it has printed the help.
+    Raises UsageError for arguments that torchrun would refuse, or if there is nothing to start;
+    SystemExit after printing the help.
     """
     parser = torchrun.get_args_parser()
     parser.prog = "dpbench launch"
@@ -95,7 +95,7 @@ def read(arguments: Sequence[str]) -> Namespace:
 
 
 def overridden(chosen: Namespace) -> str | None:
-    """Which of two options that name the meeting place goes before the other; None if one does."""
+    """Which of two options for the meeting place takes precedence; None if none does."""
     usual = torchrun.get_args_parser()
     names = {"master_addr": "--master-addr", "master_port": "--master-port"}
     typed = [
@@ -114,8 +114,8 @@ def run(
     interface: str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Runs it to its end, with so many threads for each worker unless OMP_NUM_THREADS is set, and
-    gloo on `interface` unless GLOO_SOCKET_IFNAME is.
+    """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set, and
+    gloo on `interface` unless GLOO_SOCKET_IFNAME is set.
 
     Raises WorkersFailed; Interrupted; UsageError for what only torch's `run` refuses; LaunchError
     if the launchers of several nodes did not come together.
@@ -128,7 +128,7 @@ def run(
         _own_number(chosen, held),
     ):
         prepared = _prepared(held, folder)
-        if not chosen.max_restarts:  # else it is torch that tells of the attempts
+        if not chosen.max_restarts:  # otherwise torch reports the attempts
             for name in AGENT_LOGGERS:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
@@ -147,14 +147,15 @@ def run(
 
 
 def _leave(number: int) -> None:
-    """The second time somebody asks for the end, workers do not get any more time for theirs."""
+    """End at once on a second signal: workers get no more time to end."""
     os.write(2, b"dpbench: interrupted twice: workers are killed\n")
     remove_temporary_folders()
-    os._exit(128 + number)  # with which the workers die
+    os._exit(128 + number)  # the workers die with this process
 
 
 def _own_number(chosen: Namespace, held: Namespace) -> AbstractContextManager[None]:
-    """With a static rendezvous of several nodes; other backends number them."""
+    """Claim this node's number, for a static rendezvous of several nodes; other backends number the
+    nodes."""
     torch_holds = chosen.node_rank == 0 and held is chosen  # from later on
     if launch_store.is_one_node(chosen) or chosen.rdzv_backend != "static" or torch_holds:
         return nullcontext()
@@ -171,7 +172,7 @@ def _not_together(chosen: Namespace, error: Exception) -> str:
 
 
 def meeting_place(chosen: Namespace) -> str | None:
-    """Where the launchers of several nodes meet, in words; None if there is one node."""
+    """Place where the launchers of several nodes meet, in words; None if there is one node."""
     if torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1) or chosen.standalone:
         return None
     port = chosen.master_port or launch_store.USUAL_PORT
@@ -179,11 +180,11 @@ def meeting_place(chosen: Namespace) -> str | None:
 
 
 def gloo_interface(chosen: Namespace) -> str | None:
-    """By which network interface gloo is to meet the ranks of other nodes: the one that has
+    """The network interface by which gloo reaches the ranks of other nodes: the one that has
     --local-addr, or else leads to the meeting place.
 
-    Left to itself gloo takes the one that the host's own name stands for, often the loopback. None
-    if there is one node, GLOO_SOCKET_IFNAME is set, or none is found.
+    By default gloo takes the interface that the host's own name resolves to, often the loopback.
+    None if there is one node, GLOO_SOCKET_IFNAME is set, or none is found.
     """
     place = meeting_place(chosen)
     if place is None or GLOO in os.environ:
@@ -209,8 +210,8 @@ def _sentence(error: Exception) -> str:
 
 
 def _check_backend(chosen: Namespace) -> None:
-    """UsageError for a rendezvous whose package is missing, and for more ranks than NCCL can have:
-    each worker would fail by itself."""
+    """Raise UsageError for a rendezvous whose package is missing, and for more ranks than NCCL can
+    have: otherwise each worker would fail by itself."""
     package = PACKAGES.get(chosen.rdzv_backend)
     if package and find_spec(package[0]) is None:
         raise UsageError(
@@ -230,7 +231,8 @@ def _check_backend(chosen: Namespace) -> None:
 
 
 def _check_command(chosen: Namespace) -> None:
-    """UsageError if there is nothing to start: else every worker would fail by itself."""
+    """Raise UsageError if there is nothing to start: otherwise every worker would fail by
+    itself."""
     script: str = chosen.training_script
     if chosen.no_python and chosen.module:
         raise UsageError(f"got --no-python and -m, expected one of the two. {HELP}")
@@ -246,14 +248,15 @@ def _check_command(chosen: Namespace) -> None:
 
 
 def _is_importable(top: str) -> bool:
-    """In a worker, which has the working directory on its path."""
+    """Whether a worker, which has the working directory on its path, can import the module."""
     if not top:
         return False
     return top in sys.modules or bool(PathFinder.find_spec(top, [""]) or find_spec(top))
 
 
 def _prepared(chosen: Namespace, folder: Path) -> Namespace:
-    """The same, with our worker file before the command, and stderr kept to be shown again."""
+    """The options with our worker file before the command, and with stderr kept to be shown
+    again."""
     prepared = Namespace(**vars(chosen))
     prepared.log_dir = chosen.log_dir or str(folder)
     if hasattr(chosen, "signals_to_handle"):  # torch 2.9
@@ -261,7 +264,7 @@ def _prepared(chosen: Namespace, folder: Path) -> Namespace:
     if (chosen.tee, chosen.redirects) == ("0", "0"):
         prepared.tee = "2"
     if chosen.run_path or not dies_with_launcher():
-        return prepared  # torch itself has a function's process die with its parent
+        return prepared  # torch itself ends a function's process with its parent
     command = [chosen.training_script, *chosen.training_script_args]
     if not chosen.no_python:
         python = os.environ.get("PYTHON_EXEC", sys.executable)
@@ -276,9 +279,9 @@ def _prepared(chosen: Namespace, folder: Path) -> Namespace:
 def _environment(
     chosen: Namespace, threads: int, interface: str | None, folder: Path
 ) -> Iterator[None]:
-    """What workers inherit.
+    """The environment that workers inherit.
 
-    Those of one node that know dpbench meet in a file, where none of the host's other users gets.
+    Workers of one node that use dpbench meet in a file, which the host's other users cannot reach.
     """
     before = dict(os.environ)
     if launch_store.is_one_node(chosen):

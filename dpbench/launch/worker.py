@@ -1,8 +1,8 @@
-"""What each process of `dpbench launch` runs first: it ties its life to the launcher's, then
-becomes the worker.
+"""The first code of each `dpbench launch` process: it ties its life to the launcher's, then becomes
+the worker.
 
-Runs as a file, in an isolated Python: it imports the standard library only, in ten milliseconds,
-and leaves no trace in the worker but the signal.
+It runs as a file, in an isolated Python: it imports only the standard library, in ten milliseconds,
+and leaves nothing in the worker except the parent-death signal.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ NOT_FOUND = 127  # as shells have it
 
 
 def main(launcher_pid: int, command: list[str]) -> int:
-    """Never returns if the command can be started."""
+    """Start the command in this process; does not return if that succeeds."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != launcher_pid:  # it was gone before the kernel knew
+    if os.getppid() != launcher_pid:  # the launcher ended before prctl
         return 128 + signal.SIGKILL
     try:
         os.execvp(command[0], command)

@@ -1,4 +1,4 @@
-"""How the workers of a launch ended: which one failed first, and what it said last."""
+"""How the workers of a launch ended: which one failed first, and its last lines of output."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class WorkerEnd:
     rank: int
     pid: int
     exit_code: int
-    """Negative: the signal that ended it."""
+    """Exit code; negative if a signal ended it."""
     at_seconds: int
-    """When the launcher saw it, in seconds since 1970."""
+    """Time at which the launcher saw it, in seconds since 1970."""
     last_lines: tuple[str, ...]
-    """Of its stderr; none where that was not kept."""
+    """Last lines of its stderr; empty if that was not kept."""
 
     def __str__(self) -> str:
         number = -self.exit_code
@@ -40,15 +40,15 @@ class WorkerEnd:
 
     @property
     def lost_peer(self) -> bool:
-        """It failed because another one had."""
+        """Whether it failed because another worker had."""
         return speaks_of_lost_peer("\n".join(self.last_lines))
 
 
 def ends_of(failures: Mapping[int, ProcessFailure], logs: Path) -> list[WorkerEnd]:
-    """The workers that failed by themselves, by torch's failures, the first cause at the front.
+    """The workers that failed by themselves, from torch's failures, with the first cause first.
 
-    That is the earliest, but for those that had only lost their peer. Left out are those that the
-    launcher ended when another had failed. `logs` is the log folder of torchrun.
+    The first cause is the earliest one that had not just lost its peer. Workers that the launcher
+    ended when another had failed are left out. `logs` is the log folder of torchrun.
     """
     ends = [_end(rank, failure, logs) for rank, failure in failures.items()]
     first = min(ends, key=lambda end: end.at_seconds)
@@ -67,7 +67,8 @@ def _end(rank: int, failure: ProcessFailure, logs: Path) -> WorkerEnd:
 
 
 def _last_lines(logs: Path, local_rank: int) -> tuple[str, ...]:
-    """Of the last attempt's stderr; torchrun writes it to LOGS/RUN/attempt_N/LOCAL_RANK."""
+    """Last lines of the last attempt's stderr; torchrun writes it to
+    LOGS/RUN/attempt_N/LOCAL_RANK."""
     kept = logs.glob(f"*/attempt_*/{local_rank}/stderr.log")
     latest = max(kept, key=lambda path: path.stat().st_mtime_ns, default=None)
     if latest is None:

@@ -1,13 +1,13 @@
-"""What becomes of host memory that a process frees: left to the C library, or kept.
+"""What happens to host memory that a process frees: the C library decides, or it is kept.
 
 glibc gives the top of its heap back to the kernel whenever more than a threshold is free there,
-and takes it again, page fault by page fault, a moment later. Whether a training step pays for
+and requests it again, page fault by page fault, a moment later. Whether a training step pays for
 that depends on what was freed before and on where the heap happens to begin: on mnist_cnn at batch
-32 the same loop took 0 to 3,400 faults a step in different processes, and up to a fifth longer.
-A process that keeps what it has pays nothing, at the price of a larger resident set.
+32 the same loop took 0 to 3,400 faults a step in different processes, and up to a fifth longer. A
+process that keeps its memory pays nothing, at the price of a larger resident set.
 
-Trials leave this to the system, as that is what any script gets, unless they are asked to keep it;
-`dpbench train` and `dpbench launch`, whose aim is speed, keep it unless they are told not to.
+Trials use the system's default, as any script does, unless they are asked to keep memory; `dpbench
+train` and `dpbench launch`, whose aim is speed, keep it unless they are told not to.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _ONE_ARENA = 1  # the arenas of further threads give memory back whatever is set
 
 USERS_OWN = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
 MARK = "DPBENCH_KEEPS_FREED_MEMORY"
-"""Set in processes for which `dpbench launch` has set the variables of `kept_variables`."""
+"""Environment variable that marks processes for which `dpbench launch` has set `kept_variables`."""
 
 KEPT = "glibc, freed memory kept"
 LEFT_ALONE = "as the system has it"
 
 
 def keep_freed_memory() -> str:
-    """Tells glibc to keep freed memory; returns what was done, for the record.
+    """Make glibc keep freed memory; returns what was done, for the record.
 
-    Left alone are other C libraries, and users who set up an allocator themselves.
+    Other C libraries, and processes whose user set up an allocator, are left alone.
     """
     if reason_to_leave() is not None:
         return LEFT_ALONE
@@ -55,8 +55,8 @@ def reason_to_leave() -> str | None:
 
 
 def kept_variables() -> dict[str, str]:
-    """The environment of a process that is to keep freed memory from its start; for programs that
-    know nothing of dpbench."""
+    """The environment of a process that is to keep freed memory from its start; also works for
+    programs other than dpbench."""
     return {
         "MALLOC_TRIM_THRESHOLD_": str(_NEVER),
         "MALLOC_MMAP_THRESHOLD_": str(_LARGEST_MMAP_THRESHOLD),
@@ -71,8 +71,8 @@ def is_kept_by_launch(environ: Mapping[str, str]) -> bool:
 
 
 def forget_launch(environ: MutableMapping[str, str]) -> None:
-    """Takes what `dpbench launch` has set out of the environment, so that processes started from
-    here have the system's allocator."""
+    """Remove the variables that `dpbench launch` has set, so that processes started from here have
+    the system's allocator."""
     if MARK in environ:
         for name in kept_variables():
             environ.pop(name, None)

@@ -1,4 +1,4 @@
-"""Which samples a rank trains on, step by step, made shortly before a window needs them."""
+"""The samples that a rank trains on, step by step, selected shortly before a window needs them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class BatchQueue:
     def __init__(
         self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
     ) -> None:
-        """`device` is where the samples are taken from."""
+        """`device` holds the samples."""
         self._stream = micro_batches(trial, rank, dataset_size)
         self._per_step = trial.accumulation_steps
         self._device = device
 
     def take(self, steps: int) -> list[StepBatches]:
-        """The batches of the next `steps` steps. Copies to the device: not for timed windows."""
+        """The batches of the next `steps` steps. It copies to the device: not for timed windows."""
         return [self.take_micro(self._per_step) for _ in range(steps)]
 
     def take_micro(self, count: int) -> StepBatches:

@@ -1,8 +1,8 @@
-"""What a bucket of gradients costs in a step, where nothing is warm for it.
+"""The cost of exchanging a gradient bucket in a step, where nothing is warm for it.
 
-Called again and again, a collective finds its tensors in the caches and its threads awake. In a
-step it finds neither: on a CPU the same all-reduce then takes up to twice as long. So the ranks
-compute and use other memory before each sample, and the bucket is filled from fresh gradients as
+A collective called in a loop finds its tensors in the caches and its threads awake. In a step it
+finds neither: on a CPU the same all-reduce then takes up to twice as long. So before each sample
+the ranks compute and use other memory, and the bucket is filled from fresh gradients as
 DistributedDataParallel fills it.
 """
 
@@ -18,21 +18,19 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.window import between_barriers, synchronize
 
 ROWS = 384
-"""Of the square matrices whose products are the computing between samples: about 1 ms each on a
-core."""
+"""Size of the square matrices that are multiplied between samples: about 1 ms each on a core."""
 PRODUCTS_BEFORE_BARRIER = 4
 PRODUCTS_AFTER_BARRIER = 2
-"""After them ranks arrive as ragged as in a step."""
+"""Matrix products after the barrier; then ranks arrive as unevenly as in a step."""
 OTHER_BYTES = 16 * 1024 * 1024
-"""Of memory that is used between samples: as much as the caches of a core hold, and more."""
+"""Bytes of other memory used between samples: at least as much as the caches of a core hold."""
 SIZE_SECONDS = 1.0
-"""What the samples of one size take together at most, unless that leaves fewer than
-FEWEST_SAMPLES."""
+"""Most time for the samples of one size, unless that leaves fewer than FEWEST_SAMPLES."""
 FEWEST_SAMPLES = 5
 
 
 class _Step:
-    """The part of a step that one bucket sees."""
+    """The part of a step that concerns one bucket."""
 
     def __init__(
         self, operation: CollectiveOperation, device: torch.device, ranks: RankGroup
@@ -46,7 +44,7 @@ class _Step:
         self._gradients = torch.zeros_like(self._bucket)
 
     def run(self) -> tuple[float, float]:
-        """Seconds of the copy, and from its end until the collective has ended."""
+        """Seconds of the copy into the bucket, and from its end until the collective has ended."""
         self._compute(PRODUCTS_BEFORE_BARRIER)
         self._other.add_(1)
         self._gradients.mul_(1.0)
@@ -70,7 +68,8 @@ class _Step:
 def time_exchange(
     operation: CollectiveOperation, samples: int, device: torch.device, ranks: RankGroup
 ) -> ExchangeTiming:
-    """Times one bucket after another, all ranks at once; they agree on how often."""
+    """Time one bucket after another, on all ranks at once; the ranks agree on the number of
+    samples."""
     step = _Step(operation, device, ranks)
     step.run()  # warms up
     start = perf_counter()

@@ -12,8 +12,8 @@ from dpbench.collectives import Collective
 from dpbench.parallel.shm import arena_of
 
 PERIOD = 8191
-"""Values repeat after so many elements: a prime, so that hardly a misplaced part looks right, and
-small enough for exact float32 sums over a thousand ranks."""
+"""Number of elements after which values repeat: a prime, so that a misplaced part hardly ever looks
+right, and small enough for exact float32 sums over a thousand ranks."""
 ROOT = 0
 
 
@@ -21,7 +21,7 @@ class CollectiveOperation:
     """A collective of the default group, on tensors of this rank.
 
     `all_reduce` is in place and, with shm on the CPU, in the group's shared memory, where our
-    DistributedDataParallel holds its buckets. All other tensors lie where torch puts them.
+    DistributedDataParallel holds its buckets. torch allocates all other tensors.
 
     Attributes:
         whole: the flat tensor of the whole message.
@@ -30,10 +30,10 @@ class CollectiveOperation:
     def __init__(
         self, collective: Collective, nbytes: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        """A collective itself where memory is shared.
+        """Allocate the tensors; a collective itself where memory is shared.
 
         Args:
-            nbytes: the size as nccl-tests counts it, see dpbench.collectives.
+            nbytes: the size as defined by nccl-tests, see dpbench.collectives.
 
         Raises:
             ValueError: `nbytes` is not a whole number of elements for every rank.
@@ -57,7 +57,7 @@ class CollectiveOperation:
         self._ramp = (torch.arange(2 * PERIOD, device=device) % PERIOD).to(dtype)
 
     def __call__(self) -> None:
-        """Runs it; on CUDA it is queued when this returns."""
+        """Run the collective; on CUDA it is only queued when this returns."""
         self._issue(asynchronous=False)
 
     def start(self) -> dist.Work:
@@ -66,12 +66,12 @@ class CollectiveOperation:
         return work
 
     def clear(self) -> None:
-        """Zeros stay what they are, however often they are summed."""
+        """Set the tensors to zero, so that repeated sums do not grow."""
         self.whole.zero_()
         self._share.zero_()
 
     def wrong_result(self) -> str | None:
-        """Runs it on values that differ between ranks and elements.
+        """Run the collective on values that differ between ranks and elements.
 
         Returns:
             What is wrong with this rank's result; None if it is exact.
@@ -89,11 +89,11 @@ class CollectiveOperation:
         return None
 
     def largest_error(self) -> float:
-        """Runs it on values that have to be rounded.
+        """Run the collective on values that have to be rounded.
 
         Returns:
             The largest error of this rank's result relative to exact arithmetic on the same values,
-            as the order of a sum and the precision of what travels make it; 0 where values are only
+            due to the order of the sum and the precision of the data sent; 0 if values are only
             moved.
         """
         self.clear()
@@ -113,12 +113,12 @@ class CollectiveOperation:
         return largest
 
     def _fractions(self, rank: int) -> Tensor:
-        """Two periods of what a rank gives: thirds of at most 1 + rank, which no binary number
-        is."""
+        """Two periods of a rank's input: thirds up to 1 + rank, which are inexact in binary."""
         return ((self._ramp.double() + 1) * (rank + 1) / (3 * PERIOD)).to(self._ramp.dtype)
 
     def _exact_parts(self) -> Iterator[tuple[Tensor, int, range]]:
-        """Of parts of the result: where the ramp starts, and whose values were summed."""
+        """For each part of the result: the tensor, where its ramp starts, and the ranks whose
+        values were summed."""
         everyone = range(self._size)
         match self.collective:
             case "all_reduce":
@@ -145,8 +145,8 @@ class CollectiveOperation:
         return work
 
     def _expected(self) -> Iterator[tuple[Tensor, int, int, int]]:
-        """Of parts of the result: where the ramp starts, what it is multiplied with and what is
-        added, given ramp + rank + 1 on each rank."""
+        """For each part of the result: the tensor, where its ramp starts, its factor, and its
+        addend, when each rank gives ramp + rank + 1."""
         summed = self._size * (self._size + 1) // 2
         match self.collective:
             case "all_reduce":
@@ -160,7 +160,7 @@ class CollectiveOperation:
                 yield self._share, self._rank * len(self._share), self._size, summed
 
     def _values(self, start: int, count: int) -> Tensor:
-        """start, start + 1, …, modulo PERIOD; at most PERIOD of them."""
+        """The values start, start + 1, …, modulo PERIOD; at most PERIOD of them."""
         return self._ramp[start % PERIOD :][:count]
 
     def _difference(self, values: Tensor, expected: Tensor, first: int) -> str:

@@ -1,7 +1,7 @@
-"""One rank's part in measuring one collective: every size proved, then timed beside a copy.
+"""One rank's part in measuring one collective: every size is verified, then timed beside a copy.
 
-A sample is timed from a barrier until the device is idle. Calls that take less than a millisecond
-are timed several at once, so that neither the barrier's ragged end nor the clock counts.
+A sample is timed from a barrier until the device is idle. Calls of less than a millisecond are
+timed several at once, so that neither the ranks' uneven start nor the clock's resolution matters.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.window import between_barriers, synchronize
 
 SAMPLE_SECONDS = 1e-3
-"""What a sample takes at least."""
+"""Least duration of a sample."""
 SIZE_SECONDS = 0.6
-"""What the samples of one size take together at most, unless that leaves fewer than
-FEWEST_SAMPLES."""
+"""Most time for the samples of one size, unless that leaves fewer than FEWEST_SAMPLES."""
 FEWEST_SAMPLES = 5
 MOST_CALLS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class WrongResult:
-    """What was wrong with this rank's result, or None if only another rank's was wrong."""
+    """Difference of this rank's result, or None if only another rank's result was wrong."""
 
     text: str | None
 
 
 def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | WrongResult:
-    """Measures all sizes of `spec` as `rank`; ends at the first size whose result is wrong."""
+    """Measure all sizes of `spec` as `rank`; ends at the first size whose result is wrong."""
     device = torch.device(spec.devices[rank])
     torch.set_num_threads(spec.threads_per_replica)
     if device.type == "cuda":
@@ -50,7 +49,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | Wro
     with rank_group(spec.backend, spec.group_size) as ranks:
         for nbytes in sorted(sizes):
             operation = CollectiveOperation(spec.collective, nbytes, dtype, device)
-            wrong = operation.wrong_result()  # the first call of the size, too
+            wrong = operation.wrong_result()  # also the first call of the size
             if ranks.largest(wrong is not None):
                 return WrongResult(wrong)
             error = operation.largest_error()
@@ -62,7 +61,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | Wro
                 overlaps.append(time_overlap(operation, spec.samples, device, ranks))
             if nbytes in spec.exchange_sizes_bytes:
                 exchanges.append(time_exchange(operation, spec.samples, device, ranks))
-            del operation  # before the next one takes memory
+            del operation  # frees its memory before the next one allocates
     return RankCollectives(
         rank=rank,
         pid=os.getpid(),
@@ -76,7 +75,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | Wro
 
 
 def _copy(nbytes: int, device: torch.device) -> Callable[[], object]:
-    """Copies so many bytes from one tensor to another; both have been touched."""
+    """A function that copies `nbytes` from one tensor to another, both already touched."""
     source = torch.ones(nbytes, dtype=torch.uint8, device=device)
     target = torch.ones_like(source)
     return lambda: target.copy_(source)
@@ -85,7 +84,7 @@ def _copy(nbytes: int, device: torch.device) -> Callable[[], object]:
 def _time(
     call: Callable[[], object], nbytes: int, samples: int, device: torch.device, ranks: RankGroup
 ) -> SizeTiming:
-    """Times `call`, which all ranks make at once; they agree on how often."""
+    """Time `call`, which all ranks make at once; they agree on the number of calls."""
 
     def seconds_of(calls: int) -> float:
         synchronize(device)
@@ -97,7 +96,8 @@ def _time(
         return perf_counter() - start
 
     def shorter_of_two(calls: int) -> float:
-        """Of the slowest rank: one disturbed sample shall not decide how many calls make one."""
+        """Seconds on the slowest rank; the shorter of two, so that one disturbed sample does not
+        decide the number of calls."""
         return ranks.largest(min(seconds_of(calls), seconds_of(calls)))
 
     calls, seconds = 1, shorter_of_two(1)  # also warms up

@@ -1,4 +1,4 @@
-"""The device of a process: chosen, with its part of the cores, and the most memory in use."""
+"""The device of a process: its choice, its share of the cores, and its peak memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def peak_host_memory_bytes() -> int:
 
 
 def reset_peak_device_memory(device: torch.device) -> None:
-    """Forgets earlier peaks, such as verification's."""
+    """Forget earlier peaks, such as that of verification."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -27,12 +27,12 @@ def peak_device_memory_bytes(device: torch.device) -> int | None:
 
 
 def peak_reserved_memory_bytes(device: torch.device) -> int | None:
-    """The most that torch's allocator held since the reset, in use or not."""
+    """The most memory that torch's allocator held since the reset, used or not."""
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
 class Placed(Protocol):
-    """What a spec must say of its replicas: a TrialSpec or a TrainingSpec."""
+    """The part of a TrialSpec or a TrainingSpec that places its replicas."""
 
     @property
     def devices(self) -> tuple[str, ...]: ...
@@ -48,7 +48,7 @@ class Placed(Protocol):
 
 
 def settle_on_device(settings: Placed, rank: int) -> torch.device:
-    """Selects this process's device and its share of the cores."""
+    """Select this process's device and its share of the cores."""
     device = torch.device(settings.devices[rank])
     replicas_here = settings.group_size if settings.process_count == 1 else 1
     torch.set_num_threads(settings.threads_per_replica * replicas_here)

@@ -1,8 +1,8 @@
-"""Where the steps of a trial get their samples from, as `--prefetch` and `--data-workers` say.
+"""How the steps of a trial get their samples, as set by `--prefetch` and `--data-workers`.
 
-Samples lie on the device; or each step takes its own from host memory; or they are loaded ahead,
-by a thread or by worker processes, as one stream in the order of the sampler, through all windows.
-The samples of a step are the same in every case.
+Samples are on the device; or each step takes its own from host memory; or a thread or worker
+processes load them ahead, as one stream in the sampler's order, through all windows. A step gets
+the same samples in every case.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from dpbench.parallel.tree import map_tensors
 from dpbench.specs import TrialSpec, WorkloadSpec
 
 SEEDS_PER_SWEEP = 2**32
-"""Between the seeds of two ranks' workers, so that no two sweeps share one."""
+"""Difference between the seeds of two ranks' workers, so that no two passes share one."""
 
 
 class Feed(Protocol):
-    """Samples for steps."""
+    """A source of samples for steps."""
 
     def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
         """Inputs and targets on the device, in the layout of the model."""
@@ -39,9 +39,10 @@ class Feed(Protocol):
 
 @contextmanager
 def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -> Iterator[Feed]:
-    """The feed of one rank, from samples in host memory; nothing of it runs on after the context.
+    """The feed of one rank, from samples in host memory; nothing of it keeps running after the
+    context.
 
-    Worker processes are forked here, so enter it before the process group.
+    Worker processes are forked here, so enter it before joining the process group.
     """
     if trial.prefetch is None:
         assert isinstance(source, Dataset)
@@ -56,7 +57,7 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
         if trial.data_workers:
             taken = stack.enter_context(_workers(trial, rank, source))
             batches = (loader.load(indices, samples) for indices, samples in taken)
-            # Workers load ahead already; to CUDA there is still a copy to make beside the step.
+            # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
         else:
             stream = micro_batches(trial, rank, len(source))
@@ -80,7 +81,7 @@ class _Loaded:
 
 
 class _Loader:
-    """From host memory to the device."""
+    """Copies samples from host memory to the device."""
 
     def __init__(self, workload: WorkloadSpec, device: torch.device) -> None:
         self._channels_last = workload.channels_last
@@ -94,7 +95,7 @@ class _Loader:
 
 
 class _WhenAsked:
-    """Each step takes and copies its own."""
+    """A feed where each step takes and copies its own samples."""
 
     def __init__(self, source: Source, loader: _Loader) -> None:
         self._source = source
@@ -105,13 +106,14 @@ class _WhenAsked:
 
 
 class _Ahead:
-    """Batches that were loaded in an order which the steps have to keep."""
+    """A feed of batches loaded ahead, in an order that the steps have to keep."""
 
     def __init__(self, batches: Iterator[_Loaded]) -> None:
         self._batches = batches
 
     def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
-        """`indices` in host memory. Raises RuntimeError unless they are the next."""
+        """Take the batch of `indices`, which are in host memory. Raises RuntimeError unless it is
+        the next one."""
         loaded = next(self._batches)
         if not torch.equal(loaded.indices, indices):
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""How many floating-point operations a training step needs for one item, counted by torch."""
+"""The floating-point operations that a training step needs for one item, counted by torch."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ SAMPLES = 2
 def count_flops_per_item(
     architecture: Architecture, dataset: Dataset, device: torch.device
 ) -> float:
-    """Operations of forward and backward of the plain model for one item, 2 per multiply-add.
+    """Count the operations of forward and backward of the plain model for one item, 2 per
+    multiply-add.
 
-    Matrix products, convolutions and attention count, as torch's FlopCounterMode sees them run.
-    It leaves out what a step does not do, the gradient of the model's input; attention is taken
-    apart into its products, because the counter does not know the fused kernel of the CPU.
+    Matrix products, convolutions and attention count, as torch's FlopCounterMode sees them run. The
+    gradient of the model's input, which a step does not compute, is left out; attention is split
+    into its products, because the counter does not know the CPU's fused kernel.
     """
     samples = min(SAMPLES, len(dataset))
     batch = dataset.part(0, samples)
-    try:  # without computing anything: a large model takes seconds and gigabytes
+    try:  # on meta tensors: computing a large model takes seconds and gigabytes
         operations = _count(architecture, batch, torch.device("meta"))
-    except Exception:  # what looks at numbers on its way needs them
+    except Exception:  # a model that reads values needs real tensors
         operations = _count(architecture, batch, device)
     return operations / (samples * items_per_sample(architecture))
 
 
 def _count(architecture: Architecture, batch: Dataset, device: torch.device) -> int:
     with device:
-        module = architecture.build_model().to(device).eval()  # batch norm needs no batch then
+        module = architecture.build_model().to(device).eval()  # batch norm accepts one item
     inputs, targets = batch.to(device).take(slice(None))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         architecture.loss(call(module, inputs), targets).backward()  # type: ignore[no-untyped-call]

@@ -1,12 +1,12 @@
-"""When each gradient of a step is ready: what the overlap of communication is simulated from.
+"""The time at which each gradient of a step is ready: the input for simulating overlap.
 
 A traced step reads the clock in a hook of every parameter and at both ends of the backward pass.
-Every traced step has one beside it that is not traced, in the order A B B A, so that a drift
-falls on both alike and the cost of the tracing can be seen. A step takes one micro-batch, whatever
-the trial accumulates: a simulation puts micro-steps together itself.
+Every traced step is paired with an untraced one, in the order A B B A, so that drift affects both
+alike and the cost of tracing shows. A step takes one micro-batch, whatever the trial accumulates:
+the simulation combines micro-steps itself.
 
-DistributedDataParallel, torch's and dpbench's, takes gradients up after the hooks used here. At
-group size 1 it waits for nobody; what it copies into buckets there is in the trace.
+DistributedDataParallel, torch's and dpbench's, handles gradients after the hooks used here. At
+group size 1 it waits for nobody, but its copies into buckets are in the trace.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpbench.measure.window import between_barriers, synchronize
 from dpbench.records import GradientTrace
 
 Reading = Any
-"""What a clock says now; only the seconds between two of them mean something."""
+"""A clock reading; only the seconds between two of them have a meaning."""
 
 
 class HostClock:
@@ -37,8 +37,8 @@ class HostClock:
 
 
 class CudaClock:
-    """Events of the current stream, in a hook that of the backward pass; read when the device is
-    idle, so that the host may run ahead as it does in training."""
+    """Events of the current stream, which in a hook is that of the backward pass; read when the
+    device is idle, so that the host may run ahead as it does in training."""
 
     def now(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -57,7 +57,7 @@ class TracedStep:
 
     def __init__(self, clock: Clock, parameters: Sequence[torch.nn.Parameter]) -> None:
         self.ready: list[Reading | None] = [None] * len(parameters)
-        """Of each parameter; None if it got no gradient."""
+        """Reading per parameter; None if it got no gradient."""
         self.start: Reading = None
         self.end: Reading = None
         self.backward_start: Reading = None
@@ -66,7 +66,7 @@ class TracedStep:
         self._parameters = parameters
 
     def run(self, trainer: Trainer, indices: torch.Tensor) -> None:
-        """Hooks come and go outside of the step."""
+        """Run one step; hooks are added and removed outside of it."""
         hooks = [
             parameter.register_post_accumulate_grad_hook(self._hook(number))  # type: ignore[no-untyped-call]
             for number, parameter in enumerate(self._parameters)
@@ -78,7 +78,7 @@ class TracedStep:
             hook.remove()
 
     def seconds(self, reading: Reading) -> float:
-        """From the start of the step to `reading`."""
+        """Seconds from the start of the step to `reading`."""
         return self._clock.seconds(self.start, reading)
 
     def _enter(self, phase: Phase | None) -> None:
@@ -103,9 +103,10 @@ def trace_gradients(
     device: torch.device,
     ranks: RankGroup,
 ) -> GradientTrace | None:
-    """Trains on the first micro-batch of each of `batches` and traces every other step.
+    """Train on the first micro-batch of each of `batches`, and trace every other step.
 
-    `module` is what the implementation wraps. None if no parameter gets a gradient in every step.
+    `module` is the module that the implementation wraps. Returns None if no parameter gets a
+    gradient in every step.
     """
     clock: Clock = HostClock() if device.type == "cpu" else CudaClock()
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -142,7 +143,7 @@ def _gradient_trace(
         return None
     return GradientTrace(
         parameters=tuple(found),
-        # Of a sparse gradient those of a dense one: an upper bound of what has to travel.
+        # A sparse gradient counts as a dense one: an upper bound of the bytes to send.
         gradient_bytes=tuple(named[name].nbytes for name in found),
         gradient_dtypes=tuple(str(named[name].dtype).removeprefix("torch.") for name in found),
         ready_seconds=tuple(

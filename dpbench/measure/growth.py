@@ -1,10 +1,10 @@
-"""When a timed window that may grow is long enough.
+"""When a timed window of variable length is long enough.
 
-Its mean step has an interval from 20 batch means, and it ends when that is narrow enough. Looking
-after every step would end it at lucky moments, so it is looked at only at sizes 1.5 apart, from
-100 steps on: a nominal 95 % interval then keeps a coverage of 0.92 to 0.94 for steps with a
-first-order autocorrelation of up to 0.8, against 0.86 to 0.90 when looked at every 5 % from 20
-steps on.
+The mean step has a confidence interval from 20 batch means, and the window ends when that is narrow
+enough. Checking after every step would stop at lucky moments, so it is checked only at sizes a
+factor 1.5 apart, from 100 steps on: a nominal 95 % interval then keeps a coverage of 0.92 to 0.94
+for steps with a first-order autocorrelation of up to 0.8, against 0.86 to 0.90 if checked every 5 %
+from 20 steps on.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ BATCHES = 20
 LEAST_STEPS = 100
 GROWTH = 1.5
 T_QUANTILE = 2.0930240544
-"""How many standard errors a two-sided 95 % t interval reaches at 19 degrees of freedom."""
+"""Half-width of a two-sided 95 % t interval in standard errors, at 19 degrees of freedom."""
 
 
 def checkpoints(most: int, period: int = 1) -> Iterator[int]:
-    """Steps after which to look, and at last `most`.
+    """Numbers of steps after which to check, the last being `most`.
 
-    Until then they are whole batches of whole periods, `period` being the steps from one average
-    of parameters to the next: 100, 160, 240, 360, … at a period of 1.
+    All others are whole batches of whole periods, where `period` is the number of steps between two
+    parameter averages: 100, 160, 240, 360, … for a period of 1.
     """
     unit = BATCHES * period
     steps = _round_up(LEAST_STEPS, unit)

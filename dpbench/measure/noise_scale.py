@@ -1,8 +1,8 @@
 """Squared norms of gradients, before and after averaging them over ranks, at fixed parameters.
 
-What `analysis.noise_scale` estimates the gradient noise scale from. The model is called with copies
-of its parameters and buffers, so no implementation's hook runs, and nothing of it changes: not
-its gradients, nor its running statistics, nor the random state.
+`analysis.noise_scale` estimates the gradient noise scale from them. The model is called with copies
+of its parameters and buffers, so no implementation's hook runs, and its gradients, running
+statistics and the random state stay unchanged.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def measure_gradient_norms(
     batches: Sequence[torch.Tensor],
     ranks: RankGroup,
 ) -> GradientNorms | None:
-    """The norms of each of `batches`: this rank's sample indices of one global batch, int64 (n,).
+    """The norms for each of `batches`: this rank's sample indices of one global batch, int64 (n,).
 
-    To be called by all ranks alike, with the plain module and its mean loss. The parameters are
-    those of rank 0, as ranks that do not synchronize have drifted apart. None without other ranks.
+    All ranks call it, with the plain module and its mean loss. The parameters are those of rank 0,
+    as ranks that do not synchronize have drifted apart. Returns None without other ranks.
     """
     if ranks.control is None or ranks.size == 1:
         return None
@@ -66,14 +66,14 @@ def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _of_rank_zero(tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """A copy of rank 0's tensor, as a leaf on the device of ours."""
+    """A copy of rank 0's tensor, as a leaf on this rank's device."""
     copy = tensor.detach().to("cpu", copy=True).contiguous()
     dist.broadcast(copy, src=0, group=group)
     return copy.to(tensor.device).requires_grad_(tensor.requires_grad)
 
 
 def _sum(tensor: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """The sum over ranks, in place."""
+    """Sum the tensor over ranks, in place."""
     dist.all_reduce(tensor, dist.ReduceOp.SUM, group)
     return tensor
 

@@ -1,7 +1,7 @@
-"""What NVML tells of NVIDIA GPUs (the extra `nvml`): energy, clocks, ways between them.
+"""Readings of NVIDIA GPUs from NVML (the extra `nvml`): energy, clocks, links between them.
 
-Power multiplied by time is not taken in the place of energy counters: NVML's power is an average
-over a window of its own, and says little of a shorter one.
+Power multiplied by time does not replace energy counters: NVML's power is an average over a window
+of its own, and says little about a shorter one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch
 
 
 class DeviceMeter:
-    """Reads the counters of some GPUs; None where there is no NVML or a device does not tell."""
+    """Reads the counters of some GPUs; a reading is None without NVML, or if a device does not
+    support it."""
 
     def __init__(self, devices: Iterable[str]) -> None:
         """`devices` are torch's names; each is counted once, and the CPU has no counter."""
@@ -23,12 +24,12 @@ class DeviceMeter:
         self._nvml = open_nvml() if on_gpus else None
 
     def joules(self) -> float | None:
-        """Energy of all devices since their driver was loaded, for differences only."""
+        """Energy of all devices since their driver was loaded; only differences have a meaning."""
         millijoules = self._read("nvmlDeviceGetTotalEnergyConsumption")
         return None if millijoules is None else sum(millijoules) / 1e3
 
     def clock_hertz(self) -> float | None:
-        """Clock of the streaming multiprocessors now, of the slowest device."""
+        """Current clock of the streaming multiprocessors, of the slowest device."""
         if self._nvml is None:
             return None
         megahertz = self._read("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
@@ -58,7 +59,7 @@ def open_nvml() -> Any | None:
 
 
 def handle_of(nvml: Any, device: torch.device) -> Any:
-    """NVML's name for it; by UUID: NVML's indices know nothing of CUDA_VISIBLE_DEVICES."""
+    """NVML's handle, found by UUID: NVML's indices ignore CUDA_VISIBLE_DEVICES."""
     uuid = torch.cuda.get_device_properties(device).uuid
     return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
 
@@ -73,12 +74,12 @@ _COMMON_ANCESTORS = {
     "NVML_TOPOLOGY_NODE": "NODE",
     "NVML_TOPOLOGY_SYSTEM": "SYS",
 }
-"""By the last thing that PCIe traffic passes, in the words of nvidia-smi topo."""
+"""Names, in the words of nvidia-smi topo, by the last component that PCIe traffic passes."""
 
 
 def gpu_links(devices: Sequence[torch.device]) -> tuple[tuple[str, ...], ...]:
-    """For each of the devices its way to each: NVLink, also through a switch, else which part of
-    PCIe they share. () for one alone, without NVML, or where it does not tell, as of a slice."""
+    """The link from each device to each: NVLink, also through a switch, or the part of PCIe that
+    they share. () for a single device, without NVML, or if it does not tell, as for a MIG slice."""
     nvml = open_nvml()
     if nvml is None or len(devices) == 1:
         return ()

@@ -1,8 +1,8 @@
-"""What a collective and a computation cost each other when both are under way on a rank.
+"""How much a collective and a computation slow each other down when a rank runs both at once.
 
-The computation is a row of matrix products that outlasts the collective. On the CPU the rank looks
-between two products whether the collective has ended, and leaves it alone otherwise: waiting for
-its future would make shm hurry, as it does not for our DistributedDataParallel.
+The computation is a row of matrix products that outlasts the collective. On the CPU the rank checks
+between two products whether the collective has ended, and does not wait for its future: that would
+make shm poll sooner, which it does not for our DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.window import between_barriers, synchronize
 
 ROWS = {"cpu": 128, "cuda": 1024}
-"""Of the square matrices: a product takes some tens of microseconds."""
+"""Size of the square matrices: a product takes some tens of microseconds."""
 OUTLASTS = 1.3
-"""Computation ÷ collective, at least, when the computation is sized."""
+"""Least ratio of computation to collective when the computation is sized."""
 LOOKS = 3
-"""At both under way, before the computation is made longer; their median counts."""
+"""Runs of both at once whose median decides whether the computation must be longer."""
 LONGEST_COMPUTATION_SECONDS = 30.0
 SIZE_SECONDS = 1.5
-"""What the samples of one size take together at most, unless that leaves fewer than
-FEWEST_SAMPLES."""
+"""Most time for the samples of one size, unless that leaves fewer than FEWEST_SAMPLES."""
 FEWEST_SAMPLES = 5
 
 
 class Race:
-    """Runs a computation and a collective on one rank, each alone or both at once."""
+    """Runs a computation and a collective on one rank, alone or both at once."""
 
     def __init__(
         self, operation: CollectiveOperation, device: torch.device, ranks: RankGroup
     ) -> None:
         self.products = 1
-        """How many make up the computation."""
+        """Number of matrix products in the computation."""
         self._operation = operation
         self._device = device
         self._ranks = ranks
@@ -46,8 +45,8 @@ class Race:
         self._factor, self._product = torch.ones(2, rows, rows, device=device)
 
     def run(self, *, compute: bool = True, collective: bool = True) -> tuple[float, float]:
-        """Seconds from a common start until the computation and the collective have ended; they
-        mean nothing of what was left out."""
+        """Seconds from a common start until the end of the computation and of the collective; the
+        value for a part that was left out is meaningless."""
         synchronize(self._device)
         self._ranks.barrier()
         products = self.products if compute else 0
@@ -90,7 +89,7 @@ class Race:
 def time_overlap(
     operation: CollectiveOperation, samples: int, device: torch.device, ranks: RankGroup
 ) -> OverlapTiming:
-    """Times collective and computation alone and together, in turns; all ranks at once."""
+    """Time collective and computation alone and together, in turns; on all ranks at once."""
     race = Race(operation, device, ranks)
     seconds = _size_computation(race, ranks)
     count = min(samples, max(int(SIZE_SECONDS / (3 * seconds)), FEWEST_SAMPLES))
@@ -113,10 +112,10 @@ def time_overlap(
 
 
 def _size_computation(race: Race, ranks: RankGroup) -> float:
-    """Makes the computation long enough on every rank; returns the seconds it then takes.
+    """Make the computation long enough on every rank; returns the seconds that it then takes.
 
     Raises:
-        RuntimeError: the collective does not end, however long the rank computes.
+        RuntimeError: the collective does not end, no matter how long the rank computes.
     """
     race.run()  # warms up
     while True:

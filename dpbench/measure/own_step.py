@@ -1,4 +1,4 @@
-"""A training step that the user wrote, run between the batches of a trial and its parallel model.
+"""A user's own training step, run between the batches of a trial and its parallel model.
 
     def step(model, optimizer, batches, loss):
         optimizer.zero_grad()
@@ -11,9 +11,9 @@
         optimizer.step()
         return total
 
-What it is given does what the harness does for its own step: it weighs uneven shards, computes in
-the numbers of the trial, scales the loss of float16, and tells each change of phase. A step that
-goes around that would be measured as something that it is not, and is refused.
+The objects passed to it do what the harness does in its own step: weigh uneven shards, compute in
+the trial's precision, scale the loss of float16, and report each change of phase. A step that
+bypasses them would be measured as something that it is not, and is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dpbench.specs import WorkloadSpec
 
 
 class StepModel:
-    """The model of one step."""
+    """The model passed to the user's step."""
 
     def __init__(self, model: ParallelModel, numbers: Numbers, enter: Enter, *, sync: bool) -> None:
         self.forwards = 0
@@ -45,26 +45,27 @@ class StepModel:
         self._model, self._numbers, self._enter, self._sync = model, numbers, enter, sync
 
     def __call__(self, inputs: Samples) -> Any:
-        """The outputs of this rank's samples."""
+        """The outputs for this rank's samples."""
         self.forwards += 1
         self._enter("forward")
         with self._numbers.autocast:
             return self._model.forward(inputs)
 
     def backward(self, loss: Tensor) -> None:
-        """Adds the gradients of `loss`, a mean over samples of this rank, to the parameters'."""
+        """Add the gradients of `loss`, a mean over this rank's samples, to the parameters' own."""
         self.backwards += 1
         weight = self._model.loss_weight
         self._enter("backward")
         self._model.backward(self._numbers.scale(loss if weight == 1.0 else loss * weight))
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Inside, gradients only add up; the next backward pass outside reduces all of them."""
+        """A context in which gradients only accumulate; the next backward pass outside reduces them
+        all."""
         return self._model.no_sync() if self._sync else nullcontext()
 
 
 class StepOptimizer:
-    """The optimizer of one step."""
+    """The optimizer passed to the user's step."""
 
     def __init__(
         self,
@@ -77,7 +78,8 @@ class StepOptimizer:
         self._optimizer, self._model, self._numbers, self._enter = optimizer, model, numbers, enter
 
     def parameters(self) -> list[nn.Parameter]:
-        """With gradients that are reduced, as for clipping; those of float16 are scaled."""
+        """Parameters with reduced gradients, for clipping for example; gradients of float16 are
+        scaled."""
         self._model.finish()
         return [one for group in self._optimizer.param_groups for one in group["params"]]
 
@@ -86,7 +88,7 @@ class StepOptimizer:
         self._optimizer.zero_grad(set_to_none)
 
     def step(self) -> None:
-        """On reduced gradients; with float16 unless they overflowed."""
+        """Step on reduced gradients; with float16 only if they did not overflow."""
         self.steps += 1
         self._model.finish()
         self._enter("optimizer")
@@ -94,11 +96,11 @@ class StepOptimizer:
 
 
 class StepBatches:
-    """The micro-batches of one step; each is taken when the loop comes to it."""
+    """The micro-batches passed to the user's step; each is loaded when the loop reaches it."""
 
     def __init__(self, dataset: Feed, indices: Sequence[Tensor], enter: Enter) -> None:
         self.left = len(indices)
-        """How many have not been taken yet."""
+        """Number of micro-batches not taken yet."""
         self._dataset, self._indices, self._enter = dataset, indices, enter
 
     def __len__(self) -> int:
@@ -113,14 +115,14 @@ class StepBatches:
 
 
 OwnStep = Callable[[StepModel, StepOptimizer, StepBatches, Callable[[Any, Any], Tensor]], Tensor]
-"""Returns the mean loss of the samples of this rank, 0-dimensional."""
+"""A user's step; it returns the mean loss over this rank's samples, 0-dimensional."""
 
 
 class OwnTrainer(Trainer):
-    """Makes the user's steps in the place of dpbench's."""
+    """Trainer that makes the user's steps instead of dpbench's."""
 
     def __init__(self, title: str, own: OwnStep, *arguments: Any, **named: Any) -> None:
-        """The rest as for a Trainer; errors begin with `title`."""
+        """Further arguments are those of Trainer; error messages begin with `title`."""
         super().__init__(*arguments, **named)
         self._title, self._own = title, own
 
@@ -140,7 +142,7 @@ class OwnTrainer(Trainer):
     def _check(
         self, model: StepModel, optimizer: StepOptimizer, batches: StepBatches, loss: Any
     ) -> None:
-        """Raises UsageError for what is no whole step. Asks nothing of the device."""
+        """Raise UsageError if the step was not a whole one. This does not read from the device."""
         if model.forwards and model.backwards and optimizer.steps == 1 and not batches.left:
             if isinstance(loss, Tensor) and loss.dim() == 0:
                 return
@@ -158,7 +160,7 @@ class OwnTrainer(Trainer):
 
 
 def expect_gradients(module: nn.Module, title: str) -> None:
-    """Raises UsageError unless a step has left gradients: without them nothing can be proved."""
+    """Raise UsageError unless a step has left gradients: without them nothing can be verified."""
     if all(parameter.grad is None for parameter in module.parameters()):
         raise UsageError(
             f"{title}: it left no gradients to compare with those of one process; call "
@@ -168,7 +170,7 @@ def expect_gradients(module: nn.Module, title: str) -> None:
 
 
 def trainer_of(workload: WorkloadSpec) -> Callable[..., Trainer]:
-    """What makes its trainer; loads the user's step, if it names one. Raises UsageError."""
+    """The trainer class of a workload; loads the user's step if there is one. Raises UsageError."""
     if workload.step is None:
         return Trainer
     return partial(OwnTrainer, f"step {workload.step!r}", load_function(workload.step, "step"))

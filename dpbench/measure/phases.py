@@ -1,10 +1,11 @@
-"""How long each part of a step takes, from steps of their own that wait at every change.
+"""Time of each part of a step, measured in separate steps that synchronize at every change of
+phase.
 
-Where a step synchronizes, its backward phase holds the communication that overlaps nothing:
-gradients are reduced in it (in dp, summed over the replicas), and local-sgd's average of
-parameters is counted there too, so that backward with synchronization - backward without is the
-communication of every implementation. Buffers that torch-ddp or ddp broadcasts belong to forward.
-An implementation that drives all replicas from one process tells what it did in between.
+In a step with synchronization, the backward phase includes the exposed communication: gradients are
+reduced in it (in dp, summed over the replicas), and local-sgd's parameter average is counted there
+too, so that for every implementation the communication is backward with synchronization minus
+backward without. Broadcasts of buffers by torch-ddp or ddp belong to forward. An implementation
+that drives all replicas from one process also reports the phases within.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dpbench.records import Phases, ReplicaPhases
 
 
 class PhaseClock:
-    """Adds up the seconds of each phase of a step; the device is idle whenever it looks."""
+    """Adds up the seconds of each phase of a step; the device is idle at each reading."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -33,7 +34,7 @@ class PhaseClock:
         self.seconds: dict[Phase, float] = {}
 
     def enter(self, phase: Phase | None) -> None:
-        """The step changes to `phase`; None ends it."""
+        """Change to `phase`; None ends the step."""
         synchronize(self._device)
         now = perf_counter()
         if self._phase is not None:
@@ -49,8 +50,8 @@ def time_phases(
     *,
     sync: bool,
 ) -> tuple[Phases, ReplicaPhases | None]:
-    """Trains on `batches`, a step each, with or without synchronization; the second is what the
-    implementation tells of its replicas."""
+    """Train on `batches`, one step each, with or without synchronization; the second result is the
+    implementation's own report on its replicas."""
     steps: list[dict[Phase, float]] = []
     with between_barriers(device, ranks), trainer.model.replica_clock() as replica_seconds:
         told = [replica_seconds()]
@@ -64,7 +65,7 @@ def time_phases(
 
 
 def _replica_phases(told: Sequence[ReplicaSeconds | None]) -> ReplicaPhases | None:
-    """From running totals before the first step and after each."""
+    """The phases, from running totals before the first step and after each step."""
     totals = [seconds for seconds in told if seconds is not None]
     if len(totals) < len(told):
         return None

@@ -1,8 +1,8 @@
-"""Numbers of fewer bits: autocast in the forward pass, the loss scale of float16, and TF32.
+"""Reduced precision: autocast in the forward pass, the loss scale of float16, and TF32.
 
-Parameters, gradients and their reduction stay float32. bfloat16 has float32's range; float16 has
-not, so its loss is scaled up before the backward pass, and a step whose gradients overflow is left
-out: on all ranks alike, or their parameters and scales would part for ever.
+Parameters, gradients and their reduction stay float32. bfloat16 has float32's range; float16 does
+not, so its loss is scaled up before the backward pass, and a step whose gradients overflow is
+skipped: on all ranks alike, or their parameters and scales would diverge forever.
 """
 
 from __future__ import annotations
@@ -16,34 +16,35 @@ from torch.amp.grad_scaler import GradScaler
 HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 SMALLEST_SCALE = 1e-4
-"""Below it gradients overflow at any scale, and steps would be left out until the end. The scale
-begins at 65,536, so that is after 30 of them in a row. fairseq's --min-loss-scale."""
+"""Smallest loss scale, as fairseq's --min-loss-scale: below it gradients overflow at any scale, and
+all further steps would be skipped. The scale begins at 65,536, so that takes 30 skipped steps in a
+row."""
 
 
 def choose_products(dtype: str) -> None:
-    """Lets products of float32 on CUDA be TF32's if that is the dtype, and float32's if not: left
-    to itself torch takes TF32 in convolutions and float32 elsewhere."""
+    """Allow TF32 in float32 products on CUDA if `dtype` asks for it, else forbid it: by default
+    torch uses TF32 in convolutions and float32 elsewhere."""
     torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = dtype == "tf32"
 
 
 class Numbers:
-    """How the steps of one rank compute: in which numbers, and with which scale of the loss."""
+    """The precision of one rank's steps, and the scale of their loss."""
 
     def __init__(
         self, device: torch.device, dtype: str, voters: dist.ProcessGroup | None = None
     ) -> None:
         self.autocast = autocast(device, dtype)
-        """For each forward pass and its loss in turn."""
+        """Context for each forward pass and its loss, reused in turn."""
         self.scaler = _loss_scaler(device, dtype, voters)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """What to call backward on."""
+        """The scaled loss, to call backward on."""
         scaled: torch.Tensor = self.scaler.scale(loss)
         return scaled
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """The optimizer's step on gradients of the scaled loss, unless they overflowed."""
+        """Step on gradients of the scaled loss, unless they overflowed."""
         self.scaler.step(optimizer)
         self.scaler.update()
 
@@ -56,19 +57,19 @@ def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]
 def _loss_scaler(
     device: torch.device, dtype: str, voters: dist.ProcessGroup | None = None
 ) -> GradScaler:
-    """Scales the losses of float16; for other dtypes it does nothing.
+    """A scaler for the losses of float16; for other dtypes it does nothing.
 
-    To know whether to step, torch's scaler waits for the device once a step.
+    To decide whether to step, torch's scaler waits for the device once per step.
 
-    After a reduction of gradients an overflow on one rank has reached all. Where gradients stay
-    local, `voters` are the ranks that leave a step out together if any has to: torch's scaler for
+    A reduction of gradients spreads an overflow on one rank to all. Where gradients stay local,
+    `voters` are the ranks that skip a step together if any of them has to: torch's scaler for
     sharded gradients lets them decide by a collective of one number.
     """
     if dtype != "f16":
         return GradScaler(device.type, enabled=False)
     if voters is None:
         return GradScaler(device.type)
-    # Imported where it is needed, as all of torch's FSDP comes with it, for a second.
+    # Imported here only: it loads all of torch's FSDP, which takes a second.
     from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
     return ShardedGradScaler(device.type, process_group=voters)

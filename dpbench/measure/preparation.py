@@ -1,4 +1,4 @@
-"""What is done to a module before it is wrapped: memory format, recomputation, compilation."""
+"""Changes to a module before it is wrapped: memory format, recomputation, compilation."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from dpbench.specs import WorkloadSpec
 
 
 def prepare(module: nn.Module, workload: WorkloadSpec) -> nn.Module:
-    """`module` itself, changed in place as the workload says; its parameters stay what they are.
+    """Change `module` in place as the workload says and return it; its parameters stay the same
+    objects.
 
-    Raises UsageError where it has no blocks whose activations could be computed again.
+    Raises UsageError if it has no blocks whose activations could be recomputed.
     """
     if workload.channels_last:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if workload.checkpoint_activations:
         recompute_blocks(module)
     if workload.compile != "none":
-        # In place: names of parameters, hooks and copies stay those of the module.
+        # In place, so that the names of parameters, the hooks and copies stay the module's.
         mode = None if workload.compile == "default" else workload.compile
         module.compile(mode=mode)
     return module
@@ -38,8 +39,7 @@ def in_layout(dataset: Dataset, workload: WorkloadSpec) -> Dataset:
 
 
 def recompute_blocks(module: nn.Module) -> None:
-    """Lets each block keep nothing but its input for the backward pass, and run forward again
-    there.
+    """Make each block keep only its input for the backward pass, and rerun its forward there.
 
     A block is a child of a Sequential or a ModuleList that has children and parameters of its
     own: a layer of a transformer, a residual block. Raises UsageError if there is none.
@@ -65,10 +65,10 @@ def blocks(module: nn.Module) -> Iterator[nn.Module]:
 
 
 class _Recomputed(nn.Module):
-    """Stands before a block's own class, whose forward it runs."""
+    """Base class placed before a block's own class, whose forward it runs."""
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        # Compiled, torch itself lets buffers change once, and takes no contexts.
+        # When compiled, torch itself updates buffers only once, and accepts no contexts.
         contexts: dict[str, Any] = {}
         if not torch.compiler.is_compiling():
             contexts["context_fn"] = lambda: (nullcontext(), _buffers_kept(self))
@@ -77,7 +77,8 @@ class _Recomputed(nn.Module):
 
 @contextmanager
 def _buffers_kept(block: nn.Module) -> Iterator[None]:
-    """Around the second run forward: a batch counts once in running means, as of a BatchNorm."""
+    """A context around the repeated forward that restores buffers, so that running means, as in a
+    BatchNorm, count a batch once."""
     before = [(buffer, buffer.clone()) for buffer in block.buffers()]
     try:
         yield
@@ -91,8 +92,8 @@ LISTS = (nn.Sequential, nn.ModuleList)
 
 
 def members(module: nn.Module) -> Iterator[nn.Module]:
-    """The outermost members of every Sequential and ModuleList, in order: not the lists
-    themselves, and no list inside of a member."""
+    """The outermost members of every Sequential and ModuleList, in order; neither the lists
+    themselves nor lists inside a member."""
     for child in module.children():
         if isinstance(module, LISTS) and not isinstance(child, LISTS):
             yield child

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counters of getrusage, or how far they went in between."""
+    """Counters of getrusage, or their differences."""
 
     cpu_seconds: float
     page_faults: int
-    """Minor ones: pages that the kernel had to map and clear, without reading a disk."""
+    """Minor page faults: pages that the kernel had to map and clear, without reading a disk."""
 
     def __sub__(self, earlier: Usage) -> Usage:
         return Usage(self.cpu_seconds - earlier.cpu_seconds, self.page_faults - earlier.page_faults)

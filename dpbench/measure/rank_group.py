@@ -1,4 +1,4 @@
-"""The ranks of one run: their process group, and a CPU group that is not part of what is measured.
+"""The ranks of one run: their process group, and a separate CPU group for control messages.
 
 Environment variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) come from the launcher.
 """
@@ -20,7 +20,7 @@ from dpbench.rendezvous.process_group import process_group
 from dpbench.traits import BACKENDS
 
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
-"""Longer than any trial: the time limit of the trial ends a hang, and names its cause."""
+"""Timeout longer than any trial: the trial's own time limit ends a hang, and names its cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class RankGroup:
     size: int
     control: dist.ProcessGroup | None
     comm_init_seconds: float | None = None
-    """Until the group was made and its first collective had passed, when all ranks had come; None
+    """Seconds to make the group and run its first collective, once all ranks have come; None
     without a group."""
 
     def barrier(self) -> None:
-        """Returns when every rank has called it."""
+        """Return when every rank has called it."""
         if self.control is not None:
             dist.barrier(self.control)
 
@@ -50,7 +50,7 @@ class RankGroup:
         return float(tensor.item())
 
     def gather(self, values: Sequence[float]) -> list[list[float]]:
-        """The `values` of every rank, by rank, as float64; as many of them on every rank."""
+        """The `values` of every rank, by rank, as float64; every rank gives equally many."""
         own = torch.tensor(list(values), dtype=torch.float64)
         return [tensor.tolist() for tensor in self._gather(own)]
 
@@ -67,18 +67,18 @@ class RankGroup:
         """The `value` of every rank, by rank, on rank 0; None elsewhere.
 
         Args:
-            value: plain, see `parallel.plain_values`; what comes from other ranks is on the CPU.
+            value: plain, see `parallel.plain_values`; tensors from other ranks are on the CPU.
             limit_bytes: the longest message that rank 0 accepts; the same on all ranks.
 
         Raises:
-            RuntimeError: on every rank, if one sends more.
+            RuntimeError: on every rank: one sends more.
         """
         if self.control is None:
             return [value]
         own = plain_values.to_bytes(value)
         told = [length for (length,) in self.gather([len(own)])]
         for sender, length in enumerate(told):
-            if not 0 <= length <= limit_bytes:  # nor a NaN
+            if not 0 <= length <= limit_bytes:  # refuses a NaN too
                 raise RuntimeError(
                     f"rank {sender} sends {length:.0f} bytes to rank 0, "
                     f"expected at most {limit_bytes}"
@@ -112,11 +112,11 @@ def rank_group(
     timeout: timedelta = COLLECTIVE_TIMEOUT,
     debug: bool = False,
 ) -> Iterator[RankGroup]:
-    """Joins the process group of `size` ranks that the backend needs; leaves it at the end.
+    """Join the process group of `size` ranks that the backend needs; leave it at the end.
 
-    `timeout` bounds every wait for another rank, in all groups. `debug` lets torch.distributed and
-    NCCL say more on stderr. Raises what `process_group` does. For nccl the current CUDA device is
-    this rank's.
+    `timeout` bounds every wait for another rank, in all groups. `debug` makes torch.distributed and
+    NCCL log more on stderr. Raises the errors of `process_group`. For nccl the current CUDA device
+    is this rank's.
     """
     measured = BACKENDS[backend].process_group
     if size == 1 and not measured:

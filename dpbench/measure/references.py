@@ -1,4 +1,4 @@
-"""What one process computes without any parallelism: the other side of the proof of gradients."""
+"""Reference computation in one process without parallelism, for the proof of gradients."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ MakeTrainer = Callable[[ParallelModel, torch.nn.Module], Trainer]
 
 
 class Reference(Protocol):
-    """Plain modules that take the steps of a whole group."""
+    """Plain modules that make the steps of a whole group."""
 
     module: torch.nn.Module
-    """The one whose gradients this rank must have."""
+    """The module whose gradients this rank must have."""
 
     def step(self, batches: Sequence[torch.Tensor]) -> None:
-        """A step on the global batch of each micro-step."""
+        """Make a step on the global batch of each micro-step."""
         ...
 
 
 def reference(
     module: torch.nn.Module, trial: TrialSpec, rank: int, trainer: MakeTrainer
 ) -> Reference:
-    """What the trial's implementation means; leaves `module` alone and trains copies of it."""
+    """The reference for the trial's implementation; it trains copies of `module`, which stays
+    unchanged."""
     traits = IMPLEMENTATIONS[trial.implementation]
     if traits.averages_parameters:
         return _LocalReplicas(module, trial, rank, trainer)

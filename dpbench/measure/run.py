@@ -1,4 +1,4 @@
-"""The windows of one rank: warmup, the timed one, and those that may only follow it."""
+"""The windows of one rank: warmup, the timed window, and those that may only follow it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from dpbench.traits import IMPLEMENTATIONS, ImplementationTraits
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """What is read before and after the timed window."""
+    """Counters read before and after the timed window."""
 
     communication: Communication | None
     joules: float | None
@@ -57,7 +57,7 @@ class _Counters:
 
 
 class Run:
-    """A model on its way through the windows of one trial; the order of calls matters."""
+    """A model in the course of one trial's windows; the order of calls matters."""
 
     def __init__(
         self,
@@ -96,13 +96,14 @@ class Run:
         torch.manual_seed(trial.workload.seed + 1 + rank)  # dropout masks differ between ranks
 
     def _voters(self) -> dist.ProcessGroup | None:
-        """Ranks each of which has gradients of its own, and that must leave out a step together."""
+        """The ranks with gradients of their own, which must skip a step together; None if there are
+        none."""
         apart = self._traits.averages_parameters or self._traits.shards_parameters
         return dist.group.WORLD if apart else None
 
     def measure(self, *, setup_started: float) -> RankMeasurement:
-        """All windows. Without synchronization the replicas drift apart, so that comes after what
-        needs them equal; the instrumented steps are slower and come last."""
+        """Run all windows. Without synchronization the replicas drift apart, so that window comes
+        after those that need them equal; the instrumented steps are slower and come last."""
         warmup = self.batches.take(self.trial.warmup_steps)
         reset_peak_device_memory(self.device)
         setup_seconds = perf_counter() - setup_started
@@ -125,7 +126,7 @@ class Run:
         )
 
     def trace(self, path: Path) -> None:
-        """Writes a timeline of a few steps; only after `measure`, for it costs speed."""
+        """Write a timeline of a few steps; only after `measure`, since tracing costs speed."""
         batches = self.batches.take(self.trial.trace_steps)
         self.counter.enter(Stage.TRACE, len(batches))
         write_trace(path, self.trainer, batches, self.device, self.ranks)
@@ -160,9 +161,10 @@ class Run:
         return _Counters(self.model.communication(), self.meter.joules(), self.trainer.steps)
 
     def _time_until_precise(self) -> tuple[Timing, list[StepBatches]]:
-        """As many steps as were asked for, or fewer if the mean step is known well enough.
+        """Time as many steps as were asked for, or fewer once the mean step is known precisely
+        enough.
 
-        All ranks stop at the same step, when the least precise of them is precise enough.
+        All ranks stop at the same step, when the least precise one is precise enough.
         """
         trial = self.trial
         most = trial.timed_steps

@@ -19,7 +19,7 @@ from dpbench.specs import TrialSpec
 
 
 def trace_path(folder: Path, trial: TrialSpec, rank: int) -> Path:
-    """Where a rank leaves its timeline."""
+    """Path of a rank's timeline."""
     return folder / f"trace-{trial.trial_id}-rank{rank}.json"
 
 
@@ -30,7 +30,7 @@ def write_trace(
     device: torch.device,
     ranks: RankGroup,
 ) -> None:
-    """Trains on `batches` under the profiler, each phase a named range, and writes `path`."""
+    """Train on `batches` under the profiler, with each phase as a named range, and write `path`."""
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -42,12 +42,12 @@ def write_trace(
                 trainer.step(step, enter=ranges.enter)
     trainer.take_losses()
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The profiler takes no file, only a path: one that nobody knows, and that is nobody's link.
+    # The profiler takes only a path: a random one, so that nobody can place a link there.
     write_whole(path, lambda file: profiler.export_chrome_trace(str(file.name)))
 
 
 class _Ranges(ExitStack):
-    """One named range after the other, and one around them all."""
+    """Consecutive named ranges, and one range around them all."""
 
     def __enter__(self) -> _Ranges:
         super().__enter__()

@@ -21,7 +21,7 @@ from dpbench.specs import WorkloadSpec
 
 Phase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[Phase | None], None]
-"""Hears of every change of phase within a step, None at its end."""
+"""Called at every change of phase within a step, and with None at its end."""
 
 MicroStep = tuple[Samples, Samples, float]
 """Inputs and targets of this process, and the weight of their mean loss in the backward pass."""
@@ -36,7 +36,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 class Learning(Protocol):
-    """What a spec must say to have an optimizer built: a TrialSpec or a TrainingSpec."""
+    """The part of a TrialSpec or a TrainingSpec that defines its optimizer."""
 
     @property
     def workload(self) -> WorkloadSpec: ...
@@ -46,14 +46,14 @@ class Learning(Protocol):
 
 
 def build_optimizer(module: torch.nn.Module, settings: Learning) -> torch.optim.Optimizer:
-    """The workload's optimizer at torch's own defaults, over all parameters."""
+    """Build the workload's optimizer over all parameters, at torch's defaults."""
     name, _, kernels = settings.workload.optimizer.partition("-")
     parameters = list(module.parameters())
     return _OPTIMIZERS[name](parameters, lr=settings.learning_rate, **_KERNELS[kernels])
 
 
 def _unobserved(phase: Phase | None) -> None:
-    """What a timed step calls: nothing that takes time."""
+    """Phase callback of a timed step: it does nothing."""
 
 
 def accumulate_gradients(
@@ -66,10 +66,10 @@ def accumulate_gradients(
     sync: bool = True,
     enter: Enter = _unobserved,
 ) -> list[torch.Tensor]:
-    """Adds up the gradients of `count` micro-steps, and reduces them with the last one.
+    """Add up the gradients of `count` micro-steps, and reduce them with the last one.
 
-    Returns the mean loss of each, on its device; nothing waits for that. Without `sync` nothing is
-    reduced at all.
+    Returns the mean loss of each, on its device, without waiting for it. Without `sync` nothing is
+    reduced.
     """
     losses = []
     for number, (inputs, targets, weight) in enumerate(micro_steps, start=1):
@@ -92,7 +92,7 @@ def _reduction(model: ParallelModel, *, sync: bool, last: bool) -> AbstractConte
 
 
 class Trainer:
-    """Steps through prepared batches; keeps the losses on the device until they are asked for."""
+    """Makes steps on prepared batches; keeps the losses on the device until they are read."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Trainer:
         shown_steps: memoryview[int] | None = None,
         numbers: Numbers = FLOAT32,
     ) -> None:
-        """The first of `shown_steps` is set to the number of steps after each."""
+        """After each step, the first of `shown_steps` is set to the number of steps so far."""
         self.model = model
         self.optimizer = optimizer
         self.losses: list[torch.Tensor] = []
@@ -120,7 +120,7 @@ class Trainer:
     def step(
         self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: Enter = _unobserved
     ) -> None:
-        """One optimizer step over `batches`, the sample indices of each of its micro-steps."""
+        """Make one optimizer step over `batches`, the sample indices of each of its micro-steps."""
         loss = self._step(batches, sync, enter)
         if sync:
             enter("backward")  # where communication is counted, see measure.phases
@@ -134,7 +134,7 @@ class Trainer:
     def _step(
         self, batches: Sequence[torch.Tensor], sync: bool, enter: Enter
     ) -> torch.Tensor | None:
-        """Changes the parameters; returns the mean loss, None if there are no batches."""
+        """Change the parameters; returns the mean loss, or None if there are no batches."""
         enter("optimizer")
         self.optimizer.zero_grad()
         losses = accumulate_gradients(
@@ -153,13 +153,13 @@ class Trainer:
     def _mean_over_step(self, losses: Sequence[torch.Tensor]) -> torch.Tensor | None:
         total: torch.Tensor | None = None
         for loss in losses:
-            # A division by 1 would be a kernel more in every timed step.
+            # A division by 1 would add a kernel to every timed step.
             share = loss if self._accumulation_steps == 1 else loss / self._accumulation_steps
             total = share if total is None else total + share
         return total
 
     def take_losses(self) -> tuple[float, ...]:
-        """The mean loss of each step since the last call. Synchronizes: not for timed windows."""
+        """Mean losses of the steps since the last call. It synchronizes: not for timed windows."""
         losses = torch.stack(self.losses).tolist() if self.losses else []
         self.losses.clear()
         return tuple(losses)

@@ -36,14 +36,15 @@ HOST = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankReport:
-    """What a rank sends back; no measurement if its gradients were wrong."""
+    """The report of a rank; without a measurement if its gradients were wrong."""
 
     item: str
     items_per_sample: int
     verification: Verification
     measurement: RankMeasurement | None
     flops_per_item: float | None = None
-    """Counted by rank 0 in repetition 0: it is the same in all, and takes 20 ms."""
+    """Operations per item, counted by rank 0 in repetition 0: all have the same number, and
+    counting takes 20 ms."""
 
 
 def measure(
@@ -54,10 +55,10 @@ def measure(
     traces: Path | None = None,
     live: Address | None = None,
 ) -> RankReport:
-    """Runs `trial` as `rank`.
+    """Run `trial` as `rank`.
 
-    `prepared` is the folder of the dataset, None if synthetic; `traces` is where a trial with
-    `trace_steps` leaves its timelines. Rank 0 tells its steps to the page at `live`. Raises
+    `prepared` is the folder of the dataset, None if synthetic; `traces` is the folder for the
+    timelines of a trial with `trace_steps`. Rank 0 reports its steps to the page at `live`. Raises
     UsageError if a trial with `trace_steps` gets no folder.
     """
     started = perf_counter()
@@ -84,8 +85,8 @@ def measure(
         if traces is not None and trial.trace_steps:
             run.trace(trace_path(traces, trial, rank))
         del run
-        # After the windows, so that its float64 tensors neither count into their peak memory nor
-        # warm anything up for them. No speed leaves this function before the proof.
+        # After the windows, so that the float64 tensors neither add to their peak memory nor
+        # warm anything up for them. No speed is returned without the proof.
         counter.enter(Stage.VERIFYING)
         verification = verify(trial, architecture, source, rank, ranks)
     proved = measurement if verification.passed else None
@@ -100,17 +101,17 @@ def measure(
 
 
 def start_method() -> str | None:
-    """How multiprocessing has started this process; None where it has not."""
-    # Not public, but where each of its classes of processes keeps it.
+    """The method by which multiprocessing started this process; None if it did not."""
+    # Private, but each process class keeps its method there.
     return getattr(multiprocessing.current_process(), "_start_method", None)
 
 
 def _flops_per_item(
     trial: TrialSpec, rank: int, architecture: Architecture, source: Source, device: torch.device
 ) -> float | None:
-    """None where another trial counts, or the model does not run as the count needs it to.
+    """The count; None if another trial counts, or the model cannot run the way the count needs.
 
-    What was measured and proved must not be lost for that; reports say that there is no count.
+    A failed count must not lose the measurement; reports say that there is no count.
     """
     if (rank, trial.repetition) != (0, 0):
         return None

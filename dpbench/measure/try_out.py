@@ -25,10 +25,10 @@ SAMPLES = 2
 
 
 def load_tried(text: str) -> Architecture:
-    """The architecture of a name, tried out if dpbench put it together.
+    """The architecture of a name, tried out if dpbench assembled it from the user's parts.
 
-    One that ships, or that somebody wrote as a whole, is only loaded: its model may be large, and
-    its code is run by its ranks alone. Raises UsageError.
+    A shipped architecture, or one that somebody wrote as a whole, is only loaded: its model may be
+    large, and only its ranks run its code. Raises UsageError.
     """
     architecture = architectures.load(text)
     if isinstance(architecture, Assembled):
@@ -37,11 +37,12 @@ def load_tried(text: str) -> Architecture:
 
 
 def try_out(architecture: Architecture) -> None:
-    """One forward and backward pass on the CPU; nothing of it stays, torch's random state included.
+    """Make one forward and backward pass on the CPU; it leaves everything unchanged, even torch's
+    random state.
 
     Raises UsageError, one line, for code that raises (with the line of the file), a model without
-    parameters or with some on a device, samples that disagree, a loss that is no scalar, and
-    outputs that have no gradient.
+    parameters or with some on a device, samples of different sizes, a loss that is no scalar, and
+    outputs without a gradient.
     """
     title = f"architecture {architecture.name!r}"
     with torch.random.fork_rng(devices=[]):
@@ -64,9 +65,10 @@ def _pass(architecture: Architecture, inputs: Any, targets: Any, title: str) -> 
 
 
 def try_step(text: str, architecture: Architecture) -> None:
-    """One step of the user's on the CPU, at group size 1; nothing of it stays.
+    """Make one step with the user's code on the CPU, at group size 1; it leaves everything
+    unchanged.
 
-    Raises UsageError, one line, for a step that cannot be loaded, raises, or is no whole step.
+    Raises UsageError, one line, for a step that cannot be loaded, raises, or is incomplete.
     """
     own = load_function(text, "step")
     title = f"step {text!r}"
@@ -89,10 +91,10 @@ def try_step(text: str, architecture: Architecture) -> None:
 
 
 def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
-    """The first and the last item of the user's dataset, and a step with both on the CPU.
+    """Load the first and the last item of the user's dataset, and make a step with both on the CPU.
 
-    Raises UsageError, one line, for items that raise, are no (input, target), or do not collate,
-    and for a model or a loss that does not take them.
+    Raises UsageError, one line, for items that raise, are not (input, target), or do not collate,
+    and for a model or a loss that does not accept them.
     """
     title = f"dataset {name!r}"
     items = load_items(name, seed=seed)

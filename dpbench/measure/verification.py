@@ -1,15 +1,15 @@
-"""The proof of gradients that every speed needs.
+"""The proof of gradients that every measured speed needs.
 
 The implementation and a plain copy take the same steps from the same seed in float64 with SGD, on
 the same global batch: the implementation sharded over its replicas, the copy whole in one process.
 After every step each gradient must agree. Float64 leaves only rounding between them, so a wrong
 scale, a lost shard or a late reduction cannot hide; SGD carries an error into the parameters,
-where Adam would rescale it away. What averages parameters in the place of gradients is compared
-with a copy for each rank, averaged as often, until the gradients of the step after an average.
-Gradients that ranks hold in shards are gathered for the comparison. A communication hook that
-rounds or compresses is left out of it: proved is what it is hooked into.
+where Adam would rescale it away. An implementation that averages parameters instead of gradients is
+compared with one copy per rank, averaged as often, up to the gradients of the step after an
+average. Sharded gradients are gathered for the comparison. A communication hook that rounds or
+compresses is left out: the proof covers the implementation around it.
 
-A model so large that four of it in float64 would fill the memory is compared in float32, with a
+A model so large that four copies in float64 would fill the memory is compared in float32, with a
 wider tolerance, and so is an implementation that reduces nothing wider. The record says so.
 """
 
@@ -35,11 +35,11 @@ from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}
-"""Rounding leaves 1e-15 in float64 and up to 1e-5 in float32; a wrong scale, a lost shard or a late
-reduction are above 1e-2 in both."""
+"""Largest relative errors that pass. Rounding leaves 1e-15 in float64 and up to 1e-5 in float32; a
+wrong scale, a lost shard or a late reduction are above 1e-2 in both."""
 MOST_IN_DOUBLE = 2**26
-"""Parameters. Every rank holds the model and its reference, both with gradients: 2 GiB for so many
-in float64."""
+"""Most parameters compared in float64. Every rank holds the model and its reference, both with
+gradients: 2 GiB for this many."""
 LEAST_STEPS = 2
 VANISHING = 1e-4
 """Gradients below this share of the model's largest are compared with that share instead."""
@@ -56,7 +56,7 @@ class _Deviation:
 def verify(
     trial: TrialSpec, architecture: Architecture, dataset: Source, rank: int, ranks: RankGroup
 ) -> Verification:
-    """Compares this rank's gradients with one process; `passed` speaks for all ranks."""
+    """Compare this rank's gradients with one process; `passed` is the result of all ranks."""
     small = _shrunk(trial)
     device = torch.device(trial.devices[rank])
     torch.manual_seed(trial.workload.seed)
@@ -98,10 +98,11 @@ def _dtype(module: torch.nn.Module, trial: TrialSpec) -> torch.dtype:
 
 
 def _shrunk(trial: TrialSpec) -> TrialSpec:
-    """The trial at a few samples per replica, uneven where its shards are uneven.
+    """The trial with a few samples per replica, uneven if its shards are uneven.
 
-    Without a communication hook: each of them loses by intention, so that the proof is one of the
-    implementation around it. What the hook loses is not proved; the loss curve shows it.
+    The communication hook is left out: every hook loses precision by intention, so the proof covers
+    the implementation around it. The hook's loss of precision is not checked; the loss curve shows
+    it.
     """
     trial = replace(trial, comm_hook="none")
     sizes = trial.replica_batch_sizes
@@ -113,7 +114,7 @@ def _shrunk(trial: TrialSpec) -> TrialSpec:
 
 
 def _samples(dataset: Source, wanted: int, device: torch.device, dtype: torch.dtype) -> Dataset:
-    """The first samples of the dataset, floating-point ones in numbers of `dtype`."""
+    """The first samples of the dataset, with floating-point ones converted to `dtype`."""
     inputs, targets = dataset.take(torch.arange(wanted, device=dataset.device) % len(dataset))
 
     def convert(tensor: torch.Tensor) -> torch.Tensor:
@@ -130,10 +131,10 @@ def _global_batches(trial: TrialSpec, step: int, device: torch.device) -> Iterab
 
 
 def _deviation(module: torch.nn.Module, reference: torch.nn.Module) -> _Deviation:
-    """The largest relative error over the parameters, and where.
+    """The largest relative error over the parameters, and the parameter that has it.
 
-    max|g - g_ref| ÷ max|g_ref|; but a gradient that vanishes beside those of the other parameters
-    may be nothing but rounding, and is compared with a small part of the largest one.
+    The error is max|g - g_ref| ÷ max|g_ref|; but a gradient that is tiny beside those of the other
+    parameters may be pure rounding, and is compared with a small share of the largest one.
     """
     theirs = [parameter.grad for parameter in reference.parameters()]
     largest = max((_largest(gradient) for gradient in theirs if gradient is not None), default=0.0)
@@ -145,7 +146,8 @@ def _deviation(module: torch.nn.Module, reference: torch.nn.Module) -> _Deviatio
 
 
 def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor | None:
-    """Whole, where this rank holds a shard: all ranks go through the parameters together."""
+    """The whole gradient, also if this rank holds a shard: all ranks go through the parameters
+    together."""
     return None if parameter.grad is None else whole(parameter.grad)
 
 
@@ -169,9 +171,9 @@ DIGEST_BYTES = 8
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself; where ranks hold shards of it (a DTensor), all of it.
+    """The tensor itself; if ranks hold shards of it (a DTensor), the whole tensor.
 
-    A collective then: every rank asks for the same tensors in the same order.
+    That is a collective: every rank asks for the same tensors in the same order.
     """
     gather = getattr(tensor, "full_tensor", None)  # the class takes a second to import
     return tensor if gather is None else gather()
@@ -180,7 +182,7 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 def tensors_checksum(tensors: Iterable[torch.Tensor]) -> str:
     """A hash of the bytes of all tensors in order; equal only if every bit is.
 
-    Where ranks hold shards it is that of the whole tensors, and a collective.
+    If ranks hold shards, the hash is that of the whole tensors, and this is a collective.
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for tensor in tensors:

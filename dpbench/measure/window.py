@@ -34,7 +34,7 @@ class Timing:
 
 
 class Clock(Protocol):
-    """Marks the ends of steps; `read` waits for the device."""
+    """Records the ends of steps; `read` waits for the device."""
 
     def mark(self) -> None: ...
 
@@ -57,7 +57,7 @@ class HostClock:
 
 
 class CudaClock:
-    """Step ends as CUDA events of the current stream, the window on the host's clock."""
+    """Step ends as CUDA events of the current stream; the window's ends on the host's clock."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -82,7 +82,7 @@ class CudaClock:
 def time_steps(
     step: Callable[[T], None], inputs: Iterable[T], device: torch.device, ranks: RankGroup
 ) -> Timing:
-    """Calls step(x) for each x of `inputs` between two barriers and times each."""
+    """Call step(x) for each x of `inputs` between two barriers, and time each call."""
     clock: Clock = HostClock() if device.type == "cpu" else CudaClock(device)
     mark = clock.mark
     with between_barriers(device, ranks):
@@ -96,7 +96,7 @@ def time_steps(
 
 
 def joined(segments: Sequence[Timing]) -> Timing:
-    """One window out of several: what lay between them is in none of its numbers."""
+    """Join several windows into one: the time between them is in none of its numbers."""
     return Timing(
         start_seconds=segments[0].start_seconds,
         seconds=sum(segment.seconds for segment in segments),
@@ -107,7 +107,7 @@ def joined(segments: Sequence[Timing]) -> Timing:
 
 @contextmanager
 def between_barriers(device: torch.device, ranks: RankGroup) -> Iterator[None]:
-    """All ranks start together, with idle devices and without garbage collection."""
+    """A context that all ranks start together, with idle devices and without garbage collection."""
     with _no_garbage_collection():
         synchronize(device)
         ranks.barrier()
@@ -117,7 +117,8 @@ def between_barriers(device: torch.device, ranks: RankGroup) -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A collection that falls into one implementation's window would be charged to it."""
+    """Disable garbage collection: a collection within one implementation's window would be charged
+    to it."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -129,6 +130,6 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits until the device has nothing left to do."""
+    """Wait until the device has no work left."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -6,5 +6,5 @@
     local_device          which GPU of its host a process takes
     available_backends    which backends can be used here, and why not
 
-It stands on `dpbench.parallel` and on torch.distributed's stores, and knows nothing of benchmarks.
+It builds on `dpbench.parallel` and on torch.distributed's stores, and knows nothing of benchmarks.
 """

@@ -1,4 +1,4 @@
-"""Which backends of torch.distributed can be used here, and why not."""
+"""The backends of torch.distributed that can be used here, and the reasons why others cannot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Availability:
 def available_backends() -> dict[str, Availability]:
     """Every backend that dpbench knows, with the reason for each that cannot be used here.
 
-    It creates no CUDA context.
+    This creates no CUDA context.
     """
     gpu_count = torch.cuda.device_count()
     reasons = {backend: missing_reason(backend, gpu_count) for backend in BACKENDS}
@@ -33,7 +33,7 @@ def available_backends() -> dict[str, Availability]:
 
 
 def missing_reason(backend: str, gpu_count: int) -> str | None:
-    """Why ranks on this host, which has so many GPUs, cannot use the backend; None if they can."""
+    """Why ranks on this host, with `gpu_count` GPUs, cannot use the backend; None if they can."""
     if not dist.is_available():
         return "torch was built without torch.distributed"
     if backend in ("gloo", "shm") and (reason := _loopback_reason()):
@@ -48,12 +48,13 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
 
 
 def _loopback_reason() -> str | None:
-    """Why ranks of this host cannot talk over loopback, as in a network namespace that is new."""
+    """Why ranks of this host cannot talk over loopback, as in a new network namespace; None if they
+    can."""
     if "GLOO_SOCKET_IFNAME" in os.environ:
         return None
     try:
         with socket.socket(type=socket.SOCK_DGRAM) as tried:
-            tried.connect((LOOPBACK, 9))  # sends nothing, and needs a way there
+            tried.connect((LOOPBACK, 9))  # sends nothing, but needs a route
     except OSError as error:
         return (
             f"ranks talk over {LOOPBACK}, and this host cannot ({error.strerror}): "

@@ -1,7 +1,8 @@
-"""One rank works alone for as long as it takes; the others wait, past the time of a collective.
+"""Lets one rank work alone for any length of time while the others wait, beyond a collective's
+timeout.
 
-In a collective they would give up after the timeout of their group. Here they wait for signs of
-life through the group's store, which the working rank gives from a thread.
+In a collective they would give up after their group's timeout. Here they wait for heartbeats, which
+a thread of the working rank sends through the group's store.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from dpbench.rendezvous.meeting import pause_seconds
 T = TypeVar("T")
 
 SILENCE = timedelta(minutes=5)
-"""Of a rank that works: after so long without a sign of life it is taken for dead."""
+"""Longest silence of the working rank: without a heartbeat for so long it counts as dead."""
 BEAT_SECONDS = 0.5
-"""Between two signs of life."""
+"""Seconds between two heartbeats."""
 
 
 def on_first_rank(
@@ -34,20 +35,20 @@ def on_first_rank(
 ) -> T | None:
     """Call `work` on rank 0 of the group, and return when it has ended; a collective.
 
-    It goes through the group's store and no tensor: no device and no collective waits meanwhile.
+    It uses the group's store and no tensor, so no device and no collective waits meanwhile.
 
     Args:
         work: called on rank 0 only. It must not talk to the other ranks.
         process_group: the ranks; None means the default group.
-        silence: how long rank 0 may be without a sign of life. It gives one twice a second,
-            however long `work` takes, unless its process is dead or stopped.
+        silence: longest time without a heartbeat of rank 0. It sends two per second, however long
+            `work` takes, unless its process is dead or stopped.
 
     Returns:
-        What `work` returned, on rank 0; None on the others.
+        The result of `work` on rank 0; None on the others.
 
     Raises:
-        BaseException: on rank 0, what `work` raised.
-        RuntimeError: on the others: rank 0 raised, or is silent.
+        BaseException: on rank 0: the exception of `work`.
+        RuntimeError: on the others: rank 0 raised, or was silent too long.
     """
     group = member_group(process_group, "on_first_rank")
     turn = _Turn(group)
@@ -58,19 +59,19 @@ def on_first_rank(
 
 
 class _Turn:
-    """One call of all ranks: signs of life, and how it ended.
+    """One call of all ranks: heartbeats, and the result.
 
     Turns are numbered by a counter of each rank in the store, so that no state is kept here.
     """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        # Not public, but the one way to the store of a group whoever made it.
+        # Private, but the only way to a group's store, whoever made the group.
         self._store = PrefixStore("first_rank", _get_process_group_store(group))
         self._number = self._store.add(f"turns of {dist.get_rank(group)}", 1)
         self._size = dist.get_world_size(group)
 
     def take(self, work: Callable[[], T]) -> T:
-        """On rank 0."""
+        """Run `work`, on rank 0."""
         ended = threading.Event()
         beating = threading.Thread(
             target=self._beat, args=(ended,), name="signs-of-life", daemon=True
@@ -89,7 +90,7 @@ class _Turn:
             self._store.set(self._key("end"), words)
 
     def wait(self, silence: timedelta) -> None:
-        """On the other ranks."""
+        """Wait for rank 0, on the other ranks."""
         began = heard = time.monotonic()
         beats = 0
         while not self._store.check([self._key("end")]):
@@ -113,7 +114,7 @@ class _Turn:
             self._store.add(self._key("beats"), 1)
 
     def _leave(self) -> None:
-        """The last one deletes what nobody reads any more."""
+        """Leave the turn; the last rank deletes the keys that nobody reads any more."""
         if self._store.add(self._key("left"), 1) == self._size - 1:
             for what in ("beats", "end", "left"):
                 self._store.delete_key(self._key(what))

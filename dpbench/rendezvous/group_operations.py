@@ -1,6 +1,6 @@
 """The everyday operations of a process group, with one kind of error where there is no group.
 
-What they add to torch.distributed: operations by name, averages on every backend, and the tensor as
+They add to torch.distributed: operations by name, averages on every backend, and the tensor as
 result.
 """
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from dpbench.parallel.groups import member_group
 
 OPERATIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
-"""What `all_reduce` makes of the tensors of all ranks."""
+"""Operations of `all_reduce`."""
 
 
 def is_initialized() -> bool:
@@ -21,12 +21,12 @@ def is_initialized() -> bool:
 
 
 def get_rank(group: dist.ProcessGroup | None = None) -> int:
-    """This process's number in the group, from 0; RuntimeError where there is no group."""
+    """Number of this process in the group, from 0; RuntimeError if there is no group."""
     return dist.get_rank(member_group(group, "get_rank"))
 
 
 def get_world_size(group: dist.ProcessGroup | None = None) -> int:
-    """How many processes are in the group; RuntimeError where there is no group."""
+    """Number of processes in the group; RuntimeError if there is no group."""
     return dist.get_world_size(member_group(group, "get_world_size"))
 
 
@@ -34,7 +34,7 @@ def all_reduce(tensor: Tensor, op: str = "sum", group: dist.ProcessGroup | None 
     """Reduce the tensors of all ranks, in place; a collective.
 
     Args:
-        tensor: this rank's, of the same shape and type on all of them.
+        tensor: this rank's tensor, of the same shape and dtype on all ranks.
         op: one of OPERATIONS. "avg" works on every backend: where the backend has none, it is the
             sum divided by the number of ranks.
         group: the ranks; None means the default group.
@@ -80,6 +80,6 @@ def broadcast(tensor: Tensor, src: int = 0, group: dist.ProcessGroup | None = No
 
 
 def destroy_process_group() -> None:
-    """Leave the default process group and all others; nothing where there is none."""
+    """Leave the default process group and all others; does nothing if there is none."""
     if is_initialized():
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""The environment variables by which a launcher tells a process its place, read strictly."""
+"""The environment variables that give a process its place in a launch, read strictly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REMEDY = "start it with torchrun or dpbench launch"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchVariables:
-    """Which of how many processes this is, and where they meet."""
+    """The rank of this process, the number of processes, and their meeting place."""
 
     rank: int
     world_size: int
@@ -21,10 +21,10 @@ class LaunchVariables:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> LaunchVariables:
-        """Reads RANK, WORLD_SIZE, MASTER_ADDR (else 127.0.0.1) and MASTER_PORT (else 29500).
+        """Read RANK, WORLD_SIZE, MASTER_ADDR (default 127.0.0.1) and MASTER_PORT (default 29500).
 
         Raises:
-            ValueError: one is missing or not what it must be; names it and its value.
+            ValueError: a variable is missing or invalid; the message has its name and value.
         """
         world_size = integer(environ, "WORLD_SIZE", 1)
         return cls(
@@ -40,7 +40,7 @@ class LaunchVariables:
 def integer(
     environ: Mapping[str, str], name: str, smallest: int, largest: int | None = None
 ) -> int:
-    """The variable `name` as an integer within the limits; ValueError with its value if not."""
+    """The variable `name` as an integer within the limits; ValueError with its value otherwise."""
     between = f"from {smallest} to {largest}" if largest is not None else f"of {smallest} or more"
     expected = f"expected an integer {between}; {REMEDY}"
     if name not in environ:

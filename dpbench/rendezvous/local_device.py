@@ -1,4 +1,4 @@
-"""Which GPU of its host a process takes, and whether each NCCL rank has one of its own."""
+"""The GPU of its host that a process takes, and a check that each NCCL rank has its own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dpbench.rendezvous.launch_variables import integer
 def local_device(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
     """The index of the GPU for this process, among those that it sees.
 
-    It is LOCAL_RANK, else rank % LOCAL_WORLD_SIZE, else rank % world_size, as torch's launcher
-    and torch-ddp have it. A process to which CUDA_VISIBLE_DEVICES shows one GPU alone, as when
-    each process was started by hand for a GPU of its own, takes that one: index 0.
+    It is LOCAL_RANK, else rank % LOCAL_WORLD_SIZE, else rank % world_size, as in torch's launcher
+    and torch-ddp. A process that sees only one GPU through CUDA_VISIBLE_DEVICES, as when each
+    process was started by hand for its own GPU, takes that one: index 0.
 
     Args:
-        rank: of the process, among all.
+        rank: the process's rank among all.
         world_size: number of all processes.
         environ: the environment variables, e.g. os.environ.
 
@@ -44,7 +44,8 @@ def _sees_one_gpu(environ: Mapping[str, str]) -> bool:
 
 
 def name_gpu(device: torch.device) -> str:
-    """The same for the same GPU, whatever index each process has for it; empty for the CPU."""
+    """Name of a GPU, the same for all processes whatever index each has for it; empty for the
+    CPU."""
     if device.type != "cuda":
         return ""
     properties = torch.cuda.get_device_properties(device)
@@ -52,9 +53,9 @@ def name_gpu(device: torch.device) -> str:
 
 
 def check_own_gpus(gpus: Sequence[str]) -> None:
-    """RuntimeError if two ranks have the same GPU: NCCL would fail, or wait for ever.
+    """Raise RuntimeError if two ranks have the same GPU: NCCL would fail, or wait forever.
 
-    `gpus` are their names, by rank.
+    `gpus` are the GPUs' names, by rank.
     """
     for rank, gpu in enumerate(gpus):
         if gpu in gpus[:rank]:

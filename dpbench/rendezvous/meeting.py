@@ -1,4 +1,4 @@
-"""Ranks wait for each other through a store, and learn who did not come.
+"""A meeting of ranks in a store, which finds out who did not come.
 
 A `Meeting` needs no process group, so that ranks can meet before they have one; `barrier` is the
 public form of it, for the ranks of a group.
@@ -19,7 +19,8 @@ DEFAULT_TIMEOUT = timedelta(seconds=120)
 LONGEST_PAUSE_SECONDS = 0.1
 PASSED = "passed"
 LINGER_SECONDS = 0.5
-"""After a failure a rank stays until those who came have heard of it: it may hold the store."""
+"""Seconds that a rank stays after a failure, until those who came know of it: it may hold the
+store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +28,26 @@ class Failure:
     """Why a meeting failed; the same on every rank."""
 
     label: str
-    """Of the rank that gave up waiting; empty where the labels differ."""
+    """Label of the rank that gave up waiting; empty if the labels differ."""
     reason: str
 
 
 class Meeting:
-    """One round: who has come, and how it ended.
+    """One round: the ranks that have come, and the outcome.
 
     The rounds are numbered by a counter of each rank in the store, so that no state is kept here.
     The outcome is written once, by whoever first adds to "decisions"; adding is atomic.
     """
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
-        """Begins the next round of this rank in the store, which all `size` ranks share."""
+        """Begin the next round of this rank in the store, which all `size` ranks share."""
         self._size = size
         self._rank = rank
         self._store = PrefixStore("labelled_barrier", store)
         self.round = self._store.add(f"rounds of {rank}", 1)
 
     def hold(self, label: str, timeout: timedelta, *, since: float | None = None) -> Failure | None:
-        """Waits for all ranks; None if they came, all with the same label.
+        """Wait for all ranks; None if they came, all with the same label.
 
         `since` is when the timeout began, on the monotonic clock; None means now.
 
@@ -90,7 +91,7 @@ class Meeting:
     def _describe_missing(self, label: str, timeout: timedelta) -> str:
         ranks = range(self._size)
         missing = [rank for rank in ranks if not self._store.check([self._key(rank)])]
-        if not missing:  # the last one came in this moment
+        if not missing:  # the last one came just now
             return self._compare_labels()
         seconds = f"{timeout.total_seconds():g} s"
         return f"{label}\0{name_ranks(missing)} did not come within {seconds}"
@@ -103,7 +104,8 @@ class Meeting:
         return f"\0rank 0 is at {labels[0]!r}, but {name_ranks(apart)} at {labels[apart[0]]!r}"
 
     def _forget(self, number: int) -> None:
-        """Deletes the keys of the round before, which all have left, as all came to this one."""
+        """Delete the keys of the previous round, which all ranks have left, as all came to this
+        one."""
         mine = [
             self._rank,
             *(("arrivals", "decisions", "heard", "outcome") if self._rank == 0 else ()),
@@ -116,10 +118,10 @@ class Meeting:
 
 
 def pause_seconds(waited_seconds: float) -> float:
-    """Until the next look: a tenth of the wait so far, so that a short wait ends soon and a long
-    one costs little.
+    """Seconds until the next check: a tenth of the wait so far, so that a short wait ends soon and
+    a long one costs little.
 
-    A store's own wait would need none of it, but Ctrl-C does not interrupt that.
+    A store's own wait would need no polling, but Ctrl-C does not interrupt it.
     """
     return min(max(waited_seconds / 10, 1e-4), LONGEST_PAUSE_SECONDS)
 
@@ -132,7 +134,7 @@ def barrier(
 ) -> None:
     """Return when every rank of the group has called it.
 
-    It goes through the group's store and no tensor, so it works with any backend, costs about a
+    It uses the group's store and no tensor, so it works with any backend, costs about a
     millisecond, and does not wait for a device.
 
     Args:
@@ -151,7 +153,7 @@ def barrier(
     if not timeout > timedelta():
         raise ValueError(f"barrier {label!r}: got timeout={timeout}, expected more than zero")
     group = member_group(process_group, "barrier")
-    # Not public, but the one way to the store of a group whoever made it.
+    # Private, but the only way to a group's store, whoever made the group.
     store = _get_process_group_store(group)
     meeting = Meeting(store, dist.get_rank(group), dist.get_world_size(group))
     failure = meeting.hold(label, timeout)

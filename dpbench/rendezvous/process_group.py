@@ -1,7 +1,7 @@
-"""A process group from the launcher's environment variables, which is left whatever happens.
+"""A process group from the launcher's environment variables, which is always left at the end.
 
-torch's init_process_group does the work. What is added: strict variables, the names of the ranks
-that did not come, a GPU of its own for each NCCL rank, and the end.
+torch's init_process_group does the work. This adds strict checks of the variables, the names of
+missing ranks, a separate GPU for each NCCL rank, and the cleanup.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Ranks:
     size: int
     backend: str
     device: torch.device
-    """Where this rank computes; for CUDA it is the current device, too."""
+    """Device on which this rank computes; for CUDA also the current device."""
     meeting_seconds: float
-    """Until all ranks had come."""
+    """Seconds until all ranks had come."""
     connecting_seconds: float
-    """From then on, until the group was made and its first collective had passed: what a
-    communicator takes to start, which no timed window holds."""
+    """Seconds from then until the group was made and its first collective had passed: the start-up
+    cost of a communicator, which no timed window includes."""
 
 
 @contextmanager
@@ -77,13 +77,13 @@ def process_group(
         wait_for_workers: wait until all ranks are there, name those that do not come, and pass a
             first collective, so that the next is fast. Without, torch makes the group as it does,
             and what is wrong shows when the ranks communicate.
-        device: where this rank computes, which torch calls `device_id`; None means CUDA if there
-            is any or nccl is asked for, else the CPU. "cuda" without an index means the GPU that
-            `local_device` says.
-        debug: let torch.distributed and NCCL say more, on stderr, while the block runs.
+        device: where this rank computes (torch's `device_id`); None means CUDA if there is any or
+            nccl is asked for, else the CPU. "cuda" without an index means the GPU of
+            `local_device`.
+        debug: let torch.distributed and NCCL log more to stderr while the block runs.
 
     Raises:
-        TypeError, ValueError: an argument or an environment variable is not what it must be.
+        TypeError, ValueError: an argument or an environment variable is invalid.
         RuntimeError: there is a process group already; the backend cannot be used here; some ranks
             did not come, and which; two NCCL ranks have the same GPU.
     """
@@ -106,12 +106,12 @@ def process_group(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
-    """Which rank this is, and where it meets the others."""
+    """This process's rank, and where it meets the others."""
 
     variables: LaunchVariables
     environ: Mapping[str, str]
     store: Store | None
-    """Of the caller."""
+    """The caller's store."""
 
     def open(self, timeout: timedelta) -> Store:
         if self.store is not None:
@@ -122,7 +122,7 @@ class _Place:
 def _variables(
     init_method: str | None, store: Store | None, rank: int | None, world_size: int | None
 ) -> Mapping[str, str]:
-    """The environment's variables, with those that the arguments say."""
+    """The environment's variables, overridden by the arguments."""
     said = {"RANK": rank, "WORLD_SIZE": world_size}
     for name, value in said.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
@@ -138,13 +138,13 @@ def _variables(
     elif init_method not in (None, "env://"):
         assert init_method is not None
         for name in (STORE_FILE, STORE_PREFIX, "TORCHELASTIC_USE_AGENT_STORE"):
-            environ.pop(name, None)  # of the launcher's store
+            environ.pop(name, None)  # belongs to the launcher's store
         environ |= _place_of(init_method)
     return environ
 
 
 def _place_of(init_method: str) -> dict[str, str]:
-    with suppress(ValueError):  # no port is none
+    with suppress(ValueError):  # the port may be missing
         url = urlsplit(init_method)
         if url.scheme == "tcp" and url.hostname and url.port and not (url.path or url.query):
             return {"MASTER_ADDR": url.hostname, "MASTER_PORT": str(url.port)}
@@ -188,7 +188,8 @@ def _check_backend(backend: str, device: torch.device) -> None:
 
 @contextmanager
 def _saying_more(debug: bool, rank: int) -> Iterator[None]:
-    """Sets what torch and NCCL read when a group is made, and takes it back at the end."""
+    """Set the variables for more logging, which torch and NCCL read when a group is made; restore
+    them at the end."""
     if not debug:
         yield
         return
@@ -243,7 +244,7 @@ def _join(
 
 
 def _warm_up(device: torch.device) -> None:
-    """Passes a first collective, with which channels and connections open."""
+    """Run a first collective, which opens channels and connections."""
     dist.all_reduce(torch.zeros(1, device=device))
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -252,7 +253,7 @@ def _warm_up(device: torch.device) -> None:
 def _meet(
     backend: str, device: torch.device, place: _Place, timeout: timedelta, *, wait: bool
 ) -> Store:
-    """The store of the group to make, when all its ranks have come."""
+    """The store for the new group, once all its ranks have come."""
     called = monotonic()
     rank, size = place.variables.rank, place.variables.world_size
     store = place.open(timeout)

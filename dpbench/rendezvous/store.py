@@ -1,8 +1,9 @@
 """The store in which the processes of a launch meet.
 
 The ranks that dpbench starts on one host meet in a file, which only their owner can read. Under
-torchrun or dpbench launch the store is the launcher's. Else rank 0 holds it, listening at nothing
-but the address that was asked for; at all only for a name that means none of its host, and says so.
+torchrun or dpbench launch the store is the launcher's. Otherwise rank 0 holds it and listens only
+at the given address; if the name is none of its host's, it listens at all addresses, and reports
+that.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ PAUSE_SECONDS = 0.05
 STORE_FILE = "DPBENCH_STORE_FILE"
 """The environment variable that names the file in which the ranks of one host meet."""
 STORE_PREFIX = "DPBENCH_STORE_PREFIX"
-"""The environment variable with what keys begin with, where only some may know it."""
+"""The environment variable with the prefix of keys, if only some processes may know it."""
 
 _stores: dict[tuple[int, str, int], TCPStore] = {}
-"""By process, address and port. They live as long as the process: a rank that is ahead may ask for
-the next group while rank 0 has not left this one, and would find a store that ends."""
+"""Stores by process, address and port. They live as long as the process: a rank that is ahead may
+ask for the next group while rank 0 has not left this one, and would find a store that ends."""
 
 
 def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: timedelta) -> Store:
-    """The store of this launch; waits for nobody but the one who holds it.
+    """The store of this launch; this waits only for the process that holds it.
 
     Raises:
-        RuntimeError: it cannot be held here, or is not there within `timeout`.
+        RuntimeError: this process cannot hold it, or it is not there within `timeout`.
     """
     store: Store
     if path := environ.get(STORE_FILE):
-        # Told no number of workers it stays when they leave; the launcher removes its folder.
+        # Without a number of workers it stays when they leave; the launcher removes its folder.
         store = FileStore(path)
     else:
         store = _over_tcp(variables, environ, timeout)
     store.set_timeout(timeout)
-    # A launcher that restarts its ranks keeps the store, with what the first ones left there.
+    # A launcher that restarts its ranks keeps the store, with the keys of the first ones.
     attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefix = environ.get(STORE_PREFIX, "process_group")
     return PrefixStore(f"{prefix}, attempt {attempt}", store)
@@ -89,10 +90,10 @@ def _hold(address: str, port: int, timeout: timedelta) -> TCPStore:
 
 
 def _listen(address: str, port: int) -> socket.socket:
-    """At exactly this IP address, or at the first of this host that the name stands for.
+    """Listen at exactly this IP address, or at the first of this host's addresses for the name.
 
-    A host often knows its own name as an address of loopback, at which no other host would reach
-    it; or the name is that of a gateway to it. Then it listens at all.
+    A host often resolves its own name to a loopback address, at which no other host would reach it;
+    or the name belongs to a gateway. Then it listens at all addresses.
     """
     if address == "localhost":
         address = LOOPBACK
@@ -130,7 +131,8 @@ def _is_ip(address: str) -> bool:
 
 
 def _addresses(name: str) -> list[str]:
-    """In the order in which others would try them; OSError if there is none."""
+    """Addresses of the name in the order in which others would try them; OSError if there is
+    none."""
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -144,7 +146,7 @@ def reach_store(
 ) -> TCPStore:
     """The store that somebody else holds; RuntimeError if it is not there within `timeout`.
 
-    Torch's own takes twice the time to give up, and a hundred lines to say so.
+    Torch's own client takes twice the time to give up, and prints a hundred lines.
     """
     deadline = time.monotonic() + timeout.total_seconds()
     while error := _refusal(address, port, deadline):
@@ -175,7 +177,8 @@ def _refusal(address: str, port: int, deadline: float) -> OSError | None:
 
 
 def _words(error: OSError) -> str:
-    """socket.create_server adds to what the system says, and only some errors have a number."""
+    """The system's error text, without the additions of socket.create_server; only some errors have
+    a number."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
 
 

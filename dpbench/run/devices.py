@@ -130,16 +130,21 @@ def lent_devices(request: DeviceRequest, machine: Resources, notes: list[str]) -
     return devices_for(replace(request, sizes=AUTO), machine, notes)
 
 
-def threads_for(request: DeviceRequest, machine: Resources, largest_group: int) -> int:
-    """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription."""
+def threads_for(
+    request: DeviceRequest, machine: Resources, largest_group: int, asked: str | None = None
+) -> int:
+    """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription.
+
+    `asked` is what asks for other ones, if not --threads. Raises UsageError.
+    """
     share = max(1, machine.cores // largest_group)
     threads = request.threads
     if threads is AUTO:
         return share
     if threads * largest_group > machine.cores and not request.oversubscribe:
         raise UsageError(
-            f"--threads {threads}: {threads} × {largest_group} replicas are more than the "
-            f"{machine.cores} cores; expected at most {share}, or add --oversubscribe"
+            f"{asked or f'--threads {threads}'}: {threads} × {largest_group} replicas are more "
+            f"than the {machine.cores} cores; expected at most {share}, or add --oversubscribe"
         )
     return threads
 

@@ -83,16 +83,6 @@ GROUP_SIZES_OPTION = Setting(
     help="Numbers of replicas to measure.",
     default_text="1, 2, 4, … up to --gpus",
 )
-STEPS_OPTION = Setting(
-    options=("--steps",),
-    common=True,
-    elsewhere="--iters --iterations --num-steps --num-iters -n",
-    kind=CountOr(GROWING),
-    metavar="N|auto",
-    panel=TRIAL,
-    help="Timed steps per trial; auto: as many as --precision needs.",
-    default_text="50, or auto with --precision",
-)
 BACKENDS_OPTION = Setting(
     options=("--backends", "--backend"),
     common=True,
@@ -103,6 +93,18 @@ BACKENDS_OPTION = Setting(
     help="Backends of the process group.",
     default_text="nccl with CUDA, else gloo",
 )
+
+
+def one_value(field: str, panel: str) -> Setting:
+    """A setting of a trial as an option that takes one value."""
+    return replace(SETTINGS[field], metavar="N", panel=panel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadsOption:
+    """Threads per replica, where all rows have the same."""
+
+    threads: Annotated[int | Auto, one_value("threads_per_replica", MACHINE)] = AUTO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,19 +155,6 @@ class GridOptions:
             help="Folder with the MNIST files, or a text file.",
         ),
     ] = None
-    warmup: Annotated[
-        int,
-        Setting(
-            options=("--warmup",),
-            common=True,
-            elsewhere="--warmup-steps --warm-up --num-warmup -w",
-            kind=WholeNumber(),
-            metavar="N",
-            panel=TRIAL,
-            help="Warm-up steps before the timed ones.",
-        ),
-    ] = 10
-    steps: Annotated[int | str | Auto, STEPS_OPTION] = AUTO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,17 +173,6 @@ class MachineOptions:
             panel=MACHINE,
             help="Number of GPUs, or their ids (0,1); without CUDA, CPU replicas.",
             default_text="all GPUs; without CUDA, one replica a core",
-        ),
-    ] = AUTO
-    threads: Annotated[
-        int | Auto,
-        Setting(
-            options=("--threads",),
-            kind=WholeNumber(least=1),
-            metavar="N",
-            panel=MACHINE,
-            help="CPU threads per replica, the same at every group size.",
-            default_text="cores ÷ largest group",
         ),
     ] = AUTO
     oversubscribe: Annotated[

@@ -1,5 +1,6 @@
 """What to run: sweeps, their trials, trainings, and the settings that rows differ by."""
 
+from dpbench.specs.sweep import SweepSpec
 from dpbench.specs.trial import (
     ALLOCATORS,
     AXES,
@@ -17,7 +18,6 @@ from dpbench.specs.trial import (
     WORKLOAD_SETTINGS,
     Inclusion,
     Scaling,
-    SweepSpec,
     TrialSettings,
     TrialSpec,
     Variant,

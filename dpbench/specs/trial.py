@@ -1,4 +1,4 @@
-"""What to run: the workload, one trial, a sweep, and the names they may use.
+"""What to run: the workload, one trial, and the names they may use.
 
 All specifications are frozen values. A trial is identified by the hash of its canonical JSON
 without the fields that are at their default, so a new option orphans no old result.
@@ -7,13 +7,12 @@ without the fields that are at their default, so a new option orphans no old res
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from dpbench.codec import content_hash, encode
 from dpbench.settings import Choice, PositiveNumber, Setting, Switch, Text, WholeNumber, settings_of
 from dpbench.specs.learning_rate import scale_lr
-from dpbench.specs.placement import Placement, on_hosts, placed
+from dpbench.specs.placement import on_hosts
 from dpbench.specs.shares import split_evenly
 from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.units import counted
@@ -54,6 +53,14 @@ MOST_REPETITIONS = 10_000
 
 def _workers(count: int) -> str:
     return counted(count, "worker")
+
+
+def _steps(count: int) -> str:
+    return counted(count, "step")
+
+
+def _threads(count: int) -> str:
+    return counted(count, "thread")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,9 +194,46 @@ class TrialSettings:
     """The settings that a sweep and each of its trials have."""
 
     workload: WorkloadSpec
-    warmup_steps: int
-    timed_steps: int
-    threads_per_replica: int
+    warmup_steps: Annotated[
+        int,
+        Setting(
+            options=("--warmup",),
+            common=True,
+            elsewhere="--warmup-steps --warm-up --num-warmup -w",
+            kind=WholeNumber(),
+            metavar="N,N",
+            help="Warm-up steps before the timed ones.",
+            meaning="Steps before the timed window.",
+            shown=lambda steps: f"{steps} warmup",
+            position=11,
+        ),
+    ]
+    timed_steps: Annotated[
+        int,
+        Setting(
+            options=("--steps",),
+            common=True,
+            elsewhere="--iters --iterations --num-steps --num-iters -n",
+            kind=WholeNumber(least=1),
+            metavar="N,N",
+            help="Timed steps per trial.",
+            shown=_steps,
+            position=12,
+        ),
+    ]
+    threads_per_replica: Annotated[
+        int,
+        Setting(
+            options=("--threads",),
+            kind=WholeNumber(least=1),
+            metavar="N,N",
+            help="CPU threads per replica, the same at every group size.",
+            meaning="Threads that a replica computes with.",
+            default_text="cores ÷ largest group",
+            shown=_threads,
+            position=13,
+        ),
+    ]
     scaling: Scaling = "weak"
     accumulation_steps: Annotated[
         int,
@@ -319,6 +363,9 @@ class TrialSettings:
     ] = None
     """What a rank does with freed host memory, see ALLOCATORS; None, of results that are older than
     the choice, means that it was kept."""
+    compared: tuple[str, ...] = ()
+    """Settings without a stored default that the sweep has several values of, so that the names of
+    its rows tell them."""
 
     @property
     def keeps_memory(self) -> bool:
@@ -447,15 +494,18 @@ class TrialSpec(TrialSettings):
 
     @property
     def implementation_label(self) -> str:
-        """The implementation's name, with what is not at its default: "ddp(bf16, 5 MiB)",
-        "local-sgd(4)" for the steps between two averages."""
+        """The implementation's name, with what is not at its default or is compared: "ddp(bf16,
+        5 MiB)", "local-sgd(4)" for the steps between two averages."""
         words = [
             word
             for name, setting in BY_POSITION
-            if setting.shown and self.setting(name) != DEFAULTS[name]
+            if setting.shown and (name in self.compared or self._has_other_than_default(name))
             if (word := setting.shown(self.setting(name)))
         ]
         return f"{self.implementation}({', '.join(words)})" if words else self.implementation
+
+    def _has_other_than_default(self, name: str) -> bool:
+        return name in DEFAULTS and self.setting(name) != DEFAULTS[name]
 
     @property
     def label(self) -> str:
@@ -484,6 +534,9 @@ class Variant:
     prefetch: int | None = None
     data_workers: int | None = None
     allocator: str | None = None
+    warmup_steps: int | None = None
+    timed_steps: int | None = None
+    threads_per_replica: int | None = None
 
     def of(self, trial: TrialSpec) -> TrialSpec:
         """The trial with these settings; those that it cannot have are left out: what its
@@ -507,7 +560,8 @@ DEFAULTS = {
     for field in fields(spec)
     if field.default is not MISSING
 }
-"""The stored defaults. They decide the trial ids of existing results, so they never change."""
+"""The stored defaults. They decide the trial ids of existing results, so they never change.
+Settings without one are in every trial."""
 AXES = {field.name: SETTINGS[field.name] for field in fields(Variant)}
 """The settings of which a list makes rows, in the order in which rows vary."""
 
@@ -522,58 +576,6 @@ class Inclusion:
     batch_size: int | None = None
     settings: Variant = Variant()
     """None in it keeps to the sweep, also where that has `variants`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepSpec(TrialSettings):
-    """The axes of a grid of trials, and what all its trials share."""
-
-    implementations: tuple[str, ...]
-    backends: tuple[str, ...]
-    group_sizes: tuple[int, ...]
-    batch_sizes: tuple[int, ...]
-    devices: tuple[str, ...]
-    """A device for each replica of the largest group; smaller groups take the first ones."""
-    repetitions: int
-    time_limit_seconds: float
-    precision: float | None = None
-    """Relative half-width of a row's interval up to which repetitions are added, from
-    `repetitions` on; None keeps to `repetitions`."""
-    budget_seconds: float | None = None
-    """How long repetitions may go on being added."""
-    steps_grow: bool = False
-    """Windows grow to the precision too, up to `timed_steps`."""
-    variants: tuple[Variant, ...] = ()
-    """What each row is measured with in turn; () for once as the sweep says."""
-    exclude: tuple[tuple[str, ...], ...] = ()
-    """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
-    include: tuple[Inclusion, ...] = ()
-    """Rows that are added to those that stay."""
-    target_loss: float | None = None
-    """The loss whose time to be reached is reported."""
-    order_seed: int | None = None
-    """Shuffles the first pass of the palindrome; None keeps the order of the grid."""
-    nodes: tuple[int, ...] = ()
-    """Replicas that each host offers, in their order; () when there is one. `devices` then list
-    those of the first host, of the second, …, each as its own host calls it."""
-    placement: Placement = "pack"
-    """Whether a group fills one host after the other, or takes a replica of each in turn."""
-
-    def nodes_of(self, group_size: int) -> tuple[int, ...]:
-        """How many of a group's replicas each host gets; () when all are on the first."""
-        counts = placed(group_size, self.nodes or (len(self.devices),), self.placement)
-        return counts if len(counts) > 1 else ()
-
-    def devices_of(self, group_size: int) -> tuple[str, ...]:
-        """The device of each replica of a group, on its own host."""
-        if not (counts := self.nodes_of(group_size)):
-            return self.devices[:group_size]
-        firsts = accumulate(self.nodes, initial=0)
-        return tuple(
-            self.devices[first + replica]
-            for first, count in zip(firsts, counts, strict=False)
-            for replica in range(count)
-        )
 
 
 def series_name(implementation: str, backend: str | None) -> str:

@@ -89,9 +89,8 @@ def impossible_in_record(record: TrialRecord) -> Iterator[str]:
         yield f"group size {trial.group_size} on hosts with {trial.nodes}"
     if record.host_environment_ids and len(record.host_environment_ids) != len(trial.nodes):
         yield f"environments of {len(record.host_environment_ids)} of {len(trial.nodes)} hosts"
-    for name in ("batch_size", "timed_steps"):
-        if getattr(trial, name) < 1:
-            yield f"{name} is {getattr(trial, name)}; expected at least 1"
+    if trial.batch_size < 1:
+        yield f"batch_size is {trial.batch_size}; expected at least 1"
     yield from _impossible_settings(trial)
     if not 0 <= record.duration_seconds <= LONGEST_SECONDS:
         yield f"duration_seconds is {record.duration_seconds}"

@@ -1,4 +1,4 @@
-"""What a training says of itself at its start and at its end, gathered from all ranks."""
+"""Reports of a training at its start and at its end, gathered from all ranks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from dpbench.training.session import OutOfSync, Session, samples_of
 from dpbench.training.writer import Writer
 
 LONGEST_IDENTITY_BYTES = 4096
-"""What a rank says of itself: a host name and two numbers."""
+"""Largest identity of a rank: a host name and two numbers."""
 LONGEST_ENDING_BYTES = 2**24
-"""How a training ended, with three numbers for each of up to 100,000 ranks."""
+"""Largest report on the end of a training, with three numbers for each of up to 100,000 ranks."""
 
 
 def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Iterator[str]:
-    """What is left out, or has no effect."""
+    """Notes on options that are ignored or have no effect."""
     spec, run = job.spec, job.run
     left_out = session.train_samples - session.plan.trained_samples
     if left_out:
@@ -64,7 +64,7 @@ def started(
     session: Session,
     checkpoint: Checkpoint | None,
 ) -> Started:
-    """A collective."""
+    """The Started event of a training; a collective."""
     spec = job.spec
     own = [socket.gethostname(), os.getpid(), samples_of(session.plan, process=rank)]
     sent = ranks.gather_bytes(json.dumps(own).encode(), LONGEST_IDENTITY_BYTES)
@@ -92,8 +92,8 @@ def started(
 
 
 def _identity(rank: int, data: bytes) -> tuple[str, int, int]:
-    """Host, process and samples of a rank, as it says itself; raises TrainingFailed for anything
-    else."""
+    """Host, process and number of samples that a rank reports for itself; raises TrainingFailed for
+    anything else."""
     try:
         host, pid, samples = json.loads(data)
     except (ValueError, TypeError, RecursionError):
@@ -113,7 +113,7 @@ def finished(
     session: Session,
     writer: Writer,
 ) -> Finished:
-    """What rank 0 says, on all ranks; a collective.
+    """The Finished event of rank 0, on all ranks; a collective.
 
     Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
@@ -168,9 +168,9 @@ def _of_ranks(peak: int | None, ranks: RankGroup) -> tuple[int, ...] | None:
 def state_sha256(module: torch.nn.Module) -> str:
     """SHA-256 over the names, dtypes, shapes and bytes of parameters and buffers, in hexadecimal.
 
-    `module` is the bare one, without a wrapper around it. Devices and memory layouts make no
-    difference, nor does the order in which the parts were made. Buffers that are in no checkpoint
-    do not count. Waits for the device.
+    `module` is the bare module, without a wrapper. Devices, memory layouts and the order of
+    construction make no difference. Buffers that are in no checkpoint do not count. This waits for
+    the device.
     """
     content = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):

@@ -1,4 +1,4 @@
-"""What one rank alone has found wrong, told to all, so that none waits for one that is gone."""
+"""Spreads an error that only one rank has found, so that no rank waits for one that is gone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dpbench.measure.rank_group import RankGroup
 
 @contextmanager
 def refused_by_all(ranks: RankGroup) -> Iterator[None]:
-    """An error of dpbench in the block, on any rank, is one on all; its end is a collective.
+    """A context in which an error of dpbench on any rank is raised on all; its end is a collective.
 
-    The block itself makes no collective. What all say alike is raised as it is; else all raise a
-    UsageError with what the first of those ranks said.
+    The block itself must not make a collective. If all ranks have the same error, it is raised as
+    it is; otherwise all raise a UsageError with the message of the first rank that failed.
     """
     mine: DpbenchError | None = None
     try:

@@ -1,8 +1,8 @@
-"""Plain values: copied to host memory, written as torch.save writes, read back without harm.
+"""Plain values: copied to host memory, written in torch.save's format, read back safely.
 
-Plain are dicts, lists, tuples, tensors, numbers, strings and None. A copy lets training go on
-changing its tensors while they are being written. What is read may come from anybody: it is checked
-first, by the checksums that torch writes and does not compare, and is never executed.
+Plain values are dicts, lists, tuples, tensors, numbers, strings and None. A copy lets training
+change its tensors while they are being written. A file may come from anybody: it is checked first,
+with the checksums that torch writes but does not verify, and is never executed.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from dpbench.parallel.plain_values import DTYPES
 
 LONGEST_REASON = 160
 MOST_SHARED = 16
-"""Times the size of a file that its tensors may take, as some share their memory (tied weights)."""
+"""Largest ratio of a file's tensors to its size; above 1 as some tensors share memory (tied
+weights)."""
 _FOLDER = 0x10
-"""How an archive marks a folder among its parts, from the time of MS-DOS."""
+"""Attribute that marks a folder in an archive, from the time of MS-DOS."""
 _FORBIDDEN = re.compile(r"GLOBAL (\S+)")
-"""How torch names what a file wants to be called or built."""
+"""Torch's wording for a name that a file wants to be called or built."""
 
 
 class Damaged(UsageError):
-    """The file is not what its writer has written, as after a power loss."""
+    """The file is not as its writer wrote it, for example after a power loss."""
 
 
 def dump(value: Any, file: IO[bytes]) -> None:
-    """Writes a plain value; raises OSError where the file takes no more."""
+    """Write a plain value; raises OSError if the file cannot be written."""
     try:
         torch.save(value, file)
-    except RuntimeError as error:  # torch's writer says where it stopped, not why
+    except RuntimeError as error:  # torch's writer reports where it stopped, not why
         raise _cause(error) or error from None
 
 
@@ -47,7 +48,7 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(data: bytes, where: str) -> Any:
-    """What `dump` wrote, its tensors on the CPU.
+    """Read a value that `dump` wrote; its tensors are on the CPU.
 
     Raises UsageError in one line, with `where` in front, for anything else: objects beyond plain
     values, and as Damaged bytes that are cut off or changed, or another kind of file. Nothing in
@@ -66,22 +67,22 @@ def loads(data: bytes, where: str) -> Any:
 
 
 def one_line(words: str) -> str:
-    """The first line, not too long, of words that may come from a file; what a terminal would act
-    upon is written as an escape."""
+    """The first line of a text that may come from a file, shortened, with control characters
+    escaped."""
     first = words.partition("\n")[0][:LONGEST_REASON]
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
 
 
 class _NotWhole(Exception):
-    """Says what is wrong with the bytes."""
+    """The bytes are damaged; the message says how."""
 
 
 class _NotPlain(Exception):
-    """Says what a whole archive holds that is no plain value."""
+    """An intact archive holds an object that is no plain value; the message says which."""
 
 
 def _require_whole(data: bytes) -> None:
-    """Every checksum of the archive holds, and it is one of torch.save."""
+    """Require that every checksum of the archive is right, and that torch.save wrote it."""
     if not data:
         raise _NotWhole("the file is empty")
     if not data.startswith(b"PK\x03\x04"):
@@ -90,7 +91,7 @@ def _require_whole(data: bytes) -> None:
         members = archive.infolist()
         if any(m.compress_type != zipfile.ZIP_STORED or m.file_size > len(data) for m in members):
             raise _NotWhole("it is compressed, which torch.save never does")
-        if any(m.external_attr & _FOLDER for m in members):  # torch would read nothing of it
+        if any(m.external_attr & _FOLDER for m in members):  # torch would read it as empty
             raise _NotWhole("its table of parts is damaged")
         if any(m.filename.endswith("/constants.pkl") for m in members):
             raise _NotWhole("it holds a TorchScript program")
@@ -99,10 +100,11 @@ def _require_whole(data: bytes) -> None:
 
 
 def _require_plain(value: Any, stored_bytes: int) -> None:
-    """Its tensors are dense and of plain numbers, and it is no larger than it looks.
+    """Require that tensors are dense and of plain numbers, and that the value is no larger than the
+    file allows.
 
-    An archive can hold a part at several places. Lists that hold each other would never be read to
-    their end, and many or expanded tensors of one piece of memory would take more than there is.
+    An archive can refer to a part several times. Lists that contain each other would never end, and
+    many or expanded tensors of one piece of memory could take more memory than there is.
     """
     waiting = [value]
     parts = tensor_bytes = 0
@@ -162,10 +164,10 @@ class HostCopy:
         self._buffers: dict[Path, Tensor] = {}
 
     def take(self, value: Any) -> Any:
-        """`value` with dicts, lists and tuples made anew and each tensor copied to the CPU.
+        """Copy `value`, with new dicts, lists and tuples and each tensor copied to the CPU.
 
-        Returns when the tensors may be changed. From a CUDA device they are copied together,
-        through page-locked memory. Raises TypeError for what is not plain (see `archive`).
+        It returns when the tensors may be changed. Those on a CUDA device are copied together,
+        through page-locked memory. Raises TypeError for a value that is not plain (see `archive`).
         """
         used: dict[Path, Tensor] = {}
         devices = set[torch.device]()

@@ -1,4 +1,4 @@
-"""A checkpoint: all that a training needs to go on as if it had never been interrupted.
+"""A checkpoint: everything that a training needs to continue as if it had never been interrupted.
 
 Its file is a torch.save of plain values, which torch.load(weights_only=True) reads.
 """
@@ -28,42 +28,42 @@ FORMAT_VERSION = 1
 class Checkpoint:
     """The state of a training between two optimizer steps.
 
-    Read from a file, its tensors are on the CPU.
+    The tensors of a checkpoint read from a file are on the CPU.
     """
 
     spec: TrainingSpec
     epoch: int
-    """The epoch to go on with, from 0."""
+    """Epoch to continue with, from 0."""
     window: int
-    """The window of that epoch to go on with, from 0."""
+    """Window of that epoch to continue with, from 0."""
     step: int
-    """Optimizer steps done."""
+    """Number of optimizer steps done."""
     model: dict[str, Tensor]
     """The state dict of the bare module."""
     optimizers: list[dict[str, Any]]
-    """One, or one per process where each rank's differs. Of their options nothing is taken from a
-    file: those follow from spec and step, the learning rate too."""
+    """State dicts of the optimizer: one, or one per process if the ranks' differ. Options are not
+    restored from a file: they follow from spec and step, also the learning rate."""
     scaler: dict[str, Any] | None
-    """Of the loss; None where nothing is scaled."""
+    """State of the loss scaler; None if the loss is not scaled."""
     random_states: list[dict[str, Any]]
-    """Of each process, see `random_state`."""
+    """Random states of the processes, see `random_state`."""
     shares: tuple[float, ...]
-    """Of the processes in this epoch's batches; () where they are equal."""
+    """Shares of the processes in this epoch's batches; () if they are equal."""
     samples_sha256: str
-    """`Splits.sha256` of what it was trained on, and tested with."""
+    """`Splits.sha256` of the training and test samples."""
     best_metric: float | None
     """`Score.metric` of the best epoch so far."""
     progress: dict[str, Any] = field(default_factory=dict)
     """Running sums of the epoch: plain numbers."""
     source: str | None = None
-    """The file that it was read from; not stored."""
+    """File from which it was read; not stored."""
 
 
 _STORED = tuple(f.name for f in fields(Checkpoint) if f.name not in ("spec", "shares", "source"))
 
 
 def to_plain(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What is stored; its parts are those of `checkpoint`."""
+    """The stored parts of `checkpoint`."""
     return {
         "kind": MAGIC,
         "format_version": FORMAT_VERSION,
@@ -74,7 +74,7 @@ def to_plain(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
-    """The content of its file; raises TypeError for parts that are not plain."""
+    """The content of the checkpoint's file; raises TypeError for parts that are not plain."""
     return archive.dumps(HostCopy().take(to_plain(checkpoint)))
 
 
@@ -113,7 +113,7 @@ def _require_ours(content: Any, where: str) -> None:
 
 def _spec(value: Any, where: str) -> TrainingSpec:
     try:
-        as_json = json.loads(json.dumps(value))  # no tensors in it, and every key a string
+        as_json = json.loads(json.dumps(value))  # has no tensors, and only string keys
         spec = decode(TrainingSpec, as_json)
     except (StoreError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{where}: {archive.one_line(str(error))}") from None
@@ -181,4 +181,4 @@ _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "best_metric": ("a number or None", lambda value: value is None or type(value) is float),
     "progress": ("numbers by name", _is_plain_dict),
 }
-"""What each part must be, in words and as a test."""
+"""Type of each part, in words and as a test."""

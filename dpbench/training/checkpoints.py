@@ -1,8 +1,8 @@
 """The checkpoints of one training, written by a thread while the training goes on.
 
 checkpoints/
-  step-00000120.pt    after 120 optimizer steps; the latest so many
-  best.pt             the best one by the test samples, which outlives its step
+  step-00000120.pt after 120 optimizer steps; only the latest are kept best.pt the best one by the
+  test samples, which outlives its step
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from dpbench.training.checkpoint import Checkpoint, to_plain
 
 BEST = "best.pt"
 SET_ASIDE = ".damaged"
-"""What the name of a damaged checkpoint ends with, when a training has gone on from another."""
+"""Suffix of a damaged checkpoint's name, once a training has continued from another."""
 _STEP = re.compile(r"step-(\d+)\.pt")
 
 
 def latest(folder: Path) -> Path | None:
-    """The checkpoint of the most optimizer steps; None if there is none. Makes nothing."""
+    """The checkpoint with the most optimizer steps; None if there is none. Creates nothing."""
     return max(_of_steps(folder), key=number_of, default=None)
 
 
 def set_aside(path: Path) -> Path:
-    """Renames a damaged checkpoint, so that the one before it is the latest. Raises StoreError."""
+    """Rename a damaged checkpoint, so that the one before it is the latest. Raises StoreError."""
     aside = path.with_name(path.name + SET_ASIDE)
     try:
         path.replace(aside)
@@ -52,23 +52,23 @@ def set_aside(path: Path) -> Path:
 
 
 def number_of(path: Path) -> int:
-    """The optimizer steps in the name of a checkpoint."""
+    """Number of optimizer steps in the name of a checkpoint."""
     found = _STEP.fullmatch(path.name)
     assert found is not None
     return int(found[1])
 
 
 class CheckpointFolder:
-    """Keeps the `keep` latest checkpoints and the best; for one process at a time.
+    """Keeps the `keep` latest checkpoints and the best one; only one process at a time may use it.
 
-    Use it as a context manager, or close it: only then is the last one known to be on disk.
+    Use it as a context manager, or close it: only then is the last checkpoint known to be on disk.
     """
 
     def __init__(self, folder: Path, keep: int, also: Path | None = None) -> None:
-        """Makes the folder, and removes what a writer that died has left half-written.
+        """Make the folder, and remove half-written files of a writer that died.
 
-        Each checkpoint is also written to the file `also`, which the user has named: a copy, as it
-        may be on another disk, and may be a link or a pipe.
+        Each checkpoint is also written to the user's file `also`: as a copy, since that may be on
+        another disk, and may be a link or a pipe.
 
         Raises ValueError if none is to be kept, StoreError if the folder cannot be made.
         """
@@ -88,10 +88,10 @@ class CheckpointFolder:
         self._writing: Future[None] | None = None
 
     def save(self, checkpoint: Checkpoint, *, best: bool) -> Path:
-        """Copies it to host memory and returns, with the file that a thread then writes.
+        """Copy the checkpoint to host memory and return the file that a thread then writes.
 
-        The tensors of `checkpoint` may be changed after that. Waits for the checkpoint before, if
-        that is still being written. Raises StoreError if that could not be.
+        After that the tensors of `checkpoint` may be changed. This waits for the previous
+        checkpoint if it is still being written, and raises StoreError if that failed.
         """
         self.wait()
         content = self._copy.take(to_plain(checkpoint))
@@ -100,7 +100,7 @@ class CheckpointFolder:
         return path
 
     def close(self) -> None:
-        """Returns when all is on disk; raises StoreError if the last one could not be written."""
+        """Return when all is on disk; raises StoreError if the last one could not be written."""
         try:
             self.wait()
         finally:
@@ -117,20 +117,21 @@ class CheckpointFolder:
         except Exception as failure:
             if error is None:
                 raise
-            error.add_note(str(failure))  # what ended the training comes first
+            error.add_note(str(failure))  # the error that ended the training comes first
 
     def wait(self) -> None:
-        """Returns when the last one is on disk; raises StoreError if it could not be written."""
+        """Return when the last checkpoint is on disk; raises StoreError if it could not be
+        written."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     def _write(self, content: dict[str, Any], path: Path, best: bool) -> None:
-        """In the thread."""
+        """Write a checkpoint, in the thread."""
         try:
             with temporary_beside(path) as file:
                 archive.dump(content, file)
-                if best:  # first: a step whose best is lost would never be the best again
+                if best:  # written first: if it were lost, this step would never be the best again
                     place_also(file, path.with_name(BEST))
                 place(file, path)
             self._remove_oldest(path)

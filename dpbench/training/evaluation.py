@@ -1,4 +1,4 @@
-"""The loss and the accuracy on the test samples, the same numbers whoever computes them.
+"""Loss and accuracy on the test samples; the numbers are the same whichever ranks compute them.
 
 The samples are cut into blocks of one size. Which rank computes a block makes no difference, and
 the blocks are added up in their order: so one process, rank 0 alone and all ranks together give
@@ -33,27 +33,28 @@ BLOCK_SAMPLES = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """What a model achieves on the test samples."""
+    """Result of a model on the test samples."""
 
     loss: float
-    """Mean over the samples; NaN or infinite if that is what the model gives."""
+    """Mean over the samples; NaN or infinite if the model's output is."""
     correct: int | None
-    """Targets predicted right; None where the architecture does not count them."""
+    """Number of targets predicted right; None if the architecture does not count them."""
     total: int
-    """Targets: of a sequence, each of its tokens is one; of a tree of targets, each sample."""
+    """Number of targets: each token of a sequence is one; in a tree of targets, each sample."""
 
     @property
     def accuracy(self) -> float | None:
-        """From 0 to 1; None where nothing is counted."""
+        """Accuracy from 0 to 1; None if nothing is counted."""
         return None if self.correct is None else self.correct / self.total
 
     @property
     def metric(self) -> float:
-        """By which the best is chosen: the accuracy, which is to be high; else the loss, low."""
+        """Metric that selects the best model: the accuracy (higher is better), or else the loss
+        (lower is better)."""
         return self.loss if self.accuracy is None else self.accuracy
 
     def improves(self, best: float | None) -> bool:
-        """Whether it is better than the best metric so far; never if the loss is not finite."""
+        """Whether this is better than the best metric so far; never if the loss is not finite."""
         if not math.isfinite(self.loss):
             return False
         if best is None:
@@ -74,19 +75,19 @@ def evaluate(
 ) -> Score:
     """The score of the module on all test samples, the same on every rank; a collective.
 
-    Nothing that training uses is changed: no parameter, no mode, no random number.
+    It changes nothing that training uses: no parameter, no mode, no random number.
 
     Args:
-        module: the bare one, on `device`; its parameters and buffers are the same on every rank.
+        module: the bare module, on `device`; its parameters and buffers are the same on every rank.
         test: at least one sample, the same on every rank.
-        how: "sharded": every rank takes its part of the blocks; "rank0": rank 0 takes all, and the
-            others wait for it, however long it takes.
-        workload: says how a forward pass is computed, as in training.
+        how: "sharded" means that every rank takes its part of the blocks; "rank0" means that rank 0
+            takes all, and the others wait, however long it takes.
+        workload: defines how a forward pass is computed, as in training.
 
     Raises:
         DataError: there is no sample.
         ValueError: `how` is "off".
-        RuntimeError: another rank failed meanwhile.
+        RuntimeError: another rank failed in the meantime.
     """
     if how == "off":
         raise ValueError("evaluate: got how='off', expected 'sharded' or 'rank0'")
@@ -121,9 +122,9 @@ def _sums(
     blocks: int,
     workload: WorkloadSpec,
 ) -> Tensor:
-    """(blocks, 2): the loss summed over each chosen block's samples, and its right targets.
+    """Sums (blocks, 2): the loss over each chosen block's samples, and its right targets.
 
-    The others are zero. It stays on the device until all is computed.
+    Other blocks are zero. The sums stay on the device until all are computed.
     """
     sums = torch.zeros(blocks, 2, dtype=torch.float64, device=device)
     for block in chosen:
@@ -138,8 +139,8 @@ def _sums(
 
 @contextmanager
 def _undisturbed(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """In evaluation mode; afterwards each part is in its own mode again, and what a module drew in
-    spite of it has not been drawn."""
+    """A context in evaluation mode; afterwards each module has its own mode again, and the random
+    state is restored."""
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:

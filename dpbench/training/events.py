@@ -1,6 +1,6 @@
-"""What a training says while it runs: an object a line of a run folder's log.jsonl.
+"""Events of a training while it runs: one JSON object per line of a run folder's log.jsonl.
 
-Units stand in the names; what was not measured is left out. Epochs and steps count from 1.
+Names contain the units; values that were not measured are left out. Epochs and steps count from 1.
 """
 
 from __future__ import annotations
@@ -17,65 +17,65 @@ from dpbench.store.record_log import decode_at, parse
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """The ranks are ready. What is said by rank has an entry for each process, in their order."""
+    """The ranks are ready. Tuples by rank have one entry per process, in order."""
 
     world_size: int
-    """Processes; one that drives all replicas counts once."""
+    """Number of processes; one that drives all replicas counts once."""
     group_size: int
-    """Replicas."""
+    """Number of replicas."""
     hosts: tuple[str, ...]
     pids: tuple[int, ...]
     devices: tuple[str, ...]
-    """Of each replica."""
+    """Device of each replica."""
     samples_per_rank: tuple[int, ...]
     """Training samples that each process takes in the first epoch; no two share any."""
     train_samples: int
-    """In an epoch, over all processes."""
+    """Number of training samples in an epoch, over all processes."""
     effective_batch_size: int
-    """Samples behind one optimizer step."""
+    """Number of samples per optimizer step."""
     steps_per_epoch: int
     parameters: int
-    """Numbers in the model that are trained."""
+    """Number of trained parameters in the model."""
     epoch: int
-    """The first one to be trained, or to be gone on with."""
+    """First epoch to be trained, or to be continued."""
     step: int
-    """Optimizer steps that are done already."""
+    """Number of optimizer steps that are already done."""
     item: str = "samples"
-    """What speeds are told in; batches, steps and losses count samples."""
+    """Unit of speeds; batches, steps and losses count samples."""
     items_per_sample: int = 1
     test_samples: int | None = None
-    """None where nothing is evaluated."""
+    """Number of test samples; None if nothing is evaluated."""
     resumed_from: str | None = None
-    """The checkpoint."""
+    """The checkpoint from which it resumed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepLine:
-    """Where the training is, every so many optimizer steps."""
+    """Progress of the training, every so many optimizer steps."""
 
     epoch: int
     step: int
-    """Of the whole training."""
+    """Optimizer step, counted over the whole training."""
     processed: int
     total: int
-    """Samples of this epoch, over all processes."""
+    """Number of samples in this epoch, over all processes."""
     rank_processed: int
     rank_total: int
-    """The same of rank 0 alone."""
+    """Number of samples in this epoch on rank 0 alone."""
     loss: float
-    """Mean over all samples since the line before."""
+    """Mean loss over all samples since the previous line."""
     learning_rate: float
-    """Of the step that was just made."""
+    """Learning rate of the latest step."""
     samples_per_second: float
-    """Of all processes since the line before, without evaluation."""
+    """Speed of all processes since the previous line, without evaluation."""
     data_wait_share: float
-    """Part of that time in which rank 0 waited for samples."""
+    """Share of that time in which rank 0 waited for samples."""
     elapsed_seconds: float
-    """Since this process began to train; a resumption begins at 0."""
+    """Seconds since this process began to train; a resumed training begins at 0."""
     gradient_norm: float | None = None
-    """Of the last step, before it was cut to --max-norm; None where that is not asked for."""
+    """Gradient norm of the last step, before clipping to --max-norm; None without that option."""
     skipped_steps: int = 0
-    """So far, since a gradient was not finite under float16."""
+    """Number of steps skipped so far, since a gradient was not finite under float16."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,11 +85,12 @@ class EpochLine:
     epoch: int
     step: int
     train_loss: float
-    """Mean over all samples of the epoch."""
+    """Mean loss over all samples of the epoch."""
     learning_rate: float
-    """Of the epoch's last step."""
+    """Learning rate of the epoch's last step."""
     epoch_seconds: float
-    """Without evaluation; of what was trained since a resumption in the middle of the epoch."""
+    """Seconds without evaluation; after a resumption in the middle of the epoch, only the part
+    since then."""
     evaluation_seconds: float | None = None
     test_loss: float | None = None
     test_correct: int | None = None
@@ -97,9 +98,9 @@ class EpochLine:
     checkpoint: str | None = None
     """The file's name."""
     best: bool = False
-    """Better than every epoch before."""
+    """Whether this is the best epoch so far."""
     shares: tuple[float, ...] = ()
-    """Parts of the global batch by process in this epoch; () where they are equal."""
+    """Shares of the global batch by process in this epoch; () if they are equal."""
 
     @property
     def test_accuracy(self) -> float | None:
@@ -110,46 +111,46 @@ class EpochLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """What the user must be told."""
+    """A note for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """The training is over, or stopped at --max-steps. Tuples have an entry for each process."""
+    """The training is over, or stopped at --max-steps. Tuples have one entry per process."""
 
     final_loss: float
-    """Mean training loss of the last epoch, up to where it was stopped."""
+    """Mean training loss of the last epoch, up to the point where it was stopped."""
     epochs: int
-    """Whole ones; as many as were asked for unless it was stopped."""
+    """Number of whole epochs; as many as were asked for unless it was stopped."""
     steps: int
     world_size: int
-    """Processes."""
+    """Number of processes."""
     group_size: int
-    """Replicas."""
+    """Number of replicas."""
     state_sha256: str
-    """Of the model's parameters and buffers, the same on every rank."""
+    """Hash of the model's parameters and buffers, the same on every rank."""
     elapsed_seconds: float
-    """Of this process; a resumption begins at 0."""
+    """Seconds of this process; a resumed training begins at 0."""
     samples: int
-    """Trained in that time, over all processes."""
+    """Number of samples trained in that time, over all processes."""
     peak_host_memory_bytes: tuple[int, ...]
     data_wait_share: float
     item: str = "samples"
     items_per_sample: int = 1
-    """As in Started."""
+    """Items per sample, as in Started."""
     peak_device_memory_bytes: tuple[int, ...] | None = None
-    """Allocated; None on the CPU."""
+    """Peak of allocated memory; None on the CPU."""
     peak_reserved_memory_bytes: tuple[int, ...] | None = None
-    """Of the device, held by torch's allocator, in use or not; None on the CPU."""
+    """Peak of device memory held by torch's allocator, used or not; None on the CPU."""
     skipped_steps: int = 0
     test_accuracy: float | None = None
-    """Of the model at the end."""
+    """Accuracy of the model at the end."""
     test_loss: float | None = None
     best_checkpoint: str | None = None
     last_checkpoint: str | None = None
-    """Names of files in the run folder's checkpoints."""
+    """File name in the run folder's checkpoints."""
 
 
 Event = Started | StepLine | EpochLine | Note | Finished
@@ -164,7 +165,7 @@ _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def to_object(event: Event) -> dict[str, Any]:
-    """What json.dumps takes, with the kind first."""
+    """The event as an object for json.dumps, with the kind first."""
     return {"kind": _NAMES[type(event)], **encode(event)}
 
 
@@ -173,7 +174,8 @@ def to_line(event: Event) -> str:
 
 
 def from_line(where: str, line: str | bytes) -> Event:
-    """Raises StoreError, with `where` in front, for what `to_line` did not write."""
+    """Parse an event; raises StoreError, prefixed with `where`, for a line that `to_line` did not
+    write."""
     content = parse(where, line)
     name = content.pop("kind", None)
     kind = KINDS.get(name) if isinstance(name, str) else None
@@ -183,7 +185,8 @@ def from_line(where: str, line: str | bytes) -> Event:
 
 
 def standing(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Without the steps and epochs that a resumption began again from a checkpoint before them."""
+    """The events without the steps and epochs that a resumption repeated from an earlier
+    checkpoint."""
     kept: list[Event] = []
     for event in events:
         if isinstance(event, Started):

@@ -1,4 +1,4 @@
-"""One training as its ranks are told of it, and what no rank could do."""
+"""The description of a training for its ranks, and checks for what no rank could do."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ OF_CUDA = {
     "f16": "float16 has no speed and too little range elsewhere",
     "tf32": "their products alone can be of TF32",
 }
-"""Dtypes with the reason why only such devices train in them."""
+"""Dtypes that only CUDA devices train in, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingJob:
-    """The same on every rank, but for what is said of hosts."""
+    """Description of a training; the same on every rank, except for the host's paths."""
 
     spec: TrainingSpec
     run: TrainingRun
@@ -28,15 +28,15 @@ class TrainingJob:
     prepared: Path | None
     """The folder of `registry.prepare_splits` on this host; None for synthetic samples."""
     resume: str | None = None
-    """None starts anew; "auto" goes on from the latest checkpoint of the run folder, if any; else
-    the path of a checkpoint."""
+    """None starts anew; "auto" continues from the latest checkpoint of the run folder, if there is
+    one; otherwise the path of a checkpoint."""
 
     def __post_init__(self) -> None:
         refuse_unusable(self.spec, self.run)
 
 
 def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:
-    """Raises UsageError for a value that means nothing, or values that do not go together."""
+    """Raise UsageError for a meaningless value, or values that do not go together."""
     _refuse_values(spec, run)
     traits = IMPLEMENTATIONS[spec.implementation]
     if spec.group_size > 1 and not traits.communicates:
@@ -81,10 +81,10 @@ def _refuse_values(spec: TrainingSpec, run: TrainingRun) -> None:
             raise UsageError(f"{what}: got {count}, expected at least {least}")
     sizes = {"gamma": spec.gamma, "max norm": spec.max_norm, "timeout in s": run.timeout_seconds}
     for what, size in sizes.items():
-        if size is not None and not 0 < size < math.inf:  # a NaN neither
+        if size is not None and not 0 < size < math.inf:  # refuses a NaN too
             raise UsageError(f"{what}: got {size}, expected a finite number above 0")
     try:
-        spec.learning_rate  # noqa: B018 - it is worked out from several values
+        spec.learning_rate  # noqa: B018 - computed from several values
     except ValueError as error:
         raise UsageError(f"learning rate: {error}") from None
 
@@ -98,7 +98,8 @@ def _refuse_shares(spec: TrainingSpec) -> None:
 
 
 def _refuse_between_averages(spec: TrainingSpec, run: TrainingRun) -> None:
-    """Only right after an average are the ranks' parameters one model."""
+    """Refuse steps that are not due at an average: only there are the ranks' parameters one
+    model."""
     for what, every in (
         ("a checkpoint every", run.checkpoint_every),
         ("a comparison of the ranks every", run.check_sync_every),

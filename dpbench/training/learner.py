@@ -1,4 +1,5 @@
-"""One rank's model with all that changes while it learns, which is what a checkpoint holds."""
+"""One rank's model with all state that changes while it learns, which is what a checkpoint
+holds."""
 
 from __future__ import annotations
 
@@ -35,27 +36,27 @@ from dpbench.traits import IMPLEMENTATIONS
 T = TypeVar("T")
 
 LARGEST_OPTIMIZER = 8
-"""Bytes of an optimizer's state for each byte of the model that no optimizer exceeds: Adam has
-two, with amsgrad three, in float32 beside bfloat16 twice as many."""
+"""Upper limit of the bytes of an optimizer's state for each byte of the model: Adam has two, with
+amsgrad three, in float32 beside bfloat16 twice as many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepOutcome:
-    """What a step leaves on the device, to be read when there is time."""
+    """Results that a step leaves on the device, to be read later."""
 
     loss_sum: Tensor
-    """Over this rank's samples of the window; float64, 0-dimensional."""
+    """Sum of the loss over this rank's samples of the window; float64, 0-dimensional."""
     samples: int
-    """Of this rank."""
+    """Number of samples on this rank."""
     gradient_norm: Tensor | None
-    """Before clipping; None without it."""
+    """Gradient norm before clipping; None without clipping."""
 
 
 class Learner:
     """Makes optimizer steps. Construction, `step` and the rest are collectives.
 
-    Initial parameters come from the seed alone and are the same everywhere; the random numbers of
-    training, as in dropout, are each rank's own.
+    Initial parameters depend only on the seed and are the same everywhere; each rank has its own
+    random numbers for training, as in dropout.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Learner:
         self.spec = spec
         self.device = device
         self.updates = 0
-        """Steps since construction that were not left out."""
+        """Number of steps since construction that were not skipped."""
         self._rank = rank
         self._steps_per_epoch = steps_per_epoch
         self._ranks = ranks
@@ -94,14 +95,15 @@ class Learner:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
+        """Learning rate of the next step."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def rehearse(self, batch: Batch) -> None:
-        """Forward and backward passes of which nothing stays, as many as the model needs.
+        """Make forward and backward passes that leave nothing behind, as many as the model needs.
 
-        A training that goes on from a checkpoint has first passes where the uninterrupted one has
-        just others. If gradients were added up in another order there, they would be rounded apart.
+        After resuming from a checkpoint, the wrapper's first passes take the place of later ones.
+        If they added gradients in another order, rounding would differ from the uninterrupted
+        training.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         with random_state.preserved(*self._devices):
@@ -113,7 +115,8 @@ class Learner:
                 buffer.copy_(before)
 
     def step(self, batches: Sequence[Batch]) -> StepOutcome:
-        """One optimizer step on the micro-batches of a window, with one reduction in the last."""
+        """Make one optimizer step on the micro-batches of a window, with one reduction in the
+        last."""
         self.optimizer.zero_grad()
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         for batch, loss in zip(batches, self._accumulate(batches), strict=True):
@@ -130,16 +133,16 @@ class Learner:
         return accumulate_gradients(self.model, self._loss, micro_steps, len(batches), self.numbers)
 
     def _clip(self) -> Tensor | None:
-        """Once a step, on reduced gradients in their true size."""
+        """Clip the gradients once per step, after their reduction and without the loss scale."""
         self.numbers.scaler.unscale_(self.optimizer)
         if self.spec.max_norm is None:
             return None
         return torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.spec.max_norm)
 
     def _advance_schedule(self) -> None:
-        """Also after a step that was left out: the rate follows the windows."""
+        """Advance the schedule, also after a skipped step: the rate follows the windows."""
         with warnings.catch_warnings() if self.updates == 0 else nullcontext():
-            if self.updates == 0:  # torch would take it for a mistake
+            if self.updates == 0:  # torch would warn of a mistake
                 warnings.simplefilter("ignore", UserWarning)
             self.schedule.step()
 
@@ -147,17 +150,17 @@ class Learner:
         self.updates += 1
 
     def settle(self) -> None:
-        """Makes all ranks one model: averages what was trained apart, and takes rank 0's buffers,
-        which ranks that average gradients have each filled from their own samples."""
+        """Make all ranks one model: average parameters that were trained apart, and take rank 0's
+        buffers, which ranks that average gradients have each filled from their own samples."""
         self.model.settle()
         if not self._local and self._ranks.size > 1:
             assert dist.group.WORLD is not None
             broadcast_coalesced(self.module.buffers(), dist.group.WORLD)
 
     def state(self) -> dict[str, Any] | None:
-        """The fields of a Checkpoint that are this object's; None but on rank 0.
+        """This object's fields of a Checkpoint; None on ranks other than 0.
 
-        Their tensors are the living ones, where those of other ranks need not come.
+        The tensors are the live ones, unless they had to come from other ranks.
         """
         optimizer = self.optimizer.state_dict()
         optimizers = self._of_all(optimizer) if self._local else [optimizer]
@@ -173,7 +176,7 @@ class Learner:
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Goes on from a checkpoint of the same spec, whose tensors it may change from then on."""
+        """Continue from a checkpoint of the same spec; its tensors may be changed from then on."""
         self.module.load_state_dict(checkpoint.model)
         saved = checkpoint.optimizers[self._rank if self._local else 0]
         options = self.optimizer.state_dict()["param_groups"]
@@ -194,7 +197,7 @@ class Learner:
 
 
 def _seed(seed: int) -> None:
-    """Of all generators that a checkpoint holds."""
+    """Seed all generators whose state a checkpoint holds."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
@@ -203,10 +206,10 @@ def _seed(seed: int) -> None:
 def rate_factor(
     step: int, *, steps_per_epoch: int, gamma: float, warmup_steps: int = 0, start: float = 1.0
 ) -> float:
-    """The part of the learning rate with which optimizer step `step`, from 0, is made.
+    """The factor on the learning rate for optimizer step `step`, counted from 0.
 
-    `gamma` to the power of the epoch, as torch's StepLR has it. During the first `warmup_steps`
-    also the gradual warm-up of Goyal et al. 2017, arXiv:1706.02677, section 2.2: a straight line
+    It is `gamma` to the power of the epoch, as in torch's StepLR. The first `warmup_steps` also
+    have the gradual warm-up of Goyal et al. 2017, arXiv:1706.02677, section 2.2: a straight line
     from `start` to 1, which step `warmup_steps` is the first to reach.
     """
     decay = gamma ** (step // steps_per_epoch)
@@ -218,10 +221,11 @@ def rate_factor(
 def build_schedule(
     optimizer: Optimizer, spec: TrainingSpec, steps_per_epoch: int, *, done: int = 0
 ) -> LambdaLR:
-    """Sets the rate of the step after the `done` ones; to be stepped after each, for the next.
+    """Set the learning rate for the step after the first `done`; step the schedule after each
+    optimizer step.
 
-    The warm-up begins at the workload's own rate, before it is scaled with the batch; where they
-    are the same there is nothing to warm up.
+    The warm-up begins at the workload's own rate, before it is scaled with the batch; if they are
+    equal there is no warm-up.
     """
     factor = partial(
         rate_factor,

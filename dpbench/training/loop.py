@@ -1,6 +1,6 @@
 """The loop of `dp_train`, the same in every mode: backward, reduce, clip, step, broadcast.
 
-The samples of a step are a shuffle per pass, dealt round-robin to the replicas.
+The samples are shuffled for each pass and dealt round-robin to the replicas.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def train(
 
 
 class _Leader:
-    """The part of the loop where replica 0 is."""
+    """The part of the loop that runs with replica 0."""
 
     def __init__(self, settings: Settings, group: Group) -> None:
         self._settings = settings
@@ -63,7 +63,7 @@ class _Leader:
     def update(
         self, iteration: int, samples: Indices, losses: list[float], history: History
     ) -> None:
-        """Reduce, clip and step, with replica 0; or skip the step if something is not finite."""
+        """Reduce, clip and step with replica 0; or skip the step if something is not finite."""
         self.call("on_backward", iteration)
         self._group.reduce()
         self.call("on_reduce", iteration)
@@ -94,12 +94,12 @@ def _clip(model: nn.Module, max_norm: float) -> float:
     """Scale the gradients to the norm `max_norm` if theirs, over all parameters, is larger.
 
     Returns:
-        The norm before; what is not finite is left as it is.
+        The norm before scaling; gradients that are not finite are left unchanged.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     if not gradients:
         return 0.0
-    # On the values of a sparse gradient, which has been summed and so has no index twice.
+    # For a sparse gradient its values; it has been summed, so no index occurs twice.
     values = [g if g.layout is torch.strided else g.coalesce().values() for g in gradients]
     norms = torch.stack([torch.linalg.vector_norm(value) for value in values])
     norm = float(torch.linalg.vector_norm(norms))
@@ -144,7 +144,8 @@ def round_robin(
 def _next_pass(
     samples: int, before: list[int], missing: int, generator: torch.Generator
 ) -> list[int]:
-    """A permutation whose first `missing` indices are not among `before`, of the same step."""
+    """A permutation whose first `missing` indices are not in `before`, which is in the same
+    step."""
     order = torch.randperm(samples, generator=generator).tolist()
     taken = set(before)
     first = [index for index in order if index not in taken][:missing]

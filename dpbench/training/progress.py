@@ -1,4 +1,4 @@
-"""How far a training is: its place, and what is summed up on the way there."""
+"""Progress of a training: its position, and running sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class MeanLoss:
-    """Of samples, by their number."""
+    """Mean loss, weighted by the number of samples."""
 
     total: float = 0.0
     samples: int = 0
@@ -23,41 +23,41 @@ class MeanLoss:
 
 @dataclass(slots=True)
 class Sums:
-    """Plain numbers, the same on all ranks, that a checkpoint takes along."""
+    """Plain numbers, the same on all ranks, that a checkpoint stores."""
 
     epoch_loss: MeanLoss = field(default_factory=MeanLoss)
-    """Since the epoch began."""
+    """Mean loss since the epoch began."""
     line_loss: MeanLoss = field(default_factory=MeanLoss)
-    """Since the last line of the log."""
+    """Mean loss since the last line of the log."""
     first_rank_samples: int = 0
-    """Of rank 0, since the epoch began."""
+    """Number of samples on rank 0 since the epoch began."""
     skipped_steps: int = 0
     final_loss: float | None = None
-    """Mean over the last whole epoch."""
+    """Mean loss over the last whole epoch."""
 
 
 @dataclass(slots=True)
 class Position:
-    """Between two optimizer steps."""
+    """Position between two optimizer steps."""
 
     epoch: int = 0
-    """The one to go on with, from 0."""
+    """Epoch to continue with, from 0."""
     window: int = 0
-    """The one of that epoch to go on with, from 0."""
+    """Window of that epoch to continue with, from 0."""
     step: int = 0
-    """Optimizer steps done, those that were left out included."""
+    """Number of optimizer steps done, including skipped ones."""
     best_metric: float | None = None
     sums: Sums = field(default_factory=Sums)
 
     @property
     def loss(self) -> float:
-        """Mean training loss of the epoch so far, at its start of the one before."""
+        """Mean training loss of the epoch so far; at its start that of the previous one."""
         if self.window == 0 and self.sums.final_loss is not None:
             return self.sums.final_loss
         return self.sums.epoch_loss.mean
 
     def begin_epoch(self) -> None:
-        """Moves on to the start of the next one."""
+        """Move on to the start of the next epoch."""
         self.epoch += 1
         self.window = 0
         self.sums.final_loss = self.sums.epoch_loss.mean
@@ -67,13 +67,13 @@ class Position:
 
 @dataclass(slots=True)
 class Pace:
-    """Samples and seconds of some time of training; evaluation is no part of it."""
+    """Samples and seconds of a period of training, without evaluation."""
 
     seconds: float = 0.0
     waited_seconds: float = 0.0
-    """For samples, on this rank."""
+    """Seconds that this rank waited for samples."""
     samples: int = 0
-    """Of all ranks."""
+    """Number of samples of all ranks."""
 
     @property
     def samples_per_second(self) -> float:
@@ -81,5 +81,5 @@ class Pace:
 
     @property
     def wait_share(self) -> float:
-        """0 where there was no time to wait in."""
+        """Share of the time spent waiting for samples; 0 if no time has passed."""
         return self.waited_seconds / self.seconds if self.seconds else 0.0

@@ -1,4 +1,4 @@
-"""Where the random number generators of a process stand, as plain values for a checkpoint."""
+"""The state of a process's random number generators, as plain values for a checkpoint."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def take(*devices: torch.device) -> State:
 
 
 def restore(state: State) -> None:
-    """The next numbers are those that would have been drawn after `take`.
+    """Restore the state, so that the next numbers are those that would have followed `take`.
 
-    Raises KeyError, TypeError, ValueError or RuntimeError for what `take` did not give, or a
-    CUDA device that is not here.
+    Raises KeyError, TypeError, ValueError or RuntimeError for a state that `take` did not return,
+    or a CUDA device that is not here.
     """
     torch.set_rng_state(state["cpu"])
     for device, words in state["cuda"].items():
@@ -45,7 +45,7 @@ def restore(state: State) -> None:
 
 @contextmanager
 def preserved(*devices: torch.device) -> Iterator[None]:
-    """What is drawn inside does not change what is drawn afterwards."""
+    """A context whose random draws do not change later ones."""
     state = take(*devices)
     try:
         yield
@@ -54,7 +54,7 @@ def preserved(*devices: torch.device) -> Iterator[None]:
 
 
 def _with_lists(value: Any) -> Any:
-    """Of nested dicts, with arrays as lists and NumPy's numbers as Python's."""
+    """Nested dicts with arrays as lists and NumPy's numbers as Python's."""
     if isinstance(value, dict):
         return {key: _with_lists(item) for key, item in value.items()}
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

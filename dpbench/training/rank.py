@@ -25,12 +25,12 @@ from dpbench.training.writer import Writer
 
 
 def train_rank(job: TrainingJob, rank: int) -> Finished:
-    """Trains as `rank`; every rank returns the same.
+    """Train as `rank`; every rank returns the same.
 
     The environment variables of torch.distributed are set, unless one process drives all replicas.
 
     Raises:
-        UsageError: the ranks were not told the same, or the checkpoint is not of this training.
+        UsageError: the ranks got different jobs, or the checkpoint belongs to another training.
         DataError: the samples are missing or too few.
         NotFinite, OutOfSync: on all ranks alike.
     """
@@ -45,7 +45,7 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
 
 
 def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -> Finished:
-    """The same in a group that is there already."""
+    """Train in an existing group."""
     spec, workload = job.spec, job.spec.workload
     require_same(job, ranks)
     with refused_by_all(ranks):
@@ -81,9 +81,10 @@ def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -
 
 
 def require_same(job: TrainingJob, ranks: RankGroup) -> None:
-    """Raises UsageError, on all ranks, unless all were told the same; a collective.
+    """Raise UsageError, on all ranks, unless all got the same job; a collective.
 
-    Not only of what is trained: log, checkpoints and comparisons are collectives, too.
+    This covers more than the training itself: log, checkpoints and comparisons are collectives,
+    too.
     """
     told = {**encode(job.spec), **encode(job.run), "resume": job.resume is not None}
     mine = json.dumps(told, sort_keys=True).encode()
@@ -98,7 +99,7 @@ def require_same(job: TrainingJob, ranks: RankGroup) -> None:
 
 
 def agreed_samples(splits: Splits, ranks: RankGroup) -> str:
-    """The hash of the samples; raises UsageError, on all ranks, where one has others."""
+    """The hash of the samples; raises UsageError, on all ranks, if one has other samples."""
     mine = splits.sha256()
     counts = f"{len(splits.train)} + {len(splits.test)} samples of hash {mine[:12]}"
     everyone = [data.decode() for data in ranks.gather_bytes(f"{mine} {counts}".encode())]

@@ -1,7 +1,7 @@
-"""The replicas in processes of their own: one rank each, on gloo.
+"""Replicas in separate processes: one rank each, on gloo.
 
-Each step the ranks send their gradients to rank 0, which adds them up in the order of the ranks,
-so that the sum has the same bits as that of the other modes, and sends its weights to all.
+In each step the ranks send their gradients to rank 0, which adds them up in rank order, so that the
+sum has the same bits as in the other modes, and sends its weights to all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JOB = "job.pickle"
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What every rank starts from."""
+    """The input of every rank."""
 
     model: nn.Module
     settings: Settings
@@ -47,7 +47,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What rank 0 returns, with tensors as bytes: as tensors they would be shared memory."""
+    """The result of rank 0, with tensors as bytes: as tensors they would be in shared memory."""
 
     history: History | None
     failure: NonFinite | None
@@ -58,7 +58,7 @@ def train_in_processes(model: nn.Module, settings: Settings, task: Task) -> Hist
     """Train in one process per device of the settings; the weights come back into `model`.
 
     Raises:
-        TypeError: something that cannot be pickled.
+        TypeError: something cannot be pickled.
         NonFinite: see `train`.
         RanksFailed: a rank raised, died or took too long; with the first cause.
     """
@@ -124,7 +124,7 @@ class Ranks:
         self._gathered: list[list[Tensor | None]] = []
 
     def backward(self, iteration: int, samples: Indices) -> list[float]:
-        """Also gathers the losses and gradients of all ranks on rank 0."""
+        """Compute this rank's gradients, and gather all losses and gradients on rank 0."""
         replica = self._replica
         loss = replica.backward(iteration, samples[replica.index])
         [model] = self.models
@@ -155,7 +155,7 @@ class Ranks:
         return self._send(goes_on=True)
 
     def give_up(self) -> None:
-        """Ends the loops of the other ranks, which wait for weights."""
+        """End the loops of the other ranks, which wait for weights."""
         self._send(goes_on=False)
 
     def _send(self, *, goes_on: bool) -> bool:
@@ -168,17 +168,17 @@ class Ranks:
         return bool(flag)
 
     def close(self) -> None:
-        """The process group is closed by who made it."""
+        """Do nothing: the process group is closed where it was made."""
 
 
 def _pack(tensors: Sequence[Tensor]) -> Tensor:
-    """The bytes of all, on the CPU."""
+    """The bytes of all tensors, on the CPU."""
     flat = [tensor.detach().cpu().contiguous().reshape(-1) for tensor in tensors]
     return torch.cat([tensor.view(torch.uint8) for tensor in flat])
 
 
 def _unpack(message: Tensor, targets: Sequence[Tensor]) -> None:
-    """Overwrite the targets with what `_pack` made of tensors like them."""
+    """Overwrite the targets with the tensors that `_pack` packed."""
     with torch.no_grad():
         parts = torch.split(message, [tensor.nbytes for tensor in targets])
         for target, part in zip(targets, parts, strict=True):

@@ -1,8 +1,8 @@
 """The replicas of `dp_train`: their models, their part of a step, and all of them as a group.
 
-In this process a group runs one replica after the other, or each in a thread; in processes of
-their own `ranks` does it. The mean of the gradients is a sum in the order of the replicas in all of
-them, so that every mode gives the same bits.
+In this process a group runs one replica after the other, or each in a thread; `ranks` runs them in
+separate processes. All of them sum gradients in the order of the replicas, so that every mode gives
+the same bits.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from dpbench.training.settings import Settings, Task
 
 
 def take_gradients(model: nn.Module) -> list[Tensor | None]:
-    """The gradients of all parameters in order, None where there is none; clears them."""
+    """The gradients of all parameters in order, None for those without; clears them."""
     found = [parameter.grad for parameter in model.parameters()]
     model.zero_grad()
     return found
 
 
 def set_mean(model: nn.Module, gradients: Sequence[Sequence[Tensor | None]]) -> None:
-    """Σ of the replicas' gradients, in their order, ÷ their number, as gradients of `model`.
+    """Set the gradients of `model` to Σ of the replicas' gradients, in their order, ÷ their number.
 
-    A replica without a gradient counts as zero; without any the parameter has none.
+    A replica without a gradient counts as zero; if no replica has one, the parameter gets none.
     """
     for parameter, column in zip(model.parameters(), zip(*gradients, strict=True), strict=True):
         found = [gradient.to(parameter.device) for gradient in column if gradient is not None]
@@ -48,7 +48,7 @@ def make_models(
     Calls `make_model` once per device.
 
     Raises:
-        TypeError: `make_model` is no function, or makes something else than modules.
+        TypeError: `make_model` is no function, or does not make modules.
         ValueError: models that share parameters, or differ in names, shapes or dtypes, or have no
             parameters.
     """
@@ -119,7 +119,8 @@ class _Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OwnProcess:
-    """For replicas that do not run at the same time: the default generator is lent to each."""
+    """Random numbers for replicas that do not run at the same time: each gets the default generator
+    in turn."""
 
     generator: torch.Generator
 
@@ -131,7 +132,7 @@ class OwnProcess:
 
 @dataclass(frozen=True, slots=True)
 class _OwnThread:
-    """For replicas that run at the same time."""
+    """Random numbers for replicas that run at the same time."""
 
     streams: ReplicaStreams
     replica: int
@@ -145,7 +146,7 @@ class _OwnThread:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A model, where it is, and what it draws its random numbers from."""
+    """A model, its device, and its source of random numbers."""
 
     index: int
     model: nn.Module
@@ -157,7 +158,7 @@ class Replica:
         """Add the gradient of the mean loss of the samples; returns that loss.
 
         Raises:
-            ValueError, TypeError: a loss that is no scalar tensor with a gradient, with the
+            ValueError, TypeError: a loss is no scalar tensor with a gradient; the message has the
                 iteration, replica and sample.
         """
         total = 0.0
@@ -182,7 +183,7 @@ class Replica:
 
 
 def generators(seed: int, replicas: int) -> list[torch.Generator]:
-    """One for the order of the samples, then one per replica."""
+    """One generator for the order of the samples, then one per replica."""
     root = torch.Generator().manual_seed(seed)
     seeds = torch.randint(2**62, (1 + replicas,), generator=root).tolist()
     return [torch.Generator().manual_seed(each) for each in seeds]
@@ -200,22 +201,24 @@ def _lent_to(generator: torch.Generator) -> Iterator[None]:
 
 
 class Group(Protocol):
-    """What the training loop needs; in a process that does not lead, `losses` are empty."""
+    """The interface that the training loop needs; in a process that does not lead, `losses` are
+    empty."""
 
     models: Sequence[nn.Module]
     leads: bool
     """Whether replica 0, which the optimizer steps, is here."""
 
     def backward(self, iteration: int, samples: Indices) -> list[float]:
-        """Every replica's gradients of its samples; returns their losses."""
+        """Compute every replica's gradients on its samples; returns their losses."""
         ...
 
     def reduce(self) -> None:
-        """Replica 0 has the mean gradient, the others have none."""
+        """Give replica 0 the mean gradient, and clear the others'."""
         ...
 
     def broadcast(self) -> bool:
-        """All replicas have the parameters and buffers of replica 0; False: it has given up."""
+        """Copy replica 0's parameters and buffers to all replicas; returns False if it has given
+        up."""
         ...
 
     def close(self) -> None: ...
@@ -250,7 +253,7 @@ class Sequential:
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to release."""
 
 
 class Threads(Sequential):

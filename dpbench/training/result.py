@@ -1,4 +1,4 @@
-"""What a training run gives back."""
+"""The result of a training."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor, nn
 
 Indices = tuple[tuple[int, ...], ...]
-"""The samples of one step: for each replica, their indices in the data."""
+"""The samples of one step: for each replica their indices in the data."""
 
 
 class NonFinite(ArithmeticError):
-    """A loss or a gradient that is NaN or infinite; `replica` is None for the mean gradient."""
+    """A loss or a gradient is NaN or infinite; `replica` is None for the mean gradient."""
 
     def __init__(
         self, what: str, iteration: int, samples: tuple[int, ...], replica: int | None = None
@@ -28,13 +28,13 @@ class NonFinite(ArithmeticError):
         self.samples = samples
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An exception is pickled with its message alone.
+        # By default an exception is pickled with only its message.
         return NonFinite, self._arguments
 
 
 @dataclass(slots=True)
 class History:
-    """What is noted step by step while a run goes on."""
+    """Values recorded step by step during a training."""
 
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
@@ -44,32 +44,32 @@ class History:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingResult:
-    """The trained model and how it came about."""
+    """The trained model and the history of its training."""
 
     model: nn.Module
-    """Replica 0, on its device, in the mode that it was made in."""
+    """Replica 0, on its device, in the mode in which it was made."""
     params: dict[str, Tensor]
     """Its parameters by name, without graph; they share its memory."""
     loss_history: tuple[float, ...]
-    """By step, the mean over replicas; NaN where a replica's was not finite."""
+    """Mean loss over replicas by step; NaN if a replica's was not finite."""
     norm_history: tuple[float, ...]
-    """By step, the norm of the mean gradient of all parameters, before clipping."""
+    """Norm of the mean gradient of all parameters by step, before clipping."""
     indices: tuple[Indices, ...]
-    """By step and replica, which samples were used."""
+    """Samples used, by step and replica."""
     skipped_steps: int
     """Steps without an update, because the loss or the gradient was not finite."""
     elapsed_seconds: float
-    """Of all steps; in processes with their start."""
+    """Seconds of all steps; with processes, including their start."""
     steps_per_pass: int
-    """Steps in which every sample is used once, rounded up."""
+    """Number of steps in which every sample is used once, rounded up."""
 
     @property
     def loss(self) -> float | None:
-        """Of the last step; None if there was none."""
+        """Loss of the last step; None if there was none."""
         return self.loss_history[-1] if self.loss_history else None
 
     @property
     def last_pass_loss(self) -> float | None:
-        """The mean over the last pass through the data; None if there was no step."""
+        """Mean loss over the last pass through the data; None if there was no step."""
         last = self.loss_history[-self.steps_per_pass :]
         return sum(last) / len(last) if last else None

@@ -1,6 +1,7 @@
-"""Where a training goes on: rank 0 looks and reads, and all ranks go on from the same, or none.
+"""The checkpoint to resume from: rank 0 finds and reads it, and all ranks use the same one, or
+none.
 
-Ranks that looked for themselves, some of them in vain, would part for ever.
+If each rank looked for itself and some found nothing, they would diverge.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What rank 0 has read, or why it has not."""
+    """The checkpoint that rank 0 has read, or why it could not."""
 
     path: str | None = None
     data: bytes = b""
     checkpoint: Checkpoint | None = None
     error: str | None = None
     notes: tuple[str, ...] = ()
-    """Checkpoints that were passed over, and why."""
+    """Notes on checkpoints that were skipped, with the reason."""
 
 
 def agreed_checkpoint(
     job: TrainingJob, rank: int, ranks: RankGroup, say: Callable[[str], None] = lambda _: None
 ) -> Checkpoint | None:
-    """The checkpoint that the job goes on from; None where it starts from the beginning.
+    """The checkpoint that the job continues from; None if it starts from the beginning.
 
-    A collective. Only rank 0 looks for the file, which the others need not see: its bytes go to
-    them over the control group. With AUTO, damaged files are set aside, and rank 0 says which: a
-    batch system starts a job again and again, and nobody is there to remove them.
+    This is a collective. Only rank 0 looks for the file, and sends its bytes to the others over the
+    control group. With AUTO, damaged files are set aside, and rank 0 reports which: a batch system
+    restarts a job repeatedly, with nobody there to remove them.
 
     Raises UsageError, in one line with file and reason, the same on every rank: the file is not
     there, cannot be read, or is no checkpoint of dpbench; it belongs to another training, or to
@@ -83,7 +84,7 @@ def agreed_checkpoint(
 
 
 def opening_note(job: TrainingJob, checkpoint: Checkpoint | None) -> str | None:
-    """What to tell of a resumption; None where none was asked for."""
+    """Message about a resumption; None if none was asked for."""
     if job.resume is None:
         return None
     if checkpoint is None:
@@ -104,7 +105,7 @@ def opening_note(job: TrainingJob, checkpoint: Checkpoint | None) -> str | None:
 
 
 def changed_files_note(job: TrainingJob, checkpoint: Checkpoint | None) -> str | None:
-    """What to tell where the user's files are not those that the checkpoint was trained with."""
+    """Message if the user's files differ from those that the checkpoint was trained with."""
     if checkpoint is None:
         return None
     before, now = checkpoint.spec.workload, job.spec.workload
@@ -117,7 +118,7 @@ def changed_files_note(job: TrainingJob, checkpoint: Checkpoint | None) -> str |
 def require_fit(
     checkpoint: Checkpoint, module: nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    """Raises UsageError unless the checkpoint's tensors have the names, shapes and dtypes of the
+    """Raise UsageError unless the checkpoint's tensors have the names, shapes and dtypes of the
     bare `module` and its `optimizer`."""
     misfits = [*_model_misfits(checkpoint.model, module.state_dict())]
     for state in checkpoint.optimizers:
@@ -130,8 +131,8 @@ def require_fit(
 def require_position(
     checkpoint: Checkpoint, sums: Sums, *, steps_per_epoch: int, samples_sha256: str
 ) -> None:
-    """Raises UsageError unless the checkpoint is of these samples, and from between two of their
-    windows."""
+    """Raise UsageError unless the checkpoint belongs to these samples, and was made between two of
+    their windows."""
     where = f"{checkpoint.source}: it does not fit this training"
     if checkpoint.samples_sha256 != samples_sha256:
         raise UsageError(
@@ -157,7 +158,7 @@ def require_position(
 
 
 def _look(job: TrainingJob) -> _Found:
-    """Finds, reads and checks; with AUTO the latest one that is whole."""
+    """Find, read and check the checkpoint; with AUTO the latest one that is intact."""
     folder = job.folder / CHECKPOINTS
     notes: list[str] = []
     while True:
@@ -177,7 +178,7 @@ def _look(job: TrainingJob) -> _Found:
 
 
 def _look_at(path: Path, job: TrainingJob) -> _Found:
-    """Raises Damaged."""
+    """Read and check one checkpoint; raises Damaged."""
     try:
         data = _read(path, named_by_user=job.resume != AUTO)
         checkpoint = from_bytes(data, str(path))
@@ -191,7 +192,7 @@ def _look_at(path: Path, job: TrainingJob) -> _Found:
 
 
 def _read(path: Path, *, named_by_user: bool) -> bytes:
-    """Raises UsageError if it is no regular file, or cannot be read."""
+    """Read the file; raises UsageError if it is no regular file, or cannot be read."""
     try:
         if path.is_dir():
             inside = latest(path) or latest(path / CHECKPOINTS)
@@ -231,8 +232,8 @@ def _require_same_training(checkpoint: Checkpoint, job: TrainingJob) -> None:
 
 
 def _require_latest(checkpoint: Checkpoint, folder: Path) -> None:
-    """Else this training's checkpoints would be older than those that are there: `latest` would
-    give one of another course of it, and the oldest, which are deleted, would be the new ones."""
+    """Refuse a checkpoint older than others in the folder. Otherwise `latest` would return one of
+    another course of this training, and the new ones would be deleted as the oldest."""
     newest = latest(folder)
     if newest is None or number_of(newest) <= checkpoint.step:
         return
@@ -258,7 +259,8 @@ def _model_misfits(saved: dict[str, Tensor], own: dict[str, Any]) -> Iterator[st
 
 
 def _optimizer_misfits(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> Iterator[str]:
-    """Of every optimizer that dpbench has, a parameter's state is numbers and tensors like it."""
+    """Differences between saved and expected state. With every optimizer that dpbench has, a
+    parameter's state is numbers and tensors like it."""
     groups = [len(group["params"]) for group in optimizer.param_groups]
     shapes = [p.shape for group in optimizer.param_groups for p in group["params"]]
     try:
@@ -277,20 +279,20 @@ def _kind(tensor: Tensor) -> str:
 
 
 PIECE_BYTES = 64 * 1024**2
-"""Of one message: bounds what the backend copies at a time."""
+"""Size of one message; limits how much the backend copies at a time."""
 
 
 LONGEST_WORDS_BYTES = 2**16
-"""Of a path and an error."""
+"""Longest path and error message."""
 
 
 def memory_bytes() -> int:
-    """Of this host: no checkpoint that it can go on from is larger."""
+    """Memory of this host: a checkpoint to resume from cannot be larger."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def broadcast_bytes(data: bytes | None, ranks: RankGroup, *, limit_bytes: int) -> bytes:
-    """`data` of rank 0, on every rank; a collective on the control group. Others pass None.
+    """Send rank 0's `data` to every rank; a collective on the control group. Others pass None.
 
     Raises UsageError, on every rank, if it is longer than the limit of any of them.
     """
@@ -298,7 +300,7 @@ def broadcast_bytes(data: bytes | None, ranks: RankGroup, *, limit_bytes: int) -
         assert data is not None
         return data
     (length,), *_ = ranks.gather([0 if data is None else len(data)])
-    if ranks.largest(not 0 <= length <= limit_bytes):  # nor a NaN; limits differ between hosts
+    if ranks.largest(not 0 <= length <= limit_bytes):  # refuses NaN; limits differ by host
         raise UsageError(f"rank 0 sends {length:,.0f} bytes; expected at most {limit_bytes:,}")
     received = bytearray(int(length)) if data is None else bytearray(data)
     if received:

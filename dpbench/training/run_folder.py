@@ -1,4 +1,4 @@
-"""The folder of one training: what was asked for, what happened, and what was kept.
+"""The folder of one training: its specification, its log and its checkpoints.
 
 runs/<name>/
   run.json       the specification, the command and environment of each start, how it ended
@@ -57,10 +57,10 @@ RANKS = "ranks"
 
 
 class RunStatus(enum.Enum):
-    """How far a training came."""
+    """State of a training."""
 
     RUNNING = "running"
-    """Or killed so that nobody could write what happened."""
+    """Running, or killed so that nobody could write the end."""
     COMPLETED = "completed"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
@@ -68,13 +68,13 @@ class RunStatus(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """The training was begun, or gone on with."""
+    """The beginning or a resumption of a training."""
 
     command: tuple[str, ...]
-    """What was typed after "dpbench"."""
+    """The command line after "dpbench"."""
     environment: Environment
     started_utc: str
-    """ISO 8601."""
+    """Time in ISO 8601."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,9 +87,9 @@ class RunHeader:
     """The first one, and each resumption."""
     status: RunStatus
     reason: str | None = None
-    """Why it failed, or was stopped."""
+    """Reason why it failed or was stopped."""
     configuration: dict[str, str] = field(default_factory=dict)
-    """Every option that the command had, with its value, as a configuration file has them."""
+    """Every option of the command with its value, as in a configuration file."""
 
 
 class RunFolder:
@@ -110,7 +110,7 @@ class RunFolder:
         environment: Environment,
         configuration: Mapping[str, str] | None = None,
     ) -> RunFolder:
-        """Makes the folder; raises StoreError if it exists or cannot be made."""
+        """Make the folder; raises StoreError if it exists or cannot be made."""
         header = RunHeader(
             spec=spec,
             run=run,
@@ -122,7 +122,7 @@ class RunFolder:
         try:
             (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
             flush_folder(path.parent)
-            with _locked(path):  # nobody else makes it meanwhile
+            with _locked(path):  # so that nobody else makes it
                 require_free(path)
                 create_empty(path / LOG_FILE)
                 _write(path, header)
@@ -132,7 +132,8 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Reads run.json; raises StoreError if there is none or it is damaged, NewerSchema."""
+        """Read run.json; raises StoreError if there is none or it is damaged, NewerSchema if it is
+        newer."""
         file = path / RUN_FILE
         if not os.path.lexists(file):
             missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
@@ -151,14 +152,14 @@ class RunFolder:
         environment: Environment,
         configuration: Mapping[str, str],
     ) -> None:
-        """Writes what is trained from now on; to be called while it is held.
+        """Write the specification of a resumed training; call it while the folder is held.
 
         Raises StoreError if a rank of an earlier training still writes here.
         """
         self._open_log()
         self.close()
         remove_leftovers(self.path)
-        self.header = RunFolder.open(self.path).header  # another training may just have ended
+        self.header = RunFolder.open(self.path).header  # another training may have just ended
         self.header = replace(
             self.header,
             spec=spec,
@@ -170,9 +171,10 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other trainings out; raises StoreError where one is in.
+        """Keep other trainings out; raises StoreError if one is running.
 
-        The log has a lock as well, of rank 0, which may be another process and outlive this one.
+        The log has a separate lock, held by rank 0, which may be another process and outlive this
+        one.
         """
         with _locked(self.path):
             yield
@@ -183,11 +185,11 @@ class RunFolder:
 
     @property
     def ranks(self) -> Path:
-        """Where ranks leave what they print."""
+        """Folder for the output of the ranks."""
         return self.path / RANKS
 
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:
-        """Writes run.json again, the whole of it or nothing; raises StoreError if it cannot."""
+        """Write run.json again, atomically; raises StoreError if it cannot be written."""
         self.header = replace(self.header, status=status, reason=reason)
         try:
             _write(self.path, self.header)
@@ -198,10 +200,10 @@ class RunFolder:
             ) from None
 
     def append(self, event: Event) -> None:
-        """Adds a line to the log. It outlives this process at once, but is not waited for to be
-        on disk: the log can be lost, a checkpoint must not.
+        """Append a line to the log. It survives the end of this process, but there is no wait until
+        it is on disk: the log can be lost, a checkpoint must not.
 
-        Raises StoreError where it cannot be written, or another process writes to it.
+        Raises StoreError if it cannot be written, or another process writes to it.
         """
         try:
             write_line(self._open_log(), to_line(event))
@@ -221,13 +223,13 @@ class RunFolder:
         return self._log
 
     def close(self) -> None:
-        """Lets another process append."""
+        """Release the log, so that another process can append."""
         if self._log is not None:
             self._log.close()
             self._log = None
 
     def follow(self) -> LineReader[Event]:
-        """Reads the events as they come, from the first on."""
+        """Read the events as they come, starting with the first."""
         return LineReader(self.path / LOG_FILE, from_line)
 
     def events(self) -> tuple[Event, ...]:
@@ -236,9 +238,9 @@ class RunFolder:
 
 
 def require_free(path: Path) -> None:
-    """Raises StoreError if there is something that a new training must leave alone.
+    """Raise StoreError if a file exists that a new training must not touch.
 
-    A folder whose maker died before it had written anything is free.
+    A folder is free if its maker died before writing anything.
     """
     if os.path.lexists(path) and not (path.is_dir() and holds_nothing(path)):
         raise StoreError(

@@ -40,7 +40,7 @@ class OutOfSync(DpbenchError):
 
 
 class Session:
-    """Trains from the start, or from where `restore` has put it, to the last epoch."""
+    """Trains from the start, or from the position set by `restore`, to the last epoch."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Session:
     ) -> None:
         self.at = Position()
         self.pace = Pace()
-        """Since the session began."""
+        """Pace since the session began."""
         self.score: Score | None = None
-        """Of the last evaluation."""
+        """Score of the last evaluation."""
         self.began = perf_counter()
         self._spec, self._run = job.spec, job.run
         self._rank, self._ranks = rank, ranks
@@ -76,9 +76,10 @@ class Session:
         self._log = WindowLog(tolerant=self.learner.numbers.scaler.is_enabled())
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Goes on from `checkpoint`, which is of the same spec.
+        """Continue from `checkpoint`, which has the same spec.
 
-        A collective. Raises UsageError, on all ranks, if something in it does not fit on one.
+        This is a collective. Raises UsageError, on all ranks, if something in it does not fit on
+        one.
         """
         with refused_by_all(self._ranks):
             sums = self._take(checkpoint)
@@ -92,7 +93,7 @@ class Session:
         self._divide(checkpoint.shares)
 
     def _take(self, checkpoint: Checkpoint) -> Sums:
-        """On this rank; an odd part of a file may fail in any way."""
+        """Restore this rank's state; an unexpected part of a file may raise any error."""
         try:
             require_fit(checkpoint, self.learner.module, self.learner.optimizer)
             sums = decode(Sums, checkpoint.progress)
@@ -112,7 +113,7 @@ class Session:
         return sums
 
     def train(self) -> None:
-        """All epochs that are left, or up to the last step, and an evaluation at that place."""
+        """Train the remaining epochs, or up to the last step, and evaluate at that point."""
         while self.at.epoch < self._spec.epochs and not self._is_stopped:
             self._train_epoch()
         if self.score is None and self._run.evaluation != "off":
@@ -132,7 +133,7 @@ class Session:
         return any(tensor.dim() == IMAGE_DIMENSIONS for tensor in inputs)
 
     def _divide(self, shares: Sequence[float]) -> None:
-        """Gives each process its part of every batch; () for equal ones."""
+        """Set each process's share of every batch; () means equal shares."""
         self.shares = tuple(shares)
         self.plan = EpochPlan(self._spec, self.train_samples, shares=self.shares or None)
         self.samples_of_first_rank = samples_of(self.plan, process=0)
@@ -199,7 +200,7 @@ class Session:
         return self.at.window == self.plan.steps
 
     def _read(self) -> None:
-        """Adds up what the steps since the last reading have left on the device."""
+        """Add up the values that the steps since the last reading have left on the device."""
         sums = self.at.sums
         reading = self._log.read(
             self._ranks,
@@ -223,13 +224,13 @@ class Session:
             )
 
     def _after_window(self) -> None:
-        """What is due every so many steps; a reading has been made for it."""
+        """Do what is due every so many steps; the values have been read for it."""
         if self._line_is_due:
             self._say_line()
         every = self._run.check_sync_every
         if every is not None and self._ranks.size > 1 and self.at.step % every == 0:
             self._check_sync()
-        if self._checkpoint_is_due and not self._epoch_is_over:  # whose end makes one anyway
+        if self._checkpoint_is_due and not self._epoch_is_over:  # the end makes one anyway
             self._save(best=False)
 
     def _say_line(self) -> None:
@@ -291,8 +292,8 @@ class Session:
         self._writer.say(line)
 
     def _stop(self) -> None:
-        """In the middle of an epoch. Its score is not compared with those of whole epochs, so that
-        a resumption finds the best of them as if there had been no stop."""
+        """Stop in the middle of an epoch. The score is not compared with those of whole epochs, so
+        that a resumption finds the best of them as if there had been no stop."""
         self.learner.settle()
         self.score = None
 
@@ -309,7 +310,7 @@ class Session:
         )
 
     def _save(self, *, best: bool) -> str | None:
-        """The name of the file; None but on rank 0."""
+        """Save a checkpoint; returns the file's name, None on ranks other than 0."""
         state, at = self.learner.state(), self.at
         if state is None:
             return self._writer.save(None, best=best)
@@ -328,7 +329,8 @@ class Session:
 
 
 def samples_of(plan: EpochPlan, *, process: int) -> int:
-    """How many samples a process takes in an epoch, whose windows are alike but for the last."""
+    """Number of samples that a process takes in an epoch, whose windows are equal except for the
+    last."""
 
     def of_window(number: int) -> int:
         return sum(len(part.indices) for part in plan.window(0, number, process))

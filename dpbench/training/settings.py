@@ -16,7 +16,7 @@ from dpbench.parallel.tree import move
 Mode = Literal["sequential", "threads", "processes"]
 OnNonFinite = Literal["raise", "record"]
 Callback = Callable[[int, Sequence[nn.Module]], None]
-"""Gets the iteration, from 1, and all replicas."""
+"""Called with the iteration, from 1, and all replicas."""
 Scheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 PARTS = ("on_backward", "on_reduce", "on_step", "on_broadcast")
 """The parts of a step that callbacks follow, in order."""
@@ -24,7 +24,7 @@ PARTS = ("on_backward", "on_reduce", "on_step", "on_broadcast")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """The data, and how a model makes a loss of one sample."""
+    """The data, and how to compute a model's loss on one sample."""
 
     data: Any
     loss_fn: Callable[[Any, Any], Tensor] | None
@@ -35,7 +35,7 @@ class Task:
         _check_functions(loss_fn=self.loss_fn, forward_fn=self.forward_fn, target_fn=self.target_fn)
 
     def loss(self, model: nn.Module, index: int, device: torch.device) -> Any:
-        """Of sample `index`, whose tensors are moved to `device`."""
+        """Loss of sample `index`, whose tensors are moved to `device`."""
         sample = move(self.data[index], device)
         output = model(sample) if self.forward_fn is None else self.forward_fn(model, sample)
         if self.loss_fn is None:
@@ -45,7 +45,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Everything else; the message of each error has the name and the value."""
+    """All other arguments; the message of each error has the name and the value."""
 
     mode: Mode
     devices: tuple[torch.device, ...]
@@ -58,7 +58,7 @@ class Settings:
     seed: int
     on_nonfinite: OnNonFinite
     callbacks: tuple[Callback | None, ...]
-    """One for each of PARTS."""
+    """One callback for each of PARTS."""
     time_limit_seconds: float
 
     def __post_init__(self) -> None:
@@ -92,8 +92,8 @@ def choose_devices(
     """One device per replica.
 
     Raises:
-        TypeError, ValueError: a bad count or device, more replicas than GPUs without a list of
-            devices, or both arguments with different counts.
+        TypeError, ValueError: a count or device is invalid, there are more replicas than GPUs
+            without a list of devices, or both arguments are given with different counts.
     """
     if n_gpu is not None:
         _check_int("n_gpu", n_gpu, least=1)
@@ -116,10 +116,11 @@ def choose_devices(
 
 
 def reporting_period(verbose: bool | int | None, n_iter: int) -> int | None:
-    """Report every that many iterations (and the first and the last); None: never.
+    """Number of iterations between reports (the first and the last are always reported); None means
+    never.
 
     Raises:
-        TypeError, ValueError: not a bool, an int of 0 or more, or None.
+        TypeError, ValueError: `verbose` is not a bool, an int of 0 or more, or None.
     """
     if verbose is None or verbose is False:
         return None

@@ -1,7 +1,8 @@
-"""How fast each rank is by itself, and the shares of a batch with which all end together.
+"""Measures the speed of each rank by itself, and computes shares of a batch with which all end
+together.
 
-Only the forward pass tells: a backward pass ends on all ranks at the same time, as it waits for the
-slowest in its reduction. The hooks sit on the bare module, inside of what a wrapper may wait for.
+Only the forward pass is timed: a backward pass ends on all ranks at the same time, as its reduction
+waits for the slowest. The hooks sit on the bare module, inside of what a wrapper may wait for.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class _Pass:
 
 
 class ForwardTimer:
-    """Times the forward passes of a module in training; those of evaluation do not count."""
+    """Times the forward passes of a module in training; evaluation does not count."""
 
     def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
@@ -35,8 +36,8 @@ class ForwardTimer:
         module.register_forward_hook(self._end)
 
     def take_samples_per_second(self) -> float:
-        """Of the median pass since the last call, at least one; the first, in which much is set
-        up, do not move it. Waits for the device."""
+        """Speed in the median pass since the last call, of which there is at least one; first
+        passes, which include set-up, do not affect it. This waits for the device."""
         if self._on_cuda:
             torch.cuda.synchronize()
         per_sample = [self._seconds(timed) / timed.samples for timed in self._passes]
@@ -65,5 +66,5 @@ class ForwardTimer:
 
 
 def agreed_shares(samples_per_second: float, ranks: RankGroup) -> tuple[float, ...]:
-    """The share of every rank by its speed, the same on all; a collective."""
+    """The share of every rank according to its speed, the same on all ranks; a collective."""
     return shares_by_speed([speed for (speed,) in ranks.gather([samples_per_second])])

@@ -1,4 +1,4 @@
-"""Losses and gradient norms step by step, left on the device until somebody wants to read them."""
+"""Losses and gradient norms of each step, left on the device until they are read."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.training.learner import StepOutcome
 
 Rows = Sequence[Sequence[float]]
-"""By rank and step."""
+"""Values by rank and step."""
 REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
 
 
 class NotFinite(DpbenchError):
-    """A loss, gradient or parameter that is NaN or infinite: from there on nothing is learnt."""
+    """A loss, gradient or parameter is NaN or infinite: from then on nothing is learnt."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """The steps since the reading before, over all ranks."""
+    """Values of the steps since the previous reading, over all ranks."""
 
     loss_sums: tuple[float, ...]
-    """By step, over all samples of its window."""
+    """Sums of the loss by step, over all samples of its window."""
     samples: tuple[int, ...]
-    """By step, of all ranks."""
+    """Number of samples by step, over all ranks."""
     first_rank_samples: int
-    """Of rank 0 alone, of all these steps."""
+    """Number of samples of rank 0 alone, over all these steps."""
     gradient_norm: float | None
-    """Of the last step on rank 0, before clipping; None without it, and where it is not finite."""
+    """Gradient norm of the last step on rank 0, before clipping; None without clipping, or if it is
+    not finite."""
 
 
 @dataclass(slots=True)
 class WindowLog:
-    """Gathers what steps leave, without waiting for the device until `read`."""
+    """Collects the values that steps leave, without waiting for the device until `read`."""
 
     tolerant: bool
-    """Values that are not finite are no error, since steps that have some are left out."""
+    """True if values that are not finite are no error, since such steps are skipped."""
     _outcomes: list[StepOutcome] = field(default_factory=list)
 
     def add(self, outcome: StepOutcome) -> None:
@@ -49,11 +50,11 @@ class WindowLog:
     def read(
         self, ranks: RankGroup, *, epoch: int, step: int, largest_parameter: torch.Tensor
     ) -> Reading:
-        """Everything since the last call, with one wait for the device; a collective.
+        """Read everything since the last call, with one wait for the device; a collective.
 
-        `epoch` and `step`, both from 1, are those of the last step, and `largest_parameter` is the
-        largest magnitude in the model after it. Raises NotFinite, the same on all ranks, that
-        names the first step and rank.
+        `epoch` and `step`, both from 1, belong to the last step, and `largest_parameter` is the
+        largest magnitude in the model after it. Raises NotFinite, the same on all ranks, with the
+        first step and rank.
         """
         outcomes, self._outcomes = self._outcomes, []
         count = len(outcomes)
@@ -82,7 +83,8 @@ def _read(values: Sequence[torch.Tensor]) -> list[float]:
 
 
 def _refuse_not_finite(losses: Rows, norms: Rows, epoch: int, first_step: int) -> None:
-    """Raises NotFinite for the earliest: a loss comes before the gradients that follow from it."""
+    """Raise NotFinite for the earliest value: a loss comes before the gradients that follow from
+    it."""
     found = [
         (step, order, rank, what, value)
         for order, (what, rows) in enumerate((("loss", losses), ("gradient norm", norms)))
@@ -98,7 +100,8 @@ def _refuse_not_finite(losses: Rows, norms: Rows, epoch: int, first_step: int) -
 
 
 def _refuse_not_finite_model(largest: Sequence[float], epoch: int, step: int) -> None:
-    """Before it is saved or called trained: a loss that is finite may have other gradients."""
+    """Refuse a model that is not finite before it is saved or reported as trained: a finite loss
+    may have gradients that are not."""
     for rank, value in enumerate(largest):
         if not math.isfinite(value):
             raise NotFinite(

@@ -1,4 +1,4 @@
-"""What leaves the ranks for the run folder: rank 0 writes log and checkpoints, the others nothing.
+"""Output of the ranks to the run folder: only rank 0 writes log and checkpoints.
 
 While rank 0 waits for a disk the others wait for it, however long that takes.
 """
@@ -28,7 +28,7 @@ class Writer:
         """Raises StoreError if the run folder cannot be used."""
         self.last_checkpoint: str | None = None
         self.best_checkpoint: str | None = None
-        """Names of the files in the run folder, also from before a resumption; rank 0 knows."""
+        """Name of a file in the run folder, also from before a resumption; only rank 0 knows it."""
         self._ranks = ranks
         self._folder: RunFolder | None = None
         self._checkpoints: CheckpointFolder | None = None
@@ -47,13 +47,14 @@ class Writer:
             self.best_checkpoint = BEST if has_best else None
 
     def say(self, event: Event) -> None:
-        """Adds it to the log."""
+        """Add an event to the log."""
         if self._folder is not None:
             self._folder.append(event)
 
     def save(self, checkpoint: Checkpoint | None, *, best: bool) -> str | None:
-        """Returns the name of the file when the tensors may change again; a collective, to which
-        all but rank 0 come with None. Raises StoreError if an earlier one could not be written."""
+        """Save a checkpoint; returns the file's name when the tensors may change again. A
+        collective, in which all ranks except 0 pass None. Raises StoreError if an earlier one could
+        not be written."""
 
         def save() -> None:
             assert self._checkpoints is not None
@@ -66,8 +67,8 @@ class Writer:
         return self.last_checkpoint
 
     def finish_checkpoints(self) -> None:
-        """Returns when all are on disk, and no more may be saved; a collective. Raises StoreError
-        if the last could not be written."""
+        """Return when all checkpoints are on disk, and no more may be saved; a collective. Raises
+        StoreError if the last one could not be written."""
 
         def finish() -> None:
             assert self._checkpoints is not None

@@ -18,8 +18,7 @@ SCALED = WorkloadSpec(architecture="mnist_cnn", dataset="digits", learning_rate_
 NOT_IDENTITY = {
     "workload",
     "devices",
-    "warmup_steps",
-    "timed_steps",
+    "compared",  # what the rest of its sweep was
     "repetition",
     "precision",
     "phase_steps",
@@ -62,6 +61,39 @@ def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> Non
     )
     assert labels(matched) == ["ddp/gloo ×2, batch 32", "torch-ddp/gloo ×1, batch 32"]
     assert not matched.same_sweep
+
+
+def amounts(label: str, *steps: int, **changes: object) -> Side:
+    compared = ("timed_steps",) if len(steps) > 1 else ()
+    several = (trial(timed_steps=count, compared=compared, **changes) for count in steps)
+    return side(label, *(runs(one, SPEEDS) for one in several), source=label)
+
+
+def test_numbers_of_steps_tell_configurations_apart_where_a_side_has_several() -> None:
+    assert labels(match(amounts("a", 4, 8), amounts("b", 4, 8))) == [
+        "ddp(4 steps)/gloo ×1, batch 32",
+        "ddp(8 steps)/gloo ×1, batch 32",
+    ]
+    one = match(amounts("a", 4, 8), amounts("b", 8))
+    assert labels(one) == ["ddp(8 steps)/gloo ×1, batch 32"]
+    assert one.only_in_baseline == ("ddp(4 steps)/gloo ×1, batch 32",)
+    assert one.pairs[0].baseline[0].trial.timed_steps == 8
+    with pytest.raises(NotComparable, match=r"timed_steps: 4, 8 -> 50"):
+        match(amounts("a", 4, 8), amounts("b", 50))
+
+
+def test_what_one_sweep_alone_compares_leaves_the_rest_of_a_name_to_pairs() -> None:
+    several, single = amounts("a", 4, 8, overlap="off"), amounts("b", 8, overlap="off")
+    assert labels(match(several, single)) == ["ddp(no overlap, 8 steps)/gloo ×1, batch 32"]
+
+
+def test_a_selection_may_settle_the_number_of_steps() -> None:
+    short, long = (
+        replace(amounts("a", 4, 8), where={"timed_steps": steps}, label=steps) for steps in "48"
+    )
+    matched = match(short, long)
+    assert labels(matched) == ["ddp/gloo ×1, batch 32"]
+    assert matched.settled == ()
 
 
 def test_how_it_was_measured_does_not_matter() -> None:

@@ -30,6 +30,10 @@ CASES: dict[str, tuple[str, ...]] = {
         " --compile none,default --checkpoint-activations no,yes --implementations ddp",
         "sweep --synthetic-launcher --dry-run --gpus 2 --threads 1 --implementations ddp"
         " --batch-sizes 16,32 --exclude 'group_size=2 batch_size=32' --include 'batch_size=128'",
+        SWEEP + " --name amounts --implementations ddp --backends gloo --batch-sizes 32"
+        " --warmup 1,3 --steps 4,8 --repetitions 2 --exclude 'warmup_steps=3 timed_steps=8'",
+        "sweep --synthetic-launcher --dry-run --gpus 2 --oversubscribe --implementations ddp"
+        " --batch-sizes 16 --warmup 5,20 --steps 20,100 --threads 1,2",
         "sweep --show-config",
         "sweep --show-config --preset quick --batch-sizes 8 --backends shm",
         "sweep --show-config --config options.toml --lr 0.5",
@@ -42,6 +46,12 @@ CASES: dict[str, tuple[str, ...]] = {
         "sweep --arch nope",
         "sweep --arch mlp:depth=3",
         "sweep --steps 0",
+        "sweep --steps 20,",
+        "sweep --steps 20,auto",
+        "sweep --include timed_steps=20 --precision 1%",
+        "sweep --include steps=20",
+        "check --against torch-ddp --steps 20,100",
+        "calibrate --warmup 5,20",
         "sweep --lr -1",
         "sweep --dtypes f8",
         "sweep --gpus 0",

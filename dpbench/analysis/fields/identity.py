@@ -218,12 +218,6 @@ WORKLOAD = (
     _trial("dataset", "Dataset that it trains on.", lambda r: r.trial.workload.dataset),
     _trial("seed", "Seed of the workload.", lambda r: r.trial.workload.seed, kind="integer"),
     _trial(
-        "threads_per_replica",
-        "Threads that a replica computes with.",
-        lambda r: r.trial.threads_per_replica,
-        kind="integer",
-    ),
-    _trial(
         "environment_id",
         "Name of the file in environments/ that describes the machine.",
         lambda r: r.environment_id,

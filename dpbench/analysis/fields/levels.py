@@ -73,7 +73,10 @@ flops_per_second_low flops_per_second_high mfu_low mfu_high duration_seconds_low
 duration_seconds_high learning_rate learning_rate_rule images_per_second_sample_size
 images_per_second_basis nodes optimizer accumulation_steps dtype compile channels_last
 checkpoint_activations sync_every bucket_cap_mb comm_hook prefetch data_workers step files allocator
-page_faults_per_step cpu_seconds_per_step
+page_faults_per_step cpu_seconds_per_step overlap
+final_loss_over_seeds final_loss_over_seeds_low final_loss_over_seeds_high
+time_to_loss_over_seeds_seconds time_to_loss_over_seeds_seconds_low
+time_to_loss_over_seeds_seconds_high warmup_steps threads_per_replica
 """
 _TRIAL_ORDER = """
 trial_id implementation backend group_size batch_size repetition status global_batch_size nodes
@@ -83,7 +86,7 @@ threads_per_replica environment_id started_utc reason verified max_relative_erro
 item elapsed_seconds timed_steps samples images_per_second exposed_communication_seconds
 initial_loss final_loss loss_delta loss_delta_per_step loss_delta_per_second rank_skew slowest_rank
 peak_memory_bytes peak_reserved_memory_bytes memory_imbalance flops_per_item
-allocator page_faults_per_step cpu_seconds_per_step
+allocator page_faults_per_step cpu_seconds_per_step overlap warmup_steps
 """
 
 CONFIGURATION_FIELDS = in_key_order(flat(_configuration_fields()), _CONFIGURATION_ORDER)

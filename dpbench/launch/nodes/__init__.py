@@ -1,1 +1,1 @@
-"""Trials whose ranks live on several hosts: node 0 leads, the others do as it says."""
+"""Trials whose ranks run on several hosts: node 0 leads, the others follow its orders."""

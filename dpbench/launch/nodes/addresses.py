@@ -1,4 +1,4 @@
-"""By which address and network interface this host meets the others."""
+"""The address and network interface by which this host reaches the others."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.nodes.node import Node, NodeRequest, Say
 
 SIOCGIFADDR = 0x8915
-"""Of Linux, netdevice(7): the IPv4 address of an interface."""
+"""Linux ioctl (netdevice(7)) that returns the IPv4 address of an interface."""
 IFREQ_BYTES, ADDRESS_AT = 40, slice(20, 24)
 IPV6_INTERFACES = Path("/proc/net/if_inet6")
 AGAIN_SECONDS = 1.0
 DISCARD_PORT = 9
-"""Of RFC 863: the kernel wants a port to connect to, though nothing is sent."""
+"""Port of RFC 863: the kernel needs a port to connect to, though nothing is sent."""
 GLOO, NCCL = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
 
 Resolved = tuple[int, tuple[Any, ...]]
-"""Address family and what socket calls take as the address."""
+"""Address family, and the address as socket calls take it."""
 
 
 def this_node(
@@ -41,7 +41,7 @@ def this_node(
     options: tuple[tuple[str, ...], ...] = (),
     say: Say = lambda _: None,
 ) -> Node:
-    """Describes this host, with its address and interface found out where they were not given.
+    """Describe this host; finds out its address and interface where they were not given.
 
     A node other than 0 waits until the endpoint's name has an address: where containers start in
     any order, it has none until node 0 is there. Raises UsageError if it gets none in time, and
@@ -70,10 +70,11 @@ def this_node(
 
 
 def interface_variables(request: NodeRequest, node: Node) -> tuple[tuple[str, str], ...]:
-    """What tells gloo and NCCL which interface to use; what the user has set stays."""
+    """Variables that tell gloo and NCCL which interface to use; those that the user has set
+    stay."""
     if node.interface is None:
         return ()
-    found = {GLOO: node.interface, NCCL: f"={node.interface}"}  # "=": this one, no prefix of others
+    found = {GLOO: node.interface, NCCL: f"={node.interface}"}  # "=": exact name, not a prefix
     return tuple(
         (name, value)
         for name, value in found.items()
@@ -82,8 +83,8 @@ def interface_variables(request: NodeRequest, node: Node) -> tuple[tuple[str, st
 
 
 def interface_towards(host: str) -> str | None:
-    """The interface by which packets to `host` leave, or that has this address if it is one of
-    this host's own; None if there is none. No packet is sent."""
+    """The interface by which packets to `host` leave, or the one with that address if it is this
+    host's own; None if there is none. No packet is sent."""
     with suppress(OSError):
         family, (address, _, *rest) = _resolve(host, 0)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as packets:
@@ -93,7 +94,8 @@ def interface_towards(host: str) -> str | None:
 
 
 def _own_of_endpoint(request: NodeRequest) -> str:
-    """Where node 0 is to listen: the first address of the endpoint's name that is this host's."""
+    """Address at which node 0 listens: the first address of the endpoint's name that is this
+    host's."""
     try:
         found = _resolve(request.host, request.port)
     except OSError as error:
@@ -151,7 +153,7 @@ def _resolve(host: str, port: int) -> list[Resolved]:
 
 
 def _is_local(family: int, address: tuple[Any, ...]) -> bool:
-    """Tells whether one could listen there."""
+    """Whether this host can listen on the address."""
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as packets:
         packets.bind((address[0], 0, *address[2:]))
         return True
@@ -159,7 +161,7 @@ def _is_local(family: int, address: tuple[Any, ...]) -> bool:
 
 
 def _text(address: tuple[Any, ...]) -> str:
-    """The address alone; of a link-local one with its interface, as in "fe80::1%eth0"."""
+    """The address alone; for a link-local one with its interface, as in "fe80::1%eth0"."""
     numbers = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
     return socket.getnameinfo(address, numbers)[0]
 
@@ -169,7 +171,8 @@ def _bare(address: str) -> str:
 
 
 def _interface(request: NodeRequest, address: str) -> str | None:
-    """The given one; what gloo was told in the environment; the one that has the address."""
+    """The interface: as given, else from gloo's environment variable, else the one with the
+    address."""
     if request.interface is None:
         return os.environ.get(GLOO) or next(_interfaces_of(address), None)
     names = [name for _, name in socket.if_nameindex()]
@@ -182,7 +185,8 @@ def _interface(request: NodeRequest, address: str) -> str | None:
 
 
 def _interfaces_of(address: str) -> Iterator[str]:
-    """Names of those that have this address, or any of the loopback if it is one."""
+    """Names of the interfaces with this address, or of any loopback interface if it is a loopback
+    address."""
     wanted = ip_address(_bare(address))
     for name, found in (*_ipv4_interfaces(), *_ipv6_interfaces()):
         alike = wanted.is_loopback and found.is_loopback and wanted.version == found.version
@@ -191,11 +195,11 @@ def _interfaces_of(address: str) -> Iterator[str]:
 
 
 def _ipv4_interfaces() -> Iterator[tuple[str, Any]]:
-    """On Linux; an interface tells its first address only."""
+    """Names and addresses of the interfaces on Linux; only the first address of each."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             question = struct.pack(f"{IFREQ_BYTES}s", name.encode())
-            with suppress(OSError):  # it has none, or this is another system
+            with suppress(OSError):  # no address, or another system
                 answer = fcntl.ioctl(any_socket, SIOCGIFADDR, question)
                 yield name, ip_address(answer[ADDRESS_AT])
 

@@ -1,4 +1,4 @@
-"""Whether a node may take part: what must be the same on all of them."""
+"""Whether a node may take part: settings that must be equal on all nodes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from dpbench.launch.nodes.node import Node, NodeRequest
 from dpbench.messages import printable
 
 EQUAL_VERSIONS = ("dpbench", "torch")
-"""Ranks of different ones would not understand each other, or not measure the same."""
+"""Packages whose versions must be equal: other versions may have another protocol, or measure
+otherwise."""
 DIFFERENCES_SHOWN = 8
 LONGEST_SHOWN = 300
-"""Characters of a value that another node has."""
+"""Most characters shown of another node's value."""
 
 
 def hello(request: NodeRequest, node: Node) -> Hello:
-    """What this node says of itself."""
+    """This node's description of itself."""
     return Hello(protocol=PROTOCOL, job_id=request.job_id, node_count=request.node_count, node=node)
 
 
 def refusal(comer: Hello, lead: Hello, taken: Mapping[int, str]) -> str | None:
     """Why node 0, which is `lead`, refuses the comer, in words that make sense on both sides; None
-    if it does not.
+    if it admits it.
 
-    `taken` says of each number that has been given away, that of node 0 included, by whom.
+    `taken` has the holder of each number in use, including node 0's.
     """
     who, leader = comer.node.name, lead.node.name
     if comer.job_id != lead.job_id:
@@ -52,7 +53,7 @@ def refusal(comer: Hello, lead: Hello, taken: Mapping[int, str]) -> str | None:
 
 
 def _differences(comer: Node, lead: Node) -> list[str]:
-    """Lists "torch 2.6.0 instead of 2.13.0" of what must be equal."""
+    """Differences in what must be equal, such as "torch 2.6.0 instead of 2.13.0"."""
     theirs, ours = _by_name(comer.environment.versions), _by_name(lead.environment.versions)
     pairs = [(name, theirs.get(name), ours.get(name)) for name in EQUAL_VERSIONS]
     options, own = _by_name(comer.options), _by_name(lead.options)
@@ -65,7 +66,8 @@ def _differences(comer: Node, lead: Node) -> list[str]:
 
 
 def _by_name(pairs: tuple[tuple[str, ...], ...]) -> dict[str, str]:
-    """The pairs come from the network: a wrong number of words must not end node 0."""
+    """The pairs as a dict. They come from the network: a wrong number of words must not end node
+    0."""
     return {pair[0]: " ".join(pair[1:]) for pair in pairs if pair}
 
 

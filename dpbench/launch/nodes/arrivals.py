@@ -1,8 +1,8 @@
-"""The door of node 0: connections to the endpoint, and the proof that each has to give.
+"""The entrance of node 0: connections to the endpoint, and the proof that each has to give.
 
-Connections that have not proved the token are few, small and short-lived: beyond a number, a new
-one takes the place of an old one, of the address that has the most. So strangers who say nothing
-cannot keep a node out, which proves itself within two round trips.
+Connections that have not proved the token are few, small and short-lived: beyond a limit, a new one
+replaces an old one of the address with the most. So silent strangers cannot keep out a node, which
+proves itself within two round trips.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from dpbench.launch.nodes.messages import Hello, NotAMessage, Refused
 from dpbench.launch.nodes.node import Node, NodeRequest, Say
 
 MOST_UNPROVED = 64
-"""Connections that have not proved the token yet; as many nodes may come at the same moment."""
+"""Most connections that have not proved the token yet; this many nodes may come at the same
+moment."""
 AGAIN_SECONDS = 0.1
-"""Before the next attempt after a connection could not be accepted."""
+"""Seconds before the next attempt if a connection could not be accepted."""
 Serve = Callable[[Hello, Channel], None]
-"""Deals with whoever has said hello until it leaves."""
+"""Serves a node that has said hello, until it leaves."""
 
 
 class Arrivals:
@@ -41,7 +42,7 @@ class Arrivals:
         self._serve = serve
         self._turned_away = TurnedAway(say)
         self._unproved: dict[socket.socket, str] = {}
-        """Connections with their addresses, the oldest first."""
+        """Unproved connections with their addresses, the oldest first."""
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._listener = _listen(request, me)
@@ -79,7 +80,8 @@ class Arrivals:
             ).start()
 
     def _make_room(self) -> None:
-        """Ends the oldest connection of the address that has the most, where there are too many."""
+        """If there are too many connections, end the oldest one of the address that has the
+        most."""
         with self._lock:
             if len(self._unproved) < MOST_UNPROVED:
                 return
@@ -100,7 +102,8 @@ class Arrivals:
                 channel.close()
 
     def _prove(self, connection: socket.socket, address: str) -> Channel | None:
-        """None for who does not know the token, and is told nothing."""
+        """The channel; None for a connection that does not prove the token, which is told
+        nothing."""
         try:
             keys = prove_as_lead(connection, self._request.token)
             return Channel(connection, keys, self._request.lost_seconds)
@@ -112,7 +115,7 @@ class Arrivals:
                 self._unproved.pop(connection, None)
 
     def _greet(self, channel: Channel, address: str) -> Hello | None:
-        """None for who is no node of this version, and has been told so."""
+        """The node's hello; None if it is no node of this version, which is then told so."""
         try:
             greeting = channel.receive()
             if not isinstance(greeting, Hello):
@@ -140,12 +143,12 @@ def _listen(request: NodeRequest, me: Node) -> socket.socket:
 
 
 MOST_ADDRESSES = 64
-"""That are named; whoever has a whole IPv6 network could use up any number."""
+"""Most addresses that are named, since the owner of an IPv6 network could use up any number."""
 OTHERS = "other addresses"
 
 
 class TurnedAway:
-    """Says the first of each address at once, and at the end how many came after it."""
+    """Reports the first refusal of each address at once, and at the end how many followed."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -155,7 +158,7 @@ class TurnedAway:
 
     def add(self, address: str, reason: str) -> None:
         with self._lock:
-            if self._over:  # who was still silent then disturbs nobody
+            if self._over:  # connections that were silent until the end are not reported
                 return
             if address not in self._counts and len(self._counts) >= MOST_ADDRESSES:
                 address = OTHERS
@@ -166,7 +169,7 @@ class TurnedAway:
                 )
 
     def sum_up(self) -> None:
-        """The counts, of those who came more than once; nothing is said after that."""
+        """Report the counts of repeated refusals; nothing is reported after that."""
         with self._lock:
             self._over = True
             for address, count in self._counts.items():

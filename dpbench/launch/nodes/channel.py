@@ -1,8 +1,8 @@
 """Messages to and from one other node, over one TCP connection that both ends have proved.
 
-A message is its length, its signature and JSON. Both sides send a beat every now and then, so that
-silence means that the other one is gone, or the way to it: across a cut link a connection would
-stay open for ever. Nothing here waits longer than `lost_seconds` for a sign of life.
+A message is its length, its signature and JSON. Both sides send a heartbeat regularly, so silence
+means that the other side or the link is gone: a connection across a cut link would stay open
+forever. Nothing here waits longer than `lost_seconds` for a sign of life.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dpbench.launch.nodes.messages import Beat, Message, NotAMessage, from_json,
 BEATS_UNTIL_LOST = 10
 LENGTH_BYTES = 4
 LONGEST_BYTES = 2**28
-"""Of a message; the results of a trial with a million steps are a tenth of it."""
+"""Largest message; the results of a trial with a million steps are a tenth of it."""
 CLOSED = "its connection was closed"
-"""By the other side, or by its kernel when the process has ended."""
+"""Reason if the other side, or its kernel after the process ended, closed the connection."""
 
 
 class Closed(Exception):
@@ -68,13 +68,13 @@ class Channel:
                 return message
 
     def finish(self) -> None:
-        """Says that no more will be sent; the other side still reads what was."""
+        """Announce that no more will be sent; the other side still reads earlier messages."""
         self._over.set()
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Whoever waits in `receive` gets Closed."""
+        """Close the connection; a waiting `receive` raises Closed."""
         self._over.set()
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
@@ -105,13 +105,13 @@ class Channel:
         return found
 
     def _beat(self) -> None:
-        with suppress(Closed):  # whoever receives finds out as well
+        with suppress(Closed):  # the receiving thread finds out as well
             while not self._over.wait(self._lost_seconds / BEATS_UNTIL_LOST):
                 self.send(Beat())
 
     def _words(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
             return f"no sign of life for {units.seconds(self._lost_seconds)}"
-        if isinstance(error, ConnectionError):  # reset, as there was something it had not read
+        if isinstance(error, ConnectionError):  # reset, since it had not read everything
             return CLOSED
         return f"its connection broke ({getattr(error, 'strerror', None) or error})"

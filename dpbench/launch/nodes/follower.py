@@ -1,4 +1,4 @@
-"""Every node but node 0: joins, runs its ranks of each trial when told to, ends when told to."""
+"""Every node but node 0: joins, runs its ranks of each trial on order, and ends on order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dpbench.launch.nodes.parts import Parts, PrepareData
 def follow(
     request: NodeRequest, me: Node, *, prepare: PrepareData, logs: Path, traces: Path, say: Say
 ) -> str:
-    """Runs this host's ranks of all trials until node 0 has no more; returns what to say then.
+    """Run this host's ranks of all trials until node 0 has no more; returns the closing message.
 
     Failed trials leave their ranks' output in `logs`, traced ones their timelines in `traces`.
     Raises UsageError if node 0 refuses this node, LaunchError if node 0 cannot be reached, is
@@ -53,7 +53,7 @@ def _leave(channel: Channel, reason: str) -> None:
 
 
 class _Follower:
-    """One thread listens, and stops ranks at once; the calling one does what there is to do."""
+    """One thread listens, and stops ranks at once; the calling thread does the work."""
 
     def __init__(self, channel: Channel, lead: str, parts: Parts, say: Say) -> None:
         self._channel = channel
@@ -62,11 +62,11 @@ class _Follower:
         self._say = say
         self._orders: queue.SimpleQueue[Message | Closed] = queue.SimpleQueue()
         self._stops: dict[int, threading.Event] = {}
-        """Of the trials that were ordered, by their numbers."""
+        """Stop events of the ordered trials, by their numbers."""
         self._done = 0
 
     def obey(self) -> str:
-        """Returns at the end; raises as `follow` does."""
+        """Follow node 0's orders until the end; raises the same errors as `follow`."""
         threading.Thread(target=self._listen, name="node-orders", daemon=True).start()
         while True:
             order = self._orders.get()
@@ -99,7 +99,7 @@ class _Follower:
 
     def _stop(self, *numbers: int) -> None:
         for number in numbers:
-            if stop := self._stops.get(number):  # else it has just ended
+            if stop := self._stops.get(number):  # otherwise it has just ended
                 stop.set()
 
     def _run(self, order: Run) -> None:
@@ -112,7 +112,7 @@ class _Follower:
             self._say(f"{label} failed; what the ranks here have written is in {logs}")
 
     def _answer(self, message: Message) -> None:
-        """If node 0 does not hear it any more, the listening thread says so as well."""
+        """Send an answer. If node 0 is gone, the listening thread reports it."""
         with suppress(Closed):
             self._channel.send(message)
 

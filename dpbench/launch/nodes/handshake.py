@@ -5,10 +5,10 @@
     node    to node 0   HMAC of both nonces, as a node
     node 0  to node     HMAC of both nonces, as node 0
 
-Every part has a fixed length, so node 0 reads at most 72 bytes from a stranger, and sends him a
-nonce and nothing else. Each direction of the connection then has a key of its own, from the token
-and both nonces, so that what was recorded on one connection is worth nothing on another. This
-exchange never changes: nodes of two versions must get far enough to say so.
+Every part has a fixed length, so node 0 reads at most 72 bytes from a stranger, and sends back only
+a nonce. Each direction of the connection then has a key of its own, from the token and both nonces,
+so a recording of one connection is useless on another. This exchange never changes: nodes of two
+versions must get far enough to report the difference.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ NONCE_BYTES = 32
 PROOF_BYTES = 32
 """The size of an HMAC-SHA256."""
 HANDSHAKE_SECONDS = 5.0
-"""For the whole exchange, which takes two round trips."""
+"""Time limit of the whole exchange, which takes two round trips."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What the messages of one connection are signed with, in each direction."""
+    """Keys that sign the messages of one connection, one per direction."""
 
     sending: bytes = field(repr=False)
     receiving: bytes = field(repr=False)
@@ -42,8 +42,8 @@ class Stranger(Exception):
 
 
 class OtherToken(Stranger):
-    """It has another token, or none: it ended the exchange when it had this end's proof, or gave a
-    wrong one."""
+    """The other end has another token or none: it ended the exchange when it had this end's proof,
+    or gave a wrong one."""
 
 
 def prove_as_node(connection: socket.socket, token: str) -> Keys:
@@ -66,7 +66,7 @@ def prove_as_node(connection: socket.socket, token: str) -> Keys:
 
 
 def prove_as_lead(connection: socket.socket, token: str) -> Keys:
-    """Node 0's side; raises Stranger, and has then told no more than a nonce."""
+    """Node 0's side; raises Stranger, after sending only a nonce."""
     exchange = _Exchange(connection)
     if exchange.receive(len(GREETING)) != GREETING:
         raise Stranger("it is no node of dpbench")
@@ -85,7 +85,8 @@ def prove_as_lead(connection: socket.socket, token: str) -> Keys:
 
 
 def signature(key: bytes, number: int, content: bytes) -> bytes:
-    """Signs the message with that number in its direction: none can be repeated or left out."""
+    """Sign the message with its number in its direction, so that none can be repeated or left
+    out."""
     return hmac.digest(key, number.to_bytes(8, "big") + content, "sha256")
 
 

@@ -1,4 +1,4 @@
-"""The way of a node to node 0: connect, prove the token, say hello, be let in."""
+"""A node's steps to join node 0: connect, prove the token, say hello, be admitted."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from dpbench.launch.nodes.node import Node, NodeRequest, Say
 from dpbench.launch.nodes.token import OPTION, VARIABLE
 
 AGAIN_SECONDS = 0.2
-"""Between two attempts to reach node 0."""
+"""Seconds between two attempts to reach node 0."""
 CONNECT_SECONDS = 5.0
 PROOFS_REFUSED = 3
-"""In a row. Node 0 may drop a node by mistake, where strangers crowd its door, but not so often."""
+"""Consecutive refusals of the token that are believed. Node 0 may drop a node by mistake if
+strangers crowd it, but not so often."""
 
 
 def join(request: NodeRequest, me: Node, say: Say) -> tuple[Channel, str]:
-    """The way to node 0, and how it is called.
+    """Connect to node 0; returns the channel and node 0's name.
 
-    Tries again for as long as the time to join lasts. Raises LaunchError if node 0 cannot be
-    reached in time, UsageError if it has another token or refuses this node.
+    It retries as long as the time to join lasts. Raises LaunchError if node 0 cannot be reached in
+    time, UsageError if it has another token or refuses this node.
     """
     channel = _connect(request, say)
     try:
@@ -67,7 +68,7 @@ def _connect(request: NodeRequest, say: Say) -> Channel:
 
 
 def _try(request: NodeRequest) -> Channel:
-    """One attempt; raises Stranger, and OSError where nobody listens."""
+    """Make one attempt; raises Stranger, and OSError if nobody listens."""
     source = None if request.address is None else (request.address, 0)
     connection = socket.create_connection(
         (request.host, request.port), timeout=CONNECT_SECONDS, source_address=source

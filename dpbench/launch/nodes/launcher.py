@@ -34,15 +34,15 @@ from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 STOP_SECONDS = 30.0
-"""How long the other hosts may take to end their ranks and say so."""
+"""Seconds that the other hosts may take to end their ranks and report it."""
 LONGEST_REASON = 300
-"""Characters that another node may use to say why it cannot run a trial."""
+"""Most characters of another node's reason why it cannot run a trial."""
 
 
 class NodesLauncher:
     """Runs trials of one host on node 0, as `here` does, and others on the first nodes.
 
-    `trial.nodes` says how many replicas are on each: the first number on node 0, and so on.
+    `trial.nodes` is the number of replicas on each node, starting with node 0.
     """
 
     def __init__(self, team: Team, here: ElasticLauncher) -> None:
@@ -77,7 +77,7 @@ class NodesLauncher:
             return failed.outcome
 
     def _reports(self, attempt: Attempt, scratch: Path) -> list[RankReport]:
-        """All reports, by rank; raises RanksFailed when every part has ended."""
+        """All reports, by rank; raises RanksFailed once every part has ended."""
         stop = threading.Event()
         for answer in attempt.answers.values():
             answer.add_done_callback(partial(_stop_if_failed, stop))
@@ -121,7 +121,7 @@ class NodesLauncher:
         return Result(number=order.number, reports=tuple(reports))
 
     def _stop_the_rest(self, attempt: Attempt) -> None:
-        """Every part has ended then, or its node is lost."""
+        """Stop the remaining parts; afterwards every part has ended, or its node is lost."""
         self._team.abort(attempt)
         wait(attempt.answers.values(), STOP_SECONDS)
         for number in attempt.awaited:
@@ -130,7 +130,7 @@ class NodesLauncher:
     def _explain(
         self, order: Run, own: Result, others: Mapping[int, BaseException | None]
     ) -> Outcome:
-        """The first cause, from what the ranks of all nodes left."""
+        """The first cause, from the traces of the ranks on all nodes."""
         traces, outside = [*own.traces], [own.error] if own.error else []
         for number, error in others.items():
             if isinstance(error, Lost):
@@ -160,7 +160,8 @@ def _stop_if_failed(stop: threading.Event, answer: Future[Any]) -> None:
 
 
 def _rank_and_host(trial: TrialSpec, nodes: Sequence[Node], rank: int) -> str:
-    """As in "rank 1 on host1"; where hosts have the same name, "rank 1 on node 1 (host1)"."""
+    """Name of a rank, as in "rank 1 on host1"; if hosts have the same name, "rank 1 on node 1
+    (host1)"."""
     node = nodes[trial.hosts[rank]]
     alike = [other for other in nodes if other.hostname == node.hostname]
     return f"rank {rank} on {node.hostname if len(alike) == 1 else node.name}"

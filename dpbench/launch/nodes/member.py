@@ -1,4 +1,4 @@
-"""Another node as node 0 sees it: it is asked one thing at a time, and answers or is lost."""
+"""Another node as node 0 sees it: it gets one order at a time, and answers or is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Lost(Exception):
 
 
 class Failed(Exception):
-    """The node did not do what it was asked; `answer` says why."""
+    """The node could not carry out the order; `answer` says why."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.error)
@@ -36,21 +36,22 @@ class Failed(Exception):
 
 
 class Member:
-    """`listen` has a thread of its own, which made it; the others may be called by any."""
+    """A node. `listen` runs in the thread that created it; any thread may call the other
+    methods."""
 
     def __init__(self, node: Node, channel: Channel) -> None:
         self.node = node
         self.lost: str | None = None
-        """Why it is there no more; None while it is."""
+        """Reason why the node is lost; None while it is not."""
         self._channel = channel
         self._thread = threading.current_thread()
         self._lock = threading.Lock()
         self._asked = 0
         self._answer: Future[Answer] = Future()
-        """To what it was asked last."""
+        """The answer to the last order."""
 
     def ask(self, order: Prepare | Run) -> Future[Any]:
-        """Its answer, when it comes; Failed or Lost in the place of one."""
+        """Send an order; the future gives the answer, or raises Failed or Lost."""
         with self._lock:
             self._asked, self._answer = order.number, Future()
             answer, lost = self._answer, self.lost
@@ -61,25 +62,25 @@ class Member:
         return answer
 
     def tell(self, message: Message) -> None:
-        """It may be lost already, or is then."""
+        """Send a message; it may get lost if the node is lost."""
         try:
             self._channel.send(message)
         except Closed as error:
             self.lose(f"{self.node.name} was lost: {error}")
 
     def lose(self, reason: str) -> bool:
-        """From now on it counts as lost; False if it did before: the first reason counts."""
+        """Mark the node as lost; returns False if it was already, since the first reason counts."""
         with self._lock:
             if self.lost:
                 return False
             self.lost = reason
         self._settle(Lost(reason))
-        with suppress(Closed):  # it may have slept, and wake up
+        with suppress(Closed):  # the node may have slept, and wake up
             self._channel.send(End(error=reason))
         return True
 
     def listen(self) -> None:
-        """Takes its answers for as long as it is there; raises Closed or NotAMessage."""
+        """Receive its answers as long as it is there; raises Closed or NotAMessage."""
         self._channel.start_beats()
         while True:
             message = self._channel.receive()
@@ -87,17 +88,17 @@ class Member:
                 raise Closed(message.reason)
             if not isinstance(message, Answer):
                 raise NotAMessage(f"{type(message).__name__} is for node 0 to say")
-            if message.number == self._asked:  # else of a trial that was over before
+            if message.number == self._asked:  # otherwise from a trial that was over before
                 self._settle(Failed(message) if message.failed else message)
 
     def dismiss(self, farewell: End) -> None:
-        """Tells it that there is no more to do."""
+        """Tell the node that there is no more to do."""
         with suppress(Closed):
             self._channel.send(farewell)
         self._channel.finish()
 
     def close(self, seconds: float = 0.0) -> None:
-        """Ends the connection, after so long a time for the node to do it."""
+        """End the connection; the node gets `seconds` to end it first."""
         if seconds:
             self._thread.join(seconds)
         self._channel.close()

@@ -1,8 +1,8 @@
-"""What nodes say to each other, as JSON.
+"""The messages between nodes, as JSON.
 
-Nothing else is ever read from the network: no pickles, no code. What is not one of these messages
-is an error, never ignored. Texts for people are cut and escaped as they are read, so that no node
-can fill the screen of another, or tell its terminal what to do.
+Nothing else is ever read from the network: no pickles, no code. Anything that is not one of these
+messages is an error, never ignored. Texts for people are cut and escaped when read, so that no node
+can fill another's screen or control its terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from dpbench.messages import printable
 from dpbench.specs import TrialSpec
 
 PROTOCOL = 3
-"""Counts up when a message changes its meaning; `Hello.protocol` and `Refused` stay for ever."""
+"""Version of the protocol, increased when a message changes its meaning; `Hello.protocol` and
+`Refused` never change."""
 
 
 FOR_PEOPLE = {
@@ -32,17 +33,17 @@ FOR_PEOPLE = {
     "kind": 100,
     "text": 1000,
 }
-"""Keys of texts that are printed, and how many characters of them."""
+"""Keys of texts that are printed, and the most characters of each."""
 LONGEST_SHOWN = 40
 
 
 class NotAMessage(Exception):
-    """What cannot be read."""
+    """The received bytes are not a message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hello:
-    """A node to node 0, before anything else."""
+    """A node's first message to node 0."""
 
     protocol: int
     job_id: str
@@ -52,35 +53,35 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Welcome:
-    """Node 0 to a node that may take part."""
+    """Node 0 admits a node."""
 
     hostname: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused:
-    """Node 0 to one that may not."""
+    """Node 0 refuses a node."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:
-    """A sign of life."""
+    """A heartbeat."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepare:
-    """Node 0: make this dataset ready."""
+    """Order of node 0: prepare this dataset."""
 
     number: int
-    """Of the order, among all of the sweep."""
+    """The order's number, unique in the sweep."""
     dataset: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """The answer, with the reason if it could not be."""
+    """Answer to Prepare, with the reason if it failed."""
 
     number: int
     error: str | None = None
@@ -92,34 +93,34 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """Node 0: start this host's ranks of a trial."""
+    """Order of node 0: start this host's ranks of a trial."""
 
     number: int
     trial: TrialSpec
     limit_seconds: float
     address: str
     port: int
-    """Of the store where the ranks of all hosts meet."""
+    """Port of the store where the ranks of all hosts meet."""
     store_prefix: str = field(repr=False)
-    """Of their keys in it, which only the nodes of the sweep know."""
+    """Prefix of their keys in the store, which only the nodes of the sweep know."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Abort:
-    """Node 0: the trial has failed elsewhere, end its ranks."""
+    """Order of node 0: the trial has failed elsewhere, end its ranks."""
 
     number: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """How the ranks of one host ended: all with a report, or with what they left."""
+    """Result of one host's ranks: all with a report, or with their traces."""
 
     number: int
     reports: tuple[RankReport, ...] = ()
     traces: tuple[RankTrace, ...] = ()
     error: str | None = None
-    """Why no rank could be started."""
+    """Reason why no rank could be started."""
 
     @property
     def failed(self) -> bool:
@@ -128,19 +129,19 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leave:
-    """A node to node 0: it ends before its time."""
+    """Message from a node to node 0 that it ends early."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class End:
-    """Node 0: there is no more to do."""
+    """Message of node 0 that there is no more to do."""
 
     error: str | None = None
-    """Why, if it should not be so."""
+    """The error, if the end is not a regular one."""
     signal: int | None = None
-    """The one that ended node 0."""
+    """The signal that ended node 0."""
 
 
 Message = Hello | Welcome | Refused | Beat | Prepare | Prepared | Run | Abort | Result | Leave | End
@@ -152,7 +153,7 @@ def to_json(message: Message) -> bytes:
 
 
 def from_json(text: bytes) -> Message:
-    """Raises NotAMessage."""
+    """Parse a message; raises NotAMessage."""
     try:
         name, content = json.loads(text, object_hook=_with_printable_texts)
         if name == Hello.__name__ and content["protocol"] != PROTOCOL:

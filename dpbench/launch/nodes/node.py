@@ -1,4 +1,4 @@
-"""A node of a sweep: what was asked for on the command line, and what one host offers."""
+"""A node of a sweep: its options from the command line, and the resources of one host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Say = Callable[[str], None]
 DEFAULT_JOB_ID = "dpbench"
 JOIN_TIMEOUT_SECONDS = 300.0
 LOST_SECONDS = 10.0
-"""Without a sign of life for so long, a node counts as lost."""
+"""Seconds without a sign of life after which a node counts as lost."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,25 +23,25 @@ class NodeRequest:
     node_count: int
     node_rank: int
     host: str
-    """Of the endpoint: a name or an address of node 0."""
+    """Host of the endpoint: a name or an address of node 0."""
     port: int
     token: str = field(repr=False)
-    """The secret of the sweep: who does not prove it is told nothing."""
+    """The secret of the sweep: anyone who does not prove it is told nothing."""
     token_is_new: bool = False
-    """Made by this node, so that the others have to be told."""
+    """True if this node made the token, so that the others have to be told."""
     job_id: str = DEFAULT_JOB_ID
-    """Tells this sweep from another one that uses the same endpoint."""
+    """Distinguishes this sweep from another one at the same endpoint."""
     address: str | None = None
-    """Of this host: node 0 listens on it. None: where the endpoint points to (node 0), or the
-    address from which the endpoint is reached."""
+    """Address of this host: node 0 listens on it. None means the endpoint's address (node 0), or
+    the address from which the endpoint is reached."""
     interface: str | None = None
-    """The network interface of gloo and NCCL; None: the one that has the address."""
+    """The network interface for gloo and NCCL; None means the one that has the address."""
     join_timeout_seconds: float = JOIN_TIMEOUT_SECONDS
     lost_seconds: float = LOST_SECONDS
 
     @property
     def endpoint(self) -> str:
-        """As people write it: "host0:29503", "[::1]:29503"."""
+        """The endpoint as people write it: "host0:29503", "[::1]:29503"."""
         return endpoint_text(self.host, self.port)
 
 
@@ -56,13 +56,13 @@ class Node:
     number: int
     address: str
     interface: str | None
-    """None where no interface of this host is known to have the address."""
+    """The network interface; None if no interface of this host is known to have the address."""
     environment: Environment
     machine: Machine
     devices: tuple[str, ...]
-    """Those that it lends to the sweep, in the order in which replicas take them."""
+    """Devices for the sweep, in the order in which replicas take them."""
     options: tuple[tuple[str, ...], ...] = ()
-    """Of the command, (name, value): those that must be the same on all nodes."""
+    """The command's options, as (name, value), that must be equal on all nodes."""
 
     @property
     def hostname(self) -> str:
@@ -74,5 +74,5 @@ class Node:
 
     @property
     def name(self) -> str:
-        """As reasons and lines call it: "node 1 (host1)"."""
+        """Name for messages: "node 1 (host1)"."""
         return f"node {self.number} ({self.hostname})"

@@ -1,4 +1,4 @@
-"""The part of one node in a trial over several."""
+"""One node's part of a trial that spans several."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from dpbench.measure.trial import measure
 from dpbench.rendezvous.store import STORE_PREFIX
 
 PrepareData = Callable[[str], Path | None]
-"""Makes the dataset of that name ready on this host: its folder, None if it is synthetic. What
-it raises as a DpbenchError, node 0 is told."""
+"""Prepares the dataset of that name on this host and returns its folder, None if it is synthetic.
+If it raises a DpbenchError, node 0 gets the message."""
 
 
 def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
@@ -43,7 +43,7 @@ def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
 
 
 def _named_code(node: Node) -> NamedCode:
-    """As the command of the node has it."""
+    """The node's NamedCode, as its command has it."""
     typed = {option: value.strip() for option, value in node.options}
     arch = typed.get("--arch")
     if arch is not None and "--input-shape" in typed:
@@ -52,7 +52,7 @@ def _named_code(node: Node) -> NamedCode:
 
 
 class Parts:
-    """Does what node 0 asks of this node."""
+    """Carries out node 0's orders on this node."""
 
     def __init__(
         self, request: NodeRequest, me: Node, prepare: PrepareData, logs: Path, traces: Path
@@ -64,10 +64,11 @@ class Parts:
         self.logs = logs
         self._traces = traces
         self._folders: dict[str, Path | None] = {}
-        """Of the datasets that are ready."""
+        """Folders of the prepared datasets."""
 
     def prepare(self, number: int, dataset: str) -> Prepared:
-        """And the server that ranks are forked from, so that its start is not the first trial's."""
+        """Prepare the dataset, and start the server that ranks are forked from, so that the first
+        trial does not pay for its start."""
         if refused := self._named.refusal(dataset=dataset):
             return Prepared(number=number, error=refused)
         try:
@@ -78,7 +79,7 @@ class Parts:
         return Prepared(number=number)
 
     def run(self, order: Run, stop: threading.Event) -> Result:
-        """Runs this node's ranks until they have ended, or `stop` is set."""
+        """Run this node's ranks until they have ended, or `stop` is set."""
         if stop.is_set():
             return Result(number=order.number)
         trial, workload = order.trial, order.trial.workload

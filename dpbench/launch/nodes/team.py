@@ -1,4 +1,4 @@
-"""Node 0: all nodes come together, and do what it tells them, until it tells them to end."""
+"""Node 0: gathers all nodes, and directs them until the end."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ from dpbench.launch.nodes.node import Node, NodeRequest, Say, endpoint_text
 from dpbench.specs import TrialSpec
 
 FAREWELL_SECONDS = 2.0
-"""How long the others may take to hear that it is over."""
+"""Seconds that the others may take to receive the end."""
 
 
 @contextmanager
 def lead(request: NodeRequest, me: Node, *, say: Say) -> Iterator[Team]:
-    """Listens at the endpoint until all nodes have joined; tells them to end when it is left.
+    """Listen at the endpoint until all nodes have joined; tells them to end when the context is
+    left.
 
     Leaving with Interrupted or KeyboardInterrupt ends them as interrupted. Raises UsageError if
-    it cannot listen there; when the time to join is over, UsageError with the reason if a node was
-    refused, else LaunchError naming the missing nodes.
+    this host cannot listen there. When the time to join is over, it raises UsageError with the
+    reason if a node was refused, else LaunchError with the missing nodes.
     """
     team = Team(request, me, say)
     with Arrivals(request, me, team.serve, say) as arrivals:
@@ -69,16 +70,16 @@ class Attempt:
 
     order: Run
     answers: dict[int, Future[Result]]
-    """How the parts of the other nodes end, by their numbers."""
+    """Results of the other nodes' parts, by node number."""
 
     @property
     def awaited(self) -> list[int]:
-        """Nodes that may still end their part."""
+        """Nodes whose part has not ended."""
         return [number for number, answer in self.answers.items() if not answer.done()]
 
 
 class Team:
-    """The nodes of a sweep, and what they are told to do."""
+    """The nodes of a sweep, and the orders to them."""
 
     def __init__(self, request: NodeRequest, me: Node, say: Say) -> None:
         self.request = request
@@ -87,27 +88,27 @@ class Team:
         self._orders = count(1)
         self._members: dict[int, Member] = {}
         self._changed = threading.Condition()
-        """Notified when a node comes or is lost."""
+        """Notified when a node joins or is lost."""
         self._complete = False
         self._over = False
         self._refused: str | None = None
-        """Why the latest one was that may not take part."""
+        """Reason for the latest refusal of a node."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """In the order of their numbers, this one included."""
+        """The nodes in the order of their numbers, including this one."""
         others = (self._members[number].node for number in sorted(self._members))
         return (self._hello.node, *others)
 
     def lost_reason(self, number: int) -> str | None:
-        """Why that node is there no more; None while it is."""
+        """Reason why that node is lost; None while it is not."""
         member = self._members.get(number)
         return member.lost if member else None
 
     def gather(self, where: str) -> None:
-        """Waits until all nodes have come to that endpoint; raises as `lead` does.
+        """Wait until all nodes have joined at that endpoint; raises the same errors as `lead`.
 
-        Whoever is refused meanwhile may come again, with the right options.
+        A refused node may try again, with the right options.
         """
         deadline = monotonic() + self.request.join_timeout_seconds
         with self._changed:
@@ -121,7 +122,7 @@ class Team:
             self._complete = True
 
     def serve(self, comer: Hello, channel: Channel) -> None:
-        """Lets a node in, or not, and listens to it until it is gone."""
+        """Admit a node or not, and listen to it until it is gone."""
         member = Member(comer.node, channel)
         try:
             if refused := self._admit(comer, member, channel):
@@ -132,7 +133,7 @@ class Team:
             self._lose(member, f"{member.node.name} was lost: {error}")
 
     def prepare(self, dataset: str) -> None:
-        """Has the dataset prepared on all other nodes, and returns when it is.
+        """Have all other nodes prepare the dataset, and return when they have.
 
         Raises DataError with the node and its reason, LaunchError if a node was lost.
         """
@@ -152,7 +153,8 @@ class Team:
     def attempt(
         self, trial: TrialSpec, limit_seconds: float, address: str, port: int
     ) -> Iterator[Attempt]:
-        """Has the other nodes run their ranks of the trial; leaving it stops those that still do.
+        """Have the other nodes run their ranks of the trial; leaving the context stops those still
+        running.
 
         All ranks meet in the store at that address and port.
         """
@@ -172,18 +174,18 @@ class Team:
             self.abort(attempt)
 
     def abort(self, attempt: Attempt) -> None:
-        """Tells the nodes whose parts have not ended to end them."""
+        """Tell the nodes whose parts have not ended to end them."""
         for number in attempt.awaited:
             self._members[number].tell(Abort(number=attempt.order.number))
 
     def give_up(self, number: int, reason: str) -> None:
-        """From now on that node counts as lost."""
+        """Count that node as lost from now on."""
         member = self._members[number]
         self._lose(member, reason)
         member.close()
 
     def end(self, farewell: End) -> None:
-        """Tells all nodes that it is over, and gives them a moment to hear it."""
+        """Tell all nodes that the sweep is over, and give them a moment to receive it."""
         self._over = True
         members = [member for member in self._members.values() if not member.lost]
         for member in members:
@@ -193,10 +195,10 @@ class Team:
             member.close(max(0.0, deadline - monotonic()))
 
     def _admit(self, comer: Hello, member: Member, channel: Channel) -> str | None:
-        """Why it is refused; None if it is let in."""
+        """Reason for refusing the node; None if it is admitted."""
         with self._changed:
             refused = refusal(comer, self._hello, self._taken())
-            if refused is None:  # it must hear that before anything else
+            if refused is None:  # Welcome must be its first message
                 channel.send(Welcome(hostname=self._hello.node.hostname))
                 self._members[comer.node.number] = member
                 devices = units.counted(len(comer.node.devices), "device")
@@ -221,7 +223,7 @@ class Team:
         return [n for n in range(1, self.request.node_count) if n not in self._members]
 
     def _taken(self) -> dict[int, str]:
-        """By whom each number is."""
+        """The holder of each number in use."""
         taken = {0: f"{self._hello.node.name} leads; expected another --node-rank"}
         for number, member in self._members.items():
             taken[number] = (
@@ -233,7 +235,7 @@ class Team:
         return taken
 
     def _lose(self, member: Member, reason: str) -> None:
-        """At the end all go."""
+        """Mark a node as lost; at the end all leave, which is no loss."""
         number = member.node.number
         if self._over or self._members.get(number) is not member:
             return

@@ -1,7 +1,7 @@
-"""The secret that the nodes of one sweep share: who knows it takes part, all others are strangers.
+"""The secret that the nodes of one sweep share: only its holders take part.
 
-It is never an argument of a command, as every user of a host can list those, and goes neither into
-records nor into the environment of ranks.
+It is never a command-line argument, as every user of a host can list those, and it is written
+neither into records nor into the environment of ranks.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ from dpbench.files import open_to_read
 VARIABLE = "DPBENCH_TOKEN"
 OPTION = "--token-file"
 SHORTEST, LONGEST = 16, 1024
-"""Characters; a shorter one could be guessed from what node 0 answers, one try after the other."""
+"""Limits in characters; a shorter token could be guessed from node 0's answers, one try after the
+other."""
 REMEDY = f"make one with: (umask 077; openssl rand -hex 16 > token), and give {OPTION} token"
 
 
 def new_token() -> str:
-    """128 random bits, as letters and digits that no shell acts upon."""
+    """Create 128 random bits, as letters and digits without a special meaning in a shell."""
     return secrets.token_hex(16)
 
 
 def given_token(file: str | None, environ: Mapping[str, str]) -> str | None:
-    """The token of the file, or of the environment; None where there is neither.
+    """The token from the file or the environment; None if neither has one.
 
-    Raises UsageError for one that is too short, a file that others can read, and two that differ.
+    Raises UsageError for a token that is too short, a file that others can read, and two different
+    tokens.
     """
     in_environment = environ.get(VARIABLE)
     if in_environment is not None:
-        in_environment = in_environment.strip()  # from a file, it may end in a line break
+        in_environment = in_environment.strip()  # read from a file, it may end in a line break
         _check(in_environment, VARIABLE)
     if file is None:
         return in_environment
@@ -67,7 +69,7 @@ def _read(path: Path) -> str:
 
 
 def _check(token: str, where: str) -> None:
-    """Says nothing of what is in it."""
+    """Check the token's length; the error message does not contain it."""
     if not (token.isascii() and token.isprintable()) or " " in token:
         raise UsageError(f"{where}: expected letters and digits in one line; {REMEDY}")
     if not SHORTEST <= len(token) <= LONGEST:

@@ -1,7 +1,7 @@
 """The implementations behind one interface: one file each, with its traits and its wrapper.
 
-A file is imported when a module is first wrapped by it: sharding and the libraries of others take
-seconds to import, for which no other trial may pay. `dpbench.traits` reads the traits of all files
+A file is imported when a module is first wrapped by it: sharding and third-party libraries take
+seconds to import, which no other trial should pay. `dpbench.traits` reads the traits of all files
 without importing any.
 """
 
@@ -27,12 +27,12 @@ Wrap = Callable[[torch.nn.Module, Settings, int], ParallelModel]
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
-    """Wraps `module`, already on this rank's device, as the implementation of `settings` says."""
+    """Wrap `module`, already on this rank's device, for the implementation of `settings`."""
     return wrapper(settings.implementation)(module, settings, rank)
 
 
 def wrapper(implementation: str) -> Wrap:
-    """Imports the implementation's file, and with it what the implementation needs."""
+    """Import the implementation's file, and with it the libraries that it needs."""
     file = import_module(f"{__name__}.{module_name(implementation)}")
     function: Wrap = file.wrap
     return function

@@ -23,7 +23,7 @@ TRAITS = {
 
 
 class Accelerated(Plain):
-    """A module that an Accelerator has prepared; alone it is the module itself."""
+    """A module that an Accelerator has prepared; with a single replica it is the module itself."""
 
     rehearsals = 1
 
@@ -45,7 +45,7 @@ class Accelerated(Plain):
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Accelerated:
-    """At Accelerate's defaults, in the process group that there is already."""
+    """Wrap `module` at Accelerate's defaults, in the existing process group."""
     from accelerate import Accelerator
 
     on_cpu = torch.device(settings.devices[rank]).type == "cpu"

@@ -1,4 +1,4 @@
-"""Torch's communication hooks: gradients that travel smaller than they are, and lose by it."""
+"""Torch's communication hooks: compressed gradients, which lose precision."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import torch.distributed as dist
 from dpbench.measure.implementations.model import Settings
 
 POWER_SGD_RANK = 1
-"""Of the two factors that a matrix of gradients travels as: torch's default."""
+"""Rank of the two factors that replace a gradient matrix: torch's default."""
 POWER_SGD_FIRST_STEP = 3
-"""Reductions before that are exact. Torch's default is 1000, which a trial would not reach; 2 is
-the least that it allows, and a static graph changes its buckets until then."""
+"""First step that compresses; earlier reductions are exact. Torch's default is 1000, which a trial
+would not reach; 2 is the least that it allows, and a static graph changes its buckets until then.
+"""
 
 
 class HasHooks(Protocol):
@@ -22,9 +23,9 @@ class HasHooks(Protocol):
 
 
 def register_hook(wrapped: HasHooks, settings: Settings) -> None:
-    """Has the hook that `settings` names communicate each bucket; before training, on all ranks.
+    """Register the hook of `settings` for every bucket; before training, on all ranks.
 
-    Raises TypeError where torch cannot: its own class reduces bfloat16 with nccl only.
+    Raises TypeError if torch cannot: its own class reduces bfloat16 only with nccl.
     """
     if settings.comm_hook == "bf16":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
@@ -42,11 +43,11 @@ def register_hook(wrapped: HasHooks, settings: Settings) -> None:
 
 
 def power_sgd(state, bucket):  # type: ignore[no-untyped-def] # torch reads annotations as types
-    """Torch's hook, one bucket after the other.
+    """Torch's PowerSGD hook, one bucket after the other.
 
-    It starts its later collectives in callbacks of the first. With gloo they run in threads, in
-    an order of each rank's own, so that two buckets under way at once met in the wrong pairs: a
-    hang, or an abort. With nccl the wait is one of the stream, not of the host.
+    Torch's hook starts its later collectives in callbacks of the first. With gloo the callbacks run
+    in threads, in an order that differs between ranks, so two buckets in flight at once would be
+    paired wrongly: a hang, or an abort. With nccl only the stream waits, not the host.
     """
     from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import powerSGD_hook
 

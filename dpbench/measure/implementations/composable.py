@@ -1,4 +1,4 @@
-"""What torch's composable parallelism does to a module in place: it stays what is called."""
+"""Modules changed in place by torch's composable parallelism: the module itself is still called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpbench.measure.implementations.model import Communication, Plain
 
 
 class Composable(Plain):
-    """A module that was given a switch for the reduction of its gradients."""
+    """A module that got a switch for the reduction of its gradients."""
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self._unreduced()

@@ -38,14 +38,15 @@ class OurDistributedDataParallel(Plain):
 
 
 class OurDdpWithHook(OurDistributedDataParallel):
-    """The same with a communication hook, which does not tell what it sends."""
+    """OurDistributedDataParallel with a communication hook, which does not report the bytes it
+    sends."""
 
     def communication(self) -> Communication | None:
         return None
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDistributedDataParallel:
-    """Wraps `module`, and registers the communication hook of `settings`."""
+    """Wrap `module`, and register the communication hook of `settings`."""
     wrapped = parallel.DistributedDataParallel(
         module,
         device_ids(settings, rank),

@@ -1,9 +1,9 @@
 """`deepspeed-0`: DeepSpeed's engine without ZeRO, which averages all gradients after the backward
 pass.
 
-The stages 1 to 3 are not here: they are a part of the optimizer, which the engine then owns. It
-frees the gradients in its own step, before anything could compare them, and leaves parameters of
-stage 3 empty.
+Stages 1 to 3 are not supported: they are part of the optimizer, which the engine then owns. It
+frees the gradients in its own step, before they can be compared, and stage 3 leaves parameters
+empty.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRAITS = {
 
 
 CONFIG: dict[str, Any] = {
-    "train_micro_batch_size_per_gpu": 1,  # must be there; it counts samples
+    "train_micro_batch_size_per_gpu": 1,  # required; only counts samples
     "gradient_accumulation_steps": 1,  # the training loop divides the loss itself
     "zero_optimization": {"stage": 0},
     "timers": {"throughput": {"enabled": False}},  # would wait for the device in every forward
@@ -39,7 +39,7 @@ CONFIG: dict[str, Any] = {
 
 
 class DeepSpeedModel(Plain):
-    """A module whose gradients an engine averages; the optimizer is not the engine's.
+    """A module whose gradients an engine averages; the optimizer stays outside the engine.
 
     The module is called without the engine, whose `forward` would turn autocast off on CUDA.
     """
@@ -62,16 +62,16 @@ class DeepSpeedModel(Plain):
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> DeepSpeedModel:
-    """Stage 0 at DeepSpeed's defaults, in the process group that there is already."""
+    """Wrap `module` at DeepSpeed's defaults with stage 0, in the existing process group."""
     device = torch.device(settings.devices[rank])
     local = {"DS_ACCELERATOR": device.type, "LOCAL_RANK": str(device.index or 0)}
     with threads_kept(), _environment(local):
         from deepspeed import initialize, ops
 
-        # Nothing of its own is compiled: it would build, with the compiler of the machine, an
+        # Without compiled extensions: it would build, with the machine's compiler, an
         # all-reduce for inference that no training uses.
         ops.__compatible_ops__ = {}
-        # An engine refuses backward without an optimizer. This one never steps.
+        # An engine refuses backward without an optimizer; this one never steps.
         unused = torch.optim.SGD(module.parameters(), lr=0.0)
         engine, *_ = initialize(
             model=module, optimizer=unused, config=CONFIG, dist_init_required=False
@@ -81,7 +81,7 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> DeepSpeedMod
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """How it learns its device; afterwards the variables are as they were."""
+    """Set variables from which DeepSpeed reads its device; restores them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -41,7 +41,7 @@ class OurDataParallel(Plain):
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDataParallel:
-    """Puts all replicas into this process."""
+    """Put all replicas into this process."""
     threads = settings.threads_per_replica
     return OurDataParallel(
         parallel.DataParallel(module, settings.devices, threads_per_replica=threads)

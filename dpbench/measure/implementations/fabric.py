@@ -44,7 +44,7 @@ class FabricModel(Plain):
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> FabricModel:
-    """Its DDP strategy at the defaults, in the process group that there is already."""
+    """Wrap `module` with Fabric's DDP strategy at its defaults, in the existing process group."""
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
@@ -56,7 +56,7 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> FabricModel:
             accelerator="cpu" if on_cpu else "cuda",
             devices=hosts[0],
             num_nodes=len(hosts),
-            # Named, as it would believe in SLURM wherever srun is installed.
+            # Given explicitly: Fabric would assume SLURM wherever srun is installed.
             strategy=DDPStrategy(cluster_environment=TorchElasticEnvironment()),
         )
         fabric.launch()

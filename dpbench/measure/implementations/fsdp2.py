@@ -28,12 +28,12 @@ TRAITS = {
 
 
 class FullySharded(Composable):
-    """A module whose parameters are shards; it has no way to leave the gathering out, and inside
-    `no_sync` whole gradients accumulate on each rank, as large as those of DDP."""
+    """A module whose parameters are sharded. Gathering cannot be left out, and inside `no_sync`
+    whole gradients accumulate on each rank, as large as those of DDP."""
 
 
 def wrap(module: nn.Module, settings: Settings, rank: int) -> FullySharded:
-    """Shards `module` in place over all ranks: each of its blocks, then what is left."""
+    """Shard `module` in place over all ranks: each of its blocks, then the rest."""
     assert dist.group.WORLD is not None
     mesh = DeviceMesh.from_group(dist.group.WORLD, torch.device(settings.devices[rank]).type)
     for block in blocks(module):
@@ -43,10 +43,10 @@ def wrap(module: nn.Module, settings: Settings, rank: int) -> FullySharded:
 
 
 def blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """What is sharded by itself: the members of each list of layers.
+    """The modules that are sharded on their own: the members of each list of layers.
 
-    A member is left to the whole if it has no parameters, or shares one with something else: both
-    holders must find the same gathered tensor.
+    A member stays part of the whole if it has no parameters, or shares one with another module:
+    both must find the same gathered tensor.
     """
     everywhere = _uses(module)
     for member in members(module):
@@ -56,5 +56,5 @@ def blocks(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _uses(module: nn.Module) -> Counter[int]:
-    """How many names each parameter has, by its identity."""
+    """The number of names of each parameter, by its identity."""
     return Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))

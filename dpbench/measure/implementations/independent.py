@@ -15,5 +15,5 @@ TRAITS = {
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Plain:
-    """Leaves `module` as it is: no other copy is known to it."""
+    """Leave `module` unchanged: it does not know the other copies."""
     return Plain(module)

@@ -31,12 +31,12 @@ class OurLocalSGD(Plain):
         self.local.synchronize()
 
     def continue_from(self, steps: int) -> None:
-        self.local.steps = steps  # so that averages keep their rhythm
+        self.local.steps = steps  # averages stay at the same steps
 
     def communication(self) -> Communication | None:
         return Communication(self.local.averaged_bytes, self.local.averages)
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurLocalSGD:
-    """Wraps `module`; averages every `sync_every` steps."""
+    """Wrap `module`, to average parameters every `sync_every` steps."""
     return OurLocalSGD(module, averaging_weight(settings, rank), settings.sync_every)

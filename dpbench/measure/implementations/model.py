@@ -1,8 +1,8 @@
-"""What every implementation is to the rest: a module that is called, and then has its gradients.
+"""The interface of all implementations: a module that is called, and then has its gradients.
 
-`forward` takes this process's samples and returns the outputs to compute the mean loss from; a
-micro-step inside `no_sync` only adds to the gradients that a later one reduces; `finish` returns
-when the gradients are ready for the optimizer.
+`forward` takes this process's samples and returns the outputs for the mean loss; a micro-step
+inside `no_sync` only adds to the gradients that a later one reduces; `finish` returns when the
+gradients are ready for the optimizer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpbench.parallel.dp.phases import Phase
 
 
 class Settings(Protocol):
-    """What a spec must say to have a module wrapped: a TrialSpec or a TrainingSpec."""
+    """The part of a TrialSpec or a TrainingSpec that an implementation needs to wrap a module."""
 
     @property
     def implementation(self) -> str: ...
@@ -54,52 +54,53 @@ class ParallelModel(Protocol):
     """A module that some implementation spreads over replicas."""
 
     loss_weight: float
-    """Factor of this process's mean loss in the backward pass: n_r·W/N where ranks average."""
+    """Factor of this process's mean loss in the backward pass: n_r·W/N if ranks average."""
 
     @property
     def rehearsals(self) -> int:
-        """Backward passes before the first that adds up gradients in the order of later ones."""
+        """Number of first backward passes that may sum gradients in another order than later
+        ones."""
         ...
 
     def forward(self, inputs: Samples) -> Any: ...
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Adds to the gradients those of `loss`, this process's mean loss times its weight."""
+        """Add the gradients of `loss`, this process's mean loss, times its weight."""
         ...
 
     def no_sync(self) -> AbstractContextManager[None]: ...
 
     def without_sync(self) -> AbstractContextManager[None]:
-        """Only for timing: steps inside exchange nothing, and their gradients are wrong."""
+        """A context only for timing: steps in it exchange nothing and have wrong gradients."""
         ...
 
     def finish(self) -> None: ...
 
     def after_step(self) -> None:
-        """Called when the optimizer has changed the parameters."""
+        """Call this when the optimizer has changed the parameters."""
         ...
 
     def settle(self) -> None:
-        """After the last step: leaves the same parameters on all ranks."""
+        """Make the parameters equal on all ranks, after the last step."""
         ...
 
     def continue_from(self, steps: int) -> None:
-        """Before the first step of a model that had made `steps` of them before it was saved."""
+        """Restore the step count, before the first step of a model saved after `steps` steps."""
         ...
 
     def communication(self) -> Communication | None:
-        """Bytes and collectives so far; None where the implementation does not tell."""
+        """Bytes and collectives so far; None if the implementation does not report them."""
         ...
 
     def replica_clock(self) -> AbstractContextManager[ReplicaClock]:
-        """For instrumented steps: running totals of what is done for the replicas; None where the
-        implementation does not drive them all, or does not tell."""
+        """A clock for instrumented steps: running totals of the work for the replicas; None if the
+        implementation does not drive them all, or does not report it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """Running totals of what was reduced."""
+    """Running totals of the reduced bytes and of the collectives."""
 
     bytes: int
     collectives: int
@@ -126,16 +127,16 @@ class Plain:
         return self.no_sync()
 
     def finish(self) -> None:
-        """Gradients are ready as soon as backward returns."""
+        """Do nothing: gradients are ready as soon as backward returns."""
 
     def after_step(self) -> None:
-        """Equal gradients have kept equal parameters equal."""
+        """Do nothing: with equal gradients, equal parameters stay equal."""
 
     def settle(self) -> None:
-        """Nothing is put off."""
+        """Do nothing: no work is deferred."""
 
     def continue_from(self, steps: int) -> None:
-        """No step depends on its number."""
+        """Do nothing: no step depends on its number."""
 
     def communication(self) -> Communication | None:
         return Communication(bytes=0, collectives=0)
@@ -145,7 +146,8 @@ class Plain:
 
 
 def averaging_weight(settings: Settings, rank: int) -> float:
-    """n_r·W/N: makes the plain mean over ranks the mean over samples when shards differ."""
+    """The weight n_r·W/N, which turns the plain mean over ranks into the mean over samples when
+    shards differ."""
     sizes = settings.replica_batch_sizes
     return sizes[rank] * len(sizes) / sum(sizes)
 

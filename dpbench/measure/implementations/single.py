@@ -16,5 +16,5 @@ TRAITS = {
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Plain:
-    """Leaves `module` as it is."""
+    """Leave `module` unchanged."""
     return Plain(module)

@@ -1,4 +1,4 @@
-"""Libraries that set the number of threads to what they think best."""
+"""Keeps the number of threads from libraries that set their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def threads_kept() -> Iterator[None]:
-    """Whatever is set inside, a replica goes on with the threads that the trial gives it."""
+    """A context that restores the trial's number of threads per replica, whatever is set inside."""
     threads = torch.get_num_threads()
     try:
         yield

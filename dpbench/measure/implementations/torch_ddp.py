@@ -18,7 +18,7 @@ TRAITS = {
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchDistributedDataParallel:
-    """Wraps `module` at torch's defaults."""
+    """Wrap `module` at torch's defaults."""
     return TorchDistributedDataParallel(
         wrapped(module, settings, rank), averaging_weight(settings, rank)
     )

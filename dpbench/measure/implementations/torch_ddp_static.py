@@ -21,10 +21,10 @@ TRAITS = {
 
 
 class TorchStaticGraph(TorchDistributedDataParallel):
-    """A wrapper with static_graph: its first backward fails unless it reduces.
+    """A wrapper with static_graph: its first backward must reduce, or it fails.
 
-    That does no harm where gradients accumulate, as the mean of a mean is the same mean. The order
-    of gradients it learns in the second.
+    Reducing early does no harm where gradients accumulate, as the mean of a mean is the same mean.
+    The wrapper learns the order of gradients in the second backward.
     """
 
     rehearsals = 2
@@ -39,7 +39,7 @@ class TorchStaticGraph(TorchDistributedDataParallel):
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchStaticGraph:
-    """Wraps `module` with both options."""
+    """Wrap `module` with both options."""
     options = {"gradient_as_bucket_view": True, "static_graph": True}
     return TorchStaticGraph(
         wrapped(module, settings, rank, **options), averaging_weight(settings, rank)

@@ -17,13 +17,13 @@ TRAITS = {
 
 
 class TorchDataParallel(Plain):
-    """torch.nn.DataParallel; it has no way to leave the reduction out."""
+    """torch.nn.DataParallel; its reduction cannot be left out."""
 
     def communication(self) -> Communication | None:
         return None
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchDataParallel:
-    """Wraps `module`, which is on the first of the devices."""
+    """Wrap `module`, which is on the first of the devices."""
     devices = [torch.device(device) for device in settings.devices]
     return TorchDataParallel(torch.nn.DataParallel(module, devices))

@@ -21,14 +21,15 @@ TRAITS = {
 class Replicated(Composable):
     """A module with hooks that call a DistributedDataParallel of its parameters.
 
-    That is built in the first forward pass, and learns the order of gradients as torch-ddp does.
+    The DistributedDataParallel is built in the first forward pass, and learns the order of
+    gradients as torch-ddp does.
     """
 
     rehearsals = 1
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Replicated:
-    """At torch's defaults."""
+    """Wrap `module` at torch's defaults."""
     device = torch.device(settings.devices[rank])
     replicated = replicate(module, device_id=device, bucket_cap_mb=settings.bucket_cap_mb)
     register_hook(replicated, settings)  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ from dpbench.measure.implementations.model import Communication, Plain, Settings
 class TorchDistributedDataParallel(Plain):
     """torch.nn.parallel.DistributedDataParallel.
 
-    In its first backward pass it learns in which order gradients come, by which it then shares them
-    out to buckets.
+    In its first backward pass it learns the order of the gradients, and then assigns them to
+    buckets in that order.
     """
 
     module: torch.nn.parallel.DistributedDataParallel
@@ -30,7 +30,7 @@ class TorchDistributedDataParallel(Plain):
 def wrapped(
     module: torch.nn.Module, settings: Settings, rank: int, **options: bool
 ) -> torch.nn.parallel.DistributedDataParallel:
-    """Wraps `module` with `options`, and registers the communication hook of `settings`."""
+    """Wrap `module` with `options`, and register the communication hook of `settings`."""
     replica = torch.nn.parallel.DistributedDataParallel(
         module,
         device_ids(settings, rank),

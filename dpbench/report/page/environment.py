@@ -75,14 +75,18 @@ def _workload(spec: SweepSpec) -> Facts:
         f", {spec.accumulation_steps} micro-steps a step" if spec.accumulation_steps > 1 else ""
     )
     yield "Scaling", f"{spec.scaling}: the batch is {batch}{micro_steps}"
-    steps = f"{'at most ' if spec.steps_grow else ''}{spec.timed_steps}"
+    steps, warmup, threads = (
+        units.any_of(spec.values_of(name))
+        for name in ("timed_steps", "warmup_steps", "threads_per_replica")
+    )
+    most = "at most " if spec.steps_grow else ""
     repetitions = f"{'at least ' if spec.precision else ''}{spec.repetitions}"
     yield (
         "Measured",
-        f"{steps} timed steps after {spec.warmup_steps} of warmup, {repetitions} repetitions, "
+        f"{most}{steps} timed steps after {warmup} of warmup, {repetitions} repetitions, "
         "each in fresh processes",
     )
-    yield "Threads", f"{spec.threads_per_replica} a replica"
+    yield "Threads", f"{threads} a replica"
     yield "Implementations", ", ".join(spec.implementations)
     yield "Backends", ", ".join(spec.backends)
     yield "Group sizes", ", ".join(map(str, spec.group_sizes))

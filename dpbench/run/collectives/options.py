@@ -13,6 +13,7 @@ from dpbench.run.shared_options import (
     REPETITIONS,
     FolderOptions,
     MachineOptions,
+    ThreadsOption,
 )
 from dpbench.settings import (
     AUTO,
@@ -47,7 +48,7 @@ def _measured(options: tuple[str, ...], kind: Kind, metavar: str, help: str) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommOptions(FolderOptions, MachineOptions):
+class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
     """Every option of `dpbench comm` with its value."""
 
     collectives: Annotated[

@@ -110,7 +110,10 @@ def _both(other: Other, spec: SweepSpec, target: MeasuredFolder) -> Iterator[_Pa
             then = write_snapshot(other.ref, folder, "--against-ref")
             _require_files_then(spec.workload, then, other.ref)
             commit = then.commit[:12]
-            place = replace(place, directory=then.working_directory, root=then.root)
+            place = replace(
+                place, directory=then.working_directory, root=then.root, stands_for=then.repository
+            )
+            here = replace(here, stands_for=then.repository)
             say(f"--against-ref {other.ref} is commit {commit}")
             if then.submodules:
                 say(f"without the files of submodules: {', '.join(then.submodules)}")
@@ -227,7 +230,7 @@ def _tell_if_equal(other: Other, before: _Version, now: _Version) -> None:
     """A check of one thing against itself can only pass."""
     if other.python is not None:
         return
-    one, two = (version.spec.workload for version in (before, now))
+    one, two = ((version.spec.workload, version.found.modules) for version in (before, now))
     if one == two:
         say(f"{other.label} and {NOW} have the same files of this model: nothing has changed")
 

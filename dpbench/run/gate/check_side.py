@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dpbench
+from dpbench.architecture.user_errors import is_machinery
 from dpbench.codec import decode, encode
 from dpbench.environment import Environment
 from dpbench.errors import LaunchError, UsageError
@@ -37,6 +39,8 @@ class SidePlace:
     python: str = sys.executable
     root: Path | None = None
     """The folder that all of the user's files must come from; None for wherever they are."""
+    stands_for: Path | None = None
+    """The repository whose files `root` holds as they were at a revision."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +50,9 @@ class Prepared:
     workload: WorkloadSpec
     environment: Environment
     version: str
+    modules: Mapping[str, str]
+    """The files of the user's modules that were loaded, relative to the root of the repository
+    where they lie in it, with their SHA-256."""
 
 
 def interpreter_of(place: str) -> str:
@@ -98,17 +105,12 @@ class SideProcess:
                 "largest_batch": largest_batch,
             }
         )
-        root = self.place.root
-        outside = [f for f in told["files"] if root and not Path(f).is_relative_to(root.resolve())]
-        if outside:
-            raise UsageError(
-                f"{self.place.label}: {outside[0]} is imported from outside of that revision, as "
-                "an installed package is; name the file itself: --arch path/to/model.py:factory"
-            )
+        _require_then(self.place, told["files"], told.get("modules", {}))
         return Prepared(
             workload=decode(WorkloadSpec, told["workload"]),
             environment=decode(Environment, told["environment"]),
             version=told["version"],
+            modules=_relative(told.get("modules", {}), self.place.root or self.place.stands_for),
         )
 
     def run(self, trial: TrialSpec, limit_seconds: float) -> TrialRecord:
@@ -139,7 +141,7 @@ def started(place: SidePlace) -> Iterator[SideProcess]:
     process = subprocess.Popen(
         [place.python, "-m", WORKER],
         cwd=place.directory,
-        env=_environ(place.python),
+        env=_environ(place.python) | _paths_then(place),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -163,3 +165,53 @@ def _environ(python: str) -> dict[str, str]:
     own = python == sys.executable
     kept = {k: v for k, v in os.environ.items() if own or k not in OF_ANOTHER_PYTHON}
     return {**kept, "PYTHONSAFEPATH": "1"}
+
+
+def _require_then(place: SidePlace, files: Sequence[str], modules: Iterable[str]) -> None:
+    """Raises UsageError for a file of the user's that is not the revision's."""
+    if place.root is None or place.stands_for is None:
+        return
+    then = place.root.resolve()
+    if outside := next((file for file in files if not Path(file).is_relative_to(then)), None):
+        raise UsageError(
+            f"{place.label}: {outside} is imported from outside of that revision, as an installed "
+            "package is; name the file itself: --arch path/to/model.py:factory"
+        )
+    for file in modules:
+        if Path(file).is_relative_to(place.stands_for) and not Path(file).is_relative_to(then):
+            raise UsageError(
+                f"{place.label}: {file} is imported from the working tree, so that it is not of "
+                "that revision; expected its package in a folder on PYTHONPATH, and no other path "
+                "to it"
+            )
+
+
+def _relative(modules: Mapping[str, str], root: Path | None) -> dict[str, str]:
+    if root is None:
+        return dict(modules)
+    top = root.resolve()
+    return {
+        str(Path(file).relative_to(top)) if Path(file).is_relative_to(top) else file: sha256
+        for file, sha256 in modules.items()
+    }
+
+
+def _paths_then(place: SidePlace) -> dict[str, str]:
+    """PYTHONPATH with the folders of the repository as they were at the revision.
+
+    A package that was installed with `pip install --editable` is found in the working tree, by a
+    line of a .pth file; PYTHONPATH comes before it.
+    """
+    if place.root is None or place.stands_for is None:
+        return {}
+    asked = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    found = [entry for entry in sys.path if entry and Path(entry).resolve() != Path.cwd()]
+    paths = []
+    for entry in (*asked, *found):
+        path = Path(entry).resolve()
+        theirs = path.is_relative_to(place.stands_for) and path != Path(dpbench.__file__).parents[1]
+        if not theirs or is_machinery(path / "module.py"):
+            paths += [entry] if entry in asked else []
+        elif (then := place.root / path.relative_to(place.stands_for)).is_dir():
+            paths.append(str(then))
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

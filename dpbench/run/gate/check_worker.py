@@ -5,7 +5,8 @@ line of JSON each, until stdin ends. It imports the user's code from its own wor
 with its own interpreter, so that two sides may have two versions of a file, of torch or of dpbench.
 
     {"prepare": {"workload": {…}, "data_dir": null, "largest_batch": 128}}
-        -> {"workload": {…}, "environment": {…}, "files": ["/path/model.py"], "version": "0.1.0"}
+        -> {"workload": {…}, "environment": {…}, "files": ["/path/model.py"],
+            "modules": {"/path/layers.py": "<SHA-256>"}, "version": "0.1.0"}
     {"run": {"trial": {…}, "limit_seconds": 300}}  ->  {"record": {…}}
     whatever cannot be done                         ->  {"error": "why"}
 
@@ -14,6 +15,7 @@ Specifications, records and environments have the form of a results folder (docs
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -25,6 +27,7 @@ from typing import Any
 import dpbench
 from dpbench.architecture import make_importable
 from dpbench.architecture.own_files import own_files
+from dpbench.architecture.user_errors import is_machinery
 from dpbench.codec import decode, encode
 from dpbench.data.registry import prepare
 from dpbench.errors import DataError, DpbenchError, UsageError
@@ -79,6 +82,7 @@ class Worker:
             "workload": encode(now),
             "environment": encode(self._environment),
             "files": files,
+            "modules": _modules(),
             "version": dpbench.__version__,
         }
 
@@ -100,6 +104,18 @@ def _files(name: str) -> list[Path]:
         return [path.resolve() for path in own_files(name).values()]
     except UsageError:
         return []
+
+
+def _modules() -> dict[str, str]:
+    """The files of all modules that are loaded and no part of an installed package, with their
+    SHA-256: those of the user's code, however they were found."""
+    named = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+    paths = {Path(name).resolve() for name in named if name is not None}
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+        if path.is_file() and not is_machinery(path)
+    }
 
 
 @contextmanager

@@ -10,10 +10,12 @@ from dpbench.run.shared_options import (
     BATCH_SIZES_OPTION,
     IMPLEMENTATIONS_OPTION,
     OUTPUT,
-    STEPS_OPTION,
+    TRIAL,
     FolderOptions,
     GridOptions,
     MachineOptions,
+    ThreadsOption,
+    one_value,
 )
 from dpbench.settings import (
     AUTO,
@@ -33,17 +35,15 @@ PRINTED = "Output"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepeatedOptions(FolderOptions, MachineOptions, GridOptions):
+class RepeatedOptions(FolderOptions, ThreadsOption, MachineOptions, GridOptions):
     """A sweep that is measured to be compared: its defaults are few rows and fixed steps."""
 
     implementations: Annotated[tuple[str, ...], IMPLEMENTATIONS_OPTION] = ("ddp",)
     batch_sizes: Annotated[
         tuple[int | str, ...], replace(BATCH_SIZES_OPTION, help="Samples per replica.")
     ] = (64,)
-    steps: Annotated[
-        int | str | Auto,
-        replace(STEPS_OPTION, metavar="N", help="Timed steps per trial.", default_text=None),
-    ] = 50
+    warmup: Annotated[int, one_value("warmup_steps", TRIAL)] = 10
+    steps: Annotated[int, one_value("timed_steps", TRIAL)] = 50
     name: Annotated[
         str | None,
         Setting(

@@ -26,8 +26,10 @@ class Snapshot:
     """A revision that was written out."""
 
     commit: str
+    repository: Path
+    """The root of the repository that it is of."""
     root: Path
-    """Where the root of the repository is."""
+    """What that root is there."""
     working_directory: Path
     """What the working directory of this process is there."""
     submodules: tuple[str, ...] = ()
@@ -71,7 +73,11 @@ def write_snapshot(revision: str, folder: Path, option: str) -> Snapshot:
     if not here.is_dir():
         raise UsageError(f"{option} {revision}: the folder {Path.cwd()} was not there at that time")
     return Snapshot(
-        commit=commit, root=folder, working_directory=here, submodules=tuple(submodules)
+        commit=commit,
+        repository=root.resolve(),
+        root=folder,
+        working_directory=here,
+        submodules=tuple(submodules),
     )
 
 

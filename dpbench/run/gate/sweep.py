@@ -9,13 +9,13 @@ from pathlib import Path
 
 from dpbench.architecture import make_importable
 from dpbench.errors import StoreError
+from dpbench.run.gate.options import RepeatedOptions
 from dpbench.run.sweep.checks import ParsedOptions, parse
 from dpbench.run.sweep.measuring import Measurement
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.this_machine import free, results_folder
-from dpbench.settings import Texts, defaults_as_typed, from_texts
+from dpbench.settings import Texts, defaults_as_typed, from_texts, settings_of
 from dpbench.specs import SweepSpec
-from dpbench.values import positive_int
 
 NOT_MEASURED = {"phases": "0", "gradient_steps": "0"}
 """Nothing here reads them, so no time is spent on them."""
@@ -55,6 +55,8 @@ def parse_sweep(texts: Texts) -> ParsedOptions:
     """Checks the options that were typed, under the names that `dpbench sweep` has for them."""
     notes: list[str] = []
     make_importable(texts["arch"], texts.get("step"), texts.get("data"))
-    positive_int("--steps", texts["steps"])  # not auto: for that there is no --precision here
+    for name, one in settings_of(RepeatedOptions).items():
+        if name in ("warmup", "steps", "threads") and texts[name] is not None:
+            one.read(texts[name], notes)  # neither a list, nor auto, which goes with --precision
     every = {**defaults_as_typed(SweepOptions), **NOT_MEASURED, **texts}
     return parse(from_texts(SweepOptions, every, notes), notes)

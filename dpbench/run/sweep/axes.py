@@ -37,14 +37,14 @@ class Axes:
 
 
 def combine(given: Mapping[str, tuple[Any, ...] | Auto], implementations: Collection[str]) -> Axes:
-    """The axes by the values that were given; AUTO is the default of a trial.
+    """The axes by the values that were given; AUTO is the default of a trial, if it has one.
 
     Raises UsageError for a setting that none of the implementations has.
     """
     values = {}
     for field, several in given.items():
-        if several is AUTO:
-            values[field] = (DEFAULTS[field],)
+        if several is AUTO:  # what has no default is left to the machine
+            values[field] = (DEFAULTS.get(field, AUTO),)
             continue
         values[field] = several
         _check_is_of_any(field, several, implementations)

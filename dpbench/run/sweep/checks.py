@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from dpbench import architecture
@@ -49,7 +49,9 @@ def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
     with about("exclude"):
         exclude = parse_exclude(options.exclude, notes)
     every = dict.fromkeys((*options.implementations, *named_implementations(rules)))
+    amount = effort(options, notes)
     values = {field: getattr(options, axis.name) for field, axis in AXES.items()}
+    values["timed_steps"] = amount.timed_steps
     axes = with_loading(combine(values, every), options, notes)
     with about("include", *(axis.name for axis in AXES.values())):
         include = inclusions(rules, options.implementations, axes)
@@ -61,10 +63,11 @@ def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
         axes=axes,
         exclude=exclude,
         include=include,
-        effort=effort(options, notes),
+        effort=amount,
         notes=(),
     )
     _check_backends(parsed, every)
+    _check_included_steps(parsed)
     _check_sync_every(parsed)
     check_included(axes, options.data, parsed.include.items())
     with about("arch"):
@@ -120,11 +123,8 @@ def _check_step(parsed: ParsedOptions) -> None:
 
 
 def _check_sync_every(parsed: ParsedOptions) -> None:
-    steps = parsed.effort.timed_steps
-    asked = [(f"--sync-every {every}", every) for every in parsed.axes.values["sync_every"]]
-    asked += [(rule, one.settings.sync_every or 1) for rule, one in parsed.include.items()]
     options = ("sync_every", "include", "steps", "precision")
-    for option, every in asked:
+    for option, every, steps in _periods(parsed):
         if every > 1 and parsed.effort.steps_grow:
             raise UsageError(
                 f"{option} with --steps auto: the window might not hold whole periods; "
@@ -136,4 +136,25 @@ def _check_sync_every(parsed: ParsedOptions) -> None:
                 f"{option} with --steps {steps}: the window would not hold whole "
                 f"periods; expected --steps to be a multiple of {every}",
                 about=options,
+            )
+
+
+def _periods(parsed: ParsedOptions) -> Iterator[tuple[str, int, int]]:
+    """What asks for steps between two averages, how many, and the timed steps of such rows."""
+    several = parsed.effort.timed_steps
+    for every in parsed.axes.values["sync_every"]:
+        yield from ((f"--sync-every {every}", every, steps) for steps in several)
+    for rule, one in parsed.include.items():
+        if any(IMPLEMENTATIONS[name].has_setting("sync_every") for name in one.implementations):
+            every = one.settings.sync_every or parsed.axes.base("sync_every")
+            yield rule, every, one.settings.timed_steps or several[0]
+
+
+def _check_included_steps(parsed: ParsedOptions) -> None:
+    for rule, one in parsed.include.items():
+        if one.settings.timed_steps is not None and parsed.effort.steps_grow:
+            raise UsageError(
+                f"{rule} with --steps auto: windows grow as far as --precision takes, in all rows; "
+                "expected --steps with a number, or the rule without timed_steps",
+                about=("include", "steps", "precision"),
             )

@@ -36,7 +36,7 @@ class NoiseBatches(AnyStored):
 class Effort:
     """Steps and repetitions; with `precision`, the fewest repetitions and the most steps."""
 
-    timed_steps: int
+    timed_steps: tuple[int, ...]
     steps_grow: bool
     repetitions: int
     precision: float | None
@@ -47,7 +47,7 @@ class EffortOptions(Protocol):
     """The four options that say it together."""
 
     @property
-    def steps(self) -> int | str | Auto: ...
+    def steps(self) -> tuple[int | str, ...] | Auto: ...
 
     @property
     def repetitions(self) -> int | Auto: ...
@@ -61,8 +61,8 @@ class EffortOptions(Protocol):
 
 def effort(options: EffortOptions, notes: list[str]) -> Effort:
     """Checks the four options together; raises UsageError, and notes what it had to assume."""
-    steps, precision, budget = options.steps, options.precision, options.budget
-    if steps == GROWING and precision is None:
+    numbers, precision, budget = _numbers(options.steps), options.precision, options.budget
+    if options.steps == (GROWING,) and precision is None:
         precision = percentage("--precision", PRECISION)
         notes.append(f"--steps auto: until --precision {PRECISION}")
     if precision is None:
@@ -73,7 +73,7 @@ def effort(options: EffortOptions, notes: list[str]) -> Effort:
                 about=("budget",),
             )
         return Effort(
-            timed_steps=STEPS if not isinstance(steps, int) else steps,
+            timed_steps=numbers or (STEPS,),
             steps_grow=False,
             repetitions=REPETITIONS if options.repetitions is AUTO else options.repetitions,
             precision=None,
@@ -82,12 +82,24 @@ def effort(options: EffortOptions, notes: list[str]) -> Effort:
     if budget is AUTO:
         notes.append(f"--budget {BUDGET} for repetitions, the default with --precision")
     return Effort(
-        timed_steps=steps if isinstance(steps, int) else MOST_STEPS,
-        steps_grow=not isinstance(steps, int),
+        timed_steps=numbers or (MOST_STEPS,),
+        steps_grow=not numbers,
         repetitions=_precise_repetitions(options.repetitions),
         precision=precision,
         budget_seconds=duration_seconds("--budget", BUDGET) if budget is AUTO else budget,
     )
+
+
+def _numbers(steps: tuple[int | str, ...] | Auto) -> tuple[int, ...]:
+    """Those that were asked for; none where windows may grow."""
+    given = () if steps is AUTO else steps
+    if GROWING in given and len(given) > 1:
+        raise UsageError(
+            f"--steps {','.join(map(str, given))}: windows of {GROWING} grow as far as --precision "
+            f"takes, in all rows; expected numbers, or {GROWING} alone",
+            about=("steps",),
+        )
+    return tuple(count for count in given if isinstance(count, int))
 
 
 def _precise_repetitions(count: int | Auto) -> int:

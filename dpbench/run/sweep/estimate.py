@@ -58,6 +58,7 @@ def _probe(trial: TrialSpec) -> TrialSpec:
         trace_steps=0,
         gradient_steps=0,
         repetition=0,
+        compared=(),
     ).with_own_settings
 
 

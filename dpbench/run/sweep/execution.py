@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench import units
@@ -57,18 +57,27 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
         configurations = dict.fromkeys(trial.configuration for trial in trials)
         reasons = {trial: launcher.unusable_reason(trial) for trial in configurations}
         runs = [trial for trial in trials if not reasons[trial.configuration]]
+        threads = [trial.threads_per_replica for trial in trials]
         summary = (
-            f"{units.counted(len(runs), 'trial')} of {_steps(spec)} steps, "
-            f"{units.counted(spec.threads_per_replica, 'thread')} per replica; "
+            f"{units.counted(len(runs), 'trial')} of {_steps(spec, trials)} steps, "
+            f"{units.any_of(threads, 'thread')} per replica; "
             f"{estimate_seconds(runs, launcher)}{_growth(spec)}. Nothing was stored."
         )
     rows = tuple(_row(trial, spec.repetitions, reason) for trial, reason in reasons.items())
     return SweepPlan(rows=rows, summary=summary)
 
 
-def _steps(spec: SweepSpec) -> str:
-    timed = f"{FEWEST_STEPS} to {spec.timed_steps:,}" if spec.steps_grow else spec.timed_steps
-    return f"{spec.warmup_steps} + {timed}"
+def _steps(spec: SweepSpec, trials: Sequence[TrialSpec]) -> str:
+    warmup = _any_of(trial.warmup_steps for trial in trials)
+    if spec.steps_grow:
+        return f"{warmup} + {FEWEST_STEPS} to {spec.timed_steps:,}"
+    return f"{warmup} + {_any_of(trial.timed_steps for trial in trials)}"
+
+
+def _any_of(counts: Iterable[int]) -> str:
+    """Several in brackets, as a term of a sum."""
+    words = units.any_of(counts)
+    return words if words.isdigit() else f"({words})"
 
 
 def _growth(spec: SweepSpec) -> str:

@@ -138,6 +138,7 @@ def _row(spec: SweepSpec, implementation: str) -> TrialSpec:
         noise_steps=0,
         trace_steps=0,
         gradient_steps=0,
+        compared=(),
     )
 
 
@@ -171,7 +172,7 @@ def _find(spec: SweepSpec, row: TrialSpec, machine: Machine, data_dir: Path | No
 
 def _within_time(found: int, spec: SweepSpec, search: Search) -> int:
     """That batch, or the one whose trials end in time; raises UsageError if there is none."""
-    steps = spec.warmup_steps + spec.timed_steps
+    steps = max(row.warmup_steps + row.timed_steps for row in rows(spec))
     longest = SHARE_OF_TIME * spec.time_limit_seconds / steps
     fits = within_time(found, search.step_seconds, longest)
     if fits == found:

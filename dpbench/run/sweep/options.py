@@ -10,6 +10,7 @@ from dpbench.records import Status
 from dpbench.run import presets
 from dpbench.run.shared_options import (
     BACKENDS_OPTION,
+    GROWING,
     MACHINE,
     OUTPUT,
     REPETITIONS,
@@ -24,6 +25,7 @@ from dpbench.settings import (
     AUTO,
     Auto,
     Choice,
+    CountOr,
     Duration,
     Flag,
     PathName,
@@ -48,7 +50,8 @@ def _axis(field: str) -> Setting:
         axis,
         several=True,
         panel=AXES_PANEL,
-        default_text=axis.default_text or axis.text(DEFAULTS[field]),
+        default_text=axis.default_text
+        or (axis.text(DEFAULTS[field]) if field in DEFAULTS else None),
     )
 
 
@@ -85,6 +88,18 @@ class AxisOptions:
     prefetch: Annotated[tuple[int | None, ...] | Auto, _axis("prefetch")] = AUTO
     data_workers: Annotated[tuple[int, ...] | Auto, _axis("data_workers")] = AUTO
     allocator: Annotated[tuple[str, ...], _axis("allocator")] = (SYSTEM,)
+    warmup: Annotated[tuple[int, ...], _axis("warmup_steps")] = (10,)
+    steps: Annotated[
+        tuple[int | str, ...] | Auto,
+        replace(
+            _axis("timed_steps"),
+            kind=CountOr(GROWING),
+            metavar="N,N|auto",
+            help="Timed steps per trial; auto: as many as --precision needs.",
+            default_text="50, or auto with --precision",
+        ),
+    ] = AUTO
+    threads: Annotated[tuple[int, ...] | Auto, _axis("threads_per_replica")] = AUTO
     exclude: Annotated[
         str | None,
         _rules(

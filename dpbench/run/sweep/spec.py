@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dpbench import architecture, units
@@ -26,7 +27,7 @@ from dpbench.run.shared_options import LARGEST
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.exclude import exclusion_notes
 from dpbench.run.sweep.include import check_group_sizes, check_shares, inclusion_notes
-from dpbench.settings import AUTO
+from dpbench.settings import AUTO, Auto
 from dpbench.specs import AXES, KEEP, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
 from dpbench.specs.placement import Placement, placed
 from dpbench.values import known_name
@@ -54,9 +55,9 @@ def build(
     group_sizes = _group_sizes(parsed, sum(offered))
     _check(parsed, hosts, group_sizes)
     check_group_sizes(parsed.include, sum(offered))
-    options, axes, effort = parsed.options, parsed.axes, parsed.effort
-    include = tuple(parsed.include.values())
-    largest = max((*group_sizes, *(one.group_size or 1 for one in include)))
+    options, effort = parsed.options, parsed.effort
+    threads = _threads(parsed, hosts, group_sizes, placement)
+    axes = replace(parsed.axes, values={**parsed.axes.values, "threads_per_replica": threads})
     spec = SweepSpec(
         workload=_workload(parsed, notes, data_dir),
         implementations=options.implementations,
@@ -66,8 +67,6 @@ def build(
         devices=tuple(device for host in hosts for device in host.devices),
         nodes=offered if len(hosts) > 1 else (),
         placement=placement,
-        warmup_steps=options.warmup,
-        timed_steps=effort.timed_steps,
         steps_grow=effort.steps_grow,
         repetitions=effort.repetitions,
         precision=effort.precision,
@@ -79,13 +78,12 @@ def build(
         **{name: axes.base(name) for name in AXES if name not in WORKLOAD_SETTINGS},
         variants=axes.variants(),
         exclude=parsed.exclude,
-        include=include,
+        include=tuple(parsed.include.values()),
         target_loss=options.target_loss,
-        threads_per_replica=_threads(parsed, hosts, placed(largest, offered, placement)),
         time_limit_seconds=options.time_limit,
         scaling="strong" if options.scaling == "strong" else "weak",
         order_seed=options.order_seed,
-    )
+    ).with_comparisons
     check_shares(parsed.include, spec)
     notes += _allocator_notes(parsed)
     return spec, (*notes, *exclusion_notes(spec), *inclusion_notes(parsed.include, spec))
@@ -129,13 +127,31 @@ def devices_lent(parsed: ParsedOptions, machine: Resources, notes: list[str]) ->
     return lent_devices(_device_request(parsed), machine, notes)
 
 
-def _threads(parsed: ParsedOptions, hosts: Sequence[Host], counts: Sequence[int]) -> int:
-    """As many as every host has for its part of the largest group."""
-    request = _device_request(parsed)
-    return min(
-        threads_for(request, host.machine, count)
-        for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
-    )
+def _threads(
+    parsed: ParsedOptions,
+    hosts: Sequence[Host],
+    group_sizes: Sequence[int],
+    placement: Placement,
+) -> tuple[int, ...]:
+    """Those that were asked for, which every host has for its part of the largest group; or as many
+    as all have. Raises UsageError, also for those of a rule."""
+    offered = [len(host.devices) for host in hosts]
+
+    def shared_by(largest: int, threads: int | Auto, asked: str | None = None) -> int:
+        counts = placed(largest, offered, placement)
+        request = replace(_device_request(parsed), threads=threads)
+        return min(
+            threads_for(request, host.machine, count, asked)
+            for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
+        )
+
+    for rule, one in parsed.include.items():
+        if (threads := one.settings.threads_per_replica) is not None:
+            shared_by(one.group_size or max(group_sizes), threads, rule)
+    included = (one.group_size or 1 for one in parsed.include.values())
+    largest, given = max((*group_sizes, *included)), parsed.options.threads
+    several: tuple[int | Auto, ...] = (AUTO,) if given is AUTO else given
+    return tuple(shared_by(largest, threads) for threads in several)
 
 
 def _check_hosts(hosts: Sequence[Host], group_sizes: Sequence[int]) -> None:
@@ -162,7 +178,7 @@ def _device_request(parsed: ParsedOptions) -> DeviceRequest:
     return DeviceRequest(
         gpus=options.gpus,
         sizes=options.group_sizes,
-        threads=options.threads,
+        threads=AUTO,
         oversubscribe=options.oversubscribe,
     )
 

@@ -49,5 +49,6 @@ def test_keys_keep_the_places_that_files_of_old_versions_gave_them() -> None:
         *("implementation", "backend", "group_size", "batch_size", "global_batch_size"),
         *("images_per_second", "images_per_second_low", "images_per_second_high"),
     )
-    assert configuration[-24:-22] == ("nodes", "optimizer")
-    assert trial[-5:-3] == ("flops_per_item", "allocator")
+    assert configuration[-26:-24] == ("nodes", "optimizer")
+    assert configuration[-2:] == ("warmup_steps", "threads_per_replica")
+    assert trial[-6:-4] == ("flops_per_item", "allocator")

@@ -16,6 +16,7 @@ from dpbench.report.page.build import build_page
 from dpbench.report.page.content import Section, SweepContent
 from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, without
+from dpbench.specs import Variant
 from dpbench.store import StoredCollectives
 from tests.analysis.builders import WRONG, record, run, trial
 from tests.report.sample import sample_records
@@ -177,6 +178,23 @@ def test_published_numbers_have_a_page() -> None:
     )
     assert len(page.findings) == 3
     assert len(page.results.rows) == len(from_csv(PUBLISHED / "torch_ddp_rtx3090.csv"))
+
+
+def test_all_numbers_of_steps_and_threads_are_told() -> None:
+    one = subject(
+        [run(trial(), 100.0)],
+        warmup_steps=1,
+        timed_steps=4,
+        threads_per_replica=1,
+        repetitions=2,
+        variants=(Variant(timed_steps=4, threads_per_replica=2), Variant(timed_steps=8)),
+    )
+    page = content(one)
+    assert (
+        "Measured",
+        "4 or 8 timed steps after 1 of warmup, 2 repetitions, each in fresh processes",
+    ) in page.environment
+    assert ("Threads", "1 or 2 a replica") in page.environment
 
 
 HOSTILE = "</td><script>alert(1)</script>\x1b[31m../../etc\u202epasswd\x00\ud800"

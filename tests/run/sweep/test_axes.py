@@ -6,6 +6,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.run.sweep.axes import Axes
+from dpbench.settings import AUTO
 from dpbench.specs import Variant
 from tests.cli.typed import axes_of
 
@@ -35,6 +36,17 @@ def test_several_values_are_combined() -> None:
         Variant(dtype="bf16", compile="none"),
         Variant(dtype="bf16", compile="default"),
     )
+
+
+def test_what_has_no_default_is_left_to_the_machine() -> None:
+    axes = parsed(steps="4,8", warmup="1,3")
+    assert axes.variants() == (
+        Variant(warmup_steps=1, timed_steps=4),
+        Variant(warmup_steps=1, timed_steps=8),
+        Variant(warmup_steps=3, timed_steps=4),
+        Variant(warmup_steps=3, timed_steps=8),
+    )
+    assert axes.values["threads_per_replica"] == (AUTO,)
 
 
 def test_auto_among_bucket_caps_is_the_implementations_own() -> None:

@@ -255,7 +255,7 @@ def test_what_rules_do_is_said(
 def test_every_preset_is_a_sweep_that_says_what_it_is_for_and_what_it_asks(name: str) -> None:
     one = asked("--preset", name, "--warmup", "1")
     found, _, notes = one.parsed(one.options())
-    assert found.options.warmup == 1
+    assert found.options.warmup == (1,)
     assert notes == []
     assert one.notes[0].startswith(f"--preset {name}: --")
     assert "--warmup" not in one.notes[0]

@@ -176,6 +176,11 @@ REFUSED = [
     ),
     ("implementation=dp dtype=f16", "--include implementation=dp dtype=f16: dtype f16: it is of"),
     ("implementation=local-sgd sync_every=3", "sync_every=3 with --steps 50: the window would"),
+    (
+        "implementation=local-sgd sync_every=3 timed_steps=4",
+        "sync_every=3 timed_steps=4 with --steps 4: the window would not hold whole periods",
+    ),
+    ("timed_steps=0", "--include timed_steps: '0' is not a positive integer"),
 ]
 
 

@@ -1,0 +1,76 @@
+"""What a sweep runs: the axes of its grid, and the rows beyond it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+from dpbench.specs.placement import Placement, placed
+from dpbench.specs.trial import AXES, DEFAULTS, Inclusion, TrialSettings, Variant
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepSpec(TrialSettings):
+    """The axes of a grid of trials, and what all its trials share."""
+
+    implementations: tuple[str, ...]
+    backends: tuple[str, ...]
+    group_sizes: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+    devices: tuple[str, ...]
+    """A device for each replica of the largest group; smaller groups take the first ones."""
+    repetitions: int
+    time_limit_seconds: float
+    precision: float | None = None
+    """Relative half-width of a row's interval up to which repetitions are added, from
+    `repetitions` on; None keeps to `repetitions`."""
+    budget_seconds: float | None = None
+    """How long repetitions may go on being added."""
+    steps_grow: bool = False
+    """Windows grow to the precision too, up to `timed_steps`."""
+    variants: tuple[Variant, ...] = ()
+    """What each row is measured with in turn; () for once as the sweep says."""
+    exclude: tuple[tuple[str, ...], ...] = ()
+    """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
+    include: tuple[Inclusion, ...] = ()
+    """Rows that are added to those that stay."""
+    target_loss: float | None = None
+    """The loss whose time to be reached is reported."""
+    order_seed: int | None = None
+    """Shuffles the first pass of the palindrome; None keeps the order of the grid."""
+    nodes: tuple[int, ...] = ()
+    """Replicas that each host offers, in their order; () when there is one. `devices` then list
+    those of the first host, of the second, …, each as its own host calls it."""
+    placement: Placement = "pack"
+    """Whether a group fills one host after the other, or takes a replica of each in turn."""
+
+    def values_of(self, name: str) -> tuple[Any, ...]:
+        """Every value that rows have of a setting, those of excluded ones too, in their order."""
+        points = (*(self.variants or (Variant(),)), *(one.settings for one in self.include))
+        given = (getattr(point, name) for point in points)
+        return tuple(
+            dict.fromkeys(self.setting(name) if value is None else value for value in given)
+        )
+
+    @property
+    def with_comparisons(self) -> SweepSpec:
+        """The same, whose rows are named by what it has several values of."""
+        several = (name for name in AXES if len(self.values_of(name)) > 1)
+        return replace(self, compared=tuple(name for name in several if name not in DEFAULTS))
+
+    def nodes_of(self, group_size: int) -> tuple[int, ...]:
+        """How many of a group's replicas each host gets; () when all are on the first."""
+        counts = placed(group_size, self.nodes or (len(self.devices),), self.placement)
+        return counts if len(counts) > 1 else ()
+
+    def devices_of(self, group_size: int) -> tuple[str, ...]:
+        """The device of each replica of a group, on its own host."""
+        if not (counts := self.nodes_of(group_size)):
+            return self.devices[:group_size]
+        firsts = accumulate(self.nodes, initial=0)
+        return tuple(
+            self.devices[first + replica]
+            for first, count in zip(firsts, counts, strict=False)
+            for replica in range(count)
+        )
