@@ -21,6 +21,7 @@ AXES = (
     "batch_sizes",
     "group_sizes",
     "arch",
+    "input_shape",
     "step",
     "data",
     "steps",

@@ -124,6 +124,16 @@ class GridOptions:
             help="Model to train: a name from 'dpbench list', file.py:function or timm:NAME.",
         ),
     ] = "mnist_cnn"
+    input_shape: Annotated[
+        str | None,
+        Setting(
+            options=("--input-shape",),
+            kind=Text(),
+            metavar="N,N",
+            panel=TRIAL,
+            help="Shape of one sample, for an --arch that gives only a model.",
+        ),
+    ] = None
     implementations: Annotated[tuple[str, ...], IMPLEMENTATIONS_OPTION] = ("dp", "ddp")
     backends: Annotated[tuple[str, ...] | Auto, BACKENDS_OPTION] = AUTO
     batch_sizes: Annotated[tuple[int | str, ...], BATCH_SIZES_OPTION] = (32, 64, 128)

@@ -254,6 +254,17 @@ def test_a_check_of_unchanged_files_says_so_and_knows_both_commits(project: Path
         (["--against-ref", "HEAD", "--against", "dp"], "expected one of --baseline"),
         (["--against-arch", "other.py:build", "--arch", "model.py:build"], "no file other.py here"),
         (["new", "--against-ref", "HEAD"], "which measures both now"),
+        (
+            ["--against-ref", "nowhere", "--arch", "bare.py:build", "--input-shape", "4"],
+            "git knows no such revision in",
+        ),
+        (
+            [
+                *("--arch", "bare.py:build", "--input-shape", "4"),
+                *("--against-arch", "bare.py:build:input_shape=4"),
+            ],
+            "says its input_shape already",
+        ),
     ],
 )
 def test_what_cannot_be_compared_takes_one_line(
@@ -264,6 +275,9 @@ def test_what_cannot_be_compared_takes_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (project / "new.py").write_text(MODEL)
+    (project / "bare.py").write_text(
+        "from torch import nn\n\ndef build():\n    return nn.Linear(4, 2)\n"
+    )
     monkeypatch.chdir(project)
     assert run(["check", *arguments, "--gpus", "1"]) == 2
     assert words in capsys.readouterr().err

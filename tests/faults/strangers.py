@@ -187,7 +187,7 @@ def _tries_beside(folder: Path) -> Iterator[Try]:
         for number in count():
             if running.poll() is not None:
                 break
-            got = attack(_ports_of(running.pid), temporary, marker, stores=number % 5 == 0)
+            got = attack(_ports_of(running), temporary, marker, stores=number % 5 == 0)
             yield Try(
                 expect(
                     **{f"he reads nothing, but {got.read[:3]}": not got.read},
@@ -203,12 +203,12 @@ def _tries_beside(folder: Path) -> Iterator[Try]:
         running.communicate()
 
 
-def _ports_of(pid: int) -> list[int]:
-    """At which the process listens, or one that came from it; waits for the first."""
+def _ports_of(running: subprocess.Popen[str]) -> list[int]:
+    """At which the process listens, or one that came from it; waits for the first, or its end."""
     ports: set[int] = set()
     with suppress(psutil.Error):
-        while not ports:
-            sweep = psutil.Process(pid)
+        while not ports and running.poll() is None:
+            sweep = psutil.Process(running.pid)
             for process in (sweep, *sweep.children(recursive=True)):
                 found = process.net_connections(kind="tcp")
                 ports |= {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}

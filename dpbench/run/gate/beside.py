@@ -62,6 +62,9 @@ def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: Meas
     spec, notes = build(parsed, machine, data_dir=target.data_dir)
     for note in notes:
         say(note)
+    shape = axes.get("input_shape")
+    if other.arch is not None and shape is not None and is_theirs(other.arch):
+        other = replace(other, arch=architecture.with_input_shape(other.arch, shape))
     if other.ref is not None:
         _require_own_file(spec.workload)
     check_baselines_of_efficiency(gate.thresholds.tolerances, spec)

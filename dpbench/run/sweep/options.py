@@ -129,16 +129,6 @@ class TrialOptions:
             help="Keep the batch size constant per replica (weak) or per group (strong).",
         ),
     ] = "weak"
-    input_shape: Annotated[
-        str | None,
-        Setting(
-            options=("--input-shape",),
-            kind=Text(),
-            metavar="N,N",
-            panel=TRIAL,
-            help="Shape of one sample, for an --arch that gives only a model.",
-        ),
-    ] = None
     repetitions: Annotated[
         int | Auto,
         Setting(
