@@ -112,7 +112,8 @@ def _print_text(here: Environment, tests: list[SelfTest], kept: AllocatorGain) -
         if gpu.links:
             typer.echo(f"          to each GPU: {' '.join(gpu.links)}")
     if not here.accelerators:
-        build = f"CUDA {here.cuda}" if here.cuda else "a CPU build"
+        is_rocm = here.cuda is not None and here.cuda.startswith("ROCm")
+        build = (here.cuda if is_rocm else f"CUDA {here.cuda}") if here.cuda else "a CPU build"
         typer.echo(f"gpu       none visible (torch is {build})")
     if here.gpu_driver:
         typer.echo(f"driver    NVIDIA {here.gpu_driver}")

@@ -35,6 +35,9 @@ def explain(
     charts: Annotated[
         bool, typer.Option("--charts/--no-charts", help="Draw the waterfall chart (PNG and SVG).")
     ] = True,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also print steps, phases and how to read them.")
+    ] = False,
 ) -> None:
     """Show where scaling efficiency is lost, and what to try.
 
@@ -51,7 +54,7 @@ def explain(
         raise UsageError(_not_a_folder(folder))
     from dpbench.store import load
 
-    _explain(load(folder), wanted, json=json, charts=charts)
+    _explain(load(folder), wanted, json=json, charts=charts, verbose=verbose)
 
 
 def _not_a_folder(path: Path) -> str:
@@ -63,7 +66,9 @@ def _not_a_folder(path: Path) -> str:
     return f"{path}: expected a results folder"
 
 
-def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool) -> None:
+def _explain(
+    sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool, verbose: bool
+) -> None:
     from dpbench.analysis.advice import advise
     from dpbench.analysis.environments import environment_notes
     from dpbench.analysis.explanation import explain
@@ -83,7 +88,15 @@ def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool)
     disturbed = load_notes(sweep.records)
     notes = environment_notes(sweep.records, sweep.environments)
     hints = [one.text for one in memory_advice(by_configuration(sweep.records))]
-    found = answer(explanations, advice, rows=chosen, first=disturbed, hints=hints, notes=notes)
+    found = answer(
+        explanations,
+        advice,
+        rows=chosen,
+        first=disturbed,
+        hints=hints,
+        notes=notes,
+        verbose=verbose,
+    )
     typer.echo(found.shown(as_json=json), nl=False)
     warn(*sweep.warnings)
     if charts:

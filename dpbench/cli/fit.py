@@ -81,6 +81,9 @@ def fit(
     json: Annotated[
         bool, typer.Option("--json", help="Print a row per predicted group size as JSON.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also print the laws and how to read them.")
+    ] = False,
 ) -> None:
     """Fit a scaling law and predict the speed of other group sizes.
 
@@ -110,7 +113,7 @@ def fit(
         baseline=base,
     )
     series, source = _read(path)
-    studies = _show(path, series, wanted, json=json)
+    studies = _show(path, series, wanted, json=json, verbose=verbose)
     if chart is None and (path.is_file() or not charts):
         return
     _draw(path, chart, studies, source)
@@ -140,7 +143,9 @@ def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
     )
 
 
-def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -> Sequence[Study]:
+def _show(
+    path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool, verbose: bool
+) -> Sequence[Study]:
     from dpbench.analysis.laws.study import study_all
     from dpbench.report.fit import answer
 
@@ -154,7 +159,7 @@ def _show(path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool) -
         studies, left_out = study_all(series, wanted)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    typer.echo(answer(studies).shown(as_json=json), nl=False)
+    typer.echo(answer(studies, verbose=verbose).shown(as_json=json), nl=False)
     for reason in left_out:
         say(f"left out: {reason}")
     return studies

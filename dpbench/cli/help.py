@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -85,11 +86,11 @@ class Command(TyperCommand):
         summary, *notes = [one for one in paragraphs if not one.strip().startswith(EXAMPLE)]
         if self.epilog:
             notes.append(self.epilog)
-        parts = [_filled(summary), ctx.get_usage()]
+        parts = [filled(summary), ctx.get_usage()]
         if examples:
-            parts.append("\n".join([_heading("Examples"), *(f"  {one}" for one in examples)]))
+            parts.append("\n".join([heading("Examples"), *(f"  {one}" for one in examples)]))
         parts += self._panels(ctx, everything=everything)
-        parts += map(_filled, notes)
+        parts += map(filled, notes)
         if self._is_long() and not everything:
             count = sum(not getattr(param, "hidden", False) for param in self.params)
             parts.append(f"All {count} options: {ctx.command_path} --help-all")
@@ -111,9 +112,9 @@ class Command(TyperCommand):
                 panel = (None if is_short else param.rich_help_panel) or OPTIONS
             panels.setdefault(panel, []).append((_names(param), _with_default(param)))
         shown = {name: rows for name, rows in panels.items() if rows}
-        width = max(_narrow(names for names, _ in rows) for rows in shown.values())
+        width = max(narrow(names for names, _ in rows) for rows in shown.values())
         for name, rows in shown.items():
-            yield "\n".join([_heading(name), *_two_columns(rows, width)])
+            yield "\n".join([heading(name), *two_columns(rows, width)])
 
     def _remedy(self, error: Any, typed: Sequence[str]) -> str | None:
         """What to type instead, for what other programs take; None if nothing is known."""
@@ -160,12 +161,12 @@ class Commands(TyperGroup):
         params: list[Any] = self.get_params(ctx)
         options = [(_names(param), param.help or "") for param in params]
         width = max(map(len, self.commands))
-        parts = [_filled(self.help or ""), f"Usage: {ctx.command_path} COMMAND [OPTIONS]"]
+        parts = [filled(self.help or ""), f"Usage: {ctx.command_path} COMMAND [OPTIONS]"]
         parts += [
-            "\n".join([_heading(name), *_two_columns(rows, width)]) for name, rows in panels.items()
+            "\n".join([heading(name), *two_columns(rows, width)]) for name, rows in panels.items()
         ]
-        width = _narrow(names for names, _ in options)
-        parts.append("\n".join([_heading(OPTIONS), *_two_columns(options, width)]))
+        width = narrow(names for names, _ in options)
+        parts.append("\n".join([heading(OPTIONS), *two_columns(options, width)]))
         parts.append(f"Options of a command: {ctx.command_path} COMMAND --help")
         return "\n\n".join(parts) + "\n"
 
@@ -212,29 +213,31 @@ def _with_default(param: Any) -> str:
     return f"{param.help or ''} {DEFAULT}{default}]".strip()
 
 
-def _heading(text: str) -> str:
+def heading(text: str) -> str:
+    """The title of a block, bold on a terminal."""
     return f"{typer.style(text, bold=True) if _may_style() else text}:"
 
 
 def _may_style() -> bool:
-    """Whether marks for a terminal are wanted; typer.echo drops them where there is none."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    is_wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return is_wanted and sys.stdout.isatty()
 
 
 def _width() -> int:
     return min(shutil.get_terminal_size((WIDEST, 24)).columns, WIDEST)
 
 
-def _filled(text: str) -> str:
+def filled(text: str) -> str:
+    """A paragraph in lines that fit."""
     return textwrap.fill(" ".join(text.split()), _width(), break_on_hyphens=False)
 
 
-def _narrow(names: Iterable[str]) -> int:
+def narrow(names: Iterable[str]) -> int:
     """The columns that names take, of those that are not too long."""
     return max((len(name) for name in names if len(name) <= WIDEST_NAMES), default=0)
 
 
-def _two_columns(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+def two_columns(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     """Each name with its help beside it, or below it where the name is too long."""
     indent = " " * (width + 4)
     room = max(_width() - len(indent), 20)

@@ -142,7 +142,7 @@ def _rows(data_dir: Path | None) -> Iterator[Row]:
     for implementation in IMPLEMENTATIONS.values():
         reason = missing_package_reason(implementation.name)
         if implementation.needs_cuda and not machine.has_cuda:
-            reason = f"needs CUDA: {implementation.needs_cuda}"
+            reason = f"needs {machine.platform}: {implementation.needs_cuda}"
         yield "implementation", implementation.name, reason, implementation.description
     for backend in BACKENDS.values():
         yield "backend", backend.name, machine.missing_reason(backend.name), backend.description

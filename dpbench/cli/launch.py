@@ -10,11 +10,66 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand
 
+from dpbench.cli.help import filled, heading, narrow, two_columns
 from dpbench.messages import say, warn
 from dpbench.run.interrupts import SIGNALS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dpbench.launch.worker_ends import WorkerEnd
+
+
+EXAMPLES = """dpbench launch --nproc-per-node 4 train.py --lr 0.1
+dpbench launch --nnodes 2 --node-rank 0 --rdzv-endpoint host0:29500 -m package.train"""
+ADDED = (
+    "Each process gets its share of the cores, unless OMP_NUM_THREADS is set.",
+    "Processes keep freed memory, which saves page faults (--allocator).",
+    "Workers die with the launcher, even after kill -9 (Linux).",
+    "Lines on stderr begin with their rank; the first failure is repeated at the end.",
+    "A single node listens on 127.0.0.1 only.",
+)
+"""What there is beyond torchrun."""
+OPTIONS = {
+    "--nproc-per-node": ("N|auto|gpu|cpu", "Processes on this node. [default: 1]"),
+    "--nnodes": ("N|MIN:MAX", "Nodes. [default: 1]"),
+    "--node-rank": ("N", "Rank of this node, from 0. [default: 0]"),
+    "--rdzv-endpoint": ("HOST:PORT", "Address where the nodes meet."),
+    "--rdzv-id": ("ID", "Name that tells this job from another one at the same endpoint."),
+    "--rdzv-backend": (
+        "static|c10d",
+        "Rendezvous; c10d runs code that its port receives: trusted networks only.",
+    ),
+    "-m, --module": ("", "SCRIPT is a module, as in python -m."),
+    "--no-python": ("", "SCRIPT is a program, not a Python script."),
+    "--max-restarts": ("N", "Restarts of all workers after a failure. [default: 0]"),
+    "--log-dir": ("DIR", "Folder for logs of the workers."),
+    "--allocator": (
+        "keep|system",
+        "Freed host memory: kept for the next step, or left to the C library. [default: keep]",
+    ),
+    "-h, --help": ("", "Show this help and exit."),
+}
+"""Options in our words, with what stands for their value; torchrun has more."""
+EXIT_STATUSES = "Exit status: 0; 1 a worker failed; 2 usage; 128 + n ended by signal n."
+
+
+def help_text(names: Sequence[str]) -> str:
+    """The help of the command; `names` are all options that the parser takes."""
+    rows = [(f"{name} {value}".strip(), text) for name, (value, text) in OPTIONS.items()]
+    width = narrow(name for name, _ in rows)
+    known = {part for name in OPTIONS for part in name.split(", ")}
+    others = ", ".join(name for name in names if name.startswith("--") and name not in known)
+    parts = (
+        filled(launch.__doc__ or ""),
+        "Usage: dpbench launch [OPTIONS] SCRIPT [ARGUMENTS OF SCRIPT]",
+        "\n".join([heading("Examples"), *(f"  {line}" for line in EXAMPLES.splitlines())]),
+        "\n".join([heading("Beyond torchrun"), *(f"  {line}" for line in ADDED)]),
+        "\n".join([heading("Options"), *two_columns(rows, width)]),
+        "\n".join([heading("Also those of torchrun --help"), filled(others)]),
+        filled(EXIT_STATUSES),
+    )
+    return "\n\n".join(parts) + "\n"
 
 
 class Verbatim(TyperCommand):
@@ -26,18 +81,14 @@ class Verbatim(TyperCommand):
 
 
 def launch(context: typer.Context) -> int:
-    """Start a script in several processes with torch's torchrun; the same options.
-
-    Workers get their share of the cores and die with the launcher; the last lines of the rank that
-    failed first are shown again.
-    """
+    """Start a script in several processes or on several nodes, like torchrun."""
     from dpbench.environment import usable_cores
     from dpbench.errors import Interrupted
     from dpbench.launch import torchrun
     from dpbench.launch.signals import handle_unless_ignored
 
     try:
-        chosen = torchrun.read(context.args)
+        chosen = torchrun.read(context.args, help_text)
     except SystemExit:  # the help is printed
         return 0
     processes, cores = int(chosen.nproc_per_node), usable_cores()

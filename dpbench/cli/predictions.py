@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dpbench.cli.options import command
-from dpbench.cli.shown import draw_beside
+from dpbench.cli.shown import draw_into
 from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.run.prediction.options import BucketsOptions, IsoOptions, ProjectOptions, WhatIfOptions
@@ -38,14 +38,16 @@ def project(context: typer.Context, typed: Texts) -> int:
         noise_scale=options.noise_scale_samples,
         target_loss=options.target_loss,
     )
-    text = answer(found, premise=loaded.premise, notes=loaded.notes).shown(as_json=options.json)
+    text = answer(found, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose).shown(
+        as_json=options.json
+    )
     typer.echo(text, nl=False)
-    if options.charts:
+    if options.output is not None:
         from dpbench.report.charts.projection import file_name, projection
         from dpbench.report.charts.source import ChartSource
 
         chart = {file_name(loaded.network.given_name): partial(projection, found)}
-        draw_beside(loaded.sweep.folder, chart, ChartSource.of_sweep(loaded.sweep))
+        draw_into(options.output, chart, ChartSource.of_sweep(loaded.sweep))
     return 0
 
 
@@ -81,7 +83,13 @@ def iso(context: typer.Context, typed: Texts) -> int:
         for family in families(loaded.series)
     ]
     refuse_all([row for one in answers for row in one.rows])
-    found = answer(answers, options.efficiency, premise=loaded.premise, notes=loaded.notes)
+    found = answer(
+        answers,
+        options.efficiency,
+        premise=loaded.premise,
+        notes=loaded.notes,
+        verbose=options.verbose,
+    )
     typer.echo(found.shown(as_json=options.json), nl=False)
     return 0
 
@@ -120,7 +128,7 @@ def what_if(context: typer.Context, typed: Texts) -> int:
         for one in loaded.series
     ]
     refuse_all([row for one in answers for row in one.found])
-    found = answer(answers, premise=loaded.premise, notes=loaded.notes)
+    found = answer(answers, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose)
     typer.echo(found.shown(as_json=options.json), nl=False)
     return 0
 
@@ -146,7 +154,9 @@ def buckets(context: typer.Context, typed: Texts) -> int:
     advice, refusals = _advise(loaded)
     if not advice:
         raise UsageError(f"{options.folder}: {refusals[0]}")
-    found = answer(advice, notes=(*refusals, *loaded.notes), premise=loaded.premise)
+    found = answer(
+        advice, notes=(*refusals, *loaded.notes), premise=loaded.premise, verbose=options.verbose
+    )
     typer.echo(found.shown(as_json=options.json), nl=False)
     return 0
 

@@ -167,6 +167,11 @@ def draw_charts(
 
 def draw_beside(results: Path, charts: Mapping[str, Chart], source: ChartSource) -> None:
     """Draws into the report of a results folder, and says on stderr what is where, or why not."""
-    paths, remarks = draw_charts(chart_folder(results), charts, source)
+    draw_into(chart_folder(results), charts, source)
+
+
+def draw_into(folder: Path, charts: Mapping[str, Chart], source: ChartSource) -> None:
+    """Draws into a folder, and says on stderr what is where, or why not."""
+    paths, remarks = draw_charts(folder, charts, source)
     for line in (*remarks, *(f"{path.stem} in {path}" for path in paths)):
         typer.echo(line, err=True)

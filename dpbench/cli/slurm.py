@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.errors import UsageError
-from dpbench.values import known_name, positive_int, shorten
+from dpbench.settings import AUTO, Auto, as_typed
+from dpbench.values import integer, known_name, positive_int, shorten
 
 COMMANDS = ("sweep", "train")
 OF_THE_SCRIPT = (
@@ -19,6 +20,8 @@ OF_THE_SCRIPT = (
     *("--name", "--resume"),
 )
 """Options that the script gives to the command."""
+GPUS = ("--gpus", "--group-size")
+"""How a training is told its number of replicas."""
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 """Slurm's: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS."""
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
@@ -36,7 +39,11 @@ def slurm(
     nodes: Annotated[str, typer.Option(metavar="N", help="Number of nodes.")] = "1",
     gpus_per_node: Annotated[
         str | None,
-        typer.Option(metavar="N", help="GPUs to request on each node."),
+        typer.Option(
+            metavar="N",
+            show_default="--gpus of the command",
+            help="GPUs to request on each node; 0: none, for replicas on CPUs.",
+        ),
     ] = None,
     time: Annotated[
         str, typer.Option(metavar="TIME", help="Time limit of the job, as Slurm writes it.")
@@ -70,21 +77,30 @@ def slurm(
     known_name("COMMAND", name, COMMANDS)
     _refuse_options_of_the_script(words)
     count_of_nodes = positive_int("--nodes", nodes)
-    count = None if gpus_per_node is None else positive_int("--gpus-per-node", gpus_per_node)
-    if name == "sweep" and count is not None and not _has(words, "--gpus"):
-        words += ["--gpus", str(count)]
+    requested = None
+    if gpus_per_node is not None:
+        requested = integer("--gpus-per-node", gpus_per_node, least=0)
+    if name == "sweep" and requested and not _has(words, "--gpus"):
+        words += ["--gpus", str(requested)]
     remaining, found = (words, None) if array is None else _split_array(words, array)
+    replicas = []
     for value in found.values if found else (None,):
         one = remaining if found is None or value is None else [*remaining, found.option, value]
-        _check(name, one, several=count_of_nodes > 1)
+        replicas.append(_replicas(name, one, several=count_of_nodes > 1))
+    most = max((count for count in replicas if count is not None), default=None)
+    if requested and most is not None and most > requested:
+        raise UsageError(
+            f"--gpus {most} is more than --gpus-per-node {requested}; expected at most {requested}"
+        )
     print(
         script(
             SlurmJob(
                 command=name,
-                words=tuple(remaining),
+                words=tuple(remaining if name == "sweep" else _without_gpus(remaining)),
                 name=_word("--job-name", job_name or f"dpbench-{name}"),
                 nodes=count_of_nodes,
-                gpus_per_node=count,
+                gpus_per_node=(most if requested is None else requested) or None,
+                replicas=most or requested or 1,
                 time=_time(time),
                 partition=None if partition is None else _word("--partition", partition),
                 account=None if account is None else _word("--account", account),
@@ -151,10 +167,21 @@ def _split_array(words: Sequence[str], name: str) -> tuple[list[str], Array]:
     return rest, Array(option=option, values=tuple(values))
 
 
-def _check(name: str, words: Sequence[str], *, several: bool) -> None:
-    """Raises what the command would raise for its options on any machine.
+def _without_gpus(words: Sequence[str]) -> list[str]:
+    """The words of a training without its number of replicas, which the launcher gets."""
+    kept, skip = [], False
+    for word in words:
+        if not skip and word not in GPUS and not word.startswith(tuple(f"{g}=" for g in GPUS)):
+            kept.append(word)
+        skip = not skip and word in GPUS
+    return kept
 
-    A sweep over several nodes gets what the script will add for that.
+
+def _replicas(name: str, words: Sequence[str], *, several: bool) -> int | None:
+    """The number of replicas on a node that the words ask for; None where they leave it open.
+
+    Raises what the command would raise for its options on any machine. A sweep over several nodes
+    gets what the script will add for that.
     """
     if name == "sweep" and several:
         words = [*words, "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "host0:15000"]
@@ -164,7 +191,28 @@ def _check(name: str, words: Sequence[str], *, several: bool) -> None:
     with commands().commands[name].make_context(f"dpbench {name}", [*words]) as context:
         if name == "sweep":
             asked = SweepArguments.of(context, context.params)
-            asked.parsed(asked.options())
+            gpus = asked.parsed(asked.options())[0].options.gpus
+        else:
+            gpus = _gpus_of_training(context)
+    if isinstance(gpus, tuple):
+        raise UsageError(
+            f"--gpus {as_typed(gpus)}: Slurm says which GPUs a job has; expected how many"
+        )
+    return None if gpus is AUTO else gpus
+
+
+def _gpus_of_training(context: typer.Context) -> int | tuple[int, ...] | Auto:
+    from dpbench.cli.train import is_given
+    from dpbench.run.training.request import TrainArguments
+
+    given = {option for option in context.params if is_given(context, option)}
+    gpus = TrainArguments(typed=context.params, given=given).read().options.gpus
+    if gpus is not AUTO and "gpus" not in given:
+        raise UsageError(
+            f"gpus {as_typed(gpus)} of a file: the launcher says how many there are; leave it out "
+            "there, and give --gpus"
+        )
+    return gpus
 
 
 def one_line(text: str) -> str:
@@ -215,6 +263,9 @@ class SlurmJob:
     name: str
     nodes: int
     gpus_per_node: int | None
+    """GPUs asked of Slurm; None for none."""
+    replicas: int
+    """Processes of a training on each node."""
     time: str
     partition: str | None
     account: str | None
@@ -287,15 +338,20 @@ def _start(job: SlurmJob) -> list[str]:
     """Each task adds its own number; --cpu-bind=none leaves it all cores of its node."""
     program, lines = PROGRAMS[job.command], [*_command(job)]
     if job.command == "train":
-        lines = [f"--nproc-per-node {job.gpus_per_node or 1}", "-m dpbench train", *lines]
+        count = '"$value"' if _varies_replicas(job) else str(job.replicas)
+        lines = [f"--nproc-per-node {count}", "-m dpbench train", *lines]
     task = f'exec {program} --node-rank "$SLURM_NODEID" "$@"'
     srun = f"srun --export=ALL --ntasks-per-node=1 --cpu-bind=none bash -c {shlex.quote(task)} task"
     return [" \\\n  ".join([srun, *MEETING, *lines])]
 
 
+def _varies_replicas(job: SlurmJob) -> bool:
+    return job.command == "train" and job.array is not None and job.array.option in GPUS
+
+
 def _command(job: SlurmJob) -> list[str]:
     lines = [*_options(job.words)]
-    if job.array is not None:
+    if job.array is not None and not _varies_replicas(job):
         lines.append(f'{job.array.option} "$value"')
     return [*lines, '--name "$name"', '${resume[@]+"${resume[@]}"}']
 

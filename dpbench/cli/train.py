@@ -33,7 +33,7 @@ def train(context: typer.Context, typed: Texts) -> int:
             f"--arch gpt:context={length}, or what 'dpbench list' shows of another"
         )
     asked = TrainArguments(
-        typed=typed, given={option for option in typed if _is_given(context, option)}
+        typed=typed, given={option for option in typed if is_given(context, option)}
     )
     if "RANK" in os.environ:
         return _take_part(asked)
@@ -72,6 +72,7 @@ def _take_part(asked: TrainArguments) -> int:
     return 0
 
 
-def _is_given(context: typer.Context, option: str) -> bool:
+def is_given(context: typer.Context, option: str) -> bool:
+    """Whether an option was typed or is in the environment, not just at its default."""
     source = context.get_parameter_source(option)
     return source is not None and source.name != "DEFAULT"

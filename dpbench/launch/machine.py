@@ -33,7 +33,11 @@ class Machine:
     cores: int
     gpus: tuple[Accelerator, ...]
     cuda: str | None
-    """The CUDA version of torch's build; None for a CPU build."""
+    """The CUDA version of torch's build, or "ROCm" with its own; None for a CPU build."""
+    platform: str = "CUDA"
+    """What torch.cuda stands for here: CUDA, or ROCm."""
+    unsupported: str | None = None
+    """XPU or MPS, where there is such a device: replicas do not compute on it."""
     nccl: str | None = None
     """The version of NCCL that torch uses; None without a GPU."""
     missing_backends: tuple[tuple[str, str], ...]
@@ -75,7 +79,7 @@ class Machine:
         if reason:
             return reason
         if backend == "nccl" and devices[0] == "cpu":
-            return "nccl reduces CUDA tensors only"
+            return f"nccl reduces {self.platform} tensors only"
         if backend == "nccl" and _shared(devices):
             return "nccl needs a GPU of its own for every rank"
         return None
@@ -95,13 +99,19 @@ def inspect_machine() -> Machine:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
-    from dpbench.rendezvous.available_backends import missing_reason
+    from dpbench.rendezvous.available_backends import (
+        gpu_platform,
+        missing_reason,
+        unsupported_accelerator,
+    )
 
     gpus, nccl = in_child(_gpus_and_nccl) if torch.cuda.device_count() else ((), None)
     return Machine(
         cores=usable_cores(),
         gpus=gpus,
-        cuda=torch.version.cuda,
+        cuda=f"ROCm {torch.version.hip}" if torch.version.hip else torch.version.cuda,
+        platform=gpu_platform(),
+        unsupported=unsupported_accelerator(),
         nccl=nccl,
         missing_backends=tuple(
             (backend, reason)

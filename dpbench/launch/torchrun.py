@@ -42,14 +42,6 @@ NCCL_OPTIONS = ("--backend", "--dist-backend", "--dist_backend")
 """Options by which scripts are told their backend."""
 HELP = "See dpbench launch --help."
 ALLOCATOR = "--allocator"
-DESCRIPTION = """Starts SCRIPT in several processes, with torch's own torchrun: its options, its
-environment variables, its exit status. Everything after SCRIPT goes to it as it is. What is added:
-each process gets its share of the cores (OMP_NUM_THREADS, unless it is set); it keeps the memory
-that it frees, which saves page faults (glibc, unless --allocator system); workers die with the
-launcher, even by kill -9 (on Linux); lines on stderr begin with their rank; the last lines of the
-rank that failed first are shown again at the end; and one node meets at 127.0.0.1 alone.
---rdzv-backend c10d executes what whoever reaches its port sends: use it in a network that you
-trust. Exit status: 0; 1 a worker failed; 2 usage; 128 + n ended by signal n."""
 
 
 class WorkersFailed(Exception):
@@ -60,22 +52,22 @@ class WorkersFailed(Exception):
         self.ends = tuple(ends)
 
 
-def read(arguments: Sequence[str]) -> Namespace:
+def read(
+    arguments: Sequence[str], help_of: Callable[[Sequence[str]], str] | None = None
+) -> Namespace:
     """Parse the arguments with torchrun's parser; `nproc_per_node` is a number in the result.
+
+    `help_of` makes the help from the names of all options; without it the parser does.
 
     Raises UsageError for arguments that torchrun would refuse, or if there is nothing to start;
     SystemExit after printing the help.
     """
     parser = torchrun.get_args_parser()
-    parser.prog = "dpbench launch"
-    parser.usage = "dpbench launch [OPTIONS OF TORCHRUN] SCRIPT [ARGUMENTS OF SCRIPT]"
-    parser.description = DESCRIPTION
-    parser.add_argument(
-        ALLOCATOR,
-        choices=(KEEP, SYSTEM),
-        default=KEEP,
-        help="Whether workers keep the memory that they free, or leave that to the C library.",
-    )
+    parser.add_argument(ALLOCATOR, choices=(KEEP, SYSTEM), default=KEEP)
+    if help_of is not None:
+        names = [action.option_strings for action in parser._actions if action.option_strings]
+        shown = help_of([name for few in names for name in few if "_" not in name])
+        setattr(parser, "format_help", lambda: shown)  # noqa: B010 - as below
     _refuse_in_one_line(parser)
     chosen = parser.parse_args(arguments)
     try:

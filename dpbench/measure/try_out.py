@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from dpbench import architecture as architectures
 from dpbench.architecture import Architecture, load_function
@@ -122,6 +123,12 @@ def _item(items: Items, index: int, title: str) -> Any:
 def _check_model(module: Any, title: str) -> None:
     if not isinstance(module, nn.Module):
         raise UsageError(f"{title}: the model is a {type(module).__name__}, expected a Module")
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if is_lazy(tensor):
+            raise UsageError(
+                f"{title}: {name} has no shape yet, as its module is lazy (LazyLinear, …); "
+                "expected a model that the factory has run once on a batch"
+            )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise UsageError(f"{title}: the model has no parameters to train")
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:

@@ -44,7 +44,20 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
         return None if hasattr(os, "memfd_create") else "shm needs Linux: memory files, semaphores"
     if not dist.is_nccl_available():
         return "torch was built without nccl"
-    return None if gpu_count else "nccl needs a CUDA device; this machine has none"
+    return None if gpu_count else f"nccl needs a {gpu_platform()} device; this machine has none"
+
+
+def gpu_platform() -> str:
+    """What torch.cuda stands for: "CUDA", or "ROCm" in torch's build for AMD's GPUs."""
+    return "ROCm" if torch.version.hip else "CUDA"
+
+
+def unsupported_accelerator() -> str | None:
+    """A kind of device that torch sees here and dpbench does not compute on; None without one."""
+    if torch.backends.mps.is_available():
+        return "MPS"
+    xpu = getattr(torch, "xpu", None)
+    return "XPU" if xpu is not None and xpu.is_available() else None
 
 
 def _loopback_reason() -> str | None:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.rendezvous.available_backends import available_backends
+from dpbench.rendezvous.available_backends import available_backends, gpu_platform
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.rendezvous.local_device import check_own_gpus, local_device, name_gpu
 from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, Meeting
@@ -183,7 +183,9 @@ def _check_backend(backend: str, device: torch.device) -> None:
     if reason := known[backend].reason:
         raise RuntimeError(f"process_group: backend {backend!r} cannot be used here: {reason}")
     if backend == "nccl" and device.type != "cuda":
-        raise ValueError(f"process_group: nccl reduces CUDA tensors only, got device={device}")
+        raise ValueError(
+            f"process_group: nccl reduces {gpu_platform()} tensors only, got device={device}"
+        )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from dpbench.analysis.simulation.buckets import DEFAULT_CAP_MB, DEFAULT_FIRST_CA
 from dpbench.analysis.simulation.trace import StepTrace
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import percentage, time_text
-from dpbench.report.predicted import predicted
+from dpbench.report.predicted import Brief, predicted, summarized
 from dpbench.report.table import text_table
 from dpbench.report.terminal import folded, write_table
 
@@ -24,7 +24,11 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
 def answer(
-    advice: Sequence[BucketAdvice], notes: Sequence[str] = (), *, premise: str | None = None
+    advice: Sequence[BucketAdvice],
+    notes: Sequence[str] = (),
+    *,
+    premise: str | None = None,
+    verbose: bool = True,
 ) -> Answer:
     """For each configuration its gradients, a table of caps, and the cap to take; then notes. As
     data, a cap of null is the implementation's own."""
@@ -35,7 +39,29 @@ def answer(
         data={"configurations": [_plain(one) for one in advice]},
         premise=premise,
         notes=notes,
+        brief=None if verbose else _brief(advice),
     )
+
+
+def _brief(advice: Sequence[BucketAdvice]) -> Brief:
+    """The best cap of each configuration, and what to do where it is worth it."""
+    rows = [
+        [
+            one.label,
+            time_text(one.present.step_seconds),
+            "the present one" if one.recommended is one.present else _cap(one.recommended.cap_mb),
+            "" if one.recommended is one.present else percentage(one.recommended.gain),
+            "yes" if cap_to_take(one) is not None else "no",
+        ]
+        for one in advice
+    ]
+    headers = ("Configuration", "Step", "Best bucket cap", "Saves", "Worth it")
+    worth = [f"{one.label}\n{_verdict(one)}" for one in advice if cap_to_take(one) is not None]
+    words = ("Configuration", "Best bucket cap", "Worth it")
+    reading = (
+        f"steps are simulated; a change is worth it from {units.exact_percent(WORTH)} of a step on"
+    )
+    return Brief(blocks=[summarized(rows, headers, words), *worth], reading=[reading])
 
 
 def cap_to_take(advice: BucketAdvice) -> float | None:

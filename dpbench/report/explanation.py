@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 from typing import Any
 
 from dpbench.analysis.advice import NOTHING_LARGE, Advice
@@ -19,6 +20,7 @@ from dpbench.report.table import MISSING, Table
 from dpbench.report.terminal import folded, write_table
 from dpbench.report.values import cell, table_of
 
+MORE = "steps, phases, and how to read the numbers: --verbose"
 MOST_LISTED = 8
 """Configurations that a line of advice names; the rest are counted and stand in the table."""
 
@@ -31,8 +33,10 @@ def answer(
     first: Sequence[str] = (),
     hints: Sequence[str] = (),
     notes: Sequence[str] = (),
+    verbose: bool = True,
 ) -> Answer:
-    """Tables (efficiency and its factors; the step; its phases), advice, and how to read them.
+    """Tables (efficiency and its factors; the step; its phases), advice, and how to read them; the
+    first table and the advice alone unless `verbose`.
 
     `rows` are all that were asked for: those without a speed are listed with their reasons; `first`
     is what forbids to trust the figures, `hints` advice that no factor tells. The data is an object
@@ -41,9 +45,13 @@ def answer(
     return Answer(
         paragraphs=(
             *([bullets(first)] if first else []),
-            *map(_written, tables(explanations)),
+            *map(_written, islice(tables(explanations), None if verbose else 1)),
             bullets((*advice_lines(explanations, advice), *hints)),
-            bullets(reading(explanations, rows, notes)),
+            bullets(
+                reading(explanations, rows, notes)
+                if verbose
+                else (*_special(explanations, rows, notes), MORE)
+            ),
         ),
         data={
             "configurations": [
@@ -138,6 +146,15 @@ def reading(
             "scatter, replicate, compute, gather and reduce are parts of forward and backward in "
             "implementations that drive all replicas from one process"
         )
+    yield from _special(explanations, rows, notes)
+
+
+def _special(
+    explanations: Sequence[Explanation],
+    rows: Sequence[ConfigurationSummary],
+    notes: Sequence[str],
+) -> Iterable[str]:
+    """What holds of these results, and not of every explanation."""
     yield from dict.fromkeys(note for explanation in explanations for note in explanation.notes)
     yield from reasons(rows)
     yield from dict.fromkeys(note for row in rows for note in row.notes)

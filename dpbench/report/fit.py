@@ -20,9 +20,11 @@ from dpbench.report.numbers import (
     time_text,
     time_unit,
 )
+from dpbench.report.predicted import meanings, summarized
 from dpbench.report.table import MISSING, bare_table, text_table
 from dpbench.report.terminal import bullet, folded, write_table
 
+MORE = "the laws, their errors, and how to read the numbers: --verbose"
 TRENDS = {
     "growing": "the overhead grows faster than a serial part would",
     "constant": "within what can be told, as of a serial part (Amdahl)",
@@ -33,17 +35,41 @@ SMALLEST_ERROR = 1e-4
 """A smaller one might as well be none."""
 
 
-def answer(studies: Sequence[Study], *, notes: Sequence[str] = ()) -> Answer:
-    """A block for each series, then what holds for all; as data, a row for every series and group
-    size that was asked for."""
+def answer(studies: Sequence[Study], *, notes: Sequence[str] = (), verbose: bool = True) -> Answer:
+    """A block for each series, then what holds for all; one table unless `verbose`. As data, a row
+    for every series and group size that was asked for."""
     of_series = [note for one in studies for note in one.series.notes]
+    data = [_row(one, row) for one in studies for row in one.predicted]
+    if not verbose:
+        kinds = meanings(row.prediction.kind for one in studies for row in one.predicted)
+        lines = bullets(filter(None, dict.fromkeys([kinds, *of_series, *notes, MORE])))
+        return Answer(paragraphs=(_brief(studies), lines), data=data)
     return Answer(
         paragraphs=(
             *("\n".join([one.series.label, _table(one), "", *_law(one)]) for one in studies),
             bullets([*_common(studies), *dict.fromkeys([*of_series, *notes])]),
         ),
-        data=[_row(one, row) for one in studies for row in one.predicted],
+        data=data,
     )
+
+
+def _brief(studies: Sequence[Study]) -> str:
+    """What was measured and predicted, without the laws behind it."""
+    same_unit = len({one.series.unit for one in studies}) == 1
+    unit = studies[0].series.unit
+    rows = []
+    for one in studies:
+        shown = {row.prediction.group_size: row for row in (*one.predicted, *one.measured)}
+        for size in sorted(shown):
+            row = shown[size]
+            cells = _cells(row, withheld=True, relative=one.series.relative)
+            group, step, speed, share, _, _, kept_back, kind = cells
+            if not same_unit and speed != MISSING:
+                speed = f"{speed} {one.series.unit}"
+            rows.append([one.series.label, group, step, speed, share, kept_back, kind])
+    speed = unit[:1].upper() + unit[1:] if same_unit else "Speed"
+    headers = ("Series", "Group", "Step", speed, "Efficiency", "Withheld", "Kind")
+    return summarized(rows, headers, ("Series", "Kind"))
 
 
 def seconds(estimate: Estimate) -> str:

@@ -10,7 +10,7 @@ from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.iso import IsoRow
 from dpbench.report.answer import Answer
-from dpbench.report.predicted import meanings, predicted
+from dpbench.report.predicted import Brief, meanings, predicted, summarized
 from dpbench.report.table import MISSING, Table, text_table
 
 
@@ -35,6 +35,7 @@ def answer(
     *,
     premise: str | None = None,
     notes: Sequence[str] = (),
+    verbose: bool = True,
 ) -> Answer:
     """A table each, and how to read them; as data, batches are samples per replica and
     micro-step."""
@@ -45,7 +46,22 @@ def answer(
         data={"efficiency": efficiency, "series": [_series(one) for one in answers]},
         premise=premise,
         notes=notes,
+        brief=None if verbose else _brief(answers, efficiency),
     )
+
+
+def _brief(answers: Sequence[IsoAnswer], efficiency: float) -> Brief:
+    rows = [[one.label, *_cells(row)] for one in answers for row in one.rows]
+    headers = ("Series", "Replicas", "Batch per replica", "Kind")
+    kept = units.exact_percent(efficiency)
+    return Brief(
+        blocks=[f"smallest batches that keep {kept} efficiency", _table(rows, headers)],
+        reading=[meanings(row.kind for one in answers for row in one.rows), *_reasons(answers)],
+    )
+
+
+def _table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
+    return summarized(rows, headers, ("Series", "Kind"))
 
 
 def _blocks(one: IsoAnswer, efficiency: float) -> Iterable[str | Table]:

@@ -5,18 +5,43 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.provenance import MEANINGS, Kind
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.numbers import ROUNDING, time_text
-from dpbench.report.table import Table
-from dpbench.report.terminal import WIDTH, bullet
+from dpbench.report.table import MISSING, Table, text_table
+from dpbench.report.terminal import WIDTH, bullet, folded, write_table
 
+MORE = "more numbers, how to read them, and what is assumed: --verbose"
 Assumptions = Sequence[tuple[str, Sequence[str]]]
 """Labels of series, as "ddp/gloo, batch 32", with the sentences that each takes for granted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Brief:
+    """An answer in the fewest lines."""
+
+    blocks: Sequence[str | Table]
+    reading: Sequence[str]
+
+
+def summarized(rows: Sequence[Sequence[str]], headers: Sequence[str], words: Sequence[str]) -> str:
+    """One table for all series; what the row above says already in the first columns of `words` is
+    left out, and so are columns that are empty."""
+    kept = [
+        place
+        for place in range(len(headers))
+        if any(row[place] not in ("", MISSING) for row in rows)
+    ]
+    last, cells = "", []
+    for row in rows:
+        cells.append([("" if place == 0 and row[0] == last else row[place]) for place in kept])
+        last = row[0]
+    table = text_table([headers[place] for place in kept], cells, words=words)
+    return write_table(folded(table, headers[:1]))
 
 
 def predicted(
@@ -28,16 +53,18 @@ def predicted(
     premise: str | None,
     notes: Sequence[str],
     interval: str | None = None,
+    brief: Brief | None = None,
 ) -> Answer:
     """The premise (how the simulation relates to this machine), `blocks`, how to read them and
-    `notes`, and what is assumed; as data, all of that behind `data`."""
+    `notes`, and what is assumed; as data, all of that behind `data`.
+
+    With `brief` people get that in place of all but the premise and the notes.
+    """
+    shown = (*blocks, bullets(_once([*reading, *notes])), *assumed(assumptions))
+    if brief is not None:
+        shown = (*brief.blocks, bullets(_once([*brief.reading, *notes, MORE])))
     return Answer(
-        paragraphs=(
-            "" if premise is None else bullet(premise),
-            *blocks,
-            bullets(filter(None, dict.fromkeys([*reading, *notes]))),
-            *assumed(assumptions),
-        ),
+        paragraphs=("" if premise is None else bullet(premise), *shown),
         data={
             **data,
             "premise": premise,
@@ -45,6 +72,10 @@ def predicted(
             "notes": list(notes),
         },
     )
+
+
+def _once(lines: Iterable[str]) -> Iterable[str]:
+    return filter(None, dict.fromkeys(lines))
 
 
 def step(estimate: Estimate) -> str:

@@ -13,7 +13,7 @@ from dpbench.analysis.projection.project import ProjectedRow, Simulated
 from dpbench.analysis.provenance import Kind
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import or_missing, plus_minus, rounded, time_text
-from dpbench.report.predicted import meanings, predicted, step
+from dpbench.report.predicted import Brief, meanings, predicted, step, summarized
 from dpbench.report.table import MISSING, Table, text_table
 
 MODELLED = (
@@ -48,14 +48,20 @@ class _Column(NamedTuple):
     cell: Callable[[ProjectedRow], str]
 
 
+_KIND = _Column("Kind", lambda row: row.kind)
 _REPLICAS = _Column("Replicas", lambda row: f"{row.group_size:,}")
 
 
 def answer(
-    projections: Sequence[Projection], *, premise: str | None = None, notes: Sequence[str] = ()
+    projections: Sequence[Projection],
+    *,
+    premise: str | None = None,
+    notes: Sequence[str] = (),
+    verbose: bool = True,
 ) -> Answer:
-    """Up to three tables a series (speed; losses and costs; training), and how to read them; as
-    data, every number with its unit, interval and kind."""
+    """Up to three tables a series (speed; losses and costs; training), and how to read them; one
+    table for all of them unless `verbose`. As data, every number with its unit, interval and kind.
+    """
     return predicted(
         [block for one in projections for block in _blocks(one)],
         reading=_reading(projections),
@@ -77,6 +83,29 @@ def answer(
         premise=premise,
         notes=notes,
         interval=band_meaning(),
+        brief=None if verbose else _brief(projections),
+    )
+
+
+def _brief(projections: Sequence[Projection]) -> Brief:
+    """Speed, efficiency, and what was asked for beyond that."""
+    item = projections[0].item
+    columns = (*_speed(item)[:4], *_losses_and_costs(item)[4:], *_training(item)[2:], _KIND)
+    rows = [
+        [one.label, *(column.cell(row) for column in columns)]
+        for one in projections
+        for row in one.rows
+        if row.kind != "refused"
+    ]
+    headers = ("Series", *(column.header for column in columns))
+    kinds = [row.kind for one in projections for row in one.rows if row.kind != "refused"]
+    return Brief(
+        blocks=[summarized(rows, headers, ("Series", "Kind"))],
+        reading=[
+            meanings(kinds),
+            *_refusals(projections),
+            *(note for one in projections for note in one.notes),
+        ],
     )
 
 
@@ -109,7 +138,7 @@ def _speed(item: str) -> tuple[_Column, ...]:
         _Column(f"{item.capitalize()}/s", lambda row: or_missing(row.throughput, rounded)),
         _Column("Efficiency", lambda row: or_missing(row.efficiency, _percent)),
         _Column("n", _sample_size),
-        _Column("Kind", lambda row: row.kind),
+        _KIND,
     )
 
 
@@ -184,6 +213,10 @@ def _reading(projections: Sequence[Projection]) -> Iterable[str]:
             "time to loss: S_min (1 + phi ÷ B) steps of B items; at least: S_min steps, which no "
             "batch, and so no number of replicas, gets below"
         )
+    yield from _refusals(projections)
+
+
+def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
     for one in projections:
         refused = [row for row in one.rows if row.reason is not None]
         if refused:

@@ -152,9 +152,11 @@ def reading(rows: Sequence[RowVerdict]) -> list[str]:
         )
     if any(len({*row.comparison.repetitions}) > 1 for row in rows if row.comparison.slowdown):
         lines.append("n: runs of the baseline, of the candidate")
-    named = zip(_names(rows), rows, strict=True)
-    if changed := [name for name, row in named if row.any_change and row.outcome == "pass"]:
-        lines.append(f"changed within the tolerance: {'; '.join(changed)}")
+    passed = [one for one in zip(_names(rows), rows, strict=True) if one[1].outcome == "pass"]
+    if worse := [name for name, row in passed if row.any_change and (row.low or 0) > 1]:
+        lines.append(f"slower or worse, within the tolerance: {'; '.join(worse)}")
+    if better := [name for name, row in passed if row.any_change and (row.high or 2) < 1]:
+        lines.append(f"faster or better, by its whole interval: {'; '.join(better)}")
     return lines
 
 

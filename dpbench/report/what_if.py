@@ -13,9 +13,11 @@ from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
 from dpbench.analysis.provenance import Kind
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import plus_minus, rounded
-from dpbench.report.predicted import meanings, predicted, step
+from dpbench.report.predicted import Brief, meanings, predicted, step, summarized
 from dpbench.report.table import Table, text_table
 
+SHOWN = 3
+"""Changes that a short answer has of each series."""
 SMALLEST = 5e-5
 """A ratio is not shown finer."""
 
@@ -32,7 +34,11 @@ class Answers:
 
 
 def answer(
-    answers: Sequence[Answers], *, premise: str | None = None, notes: Sequence[str] = ()
+    answers: Sequence[Answers],
+    *,
+    premise: str | None = None,
+    notes: Sequence[str] = (),
+    verbose: bool = True,
 ) -> Answer:
     """A table for each series and group size, the changes in words, and how to read them; as data,
     every number with its unit, interval and kind."""
@@ -50,6 +56,31 @@ def answer(
         premise=premise,
         notes=notes,
         interval=band_meaning(),
+        brief=None if verbose else _brief(every),
+    )
+
+
+def _brief(every: Sequence[tuple[Answers, WhatIf]]) -> Brief:
+    """The changes that bring most, for each series and group size."""
+    rows = []
+    for one, at in every:
+        changes = [outcome for outcome in at.outcomes if outcome.change != AS_IS]
+        changes.sort(key=lambda outcome: -outcome.ratio.value)
+        best = [f"{outcome.change}: {_ratio(outcome.ratio)}" for outcome in changes[:SHOWN]]
+        if changes:
+            now = step(at.outcomes[0].step_seconds)
+            rows.append([one.label, f"{at.group_size:,}", now, *best, *[""] * (SHOWN - len(best))])
+    headers = ("Series", "Replicas", "Step", "Largest gain", "Second", "Third")
+    return Brief(
+        blocks=[summarized(rows, headers, ("Series", "Largest gain", "Second", "Third"))],
+        reading=[
+            "behind a change: throughput with it ÷ throughput as it is, both simulated",
+            *(
+                f"{one.label}, {at.group_size:,} replicas: {at.reason}"
+                for one, at in every
+                if at.reason
+            ),
+        ],
     )
 
 

@@ -25,6 +25,16 @@ class Resources(Protocol):
     @property
     def gpu_count(self) -> int: ...
 
+    @property
+    def platform(self) -> str:
+        """CUDA, or ROCm."""
+        ...
+
+    @property
+    def unsupported(self) -> str | None:
+        """Another kind of accelerator, which replicas do not compute on."""
+        ...
+
 
 class Host(Protocol):
     """A host and what it lends to a sweep."""
@@ -149,22 +159,30 @@ def threads_for(
     return threads
 
 
+def no_gpu(machine: Resources) -> str:
+    """What is missing on a machine without usable GPUs, and what does not stand in for it."""
+    missing = f"no {machine.platform} device"
+    if machine.unsupported is None:
+        return missing
+    return f"{missing} (dpbench does not compute on {machine.unsupported})"
+
+
 def _cpu_devices(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:
     count = request.gpu_count or request.largest_size or machine.cores
     if count > machine.cores and not request.oversubscribe:
         raise UsageError(
-            f"{request.asked}: {count} replicas, but this machine has no CUDA device and "
+            f"{request.asked}: {count} replicas, but this machine has {no_gpu(machine)} and "
             f"{machine.cores} cores, and on the CPU a replica is a core; "
             f"expected at most {machine.cores}, or add --oversubscribe"
         )
     if request.gpu_ids and max(request.gpu_ids) >= machine.cores and not request.oversubscribe:
         raise UsageError(
-            f"--gpus: no device {max(request.gpu_ids)}; this machine has no CUDA device and "
+            f"--gpus: no device {max(request.gpu_ids)}; this machine has {no_gpu(machine)} and "
             f"{machine.cores} cores (0 to {machine.cores - 1})"
         )
     if request.gpu_count is not None:
         replicas = units.counted(count, "CPU replica")
-        notes.append(f"no CUDA device here: --gpus {request.gpus_as_typed} means {replicas}")
+        notes.append(f"{no_gpu(machine)} here: --gpus {request.gpus_as_typed} means {replicas}")
     if count > machine.cores:
         notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
     return ("cpu",) * count

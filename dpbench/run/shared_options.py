@@ -176,7 +176,7 @@ class MachineOptions:
         Setting(
             options=("--gpus",),
             common=True,
-            elsewhere="--num-gpus --ngpus --devices --nproc-per-node -g",
+            elsewhere="--device --num-gpus --ngpus --devices --nproc-per-node -g",
             kind=GpuNumbers(),
             is_ids=True,
             metavar="N|I,J",

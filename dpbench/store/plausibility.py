@@ -27,7 +27,14 @@ from dpbench.records import (
     Status,
     TrialRecord,
 )
-from dpbench.specs import MOST_REPETITIONS, SETTINGS, SweepSpec, TrialSpec
+from dpbench.specs import (
+    DEFAULTS,
+    MOST_REPETITIONS,
+    SETTINGS,
+    SweepSpec,
+    TrialSettings,
+    TrialSpec,
+)
 from dpbench.specs.exclusion import FIELDS
 from dpbench.specs.learning_rate import RULES
 from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
@@ -73,9 +80,7 @@ def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
         value = getattr(spec, name)
         if value is not None and not 0 < value < math.inf:
             yield f"{name} is {value}; expected a number above 0"
-    for name, setting in SETTINGS.items():
-        if flaw := setting.flaw(name, spec.setting(name)):
-            yield flaw
+    yield from _impossible_settings(spec)
 
 
 def impossible_in_record(record: TrialRecord) -> Iterator[str]:
@@ -91,7 +96,7 @@ def impossible_in_record(record: TrialRecord) -> Iterator[str]:
         yield f"environments of {len(record.host_environment_ids)} of {len(trial.nodes)} hosts"
     if trial.batch_size < 1:
         yield f"batch_size is {trial.batch_size}; expected at least 1"
-    yield from _impossible_settings(trial)
+    yield from _impossible_settings_of_trial(trial)
     if not 0 <= record.duration_seconds <= LONGEST_SECONDS:
         yield f"duration_seconds is {record.duration_seconds}"
     if record.flops_per_item is not None and not 0 < record.flops_per_item < MOST_FLOPS:
@@ -131,10 +136,17 @@ def _is_possible_load(load: HostLoad) -> bool:
     return load.cores > 0 and all(0 <= one < math.inf for one in busy)
 
 
-def _impossible_settings(trial: TrialSpec) -> Iterator[str]:
+def _impossible_settings(spec: TrialSettings) -> Iterator[str]:
     for name, setting in SETTINGS.items():
-        if flaw := setting.flaw(name, trial.setting(name)):
+        if flaw := setting.flaw(name, spec.setting(name)):
             yield flaw
+    for name in spec.compared:
+        if name not in SETTINGS or name in DEFAULTS:
+            yield f"{name!r} is compared, and no setting that all trials store"
+
+
+def _impossible_settings_of_trial(trial: TrialSpec) -> Iterator[str]:
+    yield from _impossible_settings(trial)
     if trial.data_workers and not trial.prefetch:
         yield f"data_workers is {trial.data_workers} with prefetch {trial.prefetch}"
     try:

@@ -62,7 +62,7 @@ def table(tmp_path: Path) -> Callable[[str], str]:
 
 def test_published_series_as_rows(capsys: Capture) -> None:
     arguments = ["--train-up-to", "8", "--predict", "16,64", "--json"]
-    assert run(["fit", WEAK, *arguments]) == 0
+    assert run(["fit", "-v", WEAK, *arguments]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 15 * 2
     assert all(tuple(row)[: len(KEYS)] == KEYS for row in rows)
@@ -83,7 +83,7 @@ def test_published_series_as_rows(capsys: Capture) -> None:
 
 
 def test_all_kinds(capsys: Capture) -> None:
-    assert run(["fit", WEAK, "--train-up-to", "8", "--predict", "4,5,16,33", "--json"]) == 0
+    assert run(["fit", "-v", WEAK, "--train-up-to", "8", "--predict", "4,5,16,33", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     kinds = ["measured", "interpolated", "extrapolated", "refused"]
     assert [row["kind"] for row in rows[:4]] == kinds
@@ -91,7 +91,7 @@ def test_all_kinds(capsys: Capture) -> None:
 
 
 def test_withheld_points_stand_beside_their_predictions(capsys: Capture) -> None:
-    assert run(["fit", WEAK, "--train-up-to", "8"]) == 0
+    assert run(["fit", "-v", WEAK, "--train-up-to", "8"]) == 0
     out = capsys.readouterr().out
     assert "2,850 (2,180–2,940)" in out  # of ResNet-101 at 16
     assert "4,923.1 (-0.2 %)" in out
@@ -101,7 +101,7 @@ def test_withheld_points_stand_beside_their_predictions(capsys: Capture) -> None
 
 
 def test_a_sweep_has_noise_and_a_chart(folder: Path, capsys: Capture) -> None:
-    assert run(["fit", str(folder)]) == 0
+    assert run(["fit", "-v", str(folder)]) == 0
     printed = capsys.readouterr()
     assert "ddp/gloo, batch 32" in printed.out
     assert "one after the other" in printed.out
@@ -116,7 +116,7 @@ def test_a_sweep_has_noise_and_a_chart(folder: Path, capsys: Capture) -> None:
 
 def test_a_chart_of_a_table_goes_where_it_is_told(tmp_path: Path, capsys: Capture) -> None:
     target = tmp_path / "made" / "fit.svg"
-    assert run(["fit", WEAK, "--train-up-to", "4", "--chart", str(target)]) == 0
+    assert run(["fit", "-v", WEAK, "--train-up-to", "4", "--chart", str(target)]) == 0
     assert f"fit in {target}" in capsys.readouterr().err
     text = target.read_text()
     assert "withheld" in text
@@ -136,7 +136,7 @@ def test_a_chart_of_nothing_is_an_error_and_what_is_there_stays(tmp_path: Path) 
 
 def test_a_chart_shows_what_was_withheld(tmp_path: Path) -> None:
     target = tmp_path / "fit.SVG"
-    assert run(["fit", WEAK, "--train-up-to", "8", "--chart", str(target)]) == 0
+    assert run(["fit", "-v", WEAK, "--train-up-to", "8", "--chart", str(target)]) == 0
     # The 4 series that go on to 16 are the last of the file.
     assert target.read_text().count("100 Gb/s between nodes") == 4
 
@@ -146,7 +146,7 @@ def test_a_label_that_the_font_lacks_is_no_warning(
 ) -> None:
     path = Path(table("32,1,0.1\n32,2,0.11\n"))
     path.write_text(path.read_text().replace("\n", ",\u624b\n").replace("\u624b", "model", 1))
-    assert run(["fit", str(path), "--chart", str(tmp_path / "fit.png")]) == 0
+    assert run(["fit", "-v", str(path), "--chart", str(tmp_path / "fit.png")]) == 0
 
 
 def test_a_chart_ends_its_curve_at_a_refusal(table: Callable[[str], str]) -> None:
@@ -172,9 +172,9 @@ def test_a_band_from_ones_own_hold_outs(tmp_path: Path, capsys: Capture) -> None
 
 def test_a_baseline_of_several_replicas(table: Callable[[str], str], capsys: Capture) -> None:
     path = table("32,8,0.1\n32,16,0.11\n32,32,0.12\n")
-    assert run(["fit", path]) == 2
+    assert run(["fit", "-v", path]) == 2
     assert "no baseline at group size 1; measure it, or name another" in capsys.readouterr().err
-    assert run(["fit", path, "--baseline", "8"]) == 0
+    assert run(["fit", "-v", path, "--baseline", "8"]) == 0
     assert "against group size 8" in capsys.readouterr().out
 
 
@@ -202,7 +202,7 @@ def test_bad_input_takes_one_line(
     words: str,
     capsys: Capture,
 ) -> None:
-    assert run(["fit", table(rows), *arguments]) == 2
+    assert run(["fit", "-v", table(rows), *arguments]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("dpbench: ")
@@ -213,13 +213,15 @@ def test_bad_input_takes_one_line(
 def test_a_fixed_amount_of_work_is_taken_to_be_steps_of_a_fixed_batch_per_replica(
     capsys: Capture,
 ) -> None:
-    assert run(["fit", str(PUBLISHED / "tabtune_tabicl.csv"), "--predict", "16", "--json"]) == 0
+    assert (
+        run(["fit", "-v", str(PUBLISHED / "tabtune_tabicl.csv"), "--predict", "16", "--json"]) == 0
+    )
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["kind"], row["unit"]) == ("extrapolated", "runs/day")
     # 20 minutes on 8; keeping their efficiency, 10 on 16.
     assert row["last_efficiency_throughput"] == pytest.approx(144)
     assert 72 < row["throughput"] < 144
-    assert run(["fit", str(PUBLISHED / "tabtune_tabicl.csv")]) == 0
+    assert run(["fit", "-v", str(PUBLISHED / "tabtune_tabicl.csv")]) == 0
     assert "a fixed batch per replica" in " ".join(capsys.readouterr().out.split())
 
 
@@ -228,14 +230,14 @@ def test_a_folder_of_one_group_size_says_what_to_measure(tmp_path: Path, capsys:
     with SweepStore.create(tmp_path / "one", sweep_spec(), ["dpbench", "sweep"]) as store:
         for record in records:
             store.append(record)
-    assert run(["fit", str(tmp_path / "one")]) == 2
+    assert run(["fit", "-v", str(tmp_path / "one")]) == 2
     err = capsys.readouterr().err
     assert "at least two group sizes of a series, got one of each (1); measure more" in err
     assert "dpbench sweep --group-sizes 1,2,4" in err
 
 
 def test_what_the_sizes_cannot_tell_is_said(table: Callable[[str], str], capsys: Capture) -> None:
-    assert run(["fit", table("32,1,0.1\n32,16,0.2\n"), "--predict", "2,32"]) == 0
+    assert run(["fit", "-v", table("32,1,0.1\n32,16,0.2\n"), "--predict", "2,32"]) == 0
     out = capsys.readouterr().out
     assert "0 (up to 107 ms) × (n-1)/n" in out
     assert "0 (up to 25 ms) × log2 n" in out
@@ -246,11 +248,11 @@ def test_what_the_sizes_cannot_tell_is_said(table: Callable[[str], str], capsys:
 def test_errors_of_rounding_and_fractions_below_zero(
     table: Callable[[str], str], capsys: Capture
 ) -> None:
-    assert run(["fit", table("32,1,0.1\n32,2,0.1\n32,4,0.1\n"), "--basis", "const"]) == 0
+    assert run(["fit", "-v", table("32,1,0.1\n32,2,0.1\n32,4,0.1\n"), "--basis", "const"]) == 0
     out = capsys.readouterr().out
     assert "leave-one-out error < 0.01 %; keeping the last efficiency < 0.01 %" in out
     assert "may be too narrow: batch 32" in out
-    assert run(["fit", table("32,1,0.1\n32,2,0.09\n32,4,0.08\n")]) == 0
+    assert run(["fit", "-v", table("32,1,0.1\n32,2,0.09\n32,4,0.08\n")]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "below zero scaling is faster than linear" in out
     assert "grows faster than a serial part" not in out
@@ -258,10 +260,10 @@ def test_errors_of_rounding_and_fractions_below_zero(
 
 def test_speedups_have_no_seconds(capsys: Capture) -> None:
     path = str(PUBLISHED / "tabtune_typical_speedups.csv")
-    assert run(["fit", path, "--predict", "16"]) == 0
+    assert run(["fit", "-v", path, "--predict", "16"]) == 0
     out = capsys.readouterr().out
     assert "in steps of one replica" in out
     assert " ms" not in out
-    assert run(["fit", path, "--predict", "16", "--json"]) == 0
+    assert run(["fit", "-v", path, "--predict", "16", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["unit"], row["step_seconds"]) == ("×", None)

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from torch.distributed import run as torchrun
 
 from dpbench.cli.app import run
+from dpbench.cli.launch import OPTIONS
 from tests.cli.command import start
 from tests.launch.tidy import after_torchrun
 
@@ -100,7 +102,21 @@ def test_what_cannot_be_started_is_a_usage_error(capfd: pytest.CaptureFixture[st
     assert run(["launch", "--nproc-per-node", "2", "missing.py"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("dpbench: got 'missing.py', expected a Python script")
-    assert run(["launch", "--help"]) == 0
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--nnodes", "2", "-h"]])
+def test_its_help_says_what_it_adds_and_names_every_option_of_torchrun(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["launch", *words]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Start a script in several processes or on several nodes, like torchrun")
+    assert "Workers die with the launcher" in text
+    assert "Torch Distributed Elastic" not in text
+    for action in torchrun.get_args_parser()._actions:
+        assert not action.option_strings or any(name in text for name in action.option_strings)
+    for name in OPTIONS:
+        assert name in text
 
 
 @pytest.mark.slow

@@ -52,12 +52,21 @@ def test_project_prints_rows_and_draws_a_chart(
     folder = with_collectives(stored(tmp_path / "demo", swept()))
     assert run(["project", str(folder)]) == 0
     printed = capsys.readouterr()
+    assert "ddp/gloo, batch 32" in printed.out
+    assert "Assumed" not in printed.out
+    assert printed.err == ""
+    assert not (folder / "report").exists()  # a folder that is only read stays as it is
+    charts = tmp_path / "charts"
+    assert run(["project", str(folder), "--verbose", "--output", str(charts)]) == 0
+    printed = capsys.readouterr()
     assert "ddp/gloo, batch 32, on gloo as measured" in printed.out
-    chart = folder / "report" / "charts" / "projection.png"
+    assert "Assumed" in printed.out
+    chart = charts / "projection.png"
     assert chart.read_bytes().startswith(b"\x89PNG")
     assert f"projection in {chart}" in printed.err
     # One on a network that is given does not take its place.
-    assert run(["project", str(folder), *TOPOLOGY, "--group-sizes", "8,64"]) == 0
+    options = ["--group-sizes", "8,64", "--output", str(charts)]
+    assert run(["project", str(folder), *TOPOLOGY, *options]) == 0
     (name,) = (one for one in TOPOLOGY if not one.startswith("-"))
     assert str(chart.with_stem(f"projection-{name}")) in capsys.readouterr().err
     assert chart.exists()
@@ -67,7 +76,7 @@ def test_project_as_json_on_a_given_network_reaches_ten_thousand(
     alone: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     costs = ["--price-per-gpu-hour", "2.5", "--watts-per-gpu", "700"]
-    costs += ["--noise-scale-samples", "8192", "--no-charts", "--json"]
+    costs += ["--noise-scale-samples", "8192", "--json"]
     assert run(["project", str(alone), *TOPOLOGY, *costs]) == 0
     [one] = json.loads(capsys.readouterr().out)["series"]
     assert [row["group_size"] for row in one["rows"]] == [1, 8, 64, 1000, 10_000]
@@ -81,7 +90,7 @@ def test_group_sizes_and_series_are_chosen(
     measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = ["--group-sizes", "2,4", "--batch-size", "128", "--implementation", "ddp"]
-    assert run(["project", str(measured), "--json", "--no-charts", *chosen]) == 0
+    assert run(["project", str(measured), "--json", *chosen]) == 0
     [one] = json.loads(capsys.readouterr().out)["series"]
     assert one["batch_size"] == 128
     assert [(row["group_size"], row["kind"]) for row in one["rows"]] == [
@@ -93,7 +102,7 @@ def test_group_sizes_and_series_are_chosen(
 def test_a_topology_of_this_machine_is_no_other_network(
     measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["project", str(measured), "--json", "--no-charts", "--group-size", "2"]
+    arguments = ["project", str(measured), "--json", "--group-size", "2"]
     assert run([*arguments, "--topology", "this-machine"]) == 0
     series = json.loads(capsys.readouterr().out)["series"]
     assert {one["network"] for one in series} == {"gloo as measured"}
@@ -104,7 +113,7 @@ def test_figures_of_a_log_of_nccl_are_a_network(
 ) -> None:
     log = tmp_path / "nccl.txt"
     log.write_text(SHAPE + TABLE)
-    arguments = ["project", str(alone), "--json", "--no-charts", "--nccl-log", str(log)]
+    arguments = ["project", str(alone), "--json", "--nccl-log", str(log)]
     assert run([*arguments, "--group-sizes", "16,1000"]) == 0
     [one] = json.loads(capsys.readouterr().out)["series"]
     assert one["network"] == "the network of the NCCL log"
@@ -114,7 +123,7 @@ def test_figures_of_a_log_of_nccl_are_a_network(
 def test_a_note_says_why_there_is_no_time_to_loss(
     measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["project", str(measured), "--no-charts", "--target-loss", "0.1"]) == 0
+    assert run(["project", str(measured), "--target-loss", "0.1"]) == 0
     assert "no time to loss 0.1" in capsys.readouterr().out
 
 
@@ -138,7 +147,7 @@ def test_iso_of_one_batch_size_is_refused_with_the_command(
 def test_what_if_compares_the_usual_changes_at_the_largest_measured_group(
     measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["what-if", str(measured), "--batch-size", "32"]) == 0
+    assert run(["what-if", str(measured), "--batch-size", "32", "--verbose"]) == 0
     text = capsys.readouterr().out
     assert "2 replicas (interpolated, n = 3)\nas is, " in text
     for change in ("bandwidth=2", "gradients=bf16", "accumulate=4", "overlap=none"):
@@ -182,7 +191,7 @@ intra = {{ latency_us = 2, gigabytes_per_second = 20 }}
 inter = {{ latency_us = 10, gigabytes_per_second = 10 }}
 """
     )
-    arguments = ["project", str(measured), "--topology", str(file), "--json", "--no-charts"]
+    arguments = ["project", str(measured), "--topology", str(file), "--json"]
     assert run([*arguments, "--group-size", "2"]) == 0
     for one in json.loads(capsys.readouterr().out)["series"]:
         assert [row["kind"] for row in one["rows"]] == ["projected"]
@@ -193,8 +202,7 @@ def test_a_given_network_says_what_computes(
     alone: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in ("project", "what-if", "buckets"):
-        options = ["--no-charts"] if command == "project" else []
-        assert run([command, str(alone), *TOPOLOGY, *options]) == 0
+        assert run([command, str(alone), *TOPOLOGY, "--verbose"]) == 0
         text = " ".join(capsys.readouterr().out.split())
         assert text.startswith("· replicas compute, and vary, as on ")
         assert "only the network is that of h100-nvswitch-ndr ddp/gloo" in text
@@ -221,7 +229,7 @@ def test_iso_falls_to_the_largest_measured_group(
 def test_buckets_shows_the_step_that_project_shows(
     measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["project", str(measured), "--json", "--no-charts", "--group-size", "2"]) == 0
+    assert run(["project", str(measured), "--json", "--group-size", "2"]) == 0
     rows = [one["rows"][0] for one in json.loads(capsys.readouterr().out)["series"]]
     assert run(["buckets", str(measured), "--json", "--group-size", "2"]) == 0
     found = json.loads(capsys.readouterr().out)["configurations"]
@@ -292,3 +300,17 @@ def test_a_folder_that_is_none_is_refused(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "does not exist" in refused([command, str(tmp_path / "nothing")], capsys)
+
+
+@pytest.mark.parametrize("command", ["project", "what-if", "iso", "buckets", "fit", "explain"])
+def test_an_answer_is_short_unless_more_is_asked_for(
+    command: str, measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [command, str(measured), *(["--no-charts"] if command in ("fit", "explain") else [])]
+    assert run(words) == 0
+    short = capsys.readouterr().out
+    assert run([*words, "--verbose"]) == 0
+    whole = capsys.readouterr().out
+    assert short.splitlines()[-1].endswith("--verbose")
+    assert len(short.splitlines()) < len(whole.splitlines()) / 1.5
+    assert "--verbose" not in whole

@@ -41,7 +41,7 @@ def line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_collectives_of_the_folder_itself_are_used(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["buckets", str(with_collectives(folder))]) == 0
+    assert run(["buckets", "-v", str(with_collectives(folder))]) == 0
     out = capsys.readouterr().out
     assert "→ 1 MiB would save" in out
     assert "less than the simulation was off here:\n  measure it before it is taken" in out
@@ -51,19 +51,25 @@ def test_collectives_of_another_folder_are_used(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = with_collectives(tmp_path / "comm")
-    assert run(["buckets", str(folder), "--comm", str(other)]) == 0
+    assert run(["buckets", "-v", str(folder), "--comm", str(other)]) == 0
     assert "→ 1 MiB would save" in capsys.readouterr().out
 
 
 def test_a_topology_takes_the_place_of_collectives(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["buckets", str(folder), *TOPOLOGY]) == 0
+    assert run(["buckets", "-v", str(folder), *TOPOLOGY]) == 0
     assert "tcp-10gbe: nodes of 1 rank" in capsys.readouterr().out
 
 
 def test_this_machine_is_no_other_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["buckets", str(with_collectives(folder)), "--topology", "this-machine"]
+    arguments = [
+        "buckets",
+        "--verbose",
+        str(with_collectives(folder)),
+        "--topology",
+        "this-machine",
+    ]
     assert run(arguments) == 0
     assert "measured 20.000 ± 0 ms a step" in capsys.readouterr().out
 
@@ -72,7 +78,13 @@ def test_a_step_of_another_network_is_compared_with_none(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What was measured ran on gloo's network, whose collectives are in the same folder."""
-    arguments = ["buckets", str(with_collectives(folder)), "--topology", "h100-nvswitch-ndr"]
+    arguments = [
+        "buckets",
+        "--verbose",
+        str(with_collectives(folder)),
+        "--topology",
+        "h100-nvswitch-ndr",
+    ]
     assert run([*arguments, "--group-size", "2"]) == 0
     assert "a step (n = " not in capsys.readouterr().out
 
@@ -80,7 +92,7 @@ def test_a_step_of_another_network_is_compared_with_none(
 def test_on_a_topology_any_group_size_can_be_asked(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["buckets", str(folder), *TOPOLOGY, "--group-sizes", "1000,16", "--json"]) == 0
+    assert run(["buckets", "-v", str(folder), *TOPOLOGY, "--group-sizes", "1000,16", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["configurations"]
     assert [(one["group_size"], one["kind"]) for one in found] == [
         (16, "projected"),
@@ -92,7 +104,7 @@ def test_on_a_topology_any_group_size_can_be_asked(
 def test_a_larger_group_is_extrapolated_as_project_does(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["buckets", str(with_collectives(folder)), "--group-size", "4", "--json"]) == 0
+    assert run(["buckets", "-v", str(with_collectives(folder)), "--group-size", "4", "--json"]) == 0
     [one] = json.loads(capsys.readouterr().out)["configurations"]
     assert (one["group_size"], one["kind"]) == (4, "extrapolated")
 
@@ -100,7 +112,7 @@ def test_a_larger_group_is_extrapolated_as_project_does(
 def test_without_collectives_the_error_has_the_command(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["buckets", str(folder)]) == 2
+    assert run(["buckets", "-v", str(folder)]) == 2
     said = line(capsys)
     assert "dpbench comm --backends gloo --gpus 2 --name demo --results-dir" in said
     assert "--comm DIR2 or --topology NAME" in said
@@ -110,14 +122,14 @@ def test_without_a_trace_the_error_has_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = stored(tmp_path / "demo", weak_sweep())
-    assert run(["buckets", str(folder), *TOPOLOGY]) == 2
+    assert run(["buckets", "-v", str(folder), *TOPOLOGY]) == 2
     assert "measure it with dpbench sweep --arch mnist_cnn" in line(capsys)
 
 
 def test_a_backend_without_collectives_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["buckets", str(with_collectives(folder, backend="shm"))]) == 2
+    assert run(["buckets", "-v", str(with_collectives(folder, backend="shm"))]) == 2
     assert "dpbench comm --backends gloo" in line(capsys)
 
 
@@ -125,7 +137,7 @@ def test_a_sweep_without_buckets_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = stored(tmp_path / "demo", weak_sweep()[:2])
-    assert run(["buckets", str(folder)]) == 2
+    assert run(["buckets", "-v", str(folder)]) == 2
     assert "no series that can be simulated" in line(capsys)
 
 
@@ -144,5 +156,5 @@ def test_a_sweep_without_buckets_is_refused(
 def test_bad_values_are_one_line(
     folder: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["buckets", str(folder), *options]) == 2
+    assert run(["buckets", "-v", str(folder), *options]) == 2
     assert words in line(capsys)

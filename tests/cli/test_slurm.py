@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import shlex
 import shutil
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.cli.app import run
-from dpbench.cli.slurm import Array, SlurmJob, script
+from dpbench.cli.slurm import FIRST_PORT, PORTS, Array, SlurmJob, script
 from dpbench.launch.nodes.token import VARIABLE, given_token
+from tests.cli.command import environment
 
 SLURM = {
     "SLURM_JOB_NODELIST": "node[7-8]",
@@ -88,6 +93,7 @@ def job(**changes: object) -> SlurmJob:
         "name": "mine",
         "nodes": 2,
         "gpus_per_node": None,
+        "replicas": 1,
         "time": "10",
         "partition": None,
         "account": None,
@@ -145,7 +151,7 @@ def test_all_tasks_of_a_sweep_get_a_token_in_their_environment_and_nowhere_else(
 
 
 def test_a_training_goes_through_the_launcher(tmp_path: Path) -> None:
-    text = script(job(command="train", words=("--epochs", "3"), gpus_per_node=8))
+    text = script(job(command="train", words=("--epochs", "3"), replicas=8))
     first, second = started(text, tmp_path)
     assert first == [
         *("launch", "--node-rank", "0", "--nnodes", "2"),
@@ -173,7 +179,7 @@ def test_no_word_is_taken_for_another(words: list[str]) -> None:
         ("sweep --nnodes 2", "--nnodes: the script gives it to the command; leave it out"),
         ("sweep --name mine", "--name: the script gives it to the command; give --job-name"),
         ("--nodes 0 sweep", "--nodes: '0' is not a positive integer"),
-        ("--gpus-per-node x sweep", "--gpus-per-node: 'x' is not a positive integer"),
+        ("--gpus-per-node x sweep", "--gpus-per-node: 'x' is not an integer of at least 0"),
         ("--time soon sweep", "--time: expected minutes, HH:MM:SS or D-HH:MM:SS"),
         ("--partition a;b sweep", "--partition: expected letters, digits and _ . , - only"),
         ("--array steps sweep", "the command has no --steps with a value"),
@@ -225,3 +231,125 @@ def test_options_of_several_nodes_are_those_of_a_script_for_several(
 )
 def test_an_array_needs_one_list_that_may_differ(words: tuple[str, ...]) -> None:
     assert run(["slurm", "--array", *words]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "processes"),
+    [
+        ("train --gpus 8", "8", "8"),
+        ("train --group-size=2 --epochs 3", "2", "2"),
+        ("--gpus-per-node 4 train --gpus 2", "4", "2"),
+        ("--gpus-per-node 4 train", "4", "4"),
+        ("--gpus-per-node 0 train --gpus 2", None, "2"),
+        ("train", None, "1"),
+        ("--array gpus train --gpus 2,4", "4", "4"),
+        ("sweep --gpus 8", "8", None),
+        ("--gpus-per-node 0 sweep --gpus 8", None, None),
+        ("--array gpus sweep --gpus 2,4", "4", None),
+        ("sweep", None, None),
+    ],
+)
+def test_slurm_is_asked_for_the_gpus_that_the_command_takes(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    words: str,
+    gpus: str | None,
+    processes: str | None,
+) -> None:
+    text = written(capsys, *words.split())
+    assert directives(text).get("gpus-per-node") == gpus
+    first, _ = started(text, tmp_path)
+    if processes is not None:
+        assert first[first.index("--nproc-per-node") + 1] == processes
+        assert not {"--gpus", "--group-size"} & set(first)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("sweep --gpus 4,5", "--gpus 4,5: Slurm says which GPUs a job has; expected how many"),
+        ("train --gpus 4,5", "--gpus 4,5: Slurm says which GPUs a job has; expected how many"),
+        ("--gpus-per-node 4 train --gpus 8", "--gpus 8 is more than --gpus-per-node 4"),
+        ("train --epochs x", "--epochs: 'x' is not a positive integer"),
+        ("train --config two.yaml", "gpus 2 of a file: the launcher says how many there are"),
+    ],
+)
+def test_gpus_that_no_job_can_have_are_refused(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("two.yaml").write_text("gpus: 2\n")
+    assert run(["slurm", *words.split()]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+
+
+TASKS_AT_ONCE = """#!/bin/bash
+while [ "${1#--}" != "$1" ]; do shift; done
+for ((node = 0; node < SLURM_NNODES; node++)); do SLURM_NODEID=$node "$@" & done
+status=0
+for job in $(jobs -p); do wait "$job" || status=$?; done
+exit $status
+"""
+"""srun, with all nodes on this host."""
+REAL = f"""#!/bin/sh
+exec {sys.executable} -m dpbench "$@"
+"""
+
+
+def job_with_a_free_port() -> int:
+    """The number of a job whose nodes can meet here while other tests run."""
+    while True:
+        number = random.randrange(PORTS)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("localhost", FIRST_PORT + number))
+            return 10 * PORTS + number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (
+            "train --gpus 2 --arch mlp --epochs 1 --limit-train 32 --batch-size 8",
+            "runs/dpbench-train-{job}/log.jsonl",
+        ),
+        (
+            "sweep --gpus 2 --arch mlp --implementations ddp --batch-sizes 8 --group-sizes 2"
+            " --warmup 1 --steps 2 --phases 0 --repetitions 1 --no-charts",
+            "results/dpbench-sweep-{job}/trials.jsonl",
+        ),
+    ],
+)
+def test_the_script_runs_to_its_end_where_srun_starts_the_tasks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str, left: str
+) -> None:
+    text = written(capsys, "--gpus-per-node", "0", *words.split())
+    job = job_with_a_free_port()
+    local = '#!/bin/sh\nprintf "localhost\\n"\n'
+    for name, program in (("scontrol", local), ("srun", TASKS_AT_ONCE), ("dpbench", REAL)):
+        (tmp_path / name).write_text(program)
+        (tmp_path / name).chmod(0o755)
+    finished = subprocess.run(
+        ["bash"],
+        input=text,
+        cwd=tmp_path,
+        env={
+            **environment(),
+            **SLURM,
+            "SLURM_NNODES": "1",
+            "SLURM_JOB_ID": str(job),
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert (tmp_path / left.format(job=job)).read_text()

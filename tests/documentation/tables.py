@@ -17,9 +17,11 @@ from dpbench import architecture
 from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.api.arguments import ARGUMENTS
 from dpbench.api.results import Results
+from dpbench.cli import launch
 from dpbench.cli.app import app
 from dpbench.report.charts.kinds import CHARTS
 
+LAUNCHED = launch.OPTIONS.items()
 SELF = ("self", "cls")
 MOST_PARAMETERS = 8
 NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
@@ -51,6 +53,9 @@ def _commands(_: str) -> str:
 
 
 def _options(command_name: str) -> str:
+    if command_name == "launch":  # torchrun's parser has its options
+        rows = ((f"`{name} {value}`".replace(" `", "`"), text) for name, (value, text) in LAUNCHED)
+        return _markdown(("option", "meaning"), rows)
     command = typer.main.get_command(app).commands[command_name]  # type: ignore[attr-defined]
     return _markdown(
         ("option", "default", "meaning"),

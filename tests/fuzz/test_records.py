@@ -120,6 +120,10 @@ CRASHED = [
     (("ranks", 0, "phases", "data_seconds"), []),
     (("ranks", 0, "phases"), {f"{name}_seconds": [0.0] for name in PHASES}),
     (("trial", "bucket_cap_mb"), -5.0),
+    (("trial", "timed_steps"), 0),
+    (("trial", "threads_per_replica"), 0),
+    (("trial", "compared"), ["bucket_cap_mb"]),
+    (("trial", "compared"), ["nothing"]),
     (("trial", "workload", "learning_rate_rule"), "cubic"),
     (("trial", "workload", "learning_rate"), 0.0),
     (("ranks", 0, "gradient_norms", "local_squared"), [1.0]),
@@ -177,6 +181,7 @@ def test_a_gradient_trace_that_no_steps_can_leave_is_refused(
         (("sweep", "implementations"), ["nobody's"]),
         (("sweep", "backends"), ["nobody's"]),
         (("sweep", "group_sizes"), [1, 3]),
+        (("sweep", "compared"), ["nothing"]),
     ],
 )
 def test_an_impossible_sweep_is_refused(

@@ -7,11 +7,14 @@ import sys
 import time
 
 import pytest
+import torch
 
+from dpbench.cli.app import run
 from dpbench.environment import Accelerator, usable_cores
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import machine
 from dpbench.launch.machine import Machine, in_child, inspect_machine
+from dpbench.parallel.devices import parse_device
 from tests.builders import trial_spec
 
 GPUS = tuple(Accelerator(index=index, name="H200", memory_bytes=2**37) for index in (0, 1))
@@ -138,3 +141,43 @@ def test_a_probe_that_hangs_is_an_error_after_the_limit(monkeypatch: pytest.Monk
     monkeypatch.setattr(machine, "PROBE_SECONDS", 0.3)
     with pytest.raises(LaunchError, match="hangs gave no answer in 0 s"):
         in_child(hangs)
+
+
+def test_a_build_for_amd_is_called_rocm(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torch.cuda drives AMD's GPUs there; nothing but the name differs."""
+    monkeypatch.setattr(torch.version, "hip", "6.2.41133")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    here = inspect_machine()
+    assert (here.cuda, here.platform) == ("ROCm 6.2.41133", "ROCm")
+    assert here.unusable_backend_reason("nccl", ["cpu"]) in (
+        "nccl needs a ROCm device; this machine has none",
+        "torch was built without nccl",
+    )
+    assert run(["sweep", "--gpus", "1", "--arch", "mlp", "--dry-run", "--group-sizes", "1"]) == 0
+    assert "no ROCm device here: --gpus 1 means 1 CPU replica\n" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
+def test_accelerators_that_are_not_used_are_named_where_the_cpu_is_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    words = ["sweep", "--gpus", "1", "--arch", "mlp", "--dry-run", "--group-sizes", "1"]
+    assert run(words) == 0
+    said = capsys.readouterr().err
+    assert "no CUDA device (dpbench does not compute on MPS) here: --gpus 1 means 1 CPU" in said
+
+
+@pytest.mark.parametrize("device", ["mps", "xpu"])
+def test_another_device_is_refused_in_one_line(
+    device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sweep", "--device", device]) == 2
+    assert capsys.readouterr().err == (
+        "dpbench: No such option: --device. Did you mean --gpus? See dpbench sweep --help.\n"
+    )
+    with pytest.raises(ValueError, match=f"got device '{device}', expected a CPU or CUDA device"):
+        parse_device(device)

@@ -184,14 +184,6 @@ def test_a_node_that_does_not_come_ends_the_wait_in_time() -> None:
         run(chosen, threads=1)
 
 
-def test_the_help_is_ours_and_then_torchruns(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        read(["--help"])
-    printed = capsys.readouterr().out
-    assert printed.startswith("usage: dpbench launch [OPTIONS OF TORCHRUN] SCRIPT")
-    assert printed.index("workers die with") < printed.index("--rdzv-endpoint")
-
-
 def test_workers_get_their_place_their_arguments_and_their_share(folder: Path) -> None:
     before = dict(os.environ)
     run(read(["--nproc-per-node", "2", "script.py", "--help", "a b"]), threads=3)

@@ -23,6 +23,7 @@ def good(): return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Dropout(
 def bare(): return nn.Identity(), batch, mse
 def frozen(): return nn.Linear(3, 2).requires_grad_(False), batch, mse
 def elsewhere(): return nn.Linear(3, 2, device="meta"), batch, mse
+def lazy(): return nn.LazyLinear(2), batch, mse
 def wide(): return nn.Linear(4, 2), batch, mse
 def vector(): return nn.Linear(3, 2), batch, lambda o, t: (o - t).square().mean(0)
 def plain(): return nn.Linear(3, 2), batch, lambda o, t: (o - t).sum().item()
@@ -71,6 +72,10 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
         ("bare", "the model has no parameters to train$"),
         ("frozen", "the model has no parameters to train$"),
         ("elsewhere", "weight is on meta, expected cpu; dpbench moves the model"),
+        (
+            "lazy",
+            r"weight has no shape yet, as its module is lazy .* has run once on a batch$",
+        ),
         ("wide", r"the model with 2 samples raised RuntimeError: mat1 and mat2"),
         ("vector", r"the loss is a tensor \(2,\), expected a scalar: the mean over the samples"),
         ("plain", "the loss is a float, expected a tensor"),
@@ -81,7 +86,7 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
         ("text", r"inputs\['words'\]: got str, expected a tensor"),
         ("moved", "returned a tensor on meta, expected cpu"),
         ("short", r"batch\(2\) raised TypeError: .*takes 1 positional argument"),
-        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 32\)"),
+        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 33\)"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:

@@ -97,15 +97,30 @@ def test_a_metric_is_a_column_only_if_there_are_several() -> None:
     assert "Metric" in answer(both, (), exit_status=0).text
 
 
-def test_a_small_change_within_the_tolerance_is_pointed_out() -> None:
-    assert (
-        "changed within the tolerance: ddp/gloo ×1, batch 16"
-        in answer(
-            assessment({16: slower(QUIET, 0.015)}, tolerances={"images_per_second": 0.05}),
-            (),
-            exit_status=0,
-        ).text
-    )
+def test_a_change_is_pointed_out_where_the_whole_interval_says_so() -> None:
+    def said(factor: float) -> str:
+        runs = {16: slower(QUIET, factor)}
+        found = assessment(runs, tolerances={"images_per_second": 0.05})
+        return answer(found, (), exit_status=0).text
+
+    assert "slower or worse, within the tolerance: ddp/gloo ×1, batch 16" in said(0.015)
+    assert "faster or better, by its whole interval: ddp/gloo ×1, batch 16" in said(-0.4)
+    assert "interval:" not in said(0.0)
+    assert "within the tolerance:" not in said(0.0)
+
+
+def test_a_lopsided_interval_that_holds_no_change_is_called_no_change() -> None:
+    """Runs that are much faster, but so uneven that the bounds reach beyond zero."""
+    wild = [700.0, 900.0, 9000.0, 9000.0, 1000.0]
+    found = assessment({16: wild}, tolerances={"images_per_second": 5.0})
+    (row,) = found.verdict.rows
+    assert row.outcome == "pass"
+    assert row.low is not None
+    assert row.high is not None
+    assert row.low < 1 < row.high
+    text = answer(found, (), exit_status=0).text
+    assert "faster or better" not in text
+    assert "slower or worse" not in text
 
 
 def test_equal_runs_have_no_negative_zero() -> None:
@@ -134,7 +149,7 @@ def test_sentences_name_the_metric_where_there_are_several() -> None:
         "regressed: 1 of 4 rows, worse by more than tolerated: "
         "images_per_second of ddp/gloo ×1, batch 32"
     )
-    (changed,) = [line for line in reading(both.verdict.rows) if line.startswith("changed")]
+    (changed,) = [line for line in reading(both.verdict.rows) if line.startswith("slower or worse")]
     assert "step_seconds_p95 of ddp/gloo ×1, batch 32" in changed
 
 

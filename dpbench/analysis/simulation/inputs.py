@@ -66,6 +66,7 @@ def simulation_inputs(records: Sequence[TrialRecord], trial: TrialSpec) -> Simul
         for record in usable_repetitions(group)
         if _same_work(record.trial, trial)
     ]
+    usable = _compared_alike(usable, trial)
     traced, notes = _traced(usable, trial)
     traces = {_name(record): trace for record in traced if (trace := _trace(record))}
     require_same_gradients(traces)
@@ -96,6 +97,16 @@ def _same_work(other: TrialSpec, trial: TrialSpec) -> bool:
         and other.accumulation_steps == trial.accumulation_steps
         and len(kinds) == 1
     )
+
+
+def _compared_alike(records: list[TrialRecord], trial: TrialSpec) -> list[TrialRecord]:
+    """Those with as many steps and threads, where the sweep compares them and has traced such."""
+    alike = [
+        record
+        for record in records
+        if all(record.trial.setting(name) == trial.setting(name) for name in trial.compared)
+    ]
+    return alike if any(_trace(record) for record in alike) else records
 
 
 def _traced(

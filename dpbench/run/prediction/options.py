@@ -153,6 +153,15 @@ class PredictionOptions:
         Setting(options=("--json",), kind=Flag(), help="Print one JSON object instead of tables."),
     ] = False
 
+    verbose: Annotated[
+        bool,
+        Setting(
+            options=("--verbose", "-v"),
+            kind=Flag(),
+            help="Print all numbers, how to read them, and what is assumed.",
+        ),
+    ] = False
+
     @property
     def cap_mb(self) -> float | None:
         """Bucket size in MiB in place of the sweep's; None keeps to that."""
@@ -225,14 +234,17 @@ class ProjectOptions(BatchSizeOptions, BucketSizeOptions):
             "as measured with sweep --noise-scale",
         ),
     ] = None
-    charts: Annotated[
-        bool,
+    output: Annotated[
+        Path | None,
         Setting(
-            options=("--charts/--no-charts",),
-            kind=Flag(),
-            help="Draw the projection (PNG and SVG).",
+            options=("--output",),
+            kind=PathName(),
+            metavar="DIR",
+            help="Folder to draw the projection into (PNG and SVG).",
+            default_text="no charts",
+            elsewhere="--charts --no-charts -o",
         ),
-    ] = True
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

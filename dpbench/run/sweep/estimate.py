@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from dpbench import units
 from dpbench.analysis.throughput import step_seconds
@@ -18,7 +19,8 @@ PROBE_LIMIT_SECONDS = 60.0
 FEWEST_STEPS = 100
 """The fewest steps of a window that grows (measure.adaptive looks at it first then)."""
 SECONDS_PER_TRIAL = 0.3
-"""Start, verification and end of a trial on two CPU ranks (`make bench` measures it)."""
+"""Start, verification and end of a trial on two CPU ranks (`make bench` measures it): the least,
+where the probes took longer."""
 
 
 def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
@@ -26,16 +28,17 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
     runs = list(trials)
     if not runs:
         return "nothing of it can run here"
-    seconds = 0.0
-    probed: dict[TrialSpec, float | None] = {}
+    seconds, probed = 0.0, dict[TrialSpec, _Probed | None]()
     for trial in runs:
         probe = _probe(trial)
         if probe not in probed:
-            probed[probe] = _step_seconds(probe, launcher)
-        step = probed[probe]
-        if step is None:
+            probed[probe] = _measured(probe, launcher)
+        if (found := probed[probe]) is None:
             return f"its duration is unknown: a step of {probe.label} did not complete"
-        seconds += SECONDS_PER_TRIAL + step * _steps(trial)
+        seconds += found.step_seconds * _steps(trial)
+    # The first probe also starts the process that all ranks are forked from.
+    around = min(found.other_seconds for found in probed.values() if found is not None)
+    seconds += len(runs) * max(around, SECONDS_PER_TRIAL)
     return (
         f"about {units.seconds(seconds)} (from {PROBE_STEPS} steps of the plain module per "
         "batch size; communication comes on top)"
@@ -71,10 +74,19 @@ def _steps(trial: TrialSpec) -> int:
     return around + windows * (timed + trial.phase_steps)
 
 
-def _step_seconds(probe: TrialSpec, launcher: Launcher) -> float | None:
+class _Probed(NamedTuple):
+    """What a probe took: a step, and all but its steps."""
+
+    step_seconds: float
+    other_seconds: float
+
+
+def _measured(probe: TrialSpec, launcher: Launcher) -> _Probed | None:
     records: list[TrialRecord] = list(
         run([probe], launcher, environment_id="", time_limit_seconds=PROBE_LIMIT_SECONDS)
     )
     if records[0].status is not Status.COMPLETED:
         return None
-    return float(step_seconds(records[0]).mean())
+    step = float(step_seconds(records[0]).mean())
+    steps = probe.warmup_steps + probe.timed_steps
+    return _Probed(step, records[0].duration_seconds - steps * step)

@@ -23,6 +23,7 @@ from dpbench.messages import say
 from dpbench.records import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter, reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
+from dpbench.run.sweep.estimate import estimate_seconds
 from dpbench.run.this_machine import here
 from dpbench.run.watching import Broadcast
 from dpbench.specs import SweepSpec, TrialSpec
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from dpbench.launch.agent import ElasticLauncher
     from dpbench.launch.nodes.team import Team
 
+LONG = 20
+"""Trials from which on a sweep begins with an estimate of its duration, which takes a few steps."""
 Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
 """From all records so far, in this order, to the trials to run next; none when it is over."""
 
@@ -175,6 +178,7 @@ class _Measuring:
                 while waiting := rounds(tuple(self._records)):
                     if not self._waiting:
                         self._say_what_cannot_run(waiting)
+                        self._say_how_long(waiting)
                     self._waiting = waiting
                     self._run(waiting, progress)
         except (KeyboardInterrupt, Interrupted) as error:
@@ -194,6 +198,15 @@ class _Measuring:
             say(f"skipped: {', '.join(series)}: {reason}")
         if asked and all(reasons.values()):
             say("no row that was asked for can run here; only the baseline is measured")
+
+    def _say_how_long(self, waiting: Sequence[TrialSpec]) -> None:
+        """Of a sweep that takes a while; of a short one the first trial tells soon enough."""
+        if self._job.quiet or self._job.team is not None:
+            return
+        usable = {one: not self._launcher.unusable_reason(one) for one in _configurations(waiting)}
+        runs = [trial for trial in waiting if usable[trial.configuration]]
+        if len(runs) >= LONG:
+            say(f"{units.counted(len(runs), 'trial')}: {estimate_seconds(runs, self._launcher)}")
 
     def _run(self, waiting: Sequence[TrialSpec], progress: Reporter) -> None:
         def started(trial: TrialSpec) -> None:

@@ -216,7 +216,7 @@ def _check_dtypes(option: str, dtypes: Sequence[str], hosts: Sequence[Host]) -> 
     for dtype in dtypes:
         if on_cpu and dtype in ("f16", "tf32"):
             raise UsageError(
-                f"{option} {dtype}: it is of CUDA devices, and the replicas are on the CPU; "
+                f"{option} {dtype}: it needs a GPU, and the replicas are on the CPU; "
                 "expected f32 or bf16 there"
             )
 

@@ -348,7 +348,7 @@ class ReplicaOptions:
             metavar="N|I,J",
             default_text="all GPUs; 1 without CUDA",
             common=True,
-            elsewhere="--num-gpus --ngpus --devices --nproc-per-node --world-size -g",
+            elsewhere="--device --num-gpus --ngpus --devices --nproc-per-node --world-size -g",
         ),
     ] = AUTO
     threads: Annotated[

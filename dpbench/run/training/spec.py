@@ -10,7 +10,7 @@ from dpbench.data.identity import with_files
 from dpbench.data.registry import DATASETS, check_fits
 from dpbench.errors import UsageError
 from dpbench.measure.try_out import load_tried
-from dpbench.run.devices import DeviceRequest, Resources, devices_for, threads_for
+from dpbench.run.devices import DeviceRequest, Resources, devices_for, no_gpu, threads_for
 from dpbench.run.training.options import TrainOptions
 from dpbench.settings import AUTO, Auto
 from dpbench.specs.training import TrainingSpec
@@ -79,7 +79,7 @@ def device_request(
         sizes = (1,)  # how many replicas there are decides the numbers: no guess from the cores
         if notes is not None and options.implementation != "single":
             notes.append(
-                "no CUDA device here: one replica on the CPU; --gpus 2 trains two, a core each"
+                f"{no_gpu(machine)} here: one replica on the CPU; --gpus 2 trains two, a core each"
             )
     return DeviceRequest(
         gpus=options.gpus,

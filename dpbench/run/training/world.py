@@ -12,7 +12,11 @@ import torch
 from dpbench import environment
 from dpbench.errors import UsageError
 from dpbench.messages import say
-from dpbench.rendezvous.available_backends import available_backends
+from dpbench.rendezvous.available_backends import (
+    available_backends,
+    gpu_platform,
+    unsupported_accelerator,
+)
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.rendezvous.local_device import local_device
 from dpbench.run.devices import threads_for
@@ -84,6 +88,8 @@ class _Resources:
         self.ranks = counts[tightest.host]
         self.has_cuda = ranks[0].device != "cpu"
         self.gpu_count = self.ranks if self.has_cuda else 0
+        self.platform = gpu_platform()
+        self.unsupported = unsupported_accelerator()
 
 
 def _threads(request: TrainRequest, ranks: Sequence[Standing], machine: _Resources) -> int:
@@ -118,6 +124,6 @@ def _check_backend(spec: TrainingSpec, ranks: Sequence[Standing]) -> None:
     known = available_backends()
     reason = known[spec.backend].reason if spec.backend in known else None
     if spec.backend == "nccl" and spec.devices[0] == "cpu":
-        reason = reason or "nccl reduces CUDA tensors only"
+        reason = reason or f"nccl reduces {gpu_platform()} tensors only"
     if reason:
         raise UsageError(f"--backend {spec.backend}: {reason}")

@@ -105,6 +105,20 @@ def test_in_strong_scaling_the_trace_is_at_the_batch_of_a_replica() -> None:
     assert simulation_inputs(records, strong).trace.step_seconds == pytest.approx(0.006)
 
 
+def test_of_rows_that_differ_in_their_steps_each_has_its_own_trace() -> None:
+    compared = ("timed_steps",)
+    several = [
+        replace(record, trial=replace(record.trial, timed_steps=steps, compared=compared))
+        for steps, records in ((4, sweep()), (8, without(sweep(), "ddp", 1)))
+        for record in records
+    ]
+    own, other = (replace(DDP, timed_steps=steps, compared=compared) for steps in (4, 8))
+    assert simulation_inputs(several, own).trace_source == "ddp(4 steps)/gloo ×1, batch 32"
+    assert simulation_inputs(several, other).trace_source == "single(8 steps) ×1, batch 32"
+    absent = replace(other, timed_steps=9)
+    assert simulation_inputs(several, absent).trace_source.startswith("ddp")
+
+
 def test_trials_of_other_work_do_not_count() -> None:
     other = replace(DDP, workload=replace(DDP.workload, architecture="mlp"))
     differing = [{"threads_per_replica": 2}, {"batch_size": 64}, {"accumulation_steps": 4}]
