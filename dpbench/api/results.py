@@ -140,7 +140,7 @@ class Results:
         columns: str | Sequence[str] | None = None,
         width: int | None = None,
     ) -> str:
-        """The table of configurations as text, in any format of `dpbench report --format`.
+        """The table of configurations as text, in any format of `dpbench report`.
 
         `columns` are keys; `width` is that of a terminal to fit into. Raises UnknownName for a
         format or a column that is not known.
