@@ -28,11 +28,20 @@ def test_one_group_and_outliers_are_no_two_groups(speeds: tuple[float, ...]) -> 
     assert two_modes(speeds) is None
 
 
-@pytest.mark.parametrize("count", [4, 5, 8, 20])
+@pytest.mark.parametrize("count", [4, 5, 6, 8, 12, 20, 27])
 def test_normal_runs_rarely_look_like_two_groups(count: int) -> None:
     generator = np.random.default_rng(count)
     speeds = 100 * np.exp(0.05 * generator.standard_normal((4000, count)))
     assert sum(two_modes(row) is not None for row in speeds) / 4000 <= 0.016
+
+
+@pytest.mark.parametrize("count", [6, 8, 12, 20])
+def test_groups_that_are_far_apart_are_seen_however_many_runs_there_are(count: int) -> None:
+    """10 % apart, and runs of a group differ by 0.5 %."""
+    generator = np.random.default_rng(count)
+    groups = np.where(np.arange(count) % 2, 110.0, 100.0)
+    speeds = groups * np.exp(0.005 * generator.standard_normal((1000, count)))
+    assert sum(two_modes(row) is not None for row in speeds) / 1000 >= 0.95
 
 
 def test_a_row_says_that_its_runs_fall_into_two_groups() -> None:
