@@ -43,7 +43,8 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 class _Misfit(Exception):
-    """What does not fit; every level that it passes puts its own name in front of `where`."""
+    """A value does not fit; every level that the error passes puts its own name in front of
+    `where`."""
 
     def __init__(self, message: str) -> None:
         self.where = ""
@@ -234,5 +235,5 @@ def _expect(condition: bool, expected: str, got: Any) -> None:
 
 
 def _shown(value: Any) -> str:
-    """What stands in the file, which may be of any size."""
+    """The value from the file, shortened, since it may be of any size."""
     return printable(repr(value), LONGEST_SHOWN)

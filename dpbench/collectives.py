@@ -44,7 +44,7 @@ class CollectiveSpec:
 
     @property
     def configuration(self) -> CollectiveSpec:
-        """What repetitions have in common."""
+        """The specification that repetitions share."""
         return replace(self, repetition=0)
 
     @property
@@ -65,13 +65,13 @@ class SizeTiming:
     calls_per_sample: int
     seconds: tuple[float, ...]
     largest_error: float | None = None
-    """Of this rank's result on values that have to be rounded, relative to exact arithmetic; None
-    for copies, and in records from before it was measured."""
+    """Largest error of this rank's result on values that have to be rounded, relative to exact
+    arithmetic; None for copies, and in records from before it was measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverlapTiming:
-    """What a collective and a computation cost each other on one rank.
+    """How much a collective and a computation slow each other down on one rank.
 
     A value per sample. The computation outlasts the collective, which starts with it.
     """
@@ -80,11 +80,12 @@ class OverlapTiming:
     compute_seconds: tuple[float, ...]
     """The computation alone."""
     compute_with_collective_seconds: tuple[float, ...]
-    """The same computation while the collective is under way."""
+    """Seconds of the computation while the collective is running."""
     collective_seconds: tuple[float, ...]
     """The collective alone, from its start to its end."""
     collective_with_compute_seconds: tuple[float, ...]
-    """The same while the rank computes, until it has ended as seen between two products."""
+    """Seconds of the collective while the rank computes, with its end as seen between two
+    products."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +107,7 @@ class ExchangeTiming:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankCollectives:
-    """What one rank measured."""
+    """The measurements of one rank."""
 
     rank: int
     pid: int

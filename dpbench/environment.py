@@ -22,7 +22,8 @@ from dpbench.errors import StoreError
 from dpbench.files import read_header
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
-"""Of scipy nothing depends any more, but without it the ids of the same machine would change."""
+"""Packages whose versions are recorded. scipy is no longer used, but without it the ids of the same
+machine would change."""
 ELASTIC, SYNTHETIC = "elastic", "synthetic"
 COMPARABLE_ANYWAY = ("git_commit", "hostname", "affinity")
 PAIRS = ("versions", "variables")
@@ -48,7 +49,8 @@ INERT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCO
 """For git: writes no index, after which a hook would run, and fetches nothing that is missing, by
 whatever program."""
 CEILING = "GIT_CEILING_DIRECTORIES"
-"""Where git stops to look for a repository; the one variable of git's that counts here."""
+"""Git's variable for the folders where it stops looking for a repository; the only one of git's
+that counts here."""
 Read = Callable[[str], str | None]
 """Reads a small file; tests give the files of another machine."""
 RECORDED_PREFIXES = ("NCCL_", "TORCH_NCCL_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
@@ -303,7 +305,7 @@ def _differs(root: Path, entry: re.Match[str], index_written_ns: int) -> bool:
 
 
 def git(*arguments: str) -> str:
-    """What a command prints that only reads; a repository from elsewhere must not run anything.
+    """Output of a git command that only reads; a repository from elsewhere must not run anything.
 
     Raises OSError without git, subprocess.SubprocessError if it fails.
     """
@@ -311,7 +313,7 @@ def git(*arguments: str) -> str:
 
 
 def git_bytes(*arguments: str, stdin: bytes = b"", seconds: float = GIT_SECONDS) -> bytes:
-    """The same as it stands, of a command that reads `stdin`."""
+    """Output of a git command as bytes; the command reads `stdin`."""
     command = ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"]
     environ = {
         name: value

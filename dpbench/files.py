@@ -25,7 +25,7 @@ from typing import IO
 from dpbench.errors import StoreError
 
 LARGEST_HEADER_BYTES = 2**26
-"""Of a file that is read as a whole; such files have some KiB."""
+"""Largest file that is read as a whole; such files have some KiB."""
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 _KINDS = (
     (stat.S_ISLNK, "a link, which dpbench does not follow there"),
@@ -117,7 +117,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
 
 
 def write_named(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
-    """The same for a file that the user has named.
+    """Write a file that the user has named.
 
     The file that a link points at, with the mode that it had. What is no regular file, as a pipe
     or a device, is written into: there is nothing to keep whole. Raises OSError.

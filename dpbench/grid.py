@@ -158,7 +158,7 @@ def _run_trial(
 
 
 def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
-    """What is measured, each once: what stays of the grid, then the rows that are included."""
+    """The measured rows, each once: those left of the grid, then the included ones."""
     found = dict.fromkeys(kept(configurations(spec), spec.exclude))
     for inclusion in spec.include:
         found |= dict.fromkeys(included(spec, inclusion))

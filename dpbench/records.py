@@ -1,4 +1,4 @@
-"""What happened: raw measurements per rank, the outcome of a trial.
+"""Results of trials: raw measurements per rank, and the outcome.
 
 Only raw samples are stored; every statistic is derived from them later. `None` means not
 measured. All times are seconds, all sizes bytes, as the names say.
@@ -49,7 +49,7 @@ class Verification:
     tensors_compared: int
     worst_parameter: str | None = None
     dtype: str = "float64"
-    """Of both sides; float32 where the model is too large to be held four times in float64."""
+    """Dtype of both sides; float32 if the model is too large to be held four times in float64."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,10 +130,11 @@ class GradientTrace:
     """
 
     parameters: tuple[str, ...]
-    """Those that got a gradient in every traced step, in the order of the module."""
+    """Names of the parameters that got a gradient in every traced step, in the order of the
+    module."""
     gradient_bytes: tuple[int, ...]
     gradient_dtypes: tuple[str, ...]
-    """As in "float32"; of each parameter."""
+    """Dtype of each parameter's gradient, such as "float32"."""
     ready_seconds: tuple[tuple[float, ...], ...]
     """Per traced step, per parameter."""
     backward_start_seconds: tuple[float, ...]
@@ -141,12 +142,12 @@ class GradientTrace:
     step_seconds: tuple[float, ...]
     untraced_step_seconds: tuple[float, ...]
     buffer_bytes: int = 0
-    """Of the module's buffers, which some implementations broadcast in every forward."""
+    """Bytes of the module's buffers, which some implementations broadcast in every forward."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankMeasurement:
-    """What one rank measured."""
+    """The measurements of one rank."""
 
     rank: int
     pid: int
@@ -155,7 +156,7 @@ class RankMeasurement:
     setup_seconds: float
     """From the rank's start to its first warmup step: group, data, model."""
     without_sync: Window | None = None
-    """The same number of steps without gradient synchronization."""
+    """Window with the same number of steps, without gradient synchronization."""
     peak_host_memory_bytes: int | None = None
     """Largest resident set of the process (ru_maxrss)."""
     peak_device_memory_bytes: int | None = None
@@ -163,9 +164,10 @@ class RankMeasurement:
     peak_reserved_memory_bytes: int | None = None
     """Largest amount of device memory that torch's allocator held in that time."""
     energy_joules: float | None = None
-    """Of the devices that this rank drives over the timed window; None where they do not tell."""
+    """Energy over the timed window of the devices that this rank drives; None if they do not report
+    it."""
     clock_hertz: float | None = None
-    """Of the device's processors at the end of the timed window."""
+    """Clock of the device's processors at the end of the timed window."""
     reduced_bytes_per_step: int | None = None
     collectives_per_step: float | None = None
     start_method: str | None = None
@@ -175,7 +177,7 @@ class RankMeasurement:
     """Until the process group was made and its first collective had passed, from when all ranks had
     come; no window holds it."""
     allocator: str | None = None
-    """What was done to the process's memory allocator; see measure.allocator."""
+    """Setting of the process's memory allocator; see measure.allocator."""
     warmup_steps: int = 0
     timed_steps: int = 0
     sample_checksum: str | None = None
@@ -186,7 +188,7 @@ class RankMeasurement:
     """Hash of the parameters after the timed window; equal on all ranks that communicate."""
     phases: Phases | None = None
     phases_without_sync: Phases | None = None
-    """The same parts without gradient synchronization."""
+    """Phases of steps without gradient synchronization."""
     replica_phases: ReplicaPhases | None = None
     gradient_norms: GradientNorms | None = None
     gradient_trace: GradientTrace | None = None
@@ -194,15 +196,15 @@ class RankMeasurement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostLoad:
-    """What neither the ranks nor dpbench did on the usable cores of the first host: cores that were
-    busy on average."""
+    """Load on the usable cores of the first host by others than the ranks and dpbench: the number
+    of cores that were busy on average."""
 
     cores: int
     """Usable ones."""
     before: float
     """Busy with other processes just before the trial."""
     during: float
-    """The same while it ran, its launch included."""
+    """Load while the trial ran, its launch included."""
     stolen: float
     """Taken by the hypervisor for other guests while it ran."""
 
@@ -213,14 +215,14 @@ class TrialRecord:
 
     trial: TrialSpec
     environment_id: str
-    """Of the first host."""
+    """Id of the first host's environment."""
     started_utc: str
     """ISO 8601, to the millisecond."""
     duration_seconds: float
     """Wall time of the whole trial as the sweep saw it, launch included."""
     status: Status
     item: str = "samples"
-    """What the architecture counts: images, tokens, rows."""
+    """Unit that the architecture counts: images, tokens, rows."""
     items_per_sample: int = 1
     """More where a sample holds several, as a sequence does tokens."""
     reason: str | None = None
@@ -230,7 +232,7 @@ class TrialRecord:
     """Floating-point operations of forward and backward for one item, counted by torch in
     repetition 0."""
     host_environment_ids: tuple[str, ...] = ()
-    """Of every host, in their order; () where there was one."""
+    """Ids of the environments of all hosts in order; () for a single host."""
     lost_host: int | None = None
     """The number of the host that was lost, for which the trial failed or could not run: a resumed
     sweep runs it again."""
@@ -238,9 +240,9 @@ class TrialRecord:
     """Why a first try ended that something outside of the trial had ended, as kill -9 does."""
 
     host_load: HostLoad | None = None
-    """What else ran on the first host; None where nothing was run, or nothing tells."""
+    """Other load on the first host; None if nothing was run, or it is unknown."""
 
     @property
     def environment_ids(self) -> tuple[str, ...]:
-        """Of all hosts that it ran on."""
+        """Ids of the environments of all hosts that it ran on."""
         return self.host_environment_ids or (self.environment_id,)

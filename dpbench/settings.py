@@ -1,4 +1,4 @@
-"""What a setting is: how it is asked for, which values it takes, and how a row shows it.
+"""Settings: how a setting is asked for, which values it takes, and how a row shows it.
 
 A setting is declared once, on the field of a spec or of the options of a command that holds it:
 `field: Annotated[type, Setting(…)] = default`. Tables of settings are derived from there.
@@ -228,7 +228,7 @@ class Percentage(AnyStored):
 
 @dataclass(frozen=True, slots=True)
 class Parsed(AnyStored):
-    """What a function of the option's name and the token returns."""
+    """Value that a function returns for the option's name and the token."""
 
     read: Callable[[str, str], Any]
 
@@ -241,35 +241,36 @@ class Setting:
     """One setting: of a trial, where a list of its values makes rows, or of a command."""
 
     options: tuple[str, ...]
-    """Its names on the command line; the first one is used in messages."""
+    """Names of the option on the command line; messages use the first."""
     kind: Kind
     help: str
     meaning: str = ""
-    """What a column of its values holds; empty if rows have none."""
+    """Meaning of a column with its values; empty if rows have none."""
     metavar: str | None = None
     several: bool = False
     """Whether it takes a list."""
     panel: str | None = None
     """The heading under which help has it."""
     default_text: str | None = None
-    """What help says of the default, where that is not simply a value."""
+    """Help text for the default, if that is not simply a value."""
     typed_default: str | None = None
     """How the default is typed, where its value prints otherwise."""
     hidden: bool = False
     common: bool = False
     """Whether the short help of a command with many options has it."""
     elsewhere: str = ""
-    """Its names in other programs, with blanks between: not taken, but an error names this one."""
+    """Names of the option in other programs, separated by blanks: not accepted, but an error
+    suggests this one."""
     is_ids: bool = False
     """Whether a list of one differs from its item: "0," is device 0, "1" is one device."""
     complete: Collection[str] | Callable[[], Collection[str]] = ()
-    """What a shell offers; without it the names of a Choice."""
+    """Values that shell completion offers; by default the names of a Choice."""
     none: str | None = None
     """The word for None, where that is a value of its own."""
     optional: bool = False
     """Whether results that are older than the setting hold None, which nobody can ask for."""
     argument: str | None = None
-    """Its name in Python calls, where that is not the first option's."""
+    """Name in Python calls, if it is not the first option's."""
     shown: Callable[[Any], str] | None = None
     """How a row's name has a value that is not the default; None or "" keeps it out of the name.
 
@@ -277,11 +278,11 @@ class Setting:
     its module: what needs one is a function.
     """
     position: int = 0
-    """Where a row's name has it: smaller numbers come first."""
+    """Position in a row's name: smaller numbers come first."""
 
     @property
     def option(self) -> str:
-        """Its name in messages; that of a positional argument is what help calls it."""
+        """The option's name in messages; for a positional argument its name in help."""
         return self.options[0].partition("/")[0] if self.options else self.metavar or ""
 
     @property
@@ -352,7 +353,7 @@ def settings_of(spec: Any) -> dict[str, Setting]:
 
 
 def defaults_as_typed(options: Any) -> dict[str, Any]:
-    """What each option of the command is when nothing is typed."""
+    """The value of each option of the command when nothing is typed."""
     declared = settings_of(options)
     return {
         field.name: default_text(declared[field.name], field.default) for field in fields(options)

@@ -1,4 +1,4 @@
-"""Where the folders are that ship with dpbench: beside it in a checkout, within it in a wheel.
+"""Paths of the folders that ship with dpbench: beside it in a checkout, within it in a wheel.
 
 No links stand for them: not every copy of a checkout keeps links.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
 _IN_WHEEL = _PACKAGE / "_shipped"
-"""What `tool.setuptools.package-dir` in pyproject.toml makes of them."""
+"""Their folder in a wheel, according to `tool.setuptools.package-dir` in pyproject.toml."""
 
 ARCHITECTURES = _IN_WHEEL / "architectures"
 RESULTS = _IN_WHEEL / "results"

@@ -47,7 +47,8 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def remove_temporary_folders() -> None:
-    """Those of this process, which is about to end without leaving its contexts."""
+    """Remove the temporary folders of this process, which is about to end without leaving its
+    contexts."""
     for folder, pid in [*_mine.items()]:
         if pid == os.getpid():
             shutil.rmtree(folder, ignore_errors=True)

@@ -21,12 +21,12 @@ class BackendTraits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImplementationTraits:
-    """What the planner must know of an implementation without importing it."""
+    """Traits of an implementation that the planner needs without importing it."""
 
     name: str
     """The name of its file, with dashes."""
     order: int
-    """Its place in lists and in charts; smaller numbers come first."""
+    """Position in lists and in charts; smaller numbers come first."""
     description: str
     ours: bool = False
     """True for a part of dpbench.parallel, False for another library's."""
@@ -87,7 +87,7 @@ PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_gr
 
 FOLDER = Path(__file__).parent / "measure" / "implementations"
 _START, _END = "\nTRAITS = {\n", "\n}\n"
-"""What stands around a literal in the source, as the formatter leaves it."""
+"""Text around the literal in the source, in the formatter's style."""
 
 
 def module_name(implementation: str) -> str:

@@ -8,7 +8,7 @@ KIBI = 1024
 GIGA = 1e9
 MICRO = 1e-6
 CLOCK_SECONDS = 1e-9
-"""What clocks resolve; a shorter time is the rounding of a difference."""
+"""Resolution of clocks; a shorter time is the rounding of a difference."""
 
 
 def seconds(value: float) -> str:

@@ -45,6 +45,8 @@ NEVER = {
     "environment": {"torch"},
     "store": {"torch", "pandas", "numpy"},
 }
+FRAGMENT = re.compile(r"(Of|Its|Whoever|As of)\s")
+"""Beginnings of a text that has no subject."""
 LARGEST_MODULE = 600
 LARGEST_FUNCTION = 60
 LARGEST_FOLDER = 30
@@ -131,6 +133,23 @@ def test_one_module_lays_tables_out() -> None:
 def test_every_module_says_what_it_is() -> None:
     for path in [*MODULES, *ARCHITECTURES]:
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+@pytest.mark.parametrize(
+    "path", [*MODULES, *ARCHITECTURES], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_a_docstring_begins_with_what_it_describes(path: Path) -> None:
+    """Nor may the string below a field go on from its name: "Of the optimizer" needs a noun."""
+    begun = [text for text in _docstrings(path) if FRAGMENT.match(text)]
+    assert not begun, f"{path}: begin with the noun or the verb: {begun}"
+
+
+def _docstrings(path: Path) -> Iterator[str]:
+    """The strings that stand alone: docstrings, and those below fields and constants."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield text.strip()
 
 
 @pytest.mark.parametrize(

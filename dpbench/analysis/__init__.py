@@ -1,4 +1,4 @@
 """From records to numbers: metrics, intervals, speedups, one summary per configuration.
 
-Reads records only: never touches torch, devices or running trials.
+It only reads records: it never touches torch, devices or running trials.
 """

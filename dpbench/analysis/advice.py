@@ -1,4 +1,5 @@
-"""What to try where a step loses its time: only large losses, never noise, nothing done already."""
+"""Advice where a step loses its time: only for large losses, never for noise or for what was done
+already."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 LARGE = 0.05
-"""Share of a step below which a loss is not worth a line."""
+"""Smallest share of a step whose loss is worth advice."""
 NOTHING_LARGE = (
     f"no loss is both large ({units.exact_percent(LARGE)} of a step) and beyond the noise"
 )
 ACCUMULATE_TIMES = 4
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "balance", "stragglers")
-"""Parts that the one clock of a process that drives all replicas sees as one."""
+"""Parts that a process that drives all replicas cannot separate, as it has only one clock."""
 Kind = Part | Literal["cannot tell apart"]
 Words = tuple[str, str]
 """The loss, and its remedy."""
@@ -35,24 +36,24 @@ class Advice:
     kind: Kind
     factor: Factor
     loss: str
-    """What it is: "exposed communication on gloo"."""
+    """Name of the loss: "exposed communication on gloo"."""
     remedy: str
     """What to try, or why there is nothing to try: "try shm (same host)"."""
 
     @property
     def text(self) -> str:
-        """Both; equal where the same holds of several rows."""
+        """Loss and remedy as text; equal if the same applies to several rows."""
         return f"{self.loss}: {self.remedy}"
 
     @property
     def share(self) -> Estimate:
-        """The part of the step's seconds that is lost."""
+        """The lost share of the step's seconds."""
         return self.factor.share
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """What else bears on the advice: the sweep's other rows, the machine."""
+    """Context of the advice: the sweep's other rows, the machine."""
 
     others: Sequence[Explanation] = ()
     cores: int | None = None
@@ -65,9 +66,9 @@ def advise(
 ) -> tuple[tuple[Advice, ...], ...]:
     """The advice on every explanation, the largest loss first; empty where nothing is large.
 
-    A factor is blamed if its whole interval lies below 1 and it costs 5 % of the step or more;
-    of a single repetition nothing is blamed, as it has no interval. `others` are all that the
-    sweep measured, so that what it tried already is not advised again.
+    A factor is blamed if its whole interval lies below 1 and it costs 5 % of the step or more; with
+    a single repetition nothing is blamed, as there is no interval. `others` are all explanations of
+    the sweep, so that nothing is advised that it already tried.
     """
     cores = {environment.cores for environment in (environments or {}).values()}
     around = Surroundings(
@@ -92,7 +93,7 @@ def _advice(explanation: Explanation, around: Surroundings) -> tuple[Advice, ...
 def _kind(factor: Factor) -> Kind:
     if len(factor.parts) == 1:
         return factor.parts[0]
-    # The one clock of one process: what it hides is the work of driving all replicas.
+    # One process has one clock: it hides the work of driving all replicas.
     return "wrapper" if factor.parts == ONE_CLOCK else "cannot tell apart"
 
 
@@ -132,7 +133,7 @@ def _communication(explanation: Explanation, around: Surroundings) -> Words:
 
 
 def _other_backend(explanation: Explanation, around: Surroundings) -> str | None:
-    """A backend that is known to be faster here, or that may be and was not measured."""
+    """A backend that is known to be faster here, or that may be faster and was not measured."""
     trial = explanation.trial
     on_cpu = trial.devices[0] == "cpu"
     name = {"gloo": "shm" if on_cpu else "nccl", "shm": None if on_cpu else "nccl"}.get(
@@ -146,14 +147,14 @@ def _other_backend(explanation: Explanation, around: Surroundings) -> str | None
         return f"{name} (same host)" if name == "shm" else name
     mine = explanation.factors.of("communication")
     theirs = measured.factors.of("communication")
-    # The step as a whole differs less clearly: all that the backends share disturbs it.
+    # Whole steps differ less clearly: they include all disturbances that backends share.
     if mine and theirs and _is_above(theirs.value, mine.value):
         return f"{name}, which hides more of it in this sweep"
     return None
 
 
 def _is_above(one: Estimate, other: Estimate) -> bool:
-    """Tells whether the intervals are apart."""
+    """Whether `one` lies above `other` with intervals that do not overlap."""
     return bool(one.interval and other.interval and one.interval[0] > other.interval[1])
 
 
@@ -239,7 +240,7 @@ def _stragglers(trial: TrialSpec, found: Stragglers | None) -> Words:
 
 
 def _look_at(found: Stragglers) -> str:
-    """The steps that others wait for, by the numbers that exported steps have."""
+    """Steps that others wait for, by their numbers in exported files."""
     noun = "step" if len(found.worst) == 1 else "steps"
     listed = ", ".join(map(str, found.worst))
     return (

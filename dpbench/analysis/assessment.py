@@ -1,4 +1,4 @@
-"""A candidate against its baseline in every metric that was asked for, judged as a whole."""
+"""A candidate against its baseline in every requested metric, judged as a whole."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from dpbench.specs import TrialSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assessment:
-    """The verdict, and what has to stand beside it."""
+    """The verdict, with notes and failures."""
 
     verdict: Verdict
     matched: tuple[Matched, ...]
     notes: tuple[str, ...]
     failures: tuple[tuple[str, str], ...]
-    """(Configuration, how it ended and why) of what could not be measured."""
+    """(Configuration, status and reason) of configurations that could not be measured."""
 
     def unsettled(self) -> frozenset[TrialSpec]:
-        """The configurations, of both sides, whose rows more repetitions may decide."""
+        """The configurations, of both sides, whose rows may be decided by more repetitions."""
         labels = {
             (row.comparison.candidate_label, row.comparison.label)
             for row in self.verdict.rows
@@ -50,11 +50,11 @@ def assess(
     force: bool = False,
     alpha: float = ALPHA,
 ) -> Assessment:
-    """Judges (baseline, candidate) pairs together: Holm's correction is over all of their rows.
+    """Judge (baseline, candidate) pairs together: Holm's correction is over all of their rows.
 
-    `tolerances` maps metrics to what they may be worse by: {"images_per_second": 0.03}. Raises
-    NotComparable if nothing is on both sides, a metric was measured on neither, or, unless
-    `force`, the sides come from environments that must not be compared.
+    `tolerances` maps metrics to the change for the worse that is allowed: {"images_per_second":
+    0.03}. Raises NotComparable if nothing is on both sides, a metric was measured on neither, or,
+    unless `force`, the sides come from environments that must not be compared.
     """
     matched = tuple(match(baseline, candidate, force=force) for baseline, candidate in sides)
     different = [note for both in matched for note in check_environments(both, force=force)]
@@ -87,7 +87,8 @@ def _forced(matched: Matched) -> str:
 
 
 def _left_alone(matched: Sequence[Matched]) -> list[str]:
-    """What has no partner; of the baseline of several candidates, what none of them has."""
+    """Configurations without a partner; of a baseline of several candidates, those that no
+    candidate has."""
     alone: dict[str, tuple[str, ...]] = {}
     for both in matched:
         for side, labels in (
@@ -110,7 +111,7 @@ def _settled(matched: Sequence[Matched]) -> list[str]:
 
 
 def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str], ...]:
-    """Of candidates, then of baselines; a baseline of several candidates counts once."""
+    """Failures of candidates, then of baselines; a baseline of several candidates counts once."""
     candidates = [(both.candidate, "") for both in matched]
     baselines = [(both.baseline, " (baseline)") for both in matched]
     found = {
@@ -126,7 +127,7 @@ def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str], ...]:
 
 
 def _beyond_reach(rows: Sequence[RowVerdict]) -> list[str]:
-    """Of each metric whose tolerance is too small for the data, the row that is furthest off."""
+    """For each metric whose tolerance is too small for the data, the row that is furthest off."""
     furthest: dict[str, tuple[float, RowVerdict]] = {}
     for row in rows:
         metric, effect = row.comparison.metric, row.minimum_detectable_effect

@@ -1,6 +1,7 @@
-"""How much whole runs of the same thing differ on this machine, and what that lets a check see.
+"""Run-to-run variation of the same thing on this machine, and the tolerance that a check can hold
+with it.
 
-The check is one that measures: it may look at its data again, so each look is at ALPHA_OF_A_LOOK.
+The check may add repetitions and look at its data again, so each look is at ALPHA_OF_A_LOOK.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ REPETITIONS = (3, 5, 10, 20)
 TOLERANCES = (0.01, 0.03, 0.05, 0.10)
 SUPPORTED = (0.03, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50)
 FEWEST = 4
-"""Two halves with a spread each."""
+"""Fewest repetitions: two halves, each with a spread."""
 BLOCK = (0, 1, 1, 0)
-"""Which half a completed repetition belongs to: ABBA, so that a steady drift favours neither."""
+"""Halves to which completed repetitions belong: ABBA, so that a steady drift favours neither."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,61 +40,62 @@ class Noise:
 
     label: str
     spread: Estimate
-    """Standard deviation of the logarithms of its throughputs: 0.01 is 1 %."""
+    """Standard deviation of the logarithm of throughput between runs: 0.01 is 1 %."""
 
     def tolerance(self, repetitions: int) -> float:
-        """The smallest tolerance that so many runs a side support."""
+        """The smallest tolerance that this number of runs per side supports."""
         return minimum_detectable_effect(self.spread.value, repetitions, ALPHA_OF_A_LOOK)
 
     def repetitions(self, tolerance: float) -> int | None:
-        """Runs a side that a tolerance takes; None beyond a million."""
+        """Runs per side that a tolerance needs; None beyond a million."""
         return repetitions_for(self.spread.value, tolerance, ALPHA_OF_A_LOOK)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rehearsal:
-    """A check of one half of the repetitions against the other, which nothing separates."""
+    """A check of one half of the repetitions against the other; there is no true difference."""
 
     tolerance: float
     repetitions: int
-    """Of each half."""
+    """Repetitions in each half."""
     outcomes: Mapping[str, int]
-    """How many rows came out as regressed, pass, inconclusive; both halves were the candidate."""
+    """Number of rows that were regressed, pass or inconclusive; each half was the candidate
+    once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Occasions:
-    """The same sweep on two occasions, as a stored baseline and what is measured after it."""
+    """The same sweep on two occasions, like a stored baseline and a later measurement."""
 
     earlier: str
     tolerance: float
     rows: tuple[Comparison, ...]
     hold: bool
-    """Whether each row passes with the tolerance, whichever occasion is the candidate's."""
+    """Whether each row passes with the tolerance, whichever occasion is the candidate."""
 
     @property
     def largest(self) -> float:
-        """How far the speeds of a row moved at most: 0.03 is 3 %."""
+        """Largest relative change in the speed of a row: 0.03 is 3 %."""
         moved = [abs(math.log(row.slowdown.value)) for row in self.rows if row.slowdown]
         return math.expm1(max(moved, default=0.0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:
-    """The noise of every configuration, and what a check of all of them can hold."""
+    """The noise of every configuration, and the tolerance that a check of all of them can hold."""
 
     rows: tuple[Noise, ...]
     supported: tuple[float, int] | None
-    """The smallest of `SUPPORTED` that up to 20 runs a side support, and how many of them; None
-    if even the largest would take more."""
+    """The smallest of `SUPPORTED` that at most 20 runs per side support, and the number of runs;
+    None if even the largest would need more."""
     rehearsal: Rehearsal | None
-    """With the supported tolerance."""
+    """Rehearsal with the supported tolerance."""
     occasions: Occasions | None = None
-    """None where one occasion was measured, or no tolerance is supported."""
+    """Comparison of occasions; None if only one was measured, or no tolerance is supported."""
 
     @property
     def noisiest(self) -> Noise:
-        """The row that decides, because every row has to pass."""
+        """The row that decides, since every row has to pass."""
         return _noisiest(self.rows)
 
 
@@ -102,7 +104,8 @@ def calibrate(
     environments: Mapping[str, Environment],
     earlier: Side | None = None,
 ) -> Calibration:
-    """The noise within the records, and between them and `earlier`, the same on another occasion.
+    """The noise within the records, and between them and `earlier`, the same sweep on another
+    occasion.
 
     Raises UsageError if no configuration has completed at least four repetitions, NotComparable if
     the occasions have no configuration in common.
@@ -181,7 +184,7 @@ def _supported(noisiest: Noise) -> tuple[float, int] | None:
 def _half(
     number: int, groups: Sequence[Sequence[TrialRecord]], environments: Mapping[str, Environment]
 ) -> Side:
-    """Every other of the completed repetitions, as if it were a sweep of its own."""
+    """Every other completed repetition, as if it were a separate sweep."""
     chosen = (
         [r for place, r in enumerate(group) if BLOCK[place % len(BLOCK)] == number]
         for group in groups

@@ -9,7 +9,7 @@ from dpbench.environment import SYNTHETIC, Environment, comparable
 
 
 def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, ...]:
-    """What has to be said of the environments of the two sides; () if all are alike.
+    """Notes on the environments of the two sides; () if all are alike.
 
     Raises NotComparable if they differ in a way that forbids a comparison, unless `force`.
     """
@@ -27,9 +27,9 @@ def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, .
 
 
 def environment_differences(matched: Matched) -> tuple[str, ...]:
-    """Lists what differs between the environments of the pairs: "cpu: A -> B"; () if nothing.
+    """Differences between the environments of the pairs: "cpu: A -> B"; () if there are none.
 
-    The commit and the host may differ. An environment that is not stored may be any.
+    The commit and the host may differ. An environment that is not stored counts as equal.
     """
     first, second = _identifiers(matched)
     if not first or not second or first.keys() == second.keys():
@@ -52,7 +52,7 @@ def _synthetic(matched: Matched) -> list[str]:
 
 
 def _files(matched: Matched) -> list[str]:
-    """Of pairs that name the same files of the user's: whether their content has changed."""
+    """Changes in the content of the user's files, for pairs that name the same files."""
     found: dict[str, None] = {}
     for pair in matched.pairs:
         sides = (pair.baseline.values(), pair.candidate.values())
@@ -65,7 +65,7 @@ def _files(matched: Matched) -> list[str]:
 
 
 def _changed(matched: Matched) -> list[str]:
-    """What may differ: another commit is what most comparisons are made for."""
+    """Differences that are allowed: another commit is the reason for most comparisons."""
     before, after = _environments(matched)
     notes = []
     for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
@@ -79,7 +79,7 @@ def _changed(matched: Matched) -> list[str]:
 
 
 def _mixed(matched: Matched) -> list[str]:
-    """Of sides that are alike in being mixtures, which may be mixed in other proportions."""
+    """Notes on two sides that mix the same environments, possibly in other proportions."""
     first, second = _identifiers(matched)
     if len(first) < 2 or first.keys() != second.keys():
         return []
@@ -89,7 +89,7 @@ def _mixed(matched: Matched) -> list[str]:
 
 
 def _environments(matched: Matched) -> tuple[list[Environment], list[Environment]]:
-    """Those of the pairs that are stored, of either side."""
+    """The stored environments of the pairs, for each side."""
     first, second = (
         [side.environments[i] for i in identifiers.values() if i in side.environments]
         for side, identifiers in zip(
@@ -100,7 +100,7 @@ def _environments(matched: Matched) -> tuple[list[Environment], list[Environment
 
 
 def _identifiers(matched: Matched) -> tuple[dict[str, str], dict[str, str]]:
-    """The comparable part of every environment's id, with one whole id that has it."""
+    """The comparable part of every environment's id, with one full id that has it."""
     first, second = (
         {
             comparable(name): name

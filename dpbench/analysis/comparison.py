@@ -1,4 +1,4 @@
-"""Candidate against baseline, configuration by configuration: how much slower, and how sure.
+"""Candidate against baseline, configuration by configuration: the slow-down and its uncertainty.
 
 The values are those of whole runs, never of steps. Runs of two sweeps are compared by Welch's t
 on logarithms; runs of one sweep by their differences within a repetition, because a repetition is
@@ -34,46 +34,46 @@ from dpbench.records import TrialRecord
 
 WITHIN = 0.03
 LARGEST_REACH = 300.0
-"""Of an interval of logarithms; what is wider does not fit a float and says nothing."""
+"""Limit of an interval of logarithms; a wider one does not fit a float and says nothing."""
 
 Outcome = Literal["faster", "slower", "better", "worse", "same", "cannot tell"]
 
 
 Values = Mapping[int, float]
-"""By repetition."""
+"""Values by repetition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """One configuration on both sides. `None` is what there were too few runs for."""
+    """One configuration on both sides. `None` means too few runs."""
 
     label: str
     baseline_label: str
     candidate_label: str
     candidate_configuration: str
-    """What the candidate calls it; `label` is what both have in common."""
+    """The candidate's name for it; `label` is what both have in common."""
     metric: str
     unit: str
     baseline: Estimate | None
     candidate: Estimate | None
     slowdown: Estimate | None
-    """How many times as long the candidate takes, or as much it needs: above 1 it is worse. Of an
+    """Ratio by which the candidate takes longer, or needs more: above 1 it is worse. For an
     additive metric 1 + difference ÷ the baseline's reference, such as its mean step time."""
     p_value: float | None
     p_value_corrected: float | None
-    """For the number of rows (Holm)."""
+    """p-value, corrected for the number of rows (Holm)."""
     outcome: Outcome
     repetitions: tuple[int, int]
-    """Of the baseline and of the candidate that were compared."""
+    """Number of compared repetitions of the baseline and of the candidate."""
     reason: str | None = None
-    """Why it cannot be told."""
+    """Reason why it is inconclusive."""
     paired: bool = False
     """True where runs were compared repetition by repetition."""
     minimum_detectable_effect: float | None = None
     """The slow-down that runs as many and as noisy as these would detect; see `differences`."""
     additive: bool = False
     standard_error: float | None = None
-    """Of the logarithm of the slow-down; if `additive`, of the slow-down itself."""
+    """Standard error of the logarithm of the slow-down; if `additive`, of the slow-down itself."""
     degrees_of_freedom: float | None = None
 
     @property
@@ -88,12 +88,12 @@ class Comparison:
         return tolerance if self.additive else math.log1p(tolerance)
 
     def as_slowdown(self, difference: float) -> float | None:
-        """Back from that scale; None for NaN."""
+        """The slow-down for a value on that scale; None for NaN."""
         return _as_slowdown(difference, self.additive)
 
 
 class _Test(NamedTuple):
-    """What the runs of a row say together; NaN where they are too few."""
+    """Test result of a row; NaN if there are too few runs."""
 
     center: float
     standard_error: float
@@ -108,10 +108,12 @@ class _Test(NamedTuple):
 def compare(
     matched: Matched, metric: Metric, *, within: float = WITHIN, confidence: float = CONFIDENCE
 ) -> tuple[Comparison, ...]:
-    """A comparison for every pair, except those that completed and of which neither side has
-    the metric.
+    """Compare every pair, except those that completed without this metric on either side.
 
-    "same" where the whole interval of the slow-down lies between 1 / (1 + within) and 1 + within;
+    (1 + within) and 1 + within; else faster or slower where the p-value, corrected for all rows, is
+    below 0.05; else it cannot be told. / The result is "same" if the whole interval of the
+    slow-down lies between 1 / (1 + within) and 1 + within; else faster or slower if the p-value,
+    corrected for all rows, is below 0.05; else it is inconclusive. / (1 + within) and 1 + within;
     else faster or slower where the p-value, corrected for all rows, is below 0.05; else it cannot
     be told.
     """
@@ -129,7 +131,7 @@ def compare(
 
 
 def differences_of(comparisons: Sequence[Comparison]) -> Differences:
-    """The comparisons' differences as arrays again; NaN where there is no interval."""
+    """The comparisons' differences as arrays again; NaN if there is no interval."""
 
     def column(values: Sequence[float | None]) -> Array:
         return np.array([math.nan if v is None else v for v in values], dtype=np.float64)
@@ -159,9 +161,9 @@ def _tests(rows: Sequence[ComparedValues], metric: Metric, confidence: float) ->
 
 
 def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Array, Array]:
-    """What is better when lower, a row a pair: ± logarithms, or ± parts of the reference.
+    """Costs (lower is better), one row per pair: ± logarithms, or ± parts of the reference.
 
-    Of paired rows, column i of both is the same repetition.
+    In paired rows, column i of both is the same repetition.
     """
     sign = -1.0 if metric.higher_is_better else 1.0
     longest = max(max(len(row.baseline), len(row.candidate)) for row in rows)
@@ -258,7 +260,8 @@ def _as_slowdown(difference: float, additive: bool) -> float | None:
 
 
 class ComparedValues(NamedTuple):
-    """Both sides of a pair in one metric; `obstacle` says why they have no ratio, if so."""
+    """Both sides of a pair in one metric; `obstacle` says why they have no ratio, if they have
+    none."""
 
     pair: Pair
     baseline: Values
@@ -269,7 +272,7 @@ class ComparedValues(NamedTuple):
 
     @property
     def repetitions(self) -> tuple[int, int]:
-        """How many of each side were compared."""
+        """Number of compared repetitions on each side."""
         if not self.paired:
             return len(self.baseline), len(self.candidate)
         shared = len(self.baseline.keys() & self.candidate.keys())
@@ -279,7 +282,7 @@ class ComparedValues(NamedTuple):
 def compared_values(
     pair: Pair, matched: Matched, metric: Metric, first: Reading, second: Reading
 ) -> ComparedValues | None:
-    """None if the pair completed and neither side has the metric.
+    """The values of a pair; None if it completed and neither side has the metric.
 
     `first` and `second` read it from runs of the baseline and of the candidate.
     """
@@ -326,7 +329,7 @@ def _obstacle(
 
 
 def _different_steps(pair: Pair) -> str | None:
-    """Writes "timed steps differ: 50 -> 100"."""
+    """A note such as "timed steps differ: 50 -> 100"."""
 
     def warmup(records: Iterable[TrialRecord]) -> list[int]:
         return sorted({record.trial.warmup_steps for record in records})

@@ -1,4 +1,4 @@
-"""One row per configuration: what its repetitions say together, as a value."""
+"""One row per configuration: the combined result of its repetitions, as a value."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class ConfigurationSummary:
     verified: bool | None = None
     throughput: Estimate | None = None
     duration: Estimate | None = None
-    """Seconds for a fixed amount of work; only of published times."""
+    """Seconds for a fixed amount of work; only for published times."""
     speedup: Estimate | None = None
     absolute_speedup: Estimate | None = None
-    """Against `single` at the same batch size."""
+    """Speedup against `single` at the same batch size."""
     efficiency: Estimate | None = None
     exposed_communication_seconds: Estimate | None = None
     loss_delta_per_step: Estimate | None = None
@@ -48,61 +48,61 @@ class ConfigurationSummary:
     time_to_loss: TimeToLoss | None = None
     loss_at_equal_samples: Estimate | None = None
     loss_at_equal_seconds: Estimate | None = None
-    """Both only where they were asked for: see analysis.equal_budget."""
+    """Both losses are None unless they were asked for: see analysis.equal_budget."""
     noise_scale: Estimate | None = None
-    """Samples in a batch from which more of them stop paying."""
+    """Batch size in samples from which more samples stop paying."""
     noise_scale_at_least: float | None = None
-    """Its lower bound, where that is all that was measured."""
+    """Lower bound of the noise scale, if no more is known."""
     final_loss_over_seeds: Estimate | None = None
     time_to_loss_over_seeds: Estimate | None = None
-    """Both over all rows that differ in their seed alone; None where there is one seed."""
+    """Both are over all rows that differ only in their seed; None for a single seed."""
     statistical_efficiency: Estimate | None = None
-    """Progress of a sample against one in the batch of a single replica."""
+    """Progress per sample, relative to a sample in the batch of a single replica."""
     goodput: Estimate | None = None
     flops_per_second: Estimate | None = None
     mfu: Estimate | None = None
     peak_memory_bytes: int | None = None
     peak_memory_kind: MemoryKind | None = None
     peak_reserved_memory_bytes: int | None = None
-    """Held by torch's allocator on the device, in use or not."""
+    """Bytes held by torch's allocator on the device, used or not."""
     joules_per_item: Estimate | None = None
-    """Of the GPUs alone."""
+    """Energy of the GPUs alone."""
     steps: StepSummary | None = None
     rank_skew: Estimate | None = None
     slowest_rank: int | None = None
-    """The one that was slowest in most repetitions."""
+    """The rank that was slowest in most repetitions."""
     reduced_bytes_per_step: int | None = None
     collectives_per_step: float | None = None
     page_faults_per_step: Estimate | None = None
     cpu_seconds_per_step: Estimate | None = None
-    """Both of a rank's process, the mean over ranks."""
+    """Both count a rank's process, as means over ranks."""
     repetitions: int = 0
-    """Completed ones."""
+    """Number of completed repetitions."""
     disturbed: int = 0
-    """Of them, those during which other processes used the cores; see machine_load."""
+    """Number of those during which other processes used the cores; see machine_load."""
     timed_steps: int | None = None
-    """As asked for; with --precision, of the shortest repetition."""
+    """Number of timed steps; with --precision, that of the shortest repetition."""
     notes: tuple[str, ...] = ()
     claims: tuple[tuple[str, str], ...] = ()
-    """(What, value) as someone else stated it and nobody measured here."""
+    """(Name, value) as someone else stated it; not measured here."""
     configuration: TrialSpec | None = None
     """The trial behind the row; None for published numbers."""
 
     @property
     def label(self) -> str:
-        """How people name the configuration: "ddp/gloo ×2, batch 32", with "(1+1 hosts)" behind the
-        group size across hosts."""
+        """Name of the configuration: "ddp/gloo ×2, batch 32", with "(1+1 hosts)" after the group
+        size across hosts."""
         batch = "" if self.batch_size is None else f", batch {self.batch_size}"
         return f"{self.series} ×{self.group_size}{on_hosts(self.nodes)}{batch}"
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Replicas on each host; () when all are on one."""
+        """Number of replicas on each host; () if all are on one."""
         return () if self.configuration is None else self.configuration.nodes
 
     @property
     def learning_rate(self) -> float | None:
-        """The one that ran, scaled by its rule."""
+        """The learning rate that ran, scaled by its rule."""
         return None if self.configuration is None else self.configuration.learning_rate
 
     @property
@@ -112,7 +112,7 @@ class ConfigurationSummary:
 
     @property
     def series(self) -> str:
-        """What stays the same along a scaling curve: "ddp/gloo"."""
+        """Name of the scaling curve: "ddp/gloo"."""
         return series_name(self.implementation, self.backend)
 
 
@@ -121,7 +121,7 @@ def with_note(row: ConfigurationSummary, *notes: str) -> ConfigurationSummary:
 
 
 def in_order(rows: Iterable[ConfigurationSummary]) -> tuple[ConfigurationSummary, ...]:
-    """Sorts rows by implementation as registered, backend, group size, batch size."""
+    """Sort rows by implementation as registered, backend, group size, batch size."""
     known = list(IMPLEMENTATIONS)
 
     def key(row: ConfigurationSummary) -> tuple[int, str, str, int, int]:

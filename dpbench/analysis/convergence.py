@@ -17,7 +17,7 @@ LARGEST_LOSS = float(np.finfo(np.float32).max)
 
 
 def is_finite(step_losses: Sequence[float]) -> bool:
-    """Tells whether all losses are numbers that single precision could hold."""
+    """Whether all losses are numbers that single precision can hold."""
     return all(map(LARGEST_LOSS.__ge__, map(abs, step_losses)))
 
 
@@ -38,7 +38,7 @@ def losses(record: TrialRecord) -> tuple[float, ...]:
     if len(windows) == 1:
         return windows[0].losses
     weights = np.array([window.samples for window in windows], dtype=np.float64)
-    # A diverged loss may be infinite on one rank and not on another: that is a result, no mishap.
+    # A diverged loss may be infinite on one rank only: that is a result, not an error.
     with np.errstate(invalid="ignore"):
         weighted = (weights / weights.sum()) @ np.array([window.losses for window in windows])
     return tuple(weighted.tolist())

@@ -1,4 +1,4 @@
-"""The cells of a CSV file that a person wrote: what is wrong with them, and on which line."""
+"""Cells of a CSV file written by a person: errors in them, with their lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIGNED = re.compile(r"[+-](inf|nan|([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{
 
 @dataclass(frozen=True, slots=True)
 class CsvLine:
-    """One line of the file: reads its cells, and says where a bad one stands."""
+    """One line of the file: reads its cells, and reports the position of a bad one."""
 
     path: Path
     number: int
@@ -50,7 +50,7 @@ class CsvLine:
         return self.cells[column]
 
     def phrase(self, column: str) -> str:
-        """Any printable text, as people describe hardware and sources; may be empty."""
+        """Any printable text that describes hardware or sources; may be empty."""
         text = self.cells[column]
         if not text.isprintable() or len(text) > LONGEST_PHRASE:
             raise self.error(column, f"printable text ({LONGEST_PHRASE} characters at the most)")
@@ -66,7 +66,8 @@ class CsvLine:
 
 
 def read_table(path: Path) -> tuple[list[str], Iterator[CsvLine]]:
-    """The column names, each once, and the lines below; raises StoreError for what is no table."""
+    """The column names, each once, and the lines below; raises StoreError if the file is no
+    table."""
     lines = _lines(path)
     header = next(lines, None)
     if header is None:
@@ -117,7 +118,7 @@ def one_of(path: Path, names: Sequence[str], choices: Sequence[str]) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells without surrounding spaces; empty lines are passed over."""
+    """Line numbers and cells without surrounding spaces; empty lines are skipped."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)

@@ -1,15 +1,17 @@
-"""How far two groups of runs lie apart, for many rows at once: the arithmetic of compare and check.
+"""Differences between two groups of runs, for many rows at once: the arithmetic of compare and
+check.
 
 A row is a configuration, a value is one run (never one step: steps of a run are not independent,
-and taking them so makes four comparisons in ten of a thing with itself look different). Arrays
-have the rows' shape; samples have one axis more, the runs, filled up with NaN.
+and treating them as independent makes four in ten comparisons of a thing with itself look
+different). Arrays have the rows' shape; samples have one axis more, the runs, filled up with NaN.
 
-Here is also the smallest slow-down that so many runs can be expected to show. Detected means: the
-one-sided t test at `alpha` finds it, with probability `power`. The same number is the smallest
-tolerance that an unchanged candidate passes with that probability, because the t statistic then
-lies as far below the tolerance as it would lie above zero. With a spread between runs of 1 % it is
-2.5, 1.7, 1.2, 0.8 % at 3, 5, 10, 20 runs a side; at an alpha of 0.02, 3.3, 2.1, 1.4, 0.9 %. (At 3
-runs the power is 0.74 rather than 0.8: Welch's test then has fewer degrees of freedom.)
+This module also computes the smallest slow-down that a number of runs can be expected to show.
+"Detected" means that the one-sided t test at `alpha` finds it with probability `power`. The same
+number is the smallest tolerance that an unchanged candidate passes with that probability, because
+the t statistic then lies as far below the tolerance as it would lie above zero. With a spread
+between runs of 1 % it is 2.5, 1.7, 1.2, 0.8 % at 3, 5, 10, 20 runs a side; at an alpha of 0.02,
+3.3, 2.1, 1.4, 0.9 %. (At 3 runs the power is 0.74 rather than 0.8: Welch's test then has fewer
+degrees of freedom.)
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from dpbench.analysis.distributions import noncentrality, t_below, t_quantile
 Array = NDArray[np.float64]
 
 ROUNDING = 1e-12
-"""A smaller difference of logarithms, or of parts of a step, is that of equal numbers."""
+"""Differences of logarithms, or of parts of a step, below this are rounding."""
 
 
 ALPHA = 0.05
@@ -35,7 +37,8 @@ MOST_REPETITIONS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Differences:
-    """Candidate - baseline, each with what a t interval needs; NaN where runs are too few."""
+    """Candidate - baseline, with degrees of freedom and error for a t interval; NaN for too few
+    runs."""
 
     center: Array
     standard_error: Array
@@ -47,7 +50,7 @@ class Differences:
         return self.center - reach, self.center + reach
 
     def p_different(self) -> Array:
-        """How probable a difference this large is if there is none."""
+        """p-value of "there is no difference"."""
         return 2 * np.minimum(self.p_above(0.0), self.p_below(0.0))
 
     def p_above(self, limit: float | Array) -> Array:
@@ -66,7 +69,7 @@ class Differences:
 
 
 def welch(baseline: Array, candidate: Array) -> Differences:
-    """Of independent runs; degrees of freedom by Welch-Satterthwaite."""
+    """Differences of independent runs; degrees of freedom by Welch-Satterthwaite."""
     first, u, p = _mean(baseline)
     second, v, q = _mean(candidate)
     total = u + v
@@ -78,7 +81,7 @@ def welch(baseline: Array, candidate: Array) -> Differences:
 
 
 def paired(baseline: Array, candidate: Array) -> Differences:
-    """Of runs that stood side by side: column i of both was measured in the same pass."""
+    """Differences of runs measured side by side: column i of both was measured in the same pass."""
     center, squared_error, freedom = _mean(candidate - baseline)
     return _differences(center, squared_error, freedom)
 
@@ -93,7 +96,7 @@ def choose(condition: NDArray[np.bool_], yes: Differences, no: Differences) -> D
 
 
 def holm(p_values: Array) -> Array:
-    """p-values corrected for being many, along the last axis (Holm 1979); NaN are no tests.
+    """p-values corrected for multiple tests along the last axis (Holm 1979); NaN counts as no test.
 
     The smallest of m is multiplied by m, the next by m - 1 …, and none falls below a smaller one.
     """
@@ -128,7 +131,7 @@ def _differences(center: Array, squared_error: Array, freedom: Array) -> Differe
 def minimum_detectable_effect(
     cv: float, repetitions: int, alpha: float = ALPHA, power: float = POWER
 ) -> float:
-    """The smallest slow-down, 0.02 for 2 %, that `repetitions` runs a side detect.
+    """The smallest slow-down, 0.02 for 2 %, that `repetitions` runs per side detect.
 
     `cv` is the relative standard deviation between runs. Raises ValueError for fewer than two
     repetitions and for a cv that is not a finite number >= 0.
@@ -145,7 +148,7 @@ def minimum_detectable_effect(
 def detectable_difference(
     standard_error: Array, degrees_of_freedom: Array, alpha: float = ALPHA, power: float = POWER
 ) -> Array:
-    """The same for differences with a known error, in their unit: of logarithms, say.
+    """The smallest detectable difference for a known error, in its unit, for example of logarithms.
 
     The noncentrality at which t exceeds its 1 - alpha quantile with probability `power`, in
     standard errors; NaN where the error is.
@@ -157,7 +160,7 @@ def detectable_difference(
 def repetitions_for(
     cv: float, tolerance: float, alpha: float = ALPHA, power: float = POWER
 ) -> int | None:
-    """The fewest runs a side that detect a slow-down of `tolerance`; None beyond a million.
+    """The fewest runs per side that detect a slow-down of `tolerance`; None beyond a million.
 
     Raises ValueError for a tolerance that is not a finite number > 0.
     """

@@ -1,6 +1,6 @@
 """Probabilities and quantiles of the normal, t, noncentral t and chi-square distributions.
 
-The few that intervals and tests here need, so that they come with no library of statistics.
+These are the few that intervals and tests here need, so that no statistics library is required.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STANDARD = NormalDist()
 CONVERGED = 1e-15
 MOST_TERMS = 100_000
 NORMAL_FROM = 1e12
-"""Degrees of freedom from which a t distribution is the normal one to all digits."""
+"""Degrees of freedom from which a t distribution equals the normal one to all digits."""
 
 
 def _elementwise(function: Callable[..., float], arguments: int) -> Callable[..., Array]:
@@ -38,11 +38,11 @@ def _normal_quantile(probability: float) -> float:
 
 
 normal_quantile = _elementwise(_normal_quantile, 1)
-"""The values that normal ones stay below with these probabilities."""
+"""Quantiles of the normal distribution for these probabilities."""
 
 
 def t_below(degrees_of_freedom: ArrayLike, t: ArrayLike) -> Array:
-    """How probable it is that a t variable is smaller; element by element, NaN where either is."""
+    """Cumulative distribution of t; element by element, NaN where either is."""
     freedom, values = np.broadcast_arrays(
         np.asarray(degrees_of_freedom, np.float64), np.asarray(t, np.float64)
     )
@@ -59,14 +59,14 @@ def t_below(degrees_of_freedom: ArrayLike, t: ArrayLike) -> Array:
 
 
 def t_quantile(degrees_of_freedom: ArrayLike, probability: float) -> Array:
-    """What a t variable stays below with a probability of 0.5 or more; element by element."""
+    """Quantile of t for a probability of 0.5 or more; element by element."""
     freedom = np.asarray(degrees_of_freedom, np.float64)
     if not 0.5 <= probability < 1:
         raise ValueError(f"t quantile: got probability {probability}, expected 0.5 to below 1")
     normal = STANDARD.inv_cdf(probability)
     found = np.where(np.isnan(freedom), np.nan, normal)
-    # Above zero the distribution function is concave, so that Newton's steps from a smaller value,
-    # as the normal one is, never go too far.
+    # Above zero the distribution function is concave, so Newton's steps from a smaller value,
+    # such as the normal quantile, never overshoot.
     known = freedom < NORMAL_FROM
     with np.errstate(invalid="ignore"):
         for _ in range(200):
@@ -89,7 +89,7 @@ _log_gamma = _elementwise(lambda x: math.lgamma(x) if x > 0 else math.nan, 1)
 
 
 def incomplete_beta(a: Array, b: Array, x: Array, rest: Array) -> Array:
-    """The regularized incomplete beta function, of arrays of one shape; NaN outside of [0, 1].
+    """The regularized incomplete beta function for arrays of one shape; NaN outside of [0, 1].
 
     `rest` is 1 - x, which the caller may know to more digits than a difference leaves.
     """
@@ -106,7 +106,7 @@ def incomplete_beta(a: Array, b: Array, x: Array, rest: Array) -> Array:
 
 
 def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
-    """Its continued fraction, by Lentz's method."""
+    """The continued fraction of the incomplete beta function, by Lentz's method."""
     value, c, d = np.ones_like(x), np.ones_like(x), np.zeros_like(x)
     for term in range(1, MOST_TERMS):
         m = term // 2
@@ -124,7 +124,7 @@ def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
 
 @lru_cache(maxsize=1024)
 def chi_square_quantile_above(degrees_of_freedom: float, tail: float) -> float:
-    """What a chi-square variable exceeds with probability `tail`."""
+    """The value that a chi-square variable exceeds with probability `tail`."""
     low, high = 0.0, degrees_of_freedom + 10.0
     while _gamma_above(degrees_of_freedom / 2, high / 2) > tail:
         low, high = high, 2 * high
@@ -166,14 +166,14 @@ def _gamma_above(a: float, x: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _noncentrality(degrees_of_freedom: float, probability: float, t: float) -> float:
-    """Which noncentrality makes a t variable stay below `t` with that probability."""
+    """The noncentrality at which a t variable stays below `t` with that probability."""
     quantile = STANDARD.inv_cdf(probability)
     if math.isnan(degrees_of_freedom) or math.isnan(t):
         return math.nan
     if degrees_of_freedom >= NORMAL_FROM:
         return t - quantile
     nodes, weights = _deviations(degrees_of_freedom, t)
-    low = high = t - quantile  # as if the deviation were known; then as far as it takes
+    low = high = t - quantile  # for a known deviation; then extended as needed
     step = 1.0
     while _below(nodes, weights, t, low) < probability:
         low, step = low - step, 2 * step
@@ -196,7 +196,7 @@ probabilities, below these values; NaN where a value is."""
 
 @lru_cache(maxsize=1024)
 def noncentral_t_below(degrees_of_freedom: float, noncentral: float, t: float) -> float:
-    """How probable it is that a noncentral t variable is smaller than `t`."""
+    """Cumulative distribution of noncentral t: the probability of a value below `t`."""
     if degrees_of_freedom >= NORMAL_FROM:
         return STANDARD.cdf(t - noncentral)
     nodes, weights = _deviations(degrees_of_freedom, t)
@@ -204,14 +204,15 @@ def noncentral_t_below(degrees_of_freedom: float, noncentral: float, t: float) -
 
 
 def _below(nodes: Array, weights: Array, t: float, noncentral: float) -> float:
-    """How probable a smaller t is: that of a normal value, over all that its deviation can be."""
+    """Probability of a smaller t: that of a normal value, integrated over its possible
+    deviations."""
     values = t * nodes - noncentral
     return float(weights @ [0.5 * math.erfc(-value / math.sqrt(2)) for value in values])
 
 
 def _deviations(freedom: float, t: float) -> tuple[Array, Array]:
-    """Places and weights to integrate over the standard deviation of a sample of normal values:
-    Gauss-Legendre in panels, none of which is wider than the step of what is integrated."""
+    """Nodes and weights to integrate over the standard deviation of a sample of normal values:
+    Gauss-Legendre in panels, none of which is wider than the step of the integrand."""
     spread = 1 / math.sqrt(2 * freedom)
     low, high = max(0.0, 1 - 10 * spread), 1 + 10 * spread
     panels = max(16, math.ceil((high - low) * abs(t) / 3))

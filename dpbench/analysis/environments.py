@@ -1,4 +1,4 @@
-"""What records that come from several environments have in common and what not."""
+"""Common points and differences of the environments that records come from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpbench.specs import TrialSpec
 SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
 
 NAMED = 8
-"""Configurations that a note names; of more it says how many there are, of which sizes."""
+"""Most configurations that a note names; beyond that it gives their number and sizes."""
 
 Record = TrialRecord | CollectiveRecord
 
@@ -24,10 +24,10 @@ Spec = TrialSpec | CollectiveSpec
 def environment_notes(
     records: Sequence[Record], environments: Mapping[str, Environment], *, noun: str = "trial"
 ) -> tuple[str, ...]:
-    """Says which environments the records come from if there is more than one, and how they differ.
+    """Notes on the environments of the records if there is more than one, and on their differences.
 
-    Also names environments that records refer to and that are not stored, and configurations
-    whose replicas shared a core or a GPU.
+    They also name missing environments that records refer to, and configurations whose replicas
+    shared a core or a GPU.
     """
     counts = Counter(name for record in records for name in identifiers(record))
     notes = [
@@ -56,7 +56,7 @@ def environment_notes(
 
 
 def identifiers(record: Record) -> tuple[str, ...]:
-    """Of the environments of all hosts that the record is from."""
+    """Ids of the environments of all the record's hosts."""
     if isinstance(record, TrialRecord):
         return record.environment_ids
     return (record.environment_id,)
@@ -65,7 +65,7 @@ def identifiers(record: Record) -> tuple[str, ...]:
 def _oversubscribed(
     records: Sequence[Record], environments: Mapping[str, Environment]
 ) -> list[str]:
-    """One line for each resource that is short."""
+    """One line for each resource that is oversubscribed."""
     found: dict[tuple[str, str], dict[Spec, int]] = {}
     for record in records:
         environment = environments.get(record.environment_id)
@@ -82,7 +82,8 @@ def _oversubscribed(
 
 
 def _demand(spec: Spec, environment: Environment) -> tuple[int, str, int, str]:
-    """How many of what share how many of which resource; cores are those of one host."""
+    """Number and kind of users, and number and kind of the resource that they share; cores are
+    those of one host."""
     places = spec.places if isinstance(spec, TrialSpec) else spec.devices
     share = spec.largest_share if isinstance(spec, TrialSpec) else spec.group_size
     if spec.devices[0] != "cpu":

@@ -1,7 +1,7 @@
 """Losses of several configurations after the same samples, and after the same seconds.
 
-What a faster implementation has gained when the time is up, and what a larger global batch has
-lost when the data is.
+They show the gain of a faster implementation in equal time, and the loss of a larger global batch
+with equal data.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class EqualBudget:
     amount: float
     """Samples of all replicas, or seconds, since the timed window opened."""
     losses: Mapping[TrialSpec, Estimate | None]
-    """Smoothed; None where the first block ended later than `amount`."""
+    """Smoothed losses; None if the first block ended later than `amount`."""
 
 
 def losses_at_equal_budget(
     configurations: Mapping[TrialSpec, Sequence[TrialRecord]], budget: Budget
 ) -> EqualBudget | None:
-    """Compares the measured repetitions of configurations of one workload.
+    """Compare the measured repetitions of configurations of one workload.
 
     A configuration without losses is left out; None if fewer than two are left.
     """
@@ -60,7 +60,7 @@ def losses_at_equal_budget(
 def with_equal_budgets(
     rows: Sequence[ConfigurationSummary], records: Iterable[TrialRecord]
 ) -> tuple[tuple[ConfigurationSummary, ...], tuple[str, ...]]:
-    """Rows with their losses at equal samples and at equal seconds, and notes on how many."""
+    """Add losses at equal samples and at equal seconds to rows; with notes on the amounts."""
     groups = by_configuration(records)
     usable = {spec: usable_repetitions(group) for spec, group in groups.items()}
     by_samples = losses_at_equal_budget(usable, "samples")
@@ -92,6 +92,6 @@ def _loss_at(curves: Sequence[LossCurve], budget: Budget, amount: float) -> Esti
     if any(_axis(curve, budget)[0] > amount for curve in curves):
         return None
     values = [float(np.interp(amount, _axis(curve, budget), curve.losses)) for curve in curves]
-    if budget == "seconds":  # speeds differ between repetitions that follow the same curve
+    if budget == "seconds":  # repetitions with the same curve differ in speed
         return loss_mean(values)
     return loss_mean(values, [curve.losses.tolist() for curve in curves])

@@ -1,4 +1,4 @@
-"""The only kind of number that a report accepts: a value with unit, interval and sample size.
+"""Estimates, the only kind of number that a report accepts: value, unit, interval and sample size.
 
 Intervals are two-sided t intervals. Speeds are averaged and compared on the logarithmic scale,
 because a speed is a ratio and its errors are relative: the geometric mean of run throughputs with
@@ -19,12 +19,13 @@ from dpbench.analysis import distributions
 
 CONFIDENCE = 0.95
 Basis = Literal["repetitions", "step batches", "single value", "baseline", "model"]
-"""What an interval covers: the spread between runs; only the noise within one run; nothing,
-because there is one value; nothing, because the number is 1 by definition, or given by the user;
-the band of a law or a simulation, its own error included."""
+"""Source of an interval: the spread between runs; only the noise within one run; none, because
+there is one value; none, because the number is 1 by definition, or given by the user; the band of a
+law or a simulation, including its own error."""
 
 FEWEST_PAIRS = 5
-"""Fewer runs lose more by pairing, in degrees of freedom, than a shared disturbance gives back."""
+"""Fewest runs that are paired: fewer lose more degrees of freedom than a shared disturbance gives
+back."""
 
 WEAKEST_FIRST: tuple[Basis, ...] = (
     "baseline",
@@ -37,12 +38,13 @@ WEAKEST_FIRST: tuple[Basis, ...] = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A number as it may be shown; `low` and `high` are None where there is no interval."""
+    """A number with its uncertainty; `low` and `high` are None if there is no interval."""
 
     value: float
     unit: str
     sample_size: int
-    """Values behind the number: repetitions, or batches of steps, as `basis` says."""
+    """Number of values behind the number: repetitions, or batches of steps, according to
+    `basis`."""
     basis: Basis
     low: float | None = None
     high: float | None = None
@@ -70,7 +72,7 @@ class Estimate:
         return max(high - self.value, self.value - low)
 
     def contains(self, value: float) -> bool:
-        """Tells whether the interval covers a value; without an interval only itself."""
+        """Whether the interval covers a value; without an interval, whether it is equal."""
         low, high = self.interval or (self.value, self.value)
         return low <= value <= high
 
@@ -92,7 +94,7 @@ class LogMean:
 
     value: float
     squared_error: float | None
-    """Squared standard error of ln(value); None where nothing tells."""
+    """Squared standard error of ln(value); None if unknown."""
     degrees_of_freedom: int
     sample_size: int
     basis: Basis
@@ -126,7 +128,7 @@ class LogMean:
 
     @classmethod
     def of_single(cls, value: float) -> LogMean:
-        """One value that nothing is known about, such as a published one."""
+        """A single value of unknown uncertainty, such as a published one."""
         return cls(
             value=value,
             squared_error=None,
@@ -142,7 +144,7 @@ class LogMean:
 
 
 def ratio(numerator: LogMean, denominator: LogMean, *, unit: str = "×") -> Estimate:
-    """Welch's t on logarithms; the sample size is that of the smaller side.
+    """Ratio of two means by Welch's t on logarithms; the sample size is that of the smaller side.
 
     Degrees of freedom (Welch-Satterthwaite): (u + v)² / (u²/p + v²/q), u and v squared errors.
     """
@@ -153,7 +155,7 @@ def ratio(numerator: LogMean, denominator: LogMean, *, unit: str = "×") -> Esti
     if u is None or v is None:
         return _from_logs(value, None, 0, weaker, unit, size)
     freedom: float = numerator.degrees_of_freedom + denominator.degrees_of_freedom
-    # Scaled by the sum, so that squares of tiny errors do not vanish.
+    # Scaled by the sum, so that squares of tiny errors do not underflow.
     if (total := u + v) > 0:
         parts = (u / total) ** 2 / numerator.degrees_of_freedom
         parts += (v / total) ** 2 / denominator.degrees_of_freedom
@@ -167,17 +169,17 @@ def paired_ratio(
     """The geometric mean of ratios within pairs, with a t interval on their logarithms.
 
     Pairs are runs of the same pass of a palindrome: what disturbs a whole pass, or drifts from
-    pass to pass, leaves their ratio alone. Used from `FEWEST_PAIRS` on, Welch's t below. In
-    simulation (20,000 sweeps) it covers 0.95, and its width ÷ Welch's is, at a correlation within
-    pairs of 0, 0.2, 0.5 and 0.9: 1.13, 1.01, 0.81 and 0.37 at 5 runs, 1.26, 1.13, 0.92 and 0.46
-    at 3; Welch's then covers up to 1.00, which is wider than it says.
+    pass to pass, leaves their ratio alone. Use it from `FEWEST_PAIRS` runs on, and Welch's t below.
+    In simulation (20,000 sweeps) it covers 0.95, and its width ÷ Welch's is, at a correlation
+    within pairs of 0, 0.2, 0.5 and 0.9: 1.13, 1.01, 0.81 and 0.37 at 5 runs, 1.26, 1.13, 0.92 and
+    0.46 at 3; Welch's then covers up to 1.00, which is wider than it says.
     """
     ratios = [a / b for a, b in zip(numerator, denominator, strict=True)]
     return LogMean.of_runs(ratios).estimate(unit)
 
 
 def mean(values: Sequence[float], *, unit: str) -> Estimate:
-    """The arithmetic mean of runs with a t interval, for what may be zero or negative."""
+    """The arithmetic mean of runs with a t interval, for values that may be zero or negative."""
     center = math.fsum(values) / len(values)
     if len(values) == 1:
         return Estimate(value=center, unit=unit, sample_size=1, basis="single value")
@@ -195,7 +197,7 @@ def mean(values: Sequence[float], *, unit: str) -> Estimate:
 
 @cache
 def t_quantile(degrees_of_freedom: float, confidence: float = CONFIDENCE) -> float:
-    """How many standard errors a two-sided t interval reaches: 12.71 at 1, 2.78 at 4."""
+    """Half-width of a two-sided t interval in standard errors: 12.71 at 1, 2.78 at 4."""
     return float(distributions.t_quantile(degrees_of_freedom, 0.5 + confidence / 2))
 
 
@@ -211,7 +213,7 @@ def _from_logs(
     if squared_error is None:
         return plain
     reach = t_quantile(degrees_of_freedom) * math.sqrt(squared_error)
-    # Two wildly different runs can ask for more than a float holds; that interval says nothing.
+    # Two very different runs can exceed the range of floats; such an interval says nothing.
     if reach > 300:
         return replace(plain, basis="single value")
     return replace(plain, low=value * math.exp(-reach), high=value * math.exp(reach))
@@ -223,7 +225,7 @@ def _variance(values: Sequence[float]) -> float:
 
 
 def product(first: Estimate, second: Estimate, *, unit: str) -> Estimate:
-    """Two independent estimates, of which the second is positive, multiplied.
+    """Product of two independent estimates, of which the second is positive.
 
     First-order propagation, each side of the interval by itself: the distance of an end is the
     root of the summed squares of what each factor alone contributes to it (MOVER: Zou and Donner,

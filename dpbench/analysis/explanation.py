@@ -1,4 +1,4 @@
-"""What is known of why a configuration is as fast as it is: factors, traffic, the slowest rank."""
+"""Why a configuration is as fast as it is: factors, traffic, the slowest rank."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class SlowestRank:
 
     rank: int
     device: str
-    """With its host, where there are several."""
+    """Device, with its host if there are several."""
     slowest_in: int
-    """Repetitions in which it was the slowest."""
+    """Number of repetitions in which it was the slowest."""
     repetitions: int
 
     @property
@@ -50,26 +50,27 @@ class SlowestRank:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """One configuration: its row of the table, its factors, and what its ranks told."""
+    """One configuration: its row of the table, its factors, and reports of its ranks."""
 
     row: ConfigurationSummary
     trial: TrialSpec
     factors: Factors
     slowest_rank: SlowestRank | None
     stragglers: Stragglers | None
-    """None where steps of several ranks without synchronization were not measured."""
+    """Stragglers; None if steps of several ranks without synchronization were not measured."""
     phases: StepPhases | None
     notes: tuple[str, ...]
-    """What could not be told apart and what to measure for it."""
+    """Notes on effects that could not be separated, and what to measure for that."""
 
 
 def explain(
     records: Sequence[TrialRecord], rows: Sequence[ConfigurationSummary]
 ) -> tuple[Explanation, ...]:
-    """Explains every row that has a speed, except `single` and one `independent` copy, its equal.
+    """Explain every row that has a speed, except `single` and one `independent` copy, which equals
+    it.
 
-    `rows` are summaries of all the records or of some; the records hold what they are compared
-    with: `single` and `independent`.
+    `rows` are summaries of some or all records; the records include the references `single` and
+    `independent`.
     """
     groups = by_configuration(records)
     usable = {trial: usable_repetitions(group) for trial, group in groups.items()}
@@ -100,7 +101,8 @@ def _explanation(
 
 
 def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:
-    """Who the others wait for; None for one process and where no window without sync tells.
+    """The rank that others wait for; None for one process, or without a window without
+    synchronization.
 
     With synchronization all ranks take equally long, as the fast ones wait.
     """
@@ -120,7 +122,7 @@ def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:
 
 
 def _unresolved(row: ConfigurationSummary, trial: TrialSpec, factors: Factors) -> list[str]:
-    """Why parts share a factor or have none, with the remedy."""
+    """Reasons why parts share a factor or have none, with the remedy."""
     notes = []
     if IDEAL in factors.missing:
         notes.append(

@@ -14,8 +14,9 @@ Each quotient of neighbours is a factor, so their product is ideal / reached, th
 against `single` (absolute), exactly. It follows the multiplicative hierarchy of the POP Centre
 of Excellence, with copies that share a machine in the place of its computation scalability.
 
-Where a time was not measured its two neighbours still have a quotient: one factor with two parts.
-All quotients are of one repetition (one pass of the palindrome), then averaged on logarithms.
+If a time was not measured, its two neighbours still have a quotient: one factor with two parts. All
+quotients are computed within one repetition (one pass of the palindrome), then averaged on
+logarithms.
 """
 
 from __future__ import annotations
@@ -40,41 +41,41 @@ from dpbench.specs import TrialSpec
 Part = Literal["granularity", "contention", "wrapper", "balance", "stragglers", "communication"]
 PARTS: tuple[Part, ...] = get_args(Part)
 IDEAL, SHARDED, CONTENDED, WRAPPED, UNBALANCED, WAITING, REACHED = range(7)
-"""Places on the way of a step; part k lies between place k and place k + 1."""
+"""Stages of a step; part k lies between stage k and stage k + 1."""
 
 Way = tuple[float | None, ...]
-"""Seconds of a step at every place, of one repetition; None where they were not measured."""
+"""Seconds of a step at every stage, in one repetition; None where not measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Factor:
-    """What is left of the efficiency between two places; below 1 it is a loss."""
+    """Ratio of efficiency between two stages; below 1 it is a loss."""
 
     parts: tuple[Part, ...]
-    """More than one where the times between them were not measured."""
+    """Parts; more than one if the times between them were not measured."""
     value: Estimate
     share: Estimate
-    """The part of the reached step's seconds that it costs; negative for a gain."""
+    """Share of the reached step's seconds that it costs; negative for a gain."""
 
     @property
     def is_loss(self) -> bool:
-        """Tells whether noise is excluded: the whole interval lies below 1."""
+        """Whether noise is excluded: the whole interval lies below 1."""
         return self.value.interval is not None and self.value.interval[1] < 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Factors:
-    """The factors of one configuration; those of neighbours that follow each other multiply."""
+    """The factors of one configuration; consecutive ones multiply."""
 
     factors: tuple[Factor, ...]
     efficiency: Estimate | None
-    """Against `single`, the product; None where `single` was not measured."""
+    """Product of the factors: efficiency against `single`; None if `single` was not measured."""
     step_seconds: Estimate
-    """With synchronization, the slowest rank's mean."""
+    """Step seconds with synchronization, the slowest rank's mean."""
     repetitions: tuple[int, ...]
-    """Those in which everything was measured that the factors are made of."""
+    """Repetitions in which all times behind the factors were measured."""
     missing: tuple[int, ...]
-    """Places whose seconds were not measured."""
+    """Stages whose seconds were not measured."""
 
     def of(self, part: Part) -> Factor | None:
         """The factor that a part belongs to, alone or with others."""
@@ -82,7 +83,7 @@ class Factors:
 
 
 class References:
-    """The usable trials of a sweep, found by what they ran; see `summary.usable_repetitions`."""
+    """The usable trials of a sweep, indexed by what they ran; see `summary.usable_repetitions`."""
 
     def __init__(self, records: Sequence[TrialRecord]) -> None:
         self._records = {_work(record.trial): record for record in records}
@@ -102,7 +103,7 @@ class References:
         )
 
     def independent(self, trial: TrialSpec) -> TrialRecord | None:
-        """As many plain copies on the same devices, in the same repetition."""
+        """The same number of plain copies on the same devices, in the same repetition."""
         return self.find(replace(trial, implementation="independent", backend="none"))
 
 
@@ -131,12 +132,12 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
 
 
 def way(record: TrialRecord, references: References) -> Way:
-    """Seconds of a step from ideal to reached, in one repetition."""
+    """Seconds of a step at all stages from ideal to reached, in one repetition."""
     trial = record.trial
     ideal, sharded = _alone(trial, references)
     reached = max(mean_step_seconds(rank.timed) for rank in record.ranks)
     if trial.group_size == 1:
-        # Nothing is shared out or contended; what the step costs more is the wrapper.
+        # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
         return (ideal, ideal, ideal, reached, reached, reached, reached)
     if trial.implementation == "independent":
         copies = mean_seconds(record)
@@ -146,13 +147,13 @@ def way(record: TrialRecord, references: References) -> Way:
         return (ideal, sharded, contended, None, None, None, reached)
     waiting = free_communication_seconds(record)
     if trial.process_count == 1:
-        # One process that drives all replicas has one clock, which sees the slowest in each step.
+        # A process that drives all replicas has one clock, which measures the slowest in each step.
         return (ideal, sharded, contended, None, None, waiting, reached)
     return (ideal, sharded, contended, fmean(without), max(without), waiting, reached)
 
 
 def parts_of_one(trial: TrialSpec) -> frozenset[Part]:
-    """The parts that are 1 by definition, because such a trial has nothing of the kind."""
+    """The parts that are 1 by definition, because such a trial does not have them."""
     parts: set[Part] = set() if trial.scaling == "strong" else {"granularity"}
     if trial.group_size == 1:
         parts |= set(PARTS) - {"wrapper"}
@@ -162,15 +163,16 @@ def parts_of_one(trial: TrialSpec) -> frozenset[Part]:
 
 
 def mean_seconds(record: TrialRecord | None) -> float | None:
-    """Seconds of a step of the timed window, the mean over ranks; None without a record."""
+    """Seconds of a step of the timed window, as the mean over ranks; None without a record."""
     return None if record is None else fmean(mean_step_seconds(rank.timed) for rank in record.ranks)
 
 
 def _alone(trial: TrialSpec, references: References) -> tuple[float | None, float | None]:
-    """Seconds of `single`: an equal share of its step at the global batch; at the real shards.
+    """Seconds of `single`: an equal share of its step at the global batch; and at the actual
+    shards.
 
-    Shards of strong scaling may differ by one sample; then the mean over them counts, and the
-    slower rank of the larger shard shows up in the balance.
+    Shards of strong scaling may differ by one sample; then their mean counts, and the slower rank
+    with the larger shard shows up in the balance.
     """
     sizes = trial.replica_batch_sizes
     steps = {size: mean_seconds(references.single(trial, size)) for size in set(sizes)}
@@ -183,10 +185,9 @@ def _alone(trial: TrialSpec, references: References) -> tuple[float | None, floa
 
 
 def _comparable(ways: Mapping[int, Way]) -> tuple[list[int], list[int]]:
-    """The places that have seconds, and the repetitions that have them all.
+    """The stages that have seconds, and the repetitions that have them all.
 
-    Where some repetitions lack a place, the others are kept; a place that would leave none is
-    given up.
+    If some repetitions lack a stage, the others are kept; a stage that would leave none is dropped.
     """
     repetitions, places = set(ways), []
     for place in (REACHED, IDEAL, WAITING, UNBALANCED, WRAPPED, CONTENDED, SHARDED):
@@ -219,7 +220,7 @@ def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Est
 
 
 def _work(trial: TrialSpec) -> TrialSpec:
-    """The trial without what does not change its timed steps: a key to find it by."""
+    """The trial without settings that do not change its timed steps: a lookup key."""
     return replace(
         trial.with_own_settings,
         scaling="weak" if trial.group_size == 1 else trial.scaling,

@@ -1,4 +1,4 @@
-"""Floating-point operations per second that a configuration reached, and out of how many.
+"""Floating-point operations per second of a configuration, and their share of the peak.
 
 achieved FLOP/s = FLOPs per item × items per second
 MFU             = achieved FLOP/s ÷ sum of the peaks of the GPUs that it ran on
@@ -25,7 +25,7 @@ from dpbench.specs import TrialSpec, WorkloadSpec
 
 TABLE = "peak_flops.toml"
 PEAKS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
-"""Keys of the table by dtype."""
+"""Keys of the peak table by dtype."""
 UNITS = {
     "f32": "float32 without tensor cores",
     "tf32": "TF32",
@@ -36,25 +36,25 @@ UNITS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Utilisation:
-    """What a configuration's devices computed, and which part of what they could."""
+    """Achieved FLOP/s of a configuration's devices, and the share of their peak."""
 
     achieved: Estimate
     """FLOP/s of all replicas together."""
     mfu: Estimate | None
     note: str
-    """The peak and where it is from, or why there is none."""
+    """The peak and its source, or why there is none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peak:
-    """The most that a device can do in some numbers."""
+    """Peak FLOP/s of a device for a dtype."""
 
     flops_per_second: float
     source: str
 
 
 def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
-    """Operations per item of each workload; a sweep counts them in its first repetitions only."""
+    """Operations per item of each workload; a sweep only counts them in its first repetitions."""
     return {
         record.trial.workload: record.flops_per_item
         for record in records
@@ -65,7 +65,8 @@ def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
 def utilisation(
     flops_per_item: float, trial: TrialSpec, throughput: Estimate, *machines: Environment
 ) -> Utilisation:
-    """From the throughput of a configuration in items per second, on a machine for each host."""
+    """Utilisation from the throughput of a configuration in items per second, with one machine per
+    host."""
     achieved = throughput.scaled(flops_per_item, unit="FLOP/s")
     dtype, peaks = trial.workload.dtype, []
     for name in _device_names(trial, machines):
@@ -83,7 +84,7 @@ def utilisation(
 
 
 def peak_of(name: str, dtype: str = "f32") -> Peak | None:
-    """The peak of a GPU by the whole of its driver's name; None if it is not in the table."""
+    """The peak of a GPU by the driver's full name for it; None if it is not in the table."""
     for gpu in _table()["gpu"]:
         known = [gpu[key] for key in PEAKS[dtype] if key in gpu]
         if known and re.fullmatch(gpu["name"], name):
@@ -92,7 +93,7 @@ def peak_of(name: str, dtype: str = "f32") -> Peak | None:
 
 
 def _device_names(trial: TrialSpec, machines: Sequence[Environment]) -> list[str]:
-    """Of each distinct device; replicas that share one share its peak."""
+    """Names of the distinct devices; replicas that share one share its peak."""
     gpus = {
         (host, f"cuda:{gpu.index}"): gpu.name
         for host, machine in enumerate(machines)

@@ -1,6 +1,6 @@
 """Summaries and records as pandas data frames, for notebooks.
 
-Columns have the type of their field, whatever is missing: text (string), whole numbers
+Columns have the type of their field, even with missing values: text (string), whole numbers
 (Int64), floats (NaN is missing), booleans.
 """
 
@@ -57,8 +57,8 @@ def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per step, window and rank; columns are the keys of the exported rows.
 
-    Column by column, without a row of its own in between: about 60 bytes a step. Text is
-    categorical, whole numbers have 32 bits where that is enough.
+    It is built column by column, without making rows: about 60 bytes per step. Text is categorical,
+    and whole numbers have 32 bits if that is enough.
     """
     found = [*windows(records)]
     lengths = np.array([len(one.window.step_seconds) for one in found], dtype=np.int64)
@@ -81,7 +81,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 
 
 def _identities(found: Sequence[RankWindow]) -> list[dict[str, Plain]]:
-    """Of the trial of each window; the windows of one trial follow each other."""
+    """Identity of each window's trial; the windows of one trial are consecutive."""
     rows: list[dict[str, Plain]] = []
     for place, one in enumerate(found):
         same = place > 0 and one.record is found[place - 1].record
@@ -90,7 +90,7 @@ def _identities(found: Sequence[RankWindow]) -> list[dict[str, Plain]]:
 
 
 def _repeated(values: Sequence[Plain], lengths: np.ndarray, kind: FieldKind) -> object:
-    """Each value as often as its window has steps."""
+    """Each value, repeated for every step of its window."""
     if kind == "text":
         return pd.Categorical(values).repeat(lengths)
     large = max((value for value in values if isinstance(value, int)), default=0) >= 2**31

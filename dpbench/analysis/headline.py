@@ -1,9 +1,10 @@
-"""What to know first of a sweep: the fastest configuration, the best scaling, what limits it.
+"""The most important results of a sweep: the fastest configuration, the best scaling, the largest
+loss.
 
-Copies that do not train together (`independent`) are never the best of anything, nor is what did
-not complete or had wrong gradients. Where the interval of another configuration overlaps that of
-the best, the two are not told apart, and the headline names it: overlap is the cautious test,
-which suits a best that was picked out of many. Of a best that ran once nothing is told apart.
+Copies that do not train together (`independent`) are never the best, nor are configurations that
+did not complete or had wrong gradients. If the interval of another configuration overlaps that of
+the best, the two are statistically tied, and the headline names it: overlap is a cautious test,
+which suits a best that was picked out of many. A best that ran only once is tied with everything.
 """
 
 from __future__ import annotations
@@ -32,50 +33,50 @@ class Best:
     value: Estimate
     row: ConfigurationSummary
     rivals: tuple[ConfigurationSummary, ...]
-    """Whose intervals overlap the best one's, the nearest first."""
+    """Configurations whose intervals overlap the best one's, the nearest first."""
     others: int
-    """How many configurations it was compared with."""
+    """Number of configurations it was compared with."""
 
     @property
     def resolved(self) -> bool:
-        """False of a single run: the noise within it is far below the spread between runs, so
-        that nothing tells the best from any other."""
+        """False for a single run: the noise within it is far below the spread between runs, so
+        nothing distinguishes the best from any other."""
         return self.value.basis == "repetitions"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """What costs a configuration most."""
+    """The largest loss of a configuration."""
 
     share: Estimate
-    """The part of the step's seconds that it takes."""
+    """Share of the step's seconds that is lost."""
     row: ConfigurationSummary
     loss: str
-    """What it is."""
+    """Name of the loss."""
     remedy: str
     """What to try, or why there is nothing to try."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Absent:
-    """Why there is no such thing to say."""
+    """Reason why a result is missing."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Headline:
-    """The three things that a reader asks first."""
+    """The three results that a reader wants first."""
 
     fastest: Best | Absent
     scaling: Best | Absent
     """The highest efficiency at the largest number of replicas."""
     limit: Limit | Absent
-    """Of the fastest configuration with more than one replica."""
+    """The largest loss of the fastest configuration with more than one replica."""
     synthetic: bool = False
     """Whether the numbers come from a cost model."""
     disturbance: str | None = None
-    """What else ran on the machine, if that makes the figures doubtful."""
+    """Other load on the machine, if that makes the figures doubtful."""
 
 
 def headline(
@@ -87,7 +88,7 @@ def headline(
     synthetic: bool = False,
     disturbance: str | None = None,
 ) -> Headline:
-    """Of all rows of one table; `advice` belongs to `explanations`, one by one."""
+    """The headline of all rows of one table; `advice` belongs to `explanations`, one by one."""
     usable = [row for row in rows if _counts(row)]
     found = {
         explanation.row.configuration: tuple(lines)
@@ -103,7 +104,7 @@ def headline(
 
 
 def trains_together(row: ConfigurationSummary) -> bool:
-    """False of copies that train each by itself."""
+    """Whether replicas train together; False for copies that train independently."""
     return row.implementation.partition("(")[0] != NOT_TRAINED_TOGETHER
 
 
@@ -113,7 +114,7 @@ def _counts(row: ConfigurationSummary) -> bool:
 
 
 def _fastest(rows: Rows, usable: Rows, *, running: bool = False) -> Best | Absent:
-    """By throughput; of published times, by the least time."""
+    """The fastest row by throughput; for published times, by the least time."""
     if len(units := {row.throughput.unit for row in usable if row.throughput}) > 1:
         return Absent(reason=f"speeds are in different units: {', '.join(sorted(units))}")
     best = _best(usable, lambda row: row.throughput)
@@ -139,7 +140,8 @@ def _best_scaling(rows: Rows, usable: Rows) -> Best | Absent:
 
 
 def _why_no_scaling(rows: Rows) -> str:
-    """Of what was measured, completed or not; `single` is no group of one replica."""
+    """Reason why there is no scaling; counts all rows, completed or not; `single` is no group of
+    one replica."""
     scalable = (row for row in rows if trains_together(row) and row.implementation != SINGLE)
     sizes = sorted({row.group_size for row in scalable})
     if not sizes:

@@ -1,4 +1,4 @@
-"""What someone who knows the field would say on seeing these records."""
+"""Remarks that an expert would make on seeing these records."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from dpbench.specs import TrialSpec
 HintKind = Literal["nccl", "page faults", "unlike gpus", "uneven shards"]
 
 NCCL_GPUS = 4
-"""GPUs from which gloo, which stages gradients through the host, is said to be the wrong choice."""
+"""Fewest GPUs for which gloo, which stages gradients through the host, is called the wrong
+choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hint:
-    """One remark on some configurations, and the number that it rests on."""
+    """One remark on some configurations, and the number behind it."""
 
     kind: HintKind
     value: float | None
-    """None: not measured."""
+    """The number; None if not measured."""
     unit: str
     text: str
 
@@ -37,7 +38,7 @@ class Hint:
 def hints(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
 ) -> tuple[Hint, ...]:
-    """Says what is worth a change or a second look, and nothing that was done already."""
+    """Remarks on what deserves a change or a second look, and nothing that was done already."""
     groups = by_configuration(
         record
         for record in records
@@ -60,7 +61,7 @@ def _try_nccl(
     records: Sequence[TrialRecord],
     environments: Mapping[str, Environment],
 ) -> list[Hint]:
-    """For gloo on many GPUs, unless nccl was tried, with or without success."""
+    """Remark on gloo with many GPUs, unless nccl was tried, with or without success."""
     if any(record.trial.backend == "nccl" for record in records):
         return []
     sizes = [
@@ -111,7 +112,7 @@ def _unlike_gpus(
 
 
 def _gpu_names(record: TrialRecord, environments: Mapping[str, Environment]) -> list[str]:
-    """The models of the GPUs that the trial ran on, in the order of its replicas."""
+    """The models of the trial's GPUs, in the order of its replicas."""
     models = {
         (host, f"cuda:{gpu.index}"): gpu.name
         for host, name in enumerate(record.environment_ids)

@@ -1,8 +1,8 @@
-"""What the repetitions of each configuration say of learning: losses, their rates, the noise.
+"""Learning metrics over the repetitions of each configuration: losses, their rates, the noise.
 
 Deltas compare two single batches; the robust slope uses every step. Per second it is the same
-number times steps/s, so what an implementation gains in speed and what it loses in progress stand
-apart. Rates compare at the same level of the loss only: any curve is steeper at its start.
+number times steps/s, so the gain in speed and the loss of progress can be seen separately. Rates
+are comparable only at the same level of the loss: any curve is steeper at its start.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Learning = tuple[dict[str, Any], tuple[str, ...]]
 
 
 BLOCKS = ((100, 20), (20, 10))
-"""At least so many steps: so many blocks, or a few more.
+"""(Fewest steps, number of blocks): for that many steps, this number of blocks, or a few more.
 
-The interval of a Theil-Sen slope takes its points as independent. At an autocorrelation of 0.5 and
-400 steps, 20 blocks cover 0.94 and 100 blocks 0.90; of 100 steps, 20 blocks 0.93 and 100 single
-steps 0.76. Fewer steps than 20 have a slope without an interval.
+The interval of a Theil-Sen slope assumes independent points. At an autocorrelation of 0.5 and 400
+steps, 20 blocks cover 0.94 and 100 blocks 0.90; of 100 steps, 20 blocks 0.93 and 100 single steps
+0.76. Fewer steps than 20 have a slope without an interval.
 """
 
 
@@ -44,7 +44,8 @@ def learning(
     target_loss: float | None,
     diverged: Mapping[TrialSpec, int],
 ) -> dict[TrialSpec, Learning]:
-    """Per configuration that has a speed; losses that are not finite are left out, and noted.
+    """Learning metrics per configuration that has a speed; losses that are not finite are left out,
+    with a note.
 
     `diverged` counts the repetitions that have no speed because their loss was not finite.
     """
@@ -70,7 +71,8 @@ def learning(
 def _deltas(
     records: Sequence[TrialRecord], curves: Sequence[Losses]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The seed's metrics, which compare the first and the last loss of each repetition."""
+    """Metrics of the original benchmark, which compare the first and the last loss of each
+    repetition."""
     runs = [(run, record) for run, record in zip(curves, records, strict=True) if run]
     finite = [(run, record) for run, record in runs if convergence.is_finite(run)]
     notes = []
@@ -113,7 +115,7 @@ def _rates(slope: Estimate | None, speed: Estimate, record: TrialRecord) -> dict
 def _noise(
     spec: TrialSpec, records: Sequence[TrialRecord], speed: Estimate
 ) -> tuple[dict[str, Any], list[str]]:
-    """The noise scale, and what it makes of a batch that is shared by more replicas."""
+    """The noise scale, and its effect on a batch shared by more replicas."""
     scale = noise_scale(records)
     if scale is None:
         return {}, _why_no_noise(spec)
@@ -143,8 +145,8 @@ def _why_no_noise(spec: TrialSpec) -> list[str]:
 def loss_slopes(runs: Sequence[Sequence[float]]) -> list[Estimate]:
     """Loss reduction per step of each run: minus the Theil-Sen slope over medians of blocks.
 
-    Takes runs of at least two finite losses; those of equal length at once, as one call costs
-    0.4 ms. The interval is Kendall's, from the noise between blocks.
+    Runs need at least two finite losses; those of equal length are processed together, as one call
+    costs 0.4 ms. The interval is Kendall's, from the noise between blocks.
     """
     found: dict[int, Estimate] = {}
     by_steps: dict[int, list[int]] = {}
@@ -174,9 +176,9 @@ def slopes_over_repetitions(
 ) -> list[Estimate | None]:
     """Loss reduction per step of each configuration, from the finite losses of its repetitions.
 
-    By t over repetitions, unless all of them follow the same curve, as they do with the same seed:
-    then they are one sample of the noise, and the interval is that within a run. None where no
-    repetition has two losses.
+    The interval is a t interval over repetitions, unless all of them follow the same curve, as they
+    do with the same seed: then they are one sample of the noise, and the interval is that within a
+    run. None if no repetition has two losses.
     """
     usable = [[run for run in runs if len(run) > 1] for runs in configurations]
     samples = [runs[:1] if runs and are_one_sample(runs) else runs for runs in usable]

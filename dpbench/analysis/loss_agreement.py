@@ -1,7 +1,7 @@
-"""Whether runs that should follow the same loss curve do.
+"""Whether runs that should follow the same loss curve agree.
 
-With SGD at a fixed global batch, the gradient of a step is the mean over the same samples, however
-many replicas share them and whoever reduces it. So the losses may differ by rounding only. Dropout
+With SGD at a fixed global batch, the gradient of a step is the mean over the same samples, whatever
+the number of replicas and the implementation. So the losses may differ by rounding only. Dropout
 and batch normalisation break that between group sizes, as each replica draws masks and takes
 statistics of its own; between implementations with the same shards nothing does.
 """
@@ -22,17 +22,19 @@ from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 STEPS = 50
-"""Rounding grows with every step; by then a wrong scale or a lost shard has long shown."""
+"""Compared steps. Rounding grows with every step; a wrong scale or a lost shard shows much
+earlier."""
 TOLERANCE = 1e-3
-"""Relative. Float32 leaves 2e-7 (mlp) to 3e-6 (gpt) after 50 steps between 1 and 2
+"""Relative tolerance. Float32 leaves 2e-7 (mlp) to 3e-6 (gpt) after 50 steps between 1 and 2
 replicas; the rest is room for deeper models, more replicas and other kernels."""
 NAMED = 4
-"""Configurations that a note names; the rest are counted."""
+"""Most configurations that a note names; the rest are counted."""
 LISTED = 8
-"""Batches that a note lists; of more it says from where to where they go."""
+"""Most batches that a note lists; beyond that it gives their range."""
 
 Among = Literal["all", "group sizes", "implementations"]
-"""What differs between the runs: anything, or how a global batch is split, or only who reduces."""
+"""Differences between the runs: anything, or only how a global batch is split, or only the
+implementation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,9 +45,9 @@ class LossAgreement:
     among: Among
     global_batch_size: int
     steps: int
-    """Timed steps compared."""
+    """Number of compared timed steps."""
     max_relative_difference: float
-    """Over steps, (largest - smallest loss) ÷ mean loss."""
+    """Largest value over steps of (largest - smallest loss) ÷ mean loss."""
     tolerance: float = TOLERANCE
 
     @property
@@ -54,15 +56,16 @@ class LossAgreement:
 
     @property
     def is_error(self) -> bool:
-        """Nothing but a wrong reduction can tell apart runs that split their batch alike."""
+        """Whether only a wrong reduction can explain it: the runs split their batch alike."""
         return not self.agrees and self.among == "implementations"
 
 
 def loss_agreements(records: Sequence[TrialRecord]) -> tuple[LossAgreement, ...]:
-    """One for each global batch on which several configurations trained.
+    """One comparison for each global batch on which several configurations trained.
 
     If they disagree, there is also one for each way of splitting the batch that several of them
-    share: it tells a wrong reduction from a model that is random or sees its shard as a whole.
+    share: it distinguishes a wrong reduction from a model that is random or sees its shard as a
+    whole.
     """
     found = []
     for group in _groups(filter(_is_comparable, records), _work).values():
@@ -81,9 +84,10 @@ def loss_agreements(records: Sequence[TrialRecord]) -> tuple[LossAgreement, ...]
 
 
 def max_relative_difference(curves: Sequence[Sequence[float]]) -> float:
-    """Over the first steps that all curves have: (largest - smallest) ÷ |mean| of a step.
+    """Over the first steps that all curves have, the largest (largest - smallest) ÷ |mean| of a
+    step.
 
-    Infinite where one curve is zero or not finite and another is not.
+    It is infinite if one curve is zero or not finite and another is not.
     """
     steps = min(STEPS, *map(len, curves))
     table = np.array([curve[:steps] for curve in curves], dtype=np.float64)
@@ -96,9 +100,9 @@ def max_relative_difference(curves: Sequence[Sequence[float]]) -> float:
 
 
 def are_one_sample(curves: Sequence[Sequence[float]]) -> bool:
-    """Tells whether runs follow the same curve, as repetitions with the same seed do.
+    """Whether runs follow the same curve, as repetitions with the same seed do.
 
-    Their spread is rounding: it says nothing of what another seed would give.
+    Their spread is rounding: it says nothing about other seeds.
     """
     return max_relative_difference(curves) <= TOLERANCE
 
@@ -111,7 +115,7 @@ def loss_mean(
 ) -> Estimate:
     """The mean of a value per run, with an interval only if the runs are different samples.
 
-    Whether they are is seen from their loss curves, or else from the values themselves.
+    That is judged by their loss curves, or else by the values themselves.
     """
     shown = curves or [[value] for value in values]
     if len(values) > 1 and are_one_sample(shown):
@@ -120,8 +124,8 @@ def loss_mean(
 
 
 def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
-    """The checks as lines below a table: one for all that agree, one for what chance explains,
-    one for each that is an error."""
+    """The checks as lines below a table: one for all that agree, one for those explained by chance,
+    one for each error."""
     return [
         *_agreeing([one for one in agreements if one.agrees]),
         *_between_group_sizes([one for one in agreements if not one.agrees and not one.is_error]),
@@ -175,8 +179,8 @@ def _named(labels: Sequence[str]) -> str:
 
 
 def _is_comparable(record: TrialRecord) -> bool:
-    """SGD in float32, on gradients of the whole global batch as they are; Adam magnifies the
-    rounding of small ones, and numbers of fewer bits are rounded in other places."""
+    """Whether it trains with SGD in float32 on uncompressed gradients of the whole global batch;
+    Adam magnifies the rounding of small ones, and lower precision rounds in other places."""
     trial = record.trial
     traits = IMPLEMENTATIONS[trial.implementation]
     together = trial.group_size == 1 or traits.communicates
@@ -189,13 +193,14 @@ def _is_comparable(record: TrialRecord) -> bool:
 
 
 def _work(trial: TrialSpec) -> Hashable:
-    """What has to be equal for losses to be equal."""
+    """The settings that must be equal for losses to be equal."""
     steps = (trial.warmup_steps, trial.accumulation_steps)
     return (trial.workload, trial.learning_rate, trial.global_batch_size, *steps)
 
 
 def _split(trial: TrialSpec) -> Hashable:
-    """What has to be equal for each process to draw the same masks for the same samples."""
+    """The settings that must be equal for each process to draw the same masks for the same
+    samples."""
     return (trial.group_size, trial.process_count)
 
 

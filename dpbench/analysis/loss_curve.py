@@ -1,9 +1,9 @@
 """The losses of a run as a smooth curve over samples and seconds.
 
-Blocks of about 1 % of the steps, each with its median, so that a single bad batch moves nothing;
-then a trailing mean, which takes the noise between batches down and is late by two blocks. Samples
-and seconds count from the opening of the timed window: warmup, equal in all trials of a sweep,
-is not in them.
+The curve has blocks of about 1 % of the steps, each with its median, so that a single bad batch has
+no effect; then a trailing mean reduces the noise between batches, with a delay of two blocks.
+Samples and seconds count from the opening of the timed window, without the warm-up, which is equal
+in all trials of a sweep.
 
 Over the repetitions of a configuration, the median curve and the range around it.
 """
@@ -28,21 +28,21 @@ TRAILING_BLOCKS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LossCurve:
-    """Arrays of shape (blocks,): what had been consumed at the end of each block."""
+    """Arrays of shape (blocks,): values at the end of each block."""
 
     losses: Floats
-    """Smoothed."""
+    """Smoothed losses."""
     steps: Floats
     samples: Floats
-    """Of all ranks."""
+    """Samples consumed by all ranks."""
     seconds: Floats
-    """Of the slowest rank."""
+    """Seconds of the slowest rank."""
 
 
 def loss_curve(record: TrialRecord) -> LossCurve | None:
     """The curve of a measured run; None without losses, or if any is not finite.
 
-    Raises StoreError if there are not as many losses as steps.
+    Raises StoreError if the numbers of losses and steps differ.
     """
     per_step = losses(record)
     if not per_step or not is_finite(per_step):
@@ -75,7 +75,7 @@ def block_medians(per_step: Sequence[float], length: int) -> Floats:
 
 
 def _trailing_mean(values: Floats) -> Floats:
-    """Of each value and the four before it; the first values have fewer before them."""
+    """Mean of each value and the four before it; the first values have fewer."""
     return np.array(
         [values[max(0, i - TRAILING_BLOCKS) : i].mean() for i in range(1, len(values) + 1)]
     )
@@ -83,21 +83,21 @@ def _trailing_mean(values: Floats) -> Floats:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LossBand:
-    """Arrays of shape (points,), along whatever the curves were laid over each other by."""
+    """Arrays of shape (points,), along steps, samples or seconds."""
 
     at: Floats
     median: Floats
     low: Floats
-    """The smallest over repetitions."""
+    """The smallest loss over repetitions."""
     high: Floats
     repetitions: int
 
 
 def loss_band(curves: Sequence[LossCurve], along: Sequence[Floats]) -> LossBand | None:
-    """Lays the curves of repetitions over each other along their steps, samples or seconds.
+    """Overlay the curves of repetitions along their steps, samples or seconds.
 
-    Where they have no points in common, as along seconds, each is interpolated linearly between
-    its own; the band covers the stretch that all of them reach. None where there is no such one.
+    If they have no points in common, as along seconds, each is interpolated linearly between its
+    own; the band covers the range that all of them reach. None if there is no such range.
     """
     first = along[0]
     if all(np.array_equal(first, other) for other in along):

@@ -1,4 +1,4 @@
-"""Whether other processes disturbed the trials: the first thing to know of any figure."""
+"""Whether other processes disturbed the trials: the first thing to know about any figure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dpbench import units
 from dpbench.records import HostLoad, TrialRecord
 
 BUSY = 0.1
-"""Share of the usable cores from which the work of others disturbs trials on the CPU."""
+"""Share of the usable cores from which others' work disturbs trials on the CPU."""
 BUSY_BESIDE_GPUS = 0.5
-"""The same for trials on GPUs, whose ranks need little of the cores."""
+"""The same share for trials on GPUs, whose ranks need little of the cores."""
 MANY = 0.1
-"""Share of disturbed trials from which no figure of the sweep is to be trusted."""
+"""Share of disturbed trials from which no figure of the sweep can be trusted."""
 
 
 def is_disturbed(record: TrialRecord) -> bool:
-    """Whether others took so much of the cores that the trial's times are partly theirs; False
-    where that was not looked at."""
+    """Whether others used so much of the cores that they affect the trial's times; False if that
+    was not measured."""
     load = record.host_load
     if load is None or not record.ranks:
         return False
@@ -26,7 +26,7 @@ def is_disturbed(record: TrialRecord) -> bool:
 
 
 def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Says what others used, during how many trials, and what to do; () on a quiet machine."""
+    """Notes on the load of others, the number of trials, and what to do; () on a quiet machine."""
     looked_at = [record for record in records if record.host_load and record.ranks]
     busy = [record for record in looked_at if is_disturbed(record)]
     if not busy:
@@ -51,7 +51,7 @@ def _who(loads: Sequence[HostLoad]) -> str:
 
 
 def _range(loads: Sequence[HostLoad]) -> str:
-    """The least and the most, in percent of all usable cores."""
+    """The least and the most load, in percent of all usable cores."""
     shares = [min(1.0, _share(load)) for load in loads]
     least, most = (f"{100 * share:.0f}" for share in (min(shares), max(shares)))
     return f"{most} %" if least == most else f"{least} to {most} %"

@@ -1,4 +1,4 @@
-"""Which configuration of one side belongs to which of the other: those that ran the same thing."""
+"""Matching of configurations of two sides: those that ran the same thing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ ONE_HOST = "one"
 
 
 def _setting(name: str) -> Callable[[TrialSpec], Value]:
-    """Reads a setting as it would be typed; numbers of steps and the like stay numbers."""
+    """A reader of a setting in the form in which it is typed; numbers of steps and the like stay
+    numbers."""
     return lambda trial: (
         value if type(value := trial.setting(name)) is int else SETTINGS[name].text(value)
     )
@@ -50,14 +51,14 @@ IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     **{name: _setting(name) for name in WORKLOAD_SETTINGS},
     "learning_rate": attrgetter("learning_rate"),
 }
-"""What was run, and AMOUNTS. How often, and what was measured beside, is not part of it; a rule for
-the learning rate counts by the rate that it gives."""
+"""Settings that identify what was run, besides AMOUNTS. The number of repetitions and extra
+measurements do not count; a scaling rule counts by its learning rate."""
 
 AMOUNTS = ("warmup_steps", "timed_steps")
 """How long something was measured. They tell configurations apart where a side has several."""
 COMMIT = "commit"
 FILES = "files"
-"""Of the user's, by their hash."""
+"""Key of the user's files, compared by hash."""
 SELECTORS = (*IDENTITY, COMMIT, FILES)
 
 
@@ -69,20 +70,20 @@ class NotComparable(DpbenchError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """One of the two things that are compared: the trials of a sweep, or some of them."""
+    """One of the two compared things: the trials of a sweep, or some of them."""
 
     label: str
     records: tuple[TrialRecord, ...]
-    """All of the sweep; also those outside the selection, which may be baselines."""
+    """All records of the sweep; those outside the selection may be baselines."""
     environments: Mapping[str, Environment]
     where: Mapping[str, str] = field(default_factory=dict)
-    """Which of the records belong to the side: {"backend": "shm"}. Keys are `SELECTORS`."""
+    """Selection of the records of this side: {"backend": "shm"}. Keys are `SELECTORS`."""
     source: str | None = None
-    """The sweep itself. Sides of the same sweep are paired by its repetitions."""
+    """The sweep's name. Sides of the same sweep are paired by repetition."""
 
     @property
     def fixed(self) -> frozenset[str]:
-        """What the selection settles, so that the other side need not agree in it."""
+        """Keys that the selection fixes, so that the other side may differ in them."""
         fixed = set(self.where)
         if "group_size" in fixed:
             fixed.add("nodes")
@@ -112,7 +113,7 @@ class Side:
         value = self._value(key, record)
         if key in (COMMIT, FILES):
             return value.startswith(text)
-        setting = SETTINGS.get(key)  # "default" is what earlier versions called such a value
+        setting = SETTINGS.get(key)  # earlier versions called such a value "default"
         return value == text or (
             text == "default" and setting is not None and value == setting.none
         )
@@ -128,12 +129,12 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """A configuration that ran on both sides, by repetition: those whose numbers count."""
+    """A configuration that ran on both sides: its valid trials by repetition."""
 
     label: str
-    """What it is called on both sides; where the sides differ, what they have in common."""
+    """Name on both sides; if they differ, the part in common."""
     candidate_configuration: str
-    """What it is called on the candidate's side."""
+    """Name on the candidate's side."""
     baseline: Mapping[int, TrialRecord]
     candidate: Mapping[int, TrialRecord]
     item: str
@@ -141,7 +142,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matched:
-    """What is compared with what, and what has nothing to be compared with."""
+    """Matched pairs, and the configurations without a partner."""
 
     baseline: Side
     candidate: Side
@@ -149,9 +150,9 @@ class Matched:
     only_in_baseline: tuple[str, ...]
     only_in_candidate: tuple[str, ...]
     put_aside: tuple[str, ...] = ()
-    """Fields in which nothing agreed and that were left out of the matching."""
+    """Fields that were left out of the matching, since nothing agreed in them."""
     settled: tuple[str, ...] = ()
-    """"prefetch: resident -> 2": how pairs differ in what a selection left open."""
+    """Differences of pairs in fields that a selection left open: "prefetch: resident -> 2"."""
 
     @property
     def same_sweep(self) -> bool:
@@ -159,13 +160,13 @@ class Matched:
 
 
 def match(baseline: Side, candidate: Side, *, force: bool = False) -> Matched:
-    """Pairs the configurations of two sides that ran the same thing.
+    """Pair the configurations of two sides that ran the same thing.
 
-    What a selection settles on either side is not compared, nor are repetitions, nor numbers of
-    steps unless a side has several. Raises NotComparable if no configuration is on both sides, and
-    says in what the sides have nothing in common; `force` puts those fields aside. Raises
-    UsageError if a side has two configurations that the matching cannot tell apart, or if the sides
-    share trials.
+    Fields that a selection fixes on either side are not compared, nor are repetitions, nor numbers
+    of steps unless a side has several. Raises NotComparable if no configuration is on both sides,
+    naming the fields in which the sides have nothing in common; `force` leaves those out. Raises
+    UsageError if a side has two configurations that the matching cannot distinguish, or if the
+    sides share trials.
     """
     ours, theirs = baseline.selected(), candidate.selected()
     if _same_sweep(baseline, candidate) and {*map(id, ours)} & {*map(id, theirs)}:
@@ -209,7 +210,7 @@ def _settled(
     theirs: Mapping[Key, Mapping[int, TrialRecord]],
     names: Collection[str],
 ) -> tuple[str, ...]:
-    """Once for all pairs that differ in the same way."""
+    """Differences between matched pairs, each mentioned once."""
     found: dict[str, None] = {}
     for key in ours.keys() & theirs.keys():
         first, second = (next(iter(side[key].values())).trial for side in (ours, theirs))
@@ -227,7 +228,7 @@ def _same_sweep(baseline: Side, candidate: Side) -> bool:
 def _groups(
     side: Side, records: tuple[TrialRecord, ...], left_out: Collection[str]
 ) -> dict[Key, dict[int, TrialRecord]]:
-    """Per configuration its repetitions; a trial that was run again counts as it ended last."""
+    """Repetitions per configuration; if a trial was run again, its last record counts."""
     read = [value for name, value in IDENTITY.items() if name not in left_out]
     groups: dict[Key, dict[int, TrialRecord]] = {}
     for record in records:
@@ -270,7 +271,7 @@ def _nothing_in_common(
 def _described(
     names: Collection[str], ours: Collection[TrialRecord], theirs: Collection[TrialRecord]
 ) -> str:
-    """Writes "learning_rate: 0.01 -> 0.1", in the manner of `differences_from`."""
+    """A difference such as "learning_rate: 0.01 -> 0.1", in the form of `differences_from`."""
 
     def values(name: str, records: Collection[TrialRecord]) -> str:
         found = dict.fromkeys(IDENTITY[name](record.trial) for record in records)
@@ -299,7 +300,7 @@ def _usable(group: Mapping[int, TrialRecord]) -> dict[int, TrialRecord]:
 
 
 def _common_label(first: TrialSpec, second: TrialSpec) -> str:
-    """What both are called; of two that differ, what they have in common."""
+    """The common name of both; if they differ, the part in common."""
     first, second = _named_alike(first, second)
     if first.label == second.label:
         return first.label
@@ -329,7 +330,7 @@ def _named_alike(first: TrialSpec, second: TrialSpec) -> tuple[TrialSpec, TrialS
 
 
 def _place(group: Mapping[int, TrialRecord]) -> tuple[int, str, str, int, int]:
-    """As tables are sorted: implementation as registered, backend, group size, batch size."""
+    """Sort key of tables: implementation as registered, backend, group size, batch size."""
     trial = next(iter(group.values())).trial
     names = list(IMPLEMENTATIONS)
     place = names.index(trial.implementation) if trial.implementation in names else len(names)

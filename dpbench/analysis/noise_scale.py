@@ -1,9 +1,9 @@
-"""The gradient noise scale: the batch size from which more samples a step stop paying.
+"""The gradient noise scale: the batch size from which more samples per step stop paying.
 
 B_simple = tr(Sigma) / |G|², with the true gradient G and the covariance Sigma of the gradients of
 single samples: McCandlish, Kaplan, Amodei et al., "An empirical model of large-batch training"
 (2018), appendix A. The squared norm of the mean gradient of b samples is |G|² + tr(Sigma) / b on
-average, so two sizes of batch tell both. A rank's shard and the global batch are such a pair.
+average, so two batch sizes determine both. A rank's shard and the global batch are such a pair.
 
 With that scale phi, training to a given loss takes S = S_min (1 + phi / B) steps of B samples
 (equation 2.11 there). So a sample of a batch of B is worth (phi + B0) / (phi + B) samples of a
@@ -26,10 +26,11 @@ from dpbench.records import GradientNorms, TrialRecord
 Floats = NDArray[np.float64]
 
 WIDEST = 3.0
-"""Upper ÷ lower end of an interval beyond which only the lower one is shown. The ratio is then seen
-only where |G|² came out large by luck, and its value is too small by up to a factor of 3."""
+"""Largest ratio of the ends of an interval that is shown; beyond it, only the lower end is. The
+ratio then appears only because |G|² came out large by luck, and its value is too small by up to a
+factor of 3."""
 FEWEST_BATCHES = 5
-"""Global batches below which an interval would rest on next to nothing."""
+"""Fewest global batches for a useful interval."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,11 +40,12 @@ class NoiseScale:
     samples: Estimate | None
     reason: str | None = None
     at_least: float | None = None
-    """The lower bound in samples, where the measured batches set no upper one worth having."""
+    """The lower bound in samples, if the measured batches give no useful upper one."""
 
 
 def noise_scale(records: Sequence[TrialRecord]) -> NoiseScale | None:
-    """Over the repetitions of a configuration; None where no gradient norms were measured.
+    """The noise scale over the repetitions of a configuration; None if no gradient norms were
+    measured.
 
     Repetitions see the same global batches, so each batch counts once, at the mean of its norms,
     and the interval is that of the batches.
@@ -64,7 +66,7 @@ def noise_scale(records: Sequence[TrialRecord]) -> NoiseScale | None:
         )
     estimate = Estimate(
         value=float(traces.mean() / squares.mean()),
-        low=max(low, 0.0),  # there is no negative variance, so the interval ends there
+        low=max(low, 0.0),  # a variance is never negative, so the interval ends there
         high=high,
         unit=records[0].item,
         sample_size=len(traces),
@@ -103,15 +105,15 @@ def covariance_and_square(ranks: Sequence[GradientNorms]) -> Floats:
 def ratio_of_means(numerators: Floats, denominators: Floats) -> tuple[float, float | None]:
     """Fieller's interval of mean(numerators) ÷ mean(denominators), measured in pairs.
 
-    The upper end is None where the interval of the denominator's mean reaches zero: nothing then
-    keeps the ratio from being larger. Both means are positive by their nature, and so is the ratio.
-    Fieller, "Some problems in interval estimation" (1954).
+    The upper end is None if the interval of the denominator's mean reaches zero: the ratio then has
+    no upper bound. Both means are positive by their nature, and so is the ratio. Fieller, "Some
+    problems in interval estimation" (1954).
     """
     count = len(numerators)
     x, y = float(numerators.mean()), float(denominators.mean())
     covariance = np.cov(numerators, denominators) / count * t_quantile(count - 1) ** 2
     a, b, c = y * y - covariance[1, 1], x * y - covariance[0, 1], x * x - covariance[0, 0]
-    reach = math.sqrt(max(b * b - a * c, 0.0))  # never negative but for rounding
+    reach = math.sqrt(max(b * b - a * c, 0.0))  # negative only through rounding
     if y <= 0 or a <= 0:
         # Outside the roots of a parabola that opens down: the positive root bounds from below.
         return (max(0.0, float((b - reach) / a)) if a < 0 < c else 0.0), None
@@ -119,7 +121,7 @@ def ratio_of_means(numerators: Floats, denominators: Floats) -> tuple[float, flo
 
 
 def _norms(record: TrialRecord) -> list[GradientNorms] | None:
-    """Of every rank, or None: with one missing, the mean over ranks is unknown."""
+    """Norms of every rank, or None: if one is missing, the mean over ranks is unknown."""
     norms = [rank.gradient_norms for rank in record.ranks if rank.gradient_norms is not None]
     return norms if len(norms) == len(record.ranks) > 1 else None
 
@@ -127,7 +129,7 @@ def _norms(record: TrialRecord) -> list[GradientNorms] | None:
 def statistical_efficiency(
     noise_scale: Estimate, batch_size: float, *, base_batch_size: float
 ) -> Estimate:
-    """Progress of a sample at a batch size, in samples of the base batch size.
+    """Progress per sample at a batch size, relative to a sample at the base batch size.
 
     Batch sizes are those of one optimizer step, all replicas and micro-steps together.
     """

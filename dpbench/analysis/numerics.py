@@ -1,4 +1,4 @@
-"""Least squares without negative coefficients, a smooth curve through points, a root."""
+"""Non-negative least squares, a smooth curve through points, a root finder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def nonnegative_least_squares(matrix: ArrayLike, targets: ArrayLike) -> Array:
             below = entered & (trial <= 0)
             if not below.any():
                 break
-            # As far towards the trial as no coefficient is negative.
+            # As far towards the trial solution as all coefficients stay non-negative.
             share = float((found[below] / (found[below] - trial[below])).min())
             found += share * (trial - found)
             entered &= found > least * np.finfo(np.float64).eps
@@ -45,20 +45,20 @@ def nonnegative_least_squares(matrix: ArrayLike, targets: ArrayLike) -> Array:
 
 
 class MonotoneCurve:
-    """A cubic through points that has no more ups and downs than they have.
+    """A cubic interpolation with no more extrema than the points.
 
-    Slopes as Fritsch and Butland (1984) choose them: harmonic means of those of the neighbouring
-    parts, zero at an extremum.
+    The slopes follow Fritsch and Butland (1984): harmonic means of the neighbouring slopes, zero at
+    an extremum.
     """
 
     def __init__(self, places: ArrayLike, values: ArrayLike) -> None:
-        """Places rise strictly; there are at least two."""
+        """Places must rise strictly; there must be at least two."""
         self._x, self._y = np.asarray(places, np.float64), np.asarray(values, np.float64)
         widths, slopes = np.diff(self._x), np.diff(self._y) / np.diff(self._x)
         self._slopes = _slopes(widths, slopes)
 
     def __call__(self, at: ArrayLike) -> Array:
-        """The values there; outside of the points the outermost cubic goes on."""
+        """Values of the curve; outside of the points the outermost cubic continues."""
         where = np.asarray(at, np.float64)
         part = np.clip(np.searchsorted(self._x, where, "right") - 1, 0, len(self._x) - 2)
         width = self._x[part + 1] - self._x[part]
@@ -89,7 +89,7 @@ def _slopes(widths: Array, slopes: Array) -> Array:
 
 
 def _end_slope(widths: Sequence[float] | Array, slopes: Sequence[float] | Array) -> float:
-    """Of the parabola through three points, as far as that does not turn."""
+    """Slope of the parabola through three points, limited so that it keeps the direction."""
     near, far = float(slopes[0]), float(slopes[1])
     slope = ((2 * widths[0] + widths[1]) * near - widths[0] * far) / (widths[0] + widths[1])
     if slope * near <= 0:

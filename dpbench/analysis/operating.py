@@ -1,4 +1,4 @@
-"""What a check can do at the spread that it observed: its chances to pass and to catch.
+"""Operating characteristics of a check at the observed spread: its chances to pass and to catch.
 
 A row passes if the t statistic of its difference lies far enough below the tolerance, and regresses
 if it lies far enough above. If the true difference is known that statistic follows a noncentral t
@@ -18,19 +18,19 @@ from dpbench.analysis.differences import POWER, detectable_difference
 from dpbench.analysis.distributions import noncentral_t_below, t_quantile
 
 MOST_REPETITIONS = 200
-"""More than these nobody measures for a check: the tolerance is to be raised."""
+"""Most repetitions that are advised: beyond these, the tolerance should be raised."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chances:
-    """Of a row whose runs are as many and as noisy as those that were judged; 0 to 1."""
+    """Chances, 0 to 1, for a row with as many and as noisy runs as those that were judged."""
 
     passes_unchanged: float
-    """That it passes if the candidate is as fast as the baseline."""
+    """Chance to pass if the candidate is as fast as the baseline."""
     caught_at_tolerance: float
-    """That it is called regressed if the candidate is slower by just the tolerance."""
+    """Chance to be called regressed if the candidate is slower by exactly the tolerance."""
     caught_at_twice: float
-    """That it is called regressed if the candidate is slower by twice the tolerance."""
+    """Chance to be called regressed if the candidate is slower by twice the tolerance."""
 
 
 def chances(
@@ -50,7 +50,7 @@ def chances(
     """
     if standard_error is None or degrees_of_freedom is None or not standard_error < math.inf:
         return None
-    if standard_error == 0:  # equal runs: whatever lies beyond the limit is seen
+    if standard_error == 0:  # equal runs: anything beyond the limit is seen
         return Chances(passes_unchanged=1.0, caught_at_tolerance=0.0, caught_at_twice=1.0)
     return Chances(
         passes_unchanged=_beyond(limit / standard_error, degrees_of_freedom, alpha),
@@ -73,8 +73,8 @@ def repetitions_to_settle(
     alpha: float,
     paired: bool,
 ) -> int | None:
-    """The fewest runs a side that settle a row in 4 of 5 cases, if the candidate is unchanged or
-    slower by twice the tolerance; None if they are out of reach or the spread is not known."""
+    """The fewest runs per side that settle a row in 4 of 5 cases, if the candidate is unchanged or
+    slower by twice the tolerance; None if out of reach or the spread is not known."""
     if standard_error is None:
         return None
     first, second = repetitions

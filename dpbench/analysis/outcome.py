@@ -1,4 +1,4 @@
-"""How a configuration ended, given how its repetitions did: the worst outcome wins."""
+"""The outcome of a configuration, from those of its repetitions: the worst wins."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def effective_status(record: TrialRecord) -> Status:
 
 
 def completed(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """The records that carry a speed."""
+    """The records that have a speed."""
     return [record for record in records if effective_status(record) is Status.COMPLETED]
 
 
 def _reason(
     repetitions: Sequence[TrialRecord], statuses: Sequence[Status], blamed: Status
 ) -> str | None:
-    """The first reason, and how many repetitions ended that way if it was not the only one."""
+    """The first reason, and how many repetitions ended that way if there were others."""
     ended_so = [r for r, status in zip(repetitions, statuses, strict=True) if status is blamed]
     first = next((text for text in map(_record_reason, ended_so) if text), None)
     if len(repetitions) == 1 or (blamed is Status.SKIPPED and len(ended_so) == len(repetitions)):
@@ -90,7 +90,8 @@ def _verified(repetitions: Sequence[TrialRecord]) -> bool | None:
 def by_configuration(records: Iterable[TrialRecord]) -> dict[TrialSpec, list[TrialRecord]]:
     """The repetitions of each configuration, in the order they were first run.
 
-    A trial that was run again, as after a change by hand, counts once, as it ended last.
+    A trial that was run again, for example after a manual change, counts once, with its last
+    record.
     """
     groups: dict[TrialSpec, dict[int, TrialRecord]] = {}
     for record in records:
@@ -99,7 +100,7 @@ def by_configuration(records: Iterable[TrialRecord]) -> dict[TrialSpec, list[Tri
 
 
 def usable_repetitions(repetitions: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The repetitions whose speed may be believed: none at all if any had wrong gradients."""
+    """The repetitions with trustworthy speeds: none if any had wrong gradients."""
     statuses = [effective_status(record) for record in repetitions]
     if Status.WRONG_GRADIENTS in statuses:
         return []

@@ -1,4 +1,4 @@
-"""What page faults cost, and whether keeping freed memory is worth it.
+"""The cost of page faults, and whether keeping freed memory is worth it.
 
 glibc gives freed memory back to the kernel and takes it again, a page fault for every page: on the
 CPU that can be a tenth of a training step. Where a sweep measured both allocators the gain is a
@@ -21,25 +21,26 @@ from dpbench.records import TrialRecord
 from dpbench.specs import KEEP, SYSTEM, TrialSpec
 
 FAULT_SECONDS = 0.5e-6
-"""Least that mapping and clearing a page of 4 KiB takes; on virtual machines it may be thrice."""
+"""Least time to map and clear a page of 4 KiB; on virtual machines it may be three times as
+much."""
 LARGE = 0.05
-"""Share of a step below which page faults are not worth a line."""
+"""Smallest share of a step whose page faults are worth advice."""
 OPTION = "--allocator keep"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryAdvice:
-    """Rows that would be faster, or may be, if their ranks kept the memory that they free."""
+    """Rows that would or may be faster if their ranks kept the memory that they free."""
 
     page_faults: float
-    """In a step with the system's allocator; the most of these rows."""
+    """Page faults per step with the system's allocator; the largest of these rows."""
     text: str
 
 
 def memory_advice(
     groups: Mapping[TrialSpec, Sequence[TrialRecord]],
 ) -> tuple[MemoryAdvice, ...]:
-    """Measured gains first; then one line for all rows whose gain was not measured.
+    """Advice for measured gains first; then one line for all rows whose gain was not measured.
 
     `groups` holds the trials of each configuration.
     """

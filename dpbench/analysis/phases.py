@@ -1,12 +1,12 @@
-"""Where the time of a step goes: data, forward, backward, communication, optimizer.
+"""Time of each part of a step: data, forward, backward, communication, optimizer.
 
-Measured in steps of their own that wait for the device at every change of phase, so they are
-slower than timed ones where a device could have run ahead; they are never scaled to fit, and
-their sum stands beside the timed step. Every phase is the mean over steps and over ranks: all ranks
+They are measured in separate steps that wait for the device at every change of phase, so they are
+slower than timed steps where a device could have run ahead; they are never scaled to fit, and their
+sum is shown beside the timed step. Every phase is the mean over steps and over ranks: all ranks
 step together, so means add up to a step, which the slowest rank of each phase would not.
 
-Communication is backward with synchronization - backward without it: what overlap does not
-hide, waiting for slower ranks included. Noise can make it negative; it is not clipped.
+Communication is backward with synchronization - backward without it: the exposed part, waiting for
+slower ranks included. Noise can make it negative; it is not clipped.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from dpbench.records import TrialRecord
 
 PhaseName = Literal["data", "forward", "backward", "communication", "optimizer"]
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
-"""In the order of a step."""
+"""Phases in the order of a step."""
 ReplicaPhaseName = Literal["scatter", "replicate", "compute", "gather", "reduce"]
 REPLICA_PHASES: tuple[ReplicaPhaseName, ...] = get_args(ReplicaPhaseName)
-"""What a process that drives all replicas does in forward and backward, in the order of a step."""
+"""Phases within forward and backward of a process that drives all replicas, in the order of a
+step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +35,7 @@ class PhaseEstimate:
     name: PhaseName
     seconds: Estimate
     share: Estimate
-    """Of the instrumented step."""
+    """Share of the instrumented step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,14 +43,15 @@ class StepPhases:
     """The phases of one configuration; their seconds add up to the instrumented step's."""
 
     phases: tuple[PhaseEstimate, ...]
-    """Without communication where it cannot be told from backward, or where there is none."""
+    """Phases; without communication if it cannot be separated from backward, or if there is
+    none."""
     instrumented_step_seconds: Estimate
     timed_step_seconds: Estimate
-    """The mean step of the timed window, over ranks as the phases are."""
+    """Seconds of the mean step of the timed window, averaged over ranks like the phases."""
     steps: int
-    """Instrumented ones of each rank and repetition."""
+    """Number of instrumented steps of each rank and repetition."""
     of_replicas: dict[ReplicaPhaseName, Estimate] = field(default_factory=dict)
-    """Seconds of the parts of forward and backward; empty where each replica has a process."""
+    """Seconds of the parts of forward and backward; empty if each replica has its own process."""
 
 
 def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:

@@ -13,10 +13,10 @@ from dpbench.specs import TrialSpec
 
 
 def relative_half_widths(records: Iterable[TrialRecord]) -> dict[TrialSpec, float | None]:
-    """Per configuration that has a speed: the larger side of its throughput's interval ÷ value.
+    """The larger side of the throughput's interval ÷ its value, per configuration that has a speed.
 
-    None where fewer than two repetitions completed: nothing tells the spread between runs.
-    Configurations without any speed are left out.
+    None if fewer than two repetitions completed: the spread between runs is unknown. Configurations
+    without any speed are left out.
     """
     groups = by_configuration(records)
     usable = {spec: usable_repetitions(group) for spec, group in groups.items()}
@@ -30,7 +30,7 @@ def too_wide(records: Iterable[TrialRecord], precision: float) -> frozenset[Tria
 
 
 def precision_note(rows: Sequence[tuple[str, Estimate | None]], precision: float) -> str:
-    """What was asked for and what was reached, from the (label, throughput) of each row."""
+    """Note on the requested and the reached precision, from the (label, throughput) of each row."""
     asked = f"--precision {units.exact_percent(precision)}"
     reached = [
         (label, speed.half_width / speed.value)

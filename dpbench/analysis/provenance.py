@@ -1,4 +1,4 @@
-"""Where a number for a group size comes from: every predicted row says so."""
+"""Source of a number for a group size, which every predicted row states."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Kind = Literal["measured", "interpolated", "extrapolated", "projected", "refused
 KINDS: tuple[Kind, ...] = ("measured", "interpolated", "extrapolated", "projected", "refused")
 
 FARTHEST = 4
-"""Times the largest that was measured, be it a group, a batch or a message: nothing is believed
-beyond without another source."""
+"""Largest multiple of the largest measured group, batch or message that is believed without another
+source."""
 
 MEANINGS: dict[Kind, str] = {
     "measured": "measured at this group size",
@@ -22,15 +22,15 @@ MEANINGS: dict[Kind, str] = {
 
 
 def weaker(first: Kind, second: Kind) -> Kind:
-    """The one that promises less: a number is of the kind of its weakest part."""
+    """The weaker of two kinds: a number has the kind of its weakest part."""
     return max(first, second, key=KINDS.index)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictedRow:
-    """What every answer for a group size has besides its numbers; a refused one has none."""
+    """Fields of every answer for a group size besides its numbers; a refused one has no numbers."""
 
     group_size: int
     kind: Kind
     reason: str | None = None
-    """Why there are no numbers."""
+    """Reason why there are no numbers."""

@@ -1,4 +1,4 @@
-"""Numbers that someone else published, from a CSV file.
+"""Published numbers of others, from a CSV file.
 
 Three forms, told apart by their columns:
   throughput  group_size, images_per_second, backend, batch_size
@@ -37,7 +37,7 @@ UNNAMED = "published"
 COUNTS = ("group_size", "gpus")
 BATCHES = ("batch_size", "batch_per_gpu")
 TRAITS = ("model", "data", "hardware")
-"""What was trained, on what: those that differ between rows of one name become part of it."""
+"""What was trained, on what: traits that differ between rows of one name become part of it."""
 SCALING = "scaling"
 OPTIONAL = ("implementation", "item", "backend", "source", SCALING, *TRAITS)
 LOW, HIGH, SAMPLE_SIZE, BASIS = SPREAD = tuple(
@@ -46,14 +46,14 @@ LOW, HIGH, SAMPLE_SIZE, BASIS = SPREAD = tuple(
 SAMPLED: tuple[Basis, ...] = ("repetitions", "step batches")
 CLAIMED = "_claimed"
 OF_A_TABLE = (SPEED, SPEEDUP, "status")
-"""Columns that dpbench writes side by side, and nobody else."""
+"""Columns that only dpbench writes side by side."""
 LOPSIDED = 0.02
-"""Of its reach, how much an interval on logarithms may be off its middle: digits are rounded."""
+"""Allowed asymmetry of an interval on logarithms, as a share of its reach: digits are rounded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedSpeed:
-    """One configuration, as far as its source tells; None where it does not."""
+    """One configuration, as far as its source describes it; None for unknown values."""
 
     implementation: str
     backend: str | None
@@ -61,16 +61,17 @@ class PublishedSpeed:
     batch_size: int | None
     item: str
     speed: LogMean
-    """Of all replicas, items per second; of kind "time", seconds for a fixed amount of work."""
+    """Speed of all replicas, items per second; for kind "time", seconds for a fixed amount of work.
+    """
     kind: Kind = "throughput"
     source: str | None = None
-    """Who measured, of what, how; shown below the table."""
+    """Who measured what, and how; shown below the table."""
     notes: tuple[str, ...] = ()
     claims: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What tells configurations apart."""
+        """Key that identifies a configuration."""
         return (self.implementation, self.backend, self.group_size, self.batch_size)
 
 
@@ -90,7 +91,7 @@ def _with_scaling(one: PublishedSpeed, base: PublishedSpeed | None) -> Configura
 
 
 def row_of(one: PublishedSpeed) -> ConfigurationSummary:
-    """Without its speedup."""
+    """The row, without its speedup."""
     timed = one.kind == "time"
     known = one.batch_size is not None and not timed
     row = ConfigurationSummary(
@@ -98,7 +99,7 @@ def row_of(one: PublishedSpeed) -> ConfigurationSummary:
         backend=one.backend,
         group_size=one.group_size,
         batch_size=one.batch_size,
-        # Of times it is not said whether the batch was per replica.
+        # For times it is unknown whether the batch was per replica.
         global_batch_size=(one.batch_size or 0) * one.group_size if known else None,
         item=one.item,
         status=Status.COMPLETED,
@@ -112,7 +113,7 @@ def row_of(one: PublishedSpeed) -> ConfigurationSummary:
 
 
 def _with_one_source(speeds: list[PublishedSpeed]) -> list[PublishedSpeed]:
-    """Where all have the same, it need not name them."""
+    """The speeds; if all have the same source, only one keeps it."""
     sources = {one.source for one in speeds}
     if len(sources) != 1 or None in sources:
         return speeds
@@ -123,7 +124,7 @@ def _with_one_source(speeds: list[PublishedSpeed]) -> list[PublishedSpeed]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Columns:
-    """What the header says."""
+    """The columns of the header."""
 
     count: str
     batch: str | None
@@ -136,7 +137,7 @@ class _Columns:
 
 
 def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
-    """Reads a file of published numbers; raises StoreError if it is not exactly that."""
+    """Read a file of published numbers; raises StoreError if it has another form."""
     names, lines = read_table(path)
     columns = _understand(path, names)
     speeds: dict[tuple[object, ...], tuple[int, PublishedSpeed]] = {}
@@ -200,7 +201,7 @@ def _understand(path: Path, names: Sequence[str]) -> _Columns:
 
 
 def _named(lines: Sequence[CsvLine], columns: _Columns) -> Iterator[tuple[CsvLine, str]]:
-    """Each line with the name of its implementation: "VGG16(real)" where there is another VGG16."""
+    """Each line with the name of its implementation: "VGG16(real)" if there is another VGG16."""
     traits = [
         {trait: line.phrase(trait) for trait in TRAITS if trait in columns.known} for line in lines
     ]
@@ -241,7 +242,7 @@ def _speed(line: CsvLine, columns: _Columns, name: str) -> PublishedSpeed:
 
 
 def _source(line: CsvLine, columns: _Columns) -> str | None:
-    """Who measured, on what."""
+    """Who measured, and on what."""
     told = [
         text + (" data" if column == "data" else "")
         for column in ("source", "hardware", "data")
@@ -251,7 +252,7 @@ def _source(line: CsvLine, columns: _Columns) -> str | None:
 
 
 def _with_spread(line: CsvLine, value: float) -> LogMean:
-    """The standard error that the interval tells: its reach on logarithms ÷ t."""
+    """The value with the standard error from its interval: its reach on logarithms ÷ t."""
     basis = next((known for known in SAMPLED if known == line.cells[BASIS]), None)
     if basis is None and line.cells[BASIS] != "single value":
         raise line.error(BASIS, f"one of {', '.join(SAMPLED)}, single value")
@@ -278,7 +279,7 @@ def _with_spread(line: CsvLine, value: float) -> LogMean:
 
 
 def _of_speedup(one: PublishedSpeed) -> ConfigurationSummary:
-    """Of speedups it is not said whether the batch was per replica."""
+    """The row of a speedup; it is unknown whether the batch was per replica."""
     gain = one.speed.estimate("×")
     return replace(
         row_of(one),

@@ -1,4 +1,4 @@
-"""What a step of a trial takes beside time: memory, traffic between ranks, energy."""
+"""Resources of a trial's step besides time: memory, traffic between ranks, energy."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.records import RankMeasurement, TrialRecord
 
 UNBALANCED = 1.2
-"""Largest ÷ mean over ranks from which the memory of a trial is called unbalanced."""
+"""Ratio of largest to mean over ranks from which memory is called unbalanced."""
 
 MemoryKind = Literal["device", "host"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PeakMemory:
-    """The most that one rank held, and of which memory."""
+    """Peak memory of one rank, and the kind of memory."""
 
     bytes: int
     kind: MemoryKind
 
 
 def peak_memory(records: Sequence[TrialRecord]) -> PeakMemory | None:
-    """The largest over ranks and repetitions: allocated on the device, else resident on the host.
+    """The largest peak over ranks and repetitions: allocated on the device, else resident on the
+    host.
 
     The two are never mixed: one rank with device memory makes it device memory.
     """
@@ -42,7 +43,7 @@ def peak_memory(records: Sequence[TrialRecord]) -> PeakMemory | None:
 
 
 def peak_reserved_memory(records: Sequence[TrialRecord]) -> int | None:
-    """The most device memory that torch's allocator held on a rank; None without a device."""
+    """The most device memory held by torch's allocator on a rank; None without a device."""
     ranks = [rank for record in records for rank in record.ranks]
     reserved = [rank.peak_reserved_memory_bytes for rank in ranks]
     return max((value for value in reserved if value is not None), default=None)
@@ -65,21 +66,22 @@ def memory_imbalance(records: Sequence[TrialRecord]) -> float | None:
 
 
 def reduced_bytes_per_step(records: Sequence[TrialRecord]) -> int | None:
-    """Bytes of gradients (or parameters) that a rank hands to all-reduce; the most of any rank."""
+    """Bytes of gradients (or parameters) that a rank gives to all-reduce; the largest over
+    ranks."""
     ranks = [rank for record in records for rank in record.ranks]
     known = [r.reduced_bytes_per_step for r in ranks if r.reduced_bytes_per_step is not None]
     return max(known, default=None)
 
 
 def collectives_per_step(records: Sequence[TrialRecord]) -> float | None:
-    """Collective operations that a rank takes part in per step; the most of any rank."""
+    """Number of collectives that a rank takes part in per step; the largest over ranks."""
     ranks = [rank for record in records for rank in record.ranks]
     known = [r.collectives_per_step for r in ranks if r.collectives_per_step is not None]
     return max(known, default=None)
 
 
 def page_faults_per_step(record: TrialRecord) -> float | None:
-    """Minor page faults of a rank's process in a timed step, the mean over ranks; None if some rank
+    """Minor page faults of a rank's process in a timed step, as the mean over ranks; None if a rank
     did not count them."""
     return _per_step(record, [rank.timed.page_faults for rank in record.ranks])
 
@@ -100,7 +102,8 @@ def _per_step(record: TrialRecord, counts: Sequence[float | None]) -> float | No
 def joules_per_item(records: Sequence[TrialRecord]) -> Estimate | None:
     """Energy of the GPUs over the timed window ÷ items of all replicas, over repetitions.
 
-    None unless every rank of some repetition told its energy. Host and network are not in it.
+    None unless every rank of some repetition reported its energy. Host and network are not
+    included.
     """
     values = [value for record in records if (value := _joules_per_item(record)) is not None]
     if not values:
@@ -125,6 +128,7 @@ def _ranks_by_device(record: TrialRecord) -> list[list[RankMeasurement]]:
 
 
 def _of_device(ranks: Sequence[RankMeasurement]) -> float | None:
-    """Ranks that share a GPU each read the whole of it, so they count once: their mean."""
+    """Energy of a device. Ranks that share a GPU each read all of it, so they count once, with
+    their mean."""
     joules = [rank.energy_joules for rank in ranks if rank.energy_joules is not None]
     return fmean(joules) if len(joules) == len(ranks) else None

@@ -36,7 +36,7 @@ BASELINE = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
 
 
 ALONE = "its group size 1 on the same devices"
-"""Rows that lack it say so in the same words, and share a line below the table."""
+"""Rows without it use the same words, and share a line below the table."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,9 +46,9 @@ class ScalingPoint:
     group_size: int
     value: float
     speedup: float
-    """Over the baseline, of `baseline_group_size` replicas."""
+    """Speedup over the baseline of `baseline_group_size` replicas."""
     efficiency: float
-    """Of linear scaling from the baseline on."""
+    """Share of linear scaling from the baseline."""
     karp_flatt: float | None
     """The serial fraction that would explain the speedup; None at and below the baseline."""
     baseline_group_size: int = 1
@@ -59,12 +59,12 @@ class ScalingPoint:
 
 
 def speedup(baseline: LogMean, current: LogMean, *, kind: Kind = "throughput") -> Estimate:
-    """How many times as fast as the baseline, with its interval."""
+    """Ratio of speeds to the baseline, with its interval."""
     return ratio(current, baseline) if kind == "throughput" else ratio(baseline, current)
 
 
 def efficiency(speedup: Estimate, group_size: int) -> Estimate:
-    """The part of linear scaling that is reached: speedup / n."""
+    """Share of linear scaling: speedup / n."""
     return speedup.scaled(1 / group_size, unit="of linear")
 
 
@@ -75,8 +75,8 @@ def analyze_scaling(
     *,
     baseline_group_size: int = 1,
 ) -> tuple[ScalingPoint, ...]:
-    """Compares group sizes with the time or throughput of one replica, or of the smallest group
-    that was measured: then speedups are over that group, as every point says.
+    """Compare group sizes with the time or throughput of one replica, or of the smallest measured
+    group: then speedups are over that group, as every point says.
 
     `analyze_scaling(120.0, {2: 65.0, 4: 35.0})` gives speedups 1.846 and 3.429. Raises ValueError
     for a value that is not a positive number, for a group size that is not a whole number >= 1,
@@ -118,7 +118,7 @@ def _group_size(value: object) -> int:
 
 
 def _positive(name: str, value: object) -> float:
-    # `not <=`: NaN compares false with everything, so it is turned away too.
+    # `not <=`: NaN compares false with everything, so this rejects it too.
     if (
         isinstance(value, bool)
         or not isinstance(value, Real)
@@ -133,7 +133,7 @@ def _positive(name: str, value: object) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """The trusted speed of a configuration and where it was measured."""
+    """The trusted speed of a configuration, with its environment."""
 
     throughput: LogMean
     by_repetition: Mapping[int, float]
@@ -154,7 +154,7 @@ class Speed:
 def with_scaling(
     row: ConfigurationSummary, spec: TrialSpec, speeds: Mapping[TrialSpec, Speed]
 ) -> ConfigurationSummary:
-    """Adds speedup and efficiency, or a note that says which baseline is missing."""
+    """Add speedup and efficiency, or a note about the missing baseline."""
     if (own := speeds.get(spec)) is None:
         return row
     gain, notes = _against(spec.of_one_replica, spec, own, speeds, ALONE)
@@ -194,7 +194,7 @@ def _against(
 
 
 def gain(base: Speed, own: Speed) -> Estimate:
-    """Speedup; paired by pass of the palindrome where both sides have the same ones, and enough."""
+    """Speedup; paired by pass of the palindrome if both sides have the same ones, and enough."""
     passes = sorted(own.by_repetition)
     if len(passes) < FEWEST_PAIRS or base.by_repetition.keys() != own.by_repetition.keys():
         return speedup(base.throughput, own.throughput)

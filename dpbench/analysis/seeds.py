@@ -1,7 +1,7 @@
-"""What rows that differ in their seed alone say together.
+"""Spread over rows that differ only in their seed.
 
-Repetitions of a row share its seed, so their losses repeat and their spread is rounding. How far a
-loss would be elsewhere with other weights and another order of samples, only other seeds tell.
+Repetitions of a row share its seed, so their losses repeat and their spread is rounding. Only other
+seeds show how much a loss varies with other weights and another order of samples.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpbench.specs import TrialSpec
 def with_seed_spread(
     rows: Sequence[ConfigurationSummary],
 ) -> tuple[ConfigurationSummary, ...]:
-    """The rows, each with the losses of all seeds of its configuration, where there are several."""
+    """The rows, each with the losses of all seeds of its configuration, if there are several."""
     groups: dict[TrialSpec, list[ConfigurationSummary]] = {}
     for row in rows:
         if row.configuration is not None:
@@ -41,13 +41,14 @@ def _with_spread(
 
 
 def _final_loss(group: Sequence[ConfigurationSummary]) -> Estimate | None:
-    """None unless every seed has one."""
+    """Final loss over seeds; None unless every seed has one."""
     losses = [row.final_loss.value for row in group if row.final_loss is not None]
     return mean(losses, unit="loss") if len(losses) == len(group) else None
 
 
 def _time_to_loss(group: Sequence[ConfigurationSummary]) -> Estimate | None:
-    """None unless every seed got there: leaving one out would flatter the configuration."""
+    """Time to the loss over seeds; None unless every seed reached it: leaving one out would flatter
+    the configuration."""
     times = [
         row.time_to_loss.seconds.value
         for row in group

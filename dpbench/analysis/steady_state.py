@@ -7,12 +7,12 @@ the rest drifts. Nothing is dropped: throughput stays that of the whole window.
 The steps at the end are compared with those before as well, for what changes late: a device that
 throttles, load that sets in.
 
-All are judged by what they change (1 % of the mean step; at the end, 0.5 %) and by how sure that
-is, so that noise is no verdict. Neighbouring steps are correlated, as what slows one often slows
-the next, and then a sum of them varies more; all limits are widened by as much. In simulation
-(40 to 500 steps that vary by 2 to 10 %, 3,000 windows each) at most 0.2 % of steady windows are
-flagged, and at most 0.9 % where neighbours are correlated by 0.3 to 0.6; steps that take 5 % longer
-in the last fifth of 100 or more are found in all windows that vary by 2 %.
+All are judged by their effect (1 % of the mean step; at the end, 0.5 %) and by its significance, so
+that noise is no verdict. Neighbouring steps are correlated, as a disturbance often slows several,
+and then a sum of them varies more; all limits are widened by as much. In simulation (40 to 500
+steps that vary by 2 to 10 %, 3,000 windows each) at most 0.2 % of steady windows are flagged, and
+at most 0.9 % where neighbours are correlated by 0.3 to 0.6; steps that take 5 % longer in the last
+fifth of 100 or more are found in all windows that vary by 2 %.
 """
 
 from __future__ import annotations
@@ -51,41 +51,41 @@ WORST_FIRST: tuple[Verdict, ...] = (
 
 MSER_BATCH = 5
 FEWEST_STEPS = 40
-"""Fewer cannot tell: half of them has to hold the batches that a drift is read from."""
+"""Fewest steps that can be judged: half of them have to hold the batches for the drift."""
 WARMUP_FLOOR = 10
 """Steps that never count as steady: DDP rebuilds its buckets after the first, libraries tune their
 kernels, allocators grow, connections open, clocks rise. Warmup steps count towards it."""
 LARGEST_CHANGE = 0.01
-"""Of the mean step: what a cut or a drift may change without being worth a word."""
+"""Share of the mean step that a cut or a drift may change without a remark."""
 LARGEST_LATE_CHANGE = 0.005
-"""The same of steps at the end, where 5 % more in the last fifth make 1 % of the mean."""
+"""The same share for steps at the end, where 5 % more in the last fifth make 1 % of the mean."""
 RANK_LIMIT = 3.7
 """Standard errors of the rank sum by which the steps that are cut must differ from the others.
 More than usual, because the cut was chosen for its difference; ranks, because a single slow step
 is an outlier and no warmup."""
 LATE_LIMIT = 4.0
-"""The same of the steps at the end, which were chosen for the largest difference of all."""
+"""The same limit for the steps at the end, which were chosen for the largest difference of all."""
 DRIFT_LIMIT = 3.3
 """Standard errors of Kendall's S by which the batches of a window must rise or fall."""
 MOST_CORRELATED = 0.9
-"""Autocorrelation beyond which a window is too short to tell it from a drift."""
+"""Autocorrelation beyond which a window is too short to distinguish it from a drift."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SteadyState:
-    """The verdict on one window; changes are parts of its mean step."""
+    """The verdict on one window; changes are relative to its mean step."""
 
     verdict: Verdict
     cut_steps: int = 0
     """Steps at the start that MSER-5 or the floor would leave out."""
     change: float = 0.0
-    """1 - mean of the rest ÷ mean of all steps: what the cut steps add to the mean."""
+    """Effect of the cut steps on the mean: 1 - mean of the rest ÷ mean of all steps."""
     drift: float = 0.0
     """Slope of the rest x its length ÷ mean of all steps."""
     late_steps: int = 0
-    """Steps at the end that differ most from those before."""
+    """Number of steps at the end that differ most from those before."""
     late_change: float = 0.0
-    """1 - mean of the steps before ÷ mean of all: what the late steps add to the mean."""
+    """Effect of the late steps on the mean: 1 - mean of the steps before ÷ mean of all."""
 
 
 def steady_states(steps: Floats, warmup_steps: int) -> list[SteadyState]:
@@ -106,7 +106,7 @@ def steady_states(steps: Floats, warmup_steps: int) -> list[SteadyState]:
 
 
 def mser5(steps: Floats) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(steps to leave out, whether that is the most that is allowed: half) for each window.
+    """(steps to leave out, whether that is the allowed maximum: half) for each window.
 
     The cut d of k batches minimises sum over j > d of (Y_j - mean)² ÷ (k - d)², d <= k / 2.
     """
@@ -123,7 +123,7 @@ def mser5(steps: Floats) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 def theil_sen(values: Floats, confidence: float) -> tuple[Floats, Floats, Floats]:
     """(slope, low, high) per place of each row of `values`: the median of all pairwise slopes.
 
-    What scipy.stats.theilslopes gives, for many rows at once; ties are not corrected for.
+    Equals scipy.stats.theilslopes for many rows at once; ties are not corrected for.
     """
     length = values.shape[1]
     first, second = np.triu_indices(length, 1)
@@ -136,15 +136,16 @@ def theil_sen(values: Floats, confidence: float) -> tuple[Floats, Floats, Floats
 
 
 def kendall_spread(length: int) -> float:
-    """Standard deviation of Kendall's S of so many independent values."""
+    """Standard deviation of Kendall's S of `length` independent values."""
     return math.sqrt(length * (length - 1) * (2 * length + 5) / 18)
 
 
 def late_steps(ranked: Floats) -> NDArray[np.int64]:
-    """How many steps at the end differ most from those before, in batches of 5, half at the most.
+    """Number of steps at the end that differ most from those before, in batches of 5, half at the
+    most.
 
-    Where their rank sum is most standard errors from what it would be by chance. MSER-5, looking
-    from the end, would cut too much: it minds only what is left.
+    Their rank sum is the most standard errors away from its expectation. MSER-5, applied from the
+    end, would cut too much: it only considers the rest.
     """
     length = ranked.shape[1]
     lengths = np.arange(MSER_BATCH, length // 2 + 1, MSER_BATCH)
@@ -157,7 +158,7 @@ def late_steps(ranked: Floats) -> NDArray[np.int64]:
 def _judge(
     steps: Floats, ranked: Floats, cut: int, late: int, at_half: NDArray[np.bool_]
 ) -> Iterator[SteadyState]:
-    """Verdicts on windows of which as many steps are cut at the start, and at the end."""
+    """Verdicts on windows in which these numbers of steps are cut at the start and at the end."""
     length = steps.shape[1]
     means = steps.mean(axis=1)
     change = 1 - steps[:, cut:].mean(axis=1) / means
@@ -180,7 +181,7 @@ def _judge(
         if warming[row] and at_half[row]:
             verdict = "no steady state"
         elif warming[row] and not drifting[row]:
-            # Against a slow start the end of a window is fast: no change of its own.
+            # Compared with a slow start the end of a window is fast: that is no separate change.
             verdict = "warming up"
         elif changing[row] and not (drifting[row] and late > length // 3):
             verdict = "changing at the end"
@@ -207,8 +208,8 @@ def _rises(values: Floats, inflated: Floats) -> NDArray[np.bool_]:
 
 
 def _differs(chosen: Floats, length: int, limit: Floats) -> NDArray[np.bool_]:
-    """Wilcoxon's rank sum: whether the steps with these ranks are so many standard errors apart
-    from the others of a window of so many steps."""
+    """Wilcoxon's rank sum: whether the steps with these ranks differ from the others of a window of
+    `length` steps by at least `limit` standard errors."""
     count = chosen.shape[1]
     expected = count * (length + 1) / 2
     spread = math.sqrt(count * (length - count) * (length + 1) / 12)
@@ -219,7 +220,7 @@ def _differs(chosen: Floats, length: int, limit: Floats) -> NDArray[np.bool_]:
 def ranks(values: Floats) -> Floats:
     """The ranks of each row's values, from 1; equal values share their mean rank.
 
-    As scipy.stats.rankdata counts.
+    It counts like scipy.stats.rankdata.
     """
     found: Floats = np.stack(
         [
@@ -231,11 +232,11 @@ def ranks(values: Floats) -> Floats:
 
 
 def noise_correlation(ranked: Floats, cut: int, late: int) -> Floats:
-    """First-order autocorrelation of the ranks of each row, 0 at least.
+    """First-order autocorrelation of the ranks of each row, at least 0.
 
-    What the tests look for must not count as correlation: each part of the window is taken about
-    its own straight line. That makes the estimate too small, by (1 + 3 r) ÷ length for every
-    parameter, which is added again.
+    Changes that the tests look for must not count as correlation: each part of the window is taken
+    about its own straight line. That makes the estimate too small, by (1 + 3 r) ÷ length for every
+    parameter, which is added back.
     """
     length = ranked.shape[1]
     ends = [0, cut, length - late, length]
@@ -250,18 +251,18 @@ def noise_correlation(ranked: Floats, cut: int, late: int) -> Floats:
 
 
 def inflation(correlation: Floats) -> Floats:
-    """How many times the variance of a long sum is that of independent values.
+    """Factor on the variance of a long sum relative to independent values.
 
-    Of a first-order autoregression with this correlation between neighbours.
+    It holds for a first-order autoregression with this correlation between neighbours.
     """
     found: Floats = (1 + correlation) / (1 - correlation)
     return found
 
 
 def of_batches(correlation: Floats, length: float) -> Floats:
-    """Correlation between means of neighbouring batches of so many steps each.
+    """Correlation between means of neighbouring batches of `length` steps each.
 
-    Of a first-order autoregression: cov(A, B) ÷ var(A) of two sums that follow each other.
+    For a first-order autoregression it is cov(A, B) ÷ var(A) of two consecutive sums.
     """
     r, power = correlation, correlation**length
     covariance = r * (1 - power) ** 2

@@ -1,4 +1,4 @@
-"""What the single steps of timed windows say beyond their mean. Diagnosis: nothing is dropped.
+"""Statistics of single steps of timed windows beyond their mean. For diagnosis: nothing is dropped.
 
 Every statistic is computed for many windows of equal length at once.
 """
@@ -20,31 +20,31 @@ OUTLIER_DEVIATIONS = 14.826
 """Median absolute deviations above the median from which a step is an outlier: ten standard
 deviations of normal noise, as in hyperfine."""
 FEWEST_STEPS = 10
-"""Of fewer steps the median deviation is that of two or three: none is called an outlier."""
+"""Fewest steps for outliers: with fewer, the median deviation rests on two or three of them."""
 ROUNDING = 1e-12
 """Values whose spread is this much smaller than they are differ by the rounding of sums."""
 LARGEST_CHUNK = 1 << 20
-"""Steps that are worked on at once, so that memory does not grow with the number of trials."""
+"""Most steps processed at once, so that memory does not grow with the number of trials."""
 
 
 CORRELATED = 0.3
 """First-order autocorrelation of batch means from which their interval is too narrow."""
 INDEPENDENT = ("steady", "too few steps")
-"""Verdicts on windows whose steps are not correlated anyway, as those that drift are."""
+"""Verdicts on windows whose steps are not correlated for another reason, such as a drift."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepStatistics:
-    """One timed window; None where too few or only equal steps leave a statistic undefined."""
+    """Statistics of one timed window; None if too few or only equal steps leave one undefined."""
 
     steady: SteadyState
     outliers: int
     slowest_outlier: float | None
     """Seconds of the slowest ÷ median step; None without outliers."""
     autocorrelation: float | None
-    """First-order, of the steps."""
+    """First-order autocorrelation of the steps."""
     batch_autocorrelation: float | None
-    """First-order, of the batch means that a single repetition has its interval from."""
+    """First-order autocorrelation of the batch means that give a single repetition its interval."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,11 +58,11 @@ class StepSummary:
     outliers: int
     slowest_outlier: float | None
     autocorrelation: float | None
-    """Mean over repetitions."""
+    """Mean autocorrelation over repetitions."""
     steady: Verdict
-    """The worst over repetitions."""
+    """The worst verdict over repetitions."""
     windows: tuple[StepStatistics, ...]
-    """One per repetition."""
+    """Statistics of the windows, one per repetition."""
 
 
 def step_statistics(
@@ -83,7 +83,7 @@ def step_statistics(
 
 
 def summarize_steps(windows: Sequence[Seconds], each: Sequence[StepStatistics]) -> StepSummary:
-    """Pools the windows of one configuration; quantiles are of all its steps."""
+    """Pool the windows of one configuration; quantiles are over all its steps."""
     pooled = np.concatenate(windows)
     p50, p95, p99 = np.percentile(pooled, (50, 95, 99)).tolist()
     slowest = [w.slowest_outlier for w in each if w.slowest_outlier is not None]
@@ -112,7 +112,8 @@ def outlier_limits(steps: Floats) -> Floats:
 
 
 def autocorrelation(values: Floats) -> Floats:
-    """First-order, of each row: sum (x_i - m)(x_i+1 - m) ÷ sum (x_i - m)²; NaN of equal values."""
+    """First-order autocorrelation of each row: sum (x_i - m)(x_i+1 - m) ÷ sum (x_i - m)²; NaN for
+    equal values."""
     means = values.mean(axis=1)
     centred = values - means[:, None]
     squares = (centred**2).sum(axis=1)
@@ -145,7 +146,7 @@ def _or_none(values: Floats) -> list[float | None]:
 
 
 def step_notes(label: str, steps: StepSummary, throughput: Estimate) -> list[str]:
-    """A note where batches of steps are correlated and the interval is that of batches."""
+    """A note if batches of steps are correlated and the interval comes from batches."""
     if throughput.basis != "step batches" or steps.steady not in INDEPENDENT:
         return []
     correlation = steps.windows[0].batch_autocorrelation
@@ -159,19 +160,19 @@ def step_notes(label: str, steps: StepSummary, throughput: Estimate) -> list[str
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RankSteps:
-    """Arrays of seconds, a value a step."""
+    """Arrays of seconds, one value per step."""
 
     rank: int
     timed: Floats
-    """With synchronization: the fast ranks wait in them for the slow ones."""
+    """Steps with synchronization: in them fast ranks wait for slow ones."""
     alone: Floats | None
-    """Without synchronization; None where a repetition lacks it."""
+    """Steps without synchronization; None if a repetition lacks them."""
     outliers: Floats
-    """Those of the timed ones that are, among the steps of the rank's own window."""
+    """The timed steps that are outliers in the rank's own window."""
 
 
 def rank_steps(records: Sequence[TrialRecord]) -> tuple[RankSteps, ...]:
-    """One for each rank; of at least one record that is measured."""
+    """Steps of each rank, from at least one measured record."""
     by_rank: dict[int, list[RankMeasurement]] = {}
     for record in records:
         for measured in record.ranks:

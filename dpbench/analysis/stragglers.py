@@ -1,8 +1,8 @@
-"""Which ranks the others wait for in single steps, and in which steps.
+"""The ranks that others wait for in single steps, and these steps.
 
-A rank that is always slower is the balance's affair (see `factors`). Here are ranks that are as
-fast as the others on average and slow now and then: with synchronization each step takes as long
-as its slowest rank, whichever that is.
+A rank that is always slower shows up in the balance (see `factors`). This module is about ranks
+that are as fast as the others on average but slow now and then: with synchronization each step
+takes as long as its slowest rank, whichever that is.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from dpbench.analysis.throughput import (
 from dpbench.records import TrialRecord
 
 MOST_STEPS = 5
-"""Steps that are named one by one; waiting that more of them share is spread."""
+"""Most steps that are named one by one; waiting over more of them is spread."""
 HALF = 0.5
 ONE_RANK = 2 / 3
-"""Share of the waiting from which one rank is to blame; of two that vary alike each has a half."""
+"""Share of the waiting from which one rank is blamed; of two equally variable ranks each has a
+half."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stragglers:
-    """Who keeps the others waiting in single steps, over all repetitions."""
+    """Ranks that delay the others in single steps, over all repetitions."""
 
     rank: int
     """The rank that costs the others the most seconds of waiting."""
     slowest_in: float
     """Share of the steps in which it is the slowest."""
     share_of_waiting: float
-    """Part of all seconds of waiting that those steps hold."""
+    """Share of all seconds of waiting in those steps."""
     steps: int
-    """Steps of all repetitions; spans between two averages where parameters are averaged."""
+    """Steps of all repetitions; intervals between two averages where parameters are averaged."""
     worst: tuple[int, ...] = ()
-    """The few steps of `repetition` that hold half of its waiting, in order; () where it is
-    spread over more."""
+    """The few steps of `repetition` with half of its waiting, in order; () if it is spread over
+    more."""
     repetition: int = 0
-    """The one that waited longest."""
+    """The repetition that waited longest."""
 
     @property
     def is_one_rank(self) -> bool:
@@ -52,7 +53,8 @@ class Stragglers:
 
 
 def stragglers(records: Sequence[TrialRecord]) -> Stragglers | None:
-    """None unless every repetition has the steps of several ranks without synchronization."""
+    """The stragglers; None unless every repetition has the steps of several ranks without
+    synchronization."""
     if any(len(r.ranks) < 2 or steps_without_sync(r) is None for r in records):
         return None
     waits = [_waiting(record) for record in records]
@@ -74,10 +76,11 @@ def stragglers(records: Sequence[TrialRecord]) -> Stragglers | None:
 
 
 def _waiting(record: TrialRecord) -> tuple[NDArray[np.int64], Seconds]:
-    """(place of the slowest rank, seconds that the mean rank waits for it) of every step.
+    """(index of the slowest rank, seconds that the mean rank waits for it) for every step.
 
-    Their typical steps are made equal first, so that what is left is of single steps. Medians,
-    because a mean that a few slow steps have raised would make all other steps look fast.
+    The ranks' typical steps are equalized first, so that only differences of single steps remain.
+    This uses medians, because a mean raised by a few slow steps would make all other steps look
+    fast.
     """
     spans = seconds_between_synchronizations(record)
     spans = spans - np.median(spans, axis=1, keepdims=True)
@@ -85,7 +88,7 @@ def _waiting(record: TrialRecord) -> tuple[NDArray[np.int64], Seconds]:
 
 
 def _worst(lost: Seconds) -> tuple[int, ...]:
-    """The fewest steps that hold half of the waiting; () if they are many or most of all."""
+    """The fewest steps that hold half of the waiting; () if they are many, or most of all."""
     order = np.argsort(-lost, kind="stable")
     count = int(np.searchsorted(np.cumsum(lost[order]), HALF * lost.sum())) + 1
     if count > MOST_STEPS or count > len(lost) / 10:

@@ -1,4 +1,4 @@
-"""What one report is about, analysed: a results folder, or a table that someone published."""
+"""The subject of one report, analysed: a results folder, or a published table."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from dpbench.store import StoredCollectives, StoredSweep
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """Rows of the table, and what is known of why they are as they are.
+    """Rows of the table, and known reasons for their values.
 
-    Of a published table only `name` and `rows`; of a folder that holds collectives only, those.
+    A published table only has `name` and `rows`; a folder with only collectives has only those.
     """
 
     name: str
     rows: tuple[ConfigurationSummary, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What has to be known before a number is believed: of machines, of losses that are wrong."""
+    """Warnings before a number is believed: about machines, or wrong losses."""
     hints: tuple[str, ...] = ()
     loss_notes: tuple[str, ...] = ()
-    """Whether configurations that train on the same samples learn alike."""
+    """Notes on whether configurations that train on the same samples learn alike."""
     budget_notes: tuple[str, ...] = ()
-    """At which samples and seconds losses are compared, where their columns are shown."""
+    """Notes on the samples and seconds at which losses are compared, if their columns are shown."""
     explanations: tuple[Explanation, ...] = ()
     advice: tuple[tuple[Advice, ...], ...] = ()
-    """One for each explanation."""
+    """Advice, one tuple for each explanation."""
     sweep: StoredSweep | None = None
     collectives: StoredCollectives | None = None
     planned: int | None = None
-    """Trials of the whole sweep, where that is known."""
+    """Number of trials of the whole sweep, if known."""
     running: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to stand below a table of the rows."""
+        """Notes to show below a table of the rows."""
         return (*self.warnings, *self.hints, *self.loss_notes)
 
     @property
@@ -66,13 +66,13 @@ class Subject:
 
     @property
     def synthetic(self) -> bool:
-        """Whether its trials come from a cost model: nothing was run, nothing was compared."""
+        """Whether its trials come from a cost model: nothing was run or compared."""
         environments = self.sweep.environments.values() if self.sweep else ()
         return any(environment.launcher == SYNTHETIC for environment in environments)
 
 
 def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None = None) -> Subject:
-    """Analyses what a results folder holds; one of the two at least."""
+    """Analyse a results folder; it holds trials, collectives or both."""
     stored = sweep or collectives
     assert stored is not None
     name = stored.folder.resolve().name
@@ -106,7 +106,7 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
 
 
 def of_published(path: Path) -> Subject:
-    """Reads a CSV file of published numbers; raises StoreError if it is not exactly that."""
+    """Read a CSV file of published numbers; raises StoreError if it has another form."""
     return Subject(name=path.name, rows=from_csv(path))
 
 

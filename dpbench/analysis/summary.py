@@ -1,4 +1,5 @@
-"""Records to summaries: groups repetitions, computes every metric, leaves nothing unsaid."""
+"""Records to summaries: groups repetitions and computes every metric, with notes on what is
+missing."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def summarize(
 ) -> tuple[ConfigurationSummary, ...]:
     """One row per configuration, sorted by implementation, backend, group size, batch size.
 
-    `environments` know the GPUs, for the utilisation of their peaks; with `target_loss` rows
+    `environments` describe the GPUs, for the utilisation of their peaks; with `target_loss` rows
     have the time until the loss stays below it.
     """
     counts = Counter(record.trial.configuration for record in records)
@@ -67,7 +68,7 @@ def summarize(
 
 
 def _diverged(final: Mapping[TrialSpec, Sequence[TrialRecord]]) -> dict[TrialSpec, int]:
-    """Repetitions that never reach a loss, however long they go on."""
+    """Number of repetitions that never reach a loss, however long they run."""
     return {
         spec: sum(effective_status(record) is Status.DIVERGED for record in group)
         for spec, group in final.items()
@@ -77,7 +78,8 @@ def _diverged(final: Mapping[TrialSpec, Sequence[TrialRecord]]) -> dict[TrialSpe
 def _step_summaries(
     usable: Mapping[TrialSpec, Sequence[TrialRecord]],
 ) -> dict[TrialSpec, StepSummary]:
-    """Of all windows of the sweep at once: one by one they would take longer than reading them."""
+    """Summaries of all windows of the sweep at once: one by one they would take longer than reading
+    them."""
     windows = {spec: [throughput.step_seconds(r) for r in usable[spec]] for spec in usable}
     each = iter(
         step_statistics(
@@ -142,7 +144,7 @@ def _with_utilisation(
 
 
 def _fewest_steps(usable: Sequence[TrialRecord]) -> int:
-    """Of windows that ended when they were precise enough."""
+    """Fewest timed steps, of windows that ended when they were precise enough."""
     return min(len(rank.timed.step_seconds) for record in usable for rank in record.ranks)
 
 

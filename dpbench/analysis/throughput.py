@@ -1,4 +1,4 @@
-"""What a trial's windows say of speed: every metric of time is defined here, once.
+"""Metrics of a trial's windows about time: every one is defined here, once.
 
 All of them take a record that `is_measured`. "Slowest rank" is the one whose window lasted
 longest: training goes on when the last rank has finished.
@@ -21,13 +21,13 @@ from dpbench.traits import IMPLEMENTATIONS
 Seconds = NDArray[np.float64]
 
 BATCHES = ((200, 20), (20, 10))
-"""At least so many steps: so many batches. Fewer steps have no interval of their own."""
+"""(Fewest steps, number of batches). With fewer steps there is no interval within a run."""
 
 SHORTEST_SECONDS = 1e-9
 
 
 def is_measured(record: TrialRecord) -> bool:
-    """Tells whether the record carries a speed at all: steps, seconds and samples."""
+    """Whether the record has a speed at all: steps, seconds and samples."""
     timed = [rank.timed for rank in record.ranks]
     others = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
     return (
@@ -44,12 +44,12 @@ def _is_possible(window: Window) -> bool:
 
 
 def elapsed_seconds(record: TrialRecord) -> float:
-    """Length of the timed window: the slowest rank's."""
+    """Seconds of the timed window on the slowest rank."""
     return _slowest(rank.timed for rank in record.ranks).seconds
 
 
 def items(record: TrialRecord) -> int:
-    """Images, tokens or rows that all ranks really consumed in the timed window."""
+    """Images, tokens or rows that all ranks consumed in the timed window."""
     return sum(rank.timed.samples for rank in record.ranks) * record.items_per_sample
 
 
@@ -59,15 +59,15 @@ def throughput(record: TrialRecord) -> float:
 
 
 def step_seconds(record: TrialRecord) -> Seconds:
-    """Per timed step, the longest over ranks."""
+    """Seconds of each timed step on its slowest rank."""
     return _longest_steps([rank.timed for rank in record.ranks])
 
 
 def exposed_communication_seconds(record: TrialRecord) -> float | None:
     """Mean step with synchronization - the step if communication were free; None if not measured.
 
-    The part of a step that overlap does not hide; waiting for stragglers is none of it. Noise can
-    make it negative; it is not clipped.
+    This is the exposed part; waiting for stragglers is not included. Noise can make it negative; it
+    is not clipped.
     """
     if (free := free_communication_seconds(record)) is None:
         return None
@@ -86,14 +86,14 @@ def free_communication_seconds(record: TrialRecord) -> float | None:
     slowest = float(spans.mean(axis=1).max())
     if slowest < SHORTEST_SECONDS:
         return max(without)
-    # As a ratio, because on CUDA the window is timed by the host and its steps by the device.
+    # As a ratio, because on CUDA the host times the window and the device its steps.
     return max(without) * (float(spans.max(axis=0).mean()) / slowest)
 
 
 def seconds_between_synchronizations(record: TrialRecord) -> Seconds:
-    """(ranks, synchronizations): seconds of each rank from one to the next, if it had none.
+    """(ranks, synchronizations): seconds of each rank between two synchronizations, if it had none.
 
-    Of a record whose ranks all have steps without synchronization.
+    All ranks of the record must have steps without synchronization.
     """
     windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
     # Ranks take the same number of steps; if one stopped early, the others' last have no partner.
@@ -115,7 +115,7 @@ def mean_step_seconds(window: Window) -> float:
 
 
 def steps_without_sync(record: TrialRecord) -> list[float] | None:
-    """Mean step seconds without synchronization, of every rank; None unless all measured it."""
+    """Mean step seconds of every rank without synchronization; None unless all measured it."""
     windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
     if len(windows) < len(record.ranks):
         return None
@@ -125,15 +125,15 @@ def steps_without_sync(record: TrialRecord) -> list[float] | None:
 
 
 def rank_step_seconds(record: TrialRecord) -> list[float]:
-    """Of every rank, the mean step in which it waits least for others."""
+    """For every rank, the mean step in which it waits least for others."""
     return steps_without_sync(record) or [mean_step_seconds(rank.timed) for rank in record.ranks]
 
 
 def rank_skew(record: TrialRecord) -> float | None:
     """(max - min) ÷ median over ranks of the mean step without synchronization.
 
-    Without that window, of the mean step with it, which hides most of the skew: the fast ranks
-    wait for the slow ones. None for a single rank.
+    Without that window the mean step with synchronization is used, which hides most of the skew:
+    the fast ranks wait for the slow ones. None for a single rank.
     """
     steps = rank_step_seconds(record)
     if len(steps) < 2 or not (middle := median(steps)):
@@ -148,7 +148,7 @@ def slowest_rank(record: TrialRecord) -> int | None:
 
 
 def throughput_mean(records: Sequence[TrialRecord]) -> LogMean:
-    """Throughput over repetitions; of a single repetition, with the spread of its step batches."""
+    """Throughput over repetitions; for a single repetition, with the spread of its step batches."""
     if len(records) > 1:
         return LogMean.of_runs([throughput(record) for record in records])
     batches = batch_means(step_seconds(records[0]))
@@ -160,8 +160,8 @@ def throughput_mean(records: Sequence[TrialRecord]) -> LogMean:
 def batch_means(steps: Seconds) -> Seconds:
     """Means of consecutive batches along the last axis, long enough to be nearly independent.
 
-    20 batches keep the coverage of a 95 % interval at 0.93 where steps that are taken as
-    independent have 0.45 (first-order autocorrelation 0.8, 1,600 steps). No batches of few steps.
+    20 batches keep the coverage of a 95 % interval at 0.93, where treating steps as independent
+    gives 0.45 (first-order autocorrelation 0.8, 1,600 steps). Few steps give no batches.
     """
     length = steps.shape[-1]
     count = next((batches for least, batches in BATCHES if length >= least), 0)

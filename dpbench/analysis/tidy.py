@@ -1,7 +1,7 @@
-"""Records as tidy rows, one observation each: of trials, ranks, steps and collectives.
+"""Records as tidy rows, one observation each: trials, ranks, steps and collectives.
 
-Plain values under stable keys. Of a trial that was run again the last record counts, as in the
-tables. Rows are made one after the other: the steps of a large sweep need not fit in memory.
+Rows have plain values under stable keys. If a trial was run again its last record counts, as in the
+tables. Rows are generated one after the other: the steps of a large sweep need not fit in memory.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
 
 
 def trial_rows(records: Iterable[TrialRecord]) -> Rows:
-    """One row a trial, with the keys of its level."""
+    """One row per trial, with the keys of its level."""
     for record in final_records(records):
         yield read_row(TRIAL_FIELDS, record)
 
 
 def rank_rows(records: Iterable[TrialRecord]) -> Rows:
-    """One row a rank, with the keys of its level; none of trials without ranks."""
+    """One row per rank, with the keys of its level; none for trials without ranks."""
     for record in final_records(records):
         identity = read_row(TRIAL_IDENTITY, record)
         for rank in record.ranks:
@@ -51,7 +51,7 @@ def rank_rows(records: Iterable[TrialRecord]) -> Rows:
 
 
 def step_rows(records: Iterable[TrialRecord]) -> Rows:
-    """One row a step, rank and window, with the keys of its level."""
+    """One row per step, rank and window, with the keys of its level."""
     identity: dict[str, Plain] = {}
     last: TrialRecord | None = None
     for record, rank, name, window in windows(records):
@@ -65,7 +65,7 @@ def step_rows(records: Iterable[TrialRecord]) -> Rows:
 
 
 def collective_rows(records: Iterable[CollectiveRecord]) -> Rows:
-    """One row a message size, with the keys of its level.
+    """One row per message size, with the keys of its level.
 
     A collective without any measurement has one row, without a size.
     """
@@ -78,7 +78,7 @@ def collective_rows(records: Iterable[CollectiveRecord]) -> Rows:
 
 
 def windows(records: Iterable[TrialRecord]) -> Iterator[RankWindow]:
-    """Every window that a step was timed in."""
+    """Every window with timed steps."""
     for record in final_records(records):
         for rank in record.ranks:
             yield RankWindow(record, rank, TIMED, rank.timed)
@@ -87,6 +87,6 @@ def windows(records: Iterable[TrialRecord]) -> Iterator[RankWindow]:
 
 
 def samples_per_step(window: Window) -> int | None:
-    """Every step of a window takes as many; None of a window in which that cannot be."""
+    """Samples of each step in a window; None if its steps cannot all have the same number."""
     steps = len(window.step_seconds)
     return window.samples // steps if steps and window.samples % steps == 0 else None

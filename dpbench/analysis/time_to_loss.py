@@ -1,4 +1,4 @@
-"""How long training takes to a given loss, where some runs never get there."""
+"""Training time to a given loss, even if some runs never reach it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from dpbench.analysis.loss_curve import Floats, LossCurve, loss_curve
 from dpbench.records import TrialRecord
 
 STAY_BLOCKS = 3
-"""Blocks for which the smoothed loss has to stay at the target or below."""
+"""Number of blocks for which the smoothed loss has to stay at the target or below."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeToLoss:
     """Seconds and samples of the timed window until the target, over repetitions.
 
-    If any repetition did not reach it, there is no mean to give: leaving it out would flatter the
-    configuration. All that is known is that it takes longer than `longest_seconds`.
+    If any repetition did not reach it, there is no mean: leaving that one out would flatter the
+    configuration. It is only known to take longer than `longest_seconds`.
     """
 
     target_loss: float
     repetitions: int
     censored: int
-    """Repetitions that did not reach the target."""
+    """Number of repetitions that did not reach the target."""
     longest_seconds: float
-    """The longest window that did not reach it; the longest of all if all did."""
+    """Longest window that did not reach it; the longest of all if all did."""
     first_loss: float
-    """At the beginning of the window, smoothed; the lowest over repetitions."""
+    """Smoothed loss at the beginning of the window; the lowest over repetitions."""
     seconds: Estimate | None
     samples: Estimate | None
 
@@ -42,9 +42,10 @@ class TimeToLoss:
 def time_to_loss(
     records: Sequence[TrialRecord], target_loss: float, *, diverged: int = 0
 ) -> TimeToLoss | None:
-    """Over the measured repetitions of a configuration; None if none has finite losses.
+    """Time to the loss over the measured repetitions of a configuration; None if none has finite
+    losses.
 
-    Those whose losses are not finite, and as many as `diverged` beside them, never reach it.
+    Repetitions whose losses are not finite, and `diverged` further ones, never reach it.
     """
     curves = [curve for curve in map(loss_curve, records) if curve is not None]
     if not curves:
@@ -71,8 +72,8 @@ def time_to_loss(
 def first_at_loss(curve: LossCurve, target_loss: float) -> tuple[float, float] | None:
     """(seconds, samples) after which the smoothed loss stays at most the target for three blocks.
 
-    Linear inside the block in which it gets there; a run that is there after its first block
-    gets the end of that block. None if it is never there, or not for long enough.
+    It is linear inside the block that reaches the target; a run that is there after its first block
+    gets the end of that block. None if it never is, or not for long enough.
     """
     below = curve.losses <= target_loss
     starts = range(len(below) - STAY_BLOCKS + 1)

@@ -1,8 +1,8 @@
-"""Runs of one configuration that fall into two groups: their mean is of neither.
+"""Runs of one configuration that fall into two groups: their mean belongs to neither.
 
-An allocator's luck, two clock speeds, or another job that is there or not make some runs faster by
-a step. A t interval takes runs for roughly normal; of such runs it holds what it says only once
-there are many.
+Memory placement, two clock speeds, or another job on the machine can make some runs faster by a
+fixed amount. A t interval assumes roughly normal runs; for two groups its coverage is right only
+with many runs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 FEWEST_RUNS = 4
-"""Two in each group: a single one is an outlier."""
+"""Fewest runs: two in each group, as a single one is an outlier."""
 SMALLEST_GAP = 0.03
-"""Of the speed; groups that are closer than this matter to nobody."""
+"""Smallest relative gap between the speeds of the groups that matters."""
 GAP_OF_FEWEST, FALL, LEAST_GAP = 8.0, 1.6, 1.5
 """Gap between the groups ÷ the wider of them: at 4 runs, how fast the limit falls with more of
 them, and where it stops. Chance leaves smaller gaps among more runs, and groups of more runs are
@@ -23,7 +23,7 @@ such a gap, whether 4 or 20 of them (seeded test)."""
 
 
 def two_modes(speeds: Sequence[float]) -> tuple[float, float] | None:
-    """The mean speeds of the slower and of the faster group; None where runs make one group."""
+    """Mean speeds of the slower and of the faster group; None if runs form one group."""
     if len(speeds) < FEWEST_RUNS:
         return None
     ordered = np.sort(np.asarray(speeds, dtype=np.float64))

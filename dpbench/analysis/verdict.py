@@ -1,16 +1,16 @@
 """The verdict of a check: regressed, pass or inconclusive, in the form of an equivalence test.
 
 A row regressed if the lower bound of its slow-down lies above 1 + tolerance, and passes if the
-upper bound lies below it; both bounds are one-sided at 1 - alpha. That no row may be called
-regressed by mere chance, those tests are corrected for being many (Holm); that *all* rows pass
-needs no correction, because each of them has to (intersection-union test). With 5 runs a side that
+upper bound lies below it; both bounds are one-sided at 1 - alpha. So that no row is called
+regressed by mere chance, these tests are corrected for multiplicity (Holm); passing needs no
+correction, because *all* rows have to pass (intersection-union test). With 5 runs per side that
 spread by 1 % and a tolerance of 3 %, an unchanged candidate passes in 99 of 100 cases, one that is
 6 % slower regresses in 99, and one at the tolerance itself in 5.
 
-Where repetitions are added until a row is decided, each look at it is a chance to err. Looks at 5,
-8, 12, 18 and 27 runs, each at 5 %, would call a row at the tolerance regressed in 13 of 100 cases;
-at 2 % they do in 6 (simulated; Pocock, "Group sequential methods", 1977, has 2.1 % for five looks
-at equal distances).
+If repetitions are added until a row is decided, each look at it is a chance to err. Looks at 5, 8,
+12, 18 and 27 runs, each at 5 %, would call a row at the tolerance regressed in 13 of 100 cases; at
+2 % they do in 6 (simulated; Pocock, "Group sequential methods", 1977, has 2.1 % for five looks at
+equal distances).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dpbench.analysis.operating import Chances, chances, repetitions_to_settle
 
 Outcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA = 0.05
-"""Of each one-sided bound, for data that is looked at once."""
+"""Level of each one-sided bound, for data that is looked at once."""
 ALPHA_OF_A_LOOK = 0.02
-"""The same for data that is looked at again as it grows."""
+"""The same level for data that is looked at again as it grows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,18 +44,19 @@ class RowVerdict:
     """One-sided lower bound of the slow-down; None without an interval."""
     high: float | None
     confidence: float
-    """Of both bounds together: 0.9 for two at 95 %."""
+    """Confidence of both bounds together: 0.9 for two at 95 %."""
     p_regressed: float | None
-    """Of the test that the slow-down exceeds the tolerance, corrected for the number of rows."""
+    """p-value of the test that the slow-down exceeds the tolerance, corrected for the number of
+    rows."""
     minimum_detectable_effect: float | None
-    """The slow-down that these tests find in 4 of 5 cases; see `differences`."""
+    """The slow-down that these tests detect in 4 of 5 cases; see `differences`."""
     chances: Chances | None
-    """What the test of this row can do at the spread of its runs."""
+    """Chances of this row's test at the spread of its runs."""
     repetitions_needed: int | None
-    """Runs a side that would settle it in 4 of 5 cases, unless the change is about the tolerance;
-    None if that is out of reach."""
+    """Runs per side that would settle it in 4 of 5 cases, unless the change is close to the
+    tolerance; None if out of reach."""
     any_change: bool
-    """Tells whether the 95 % interval of the slow-down leaves out 1: worth a look, no verdict."""
+    """Whether the 95 % interval of the slow-down excludes 1: worth a look, but no verdict."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +73,7 @@ def judge(
     *,
     alpha: float = ALPHA,
 ) -> Verdict:
-    """Holds every comparison to a tolerance: 0.03 for 3 %, or one for each metric by its key.
+    """Judge every comparison by a tolerance: 0.03 for 3 %, or one for each metric by its key.
 
     Raises ValueError if there is nothing to judge or a tolerance is not positive.
     """
@@ -126,7 +127,7 @@ def judge(
 def decide(
     differences: Differences, limits: Array, alpha: float = ALPHA
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Array]:
-    """Which rows regressed, which pass, and the corrected p-values of "regressed".
+    """Rows that regressed, rows that pass, and the corrected p-values of "regressed".
 
     The last axis holds the rows that are judged together; a row without an error is neither.
     """

@@ -20,7 +20,7 @@ ARGUMENTS = "Args:"
 """The line above the documented parameters."""
 PROGRESS = "Print on stderr what the command prints there; otherwise nothing is printed."
 IDS = ("gpus",)
-"""Where a list of one is written with a comma: "0," is device 0, and "1" one device."""
+"""Options where a list of one needs a comma: "0," is device 0, and "1" one device."""
 
 
 def document(
@@ -169,7 +169,7 @@ def words(
 
 
 def plain(given: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
-    """What a shell could have typed: sequences in place of arrays and generators.
+    """The arguments in the form of a shell's: sequences instead of arrays and generators.
 
     Raises UsageError for what has no order or is no list of names or numbers, and for a None
     that is no default.

@@ -16,7 +16,7 @@ NAMES_OF_MAIN = ("__spec__", "__file__")
 _measuring = threading.Lock()
 _measuring_thread: int | None = None
 _variables_of_ranks: list[tuple[tuple[str, str], ...]] = []
-"""Those of the first call: ranks are forked from a server, which has them from when it started."""
+"""Variables of the first call: the server that ranks are forked from keeps those from its start."""
 
 
 @contextmanager

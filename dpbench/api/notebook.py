@@ -23,7 +23,7 @@ COLUMNS = (
     *("implementation", "backend", "group_size", "batch_size"),
     *("images_per_second", "speedup", "efficiency", "exposed_communication_seconds", "status"),
 )
-"""What fits a page; the frame has all."""
+"""Columns that fit a page; the frame has all."""
 MOST_ROWS = 60
 """A notebook keeps every output; the frame has the rest."""
 
@@ -58,7 +58,7 @@ def _plain(text: str) -> str:
 
 
 def shown_by_notebooks(figure: Figure) -> Figure:
-    """The same figure, which a notebook shows as a picture.
+    """The figure, in a form that a notebook shows as a picture.
 
     Without pyplot, which charts do not use, it would show its name; and pyplot is the program's own
     to set up.

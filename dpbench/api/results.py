@@ -1,4 +1,4 @@
-"""What a results folder holds, in Python: `dpbench.load`."""
+"""The content of a results folder in Python: `dpbench.load`."""
 
 from __future__ import annotations
 
@@ -61,25 +61,25 @@ class Results:
 
     @property
     def spec(self) -> SweepSpec | None:
-        """The plan of the sweep; None if the folder holds collectives only."""
+        """The specification of the sweep; None if the folder only holds collectives."""
         return None if self._sweep is None else self._sweep.spec
 
     @property
     def environments(self) -> Mapping[str, Environment]:
-        """The machine and versions behind the records, by the identifier that they name."""
+        """Environments of the records, by the identifiers that records refer to."""
         stored = self._sweep or self._collectives
         assert stored is not None
         return stored.environments
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings of the report page: unreadable files, gradients that were not checked,
-        and steps that were not in a steady state."""
+        """Warnings before a number is believed, as the page of a report shows them: data that could
+        not be read, speeds without proof, steps not in a steady state."""
         return warnings(self._subject)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Further remarks: defaults that were taken, hints, and how the losses agree."""
+        """Further notes: defaults that were used, hints, agreement of the losses."""
         return (*self._said, *self._subject.hints, *self._subject.loss_notes)
 
     @property
@@ -176,7 +176,8 @@ class Results:
             raise UsageError(f"nothing to draw as {kind!r} in {self.folder}: {error}") from None
 
     def _figure(self, chart: ChartKind) -> Figure:
-        """Of what was read; projections, as `dpbench plot` has them, of the folder."""
+        """A chart of the loaded results; for projections, the one of `dpbench plot` for the
+        folder."""
         from dpbench.analysis.laws.series import series_of
         from dpbench.run.plotted import Plotted, studied
         from dpbench.run.row_filter import RowFilter

@@ -50,7 +50,7 @@ FLAGS = (
     *("charts", "report", "progress"),
 )
 OPTION_OF = {"synthetic": "--synthetic-launcher", "charts": "--no-charts"}
-"""How a flag is typed that is not at its default, where not by its own name."""
+"""Flags with another spelling on the command line, where they are not at their default."""
 OF_THE_CALL = {
     "report": "Write the tables and the page that the command writes, with charts unless they are "
     "left out.",
@@ -124,6 +124,6 @@ def _measure(given: dict[str, Any]) -> Results:
 
 
 def command(given: dict[str, Any]) -> list[str]:
-    """What to type after "dpbench" for the same sweep."""
+    """Words to type after "dpbench" for the same sweep."""
     typed = words(given, sweep, flags=FLAGS, unsaid=tuple(OF_THE_CALL), option_of=OPTION_OF)
     return ["sweep", *typed]

@@ -85,7 +85,7 @@ def _train(given: dict[str, Any]) -> Trained:
 
 
 def command(given: dict[str, Any]) -> list[str]:
-    """What to type after "dpbench" for the same training."""
+    """Words to type after "dpbench" for the same training."""
     return ["train", *words(given, train, flags=FLAGS, unsaid=("progress",), option_of={})]
 
 

@@ -1,4 +1,4 @@
-"""What a training has left: the numbers, the log as a table, the model."""
+"""The results of a training: the numbers, the log as a table, the model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Trained:
     folder: Path
     finished: Finished
     said: tuple[str, ...] = ()
-    """What the user must be told of it."""
+    """Notes on the training for the user."""
 
     def __repr__(self) -> str:
         done, arch = self.finished, self.header.spec.workload.architecture

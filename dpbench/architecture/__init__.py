@@ -1,4 +1,4 @@
-"""What is trained: the protocol of an architecture, and loading one by name.
+"""Architectures: their protocol, and loading one by name.
 
 An architecture is a module in `architectures/`, somebody's function in a module or a file, or a
 model of a library that is installed (`naming` has the spellings). Nothing is imported but what a

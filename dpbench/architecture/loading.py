@@ -71,7 +71,7 @@ def _build(name: Name, make: Callable[[], Any]) -> Any:
 
 
 def _understood(name: Name, make: Callable[[], Any], made: Any) -> Architecture:
-    """What a factory may return: the parts, a model, or an architecture."""
+    """The architecture for a factory's result: the parts, a model, or an architecture."""
     from torch import nn
 
     from dpbench.architecture import user_models

@@ -24,7 +24,8 @@ INPUT_SHAPE = "input_shape"
 """The option that says, where a factory returns only a model, what the model takes."""
 
 LONGEST_FOLDER_NAME = 120
-"""Of the 255 bytes that file systems allow, as a time stands before it and a number behind."""
+"""Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
+number after it."""
 
 Source = Literal["shipped", "module", "file", "library"]
 
@@ -41,11 +42,12 @@ class Name:
     """The function, or the library's model; "" for a shipped one."""
     options: dict[str, str]
     what: str = "architecture"
-    """What is named; "step" and "dataset" of a file or a module are spelled in the same way."""
+    """Kind of thing that is named; "step" and "dataset" of a file or a module use the same
+    notation."""
 
     @property
     def title(self) -> str:
-        """As errors begin."""
+        """Beginning of error messages."""
         return f"{self.what} {self.text!r}"
 
 

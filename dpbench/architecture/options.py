@@ -13,7 +13,7 @@ from dpbench.errors import UnknownName, UsageError
 REQUIRED = "required"
 _BY_NAME = {"bool": bool, "int": int, "float": float, "str": str}
 _GUESSED = (bool, int, float)
-"""What an option of no known type may be, before it is a text."""
+"""Types tried for an option of unknown type, before text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Option:
     type: str
     """int, float, true or false, text, or the texts that can be chosen."""
     default: str
-    """As it would be typed; "required" where there is none."""
+    """The default as it would be typed; "required" if there is none."""
 
     def __str__(self) -> str:
         return f"{self.name}={self.default} ({self.type})"
@@ -63,7 +63,7 @@ def convert(given: Mapping[str, str], factory: Callable[..., Any], title: str) -
 
 
 def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Those that can be given by name; none where Python cannot say, as for a builtin."""
+    """Parameters that can be given by name; none if Python cannot tell, as for a builtin."""
     try:
         signature = inspect.signature(factory, eval_str=True)
     except NameError:  # an annotation that exists for type checkers only

@@ -22,8 +22,8 @@ NOT_THEIRS = ("dpbench",)
 
 
 def own_files(text: str) -> dict[str, Path]:
-    """Where the files behind a name are, by their paths relative to the first folder that imports
-    are looked for in; none for what ships with dpbench or is a library's model.
+    """Files behind a name, by their paths relative to the first folder on the import path; none for
+    shipped architectures and models of libraries.
 
     Imported modules count where they lie in the working directory or beside the file; for
     package.module:factory, in the folder that holds the package. Of an installed module only its

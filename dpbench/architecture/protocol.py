@@ -1,4 +1,4 @@
-"""What an architecture is, and what it may have beside."""
+"""The protocol of an architecture, and its optional members."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Architecture(Protocol):
-    """What is trained.
+    """A model to train, with its data and loss.
 
     Inputs and targets are a tensor, or a tree of tensors, see `dpbench.data.batch`; the first
     dimension of each tensor is the sample. One that can tell right predictions from wrong ones also
@@ -20,7 +20,7 @@ class Architecture(Protocol):
 
     name: str
     item: str
-    """What is counted in speeds, in the plural: images, rows, tokens."""
+    """Unit in which speeds are counted, in the plural: images, rows, tokens."""
     default_dataset: str
 
     @property
@@ -42,7 +42,7 @@ class Architecture(Protocol):
 
 @runtime_checkable
 class CountsCorrect(Protocol):
-    """What an architecture may have beside the members of `Architecture`."""
+    """Optional members of an architecture that counts right predictions."""
 
     def count_correct(self, outputs: Any, targets: Any) -> torch.Tensor:
         """How many of the targets are predicted right; int64, 0-dimensional.
@@ -57,7 +57,7 @@ def items_per_sample(architecture: Architecture) -> int:
 
 
 def notes(architecture: Architecture) -> tuple[str, ...]:
-    """What a user should know before believing a speed of it, a sentence each."""
+    """Notes that a user should read before believing a speed of it, one sentence each."""
     return tuple(getattr(architecture, "notes", ()))
 
 

@@ -1,4 +1,4 @@
-"""Where the factory of a name is found: shipped, in a module, in a file, in a library."""
+"""Finds the factory of a name: shipped, in a module, in a file, in a library."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
 
 
 def _shipped(name: Name) -> str:
-    """What else could be meant by an architecture."""
+    """The shipped names as alternatives in an error about an architecture; else empty."""
     return f"one of {', '.join(names())}, or " if name.what == "architecture" else ""
 
 
@@ -100,7 +100,8 @@ def missing_reason(library: str) -> str | None:
 
 
 def factory_of(name: Name) -> Callable[..., Any]:
-    """What makes the architecture, or its model, of typed options; imports what the name is of.
+    """The function that makes the architecture, or its model, from typed options; imports its
+    module.
 
     Raises UsageError for a module that cannot be imported, or that has no such function.
     """

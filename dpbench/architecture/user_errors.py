@@ -44,7 +44,8 @@ def _place(error: BaseException) -> str:
 
 
 def is_machinery(path: Path) -> bool:
-    """Of Python, of torch or another installed package, or of dpbench: not where to look."""
+    """Whether a file belongs to Python, torch or another installed package, or dpbench, and so not
+    to the user."""
     installed = any(name in path.parts for name in _INSTALLED)
     python = str(path).startswith("<") or path.is_relative_to(_STANDARD_LIBRARY)
     return installed or python or path.is_relative_to(_PACKAGE)

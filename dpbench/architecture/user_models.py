@@ -50,7 +50,7 @@ class GivenParts(Assembled):
         return model
 
     def synthetic_batch(self, n: int, generator: torch.Generator) -> tuple[Any, Any]:
-        """What batch(n, generator) returns, the same in every process.
+        """The result of batch(n, generator), the same in every process.
 
         Also where it draws from torch's own random state, which is set from the generator and left
         as it was.
@@ -66,12 +66,13 @@ class GivenParts(Assembled):
         return inputs, targets
 
     def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
-        """What loss(outputs, targets) returns."""
+        """The result of loss(outputs, targets)."""
         return self._loss(outputs, targets)
 
 
 def from_parts(name: str, make: Callable[[], Any], parts: tuple[Any, ...]) -> GivenParts:
-    """Of `parts`, which `make` returned: (model, batch, loss); raises UsageError for others."""
+    """Architecture from `parts`, which `make` returned: (model, batch, loss); raises UsageError for
+    others."""
     if len(parts) != 3 or not isinstance(parts[0], nn.Module) or not all(map(callable, parts[1:])):
         raise UsageError(
             f"architecture {name!r}: the factory returned {described(parts)}{EXPECTED}"
@@ -88,7 +89,7 @@ def from_parts(name: str, make: Callable[[], Any], parts: tuple[Any, ...]) -> Gi
 def from_model(
     name: str, make: Callable[[], nn.Module], model: nn.Module, shape: tuple[int, ...] | None
 ) -> GivenParts:
-    """Of a model alone: random inputs, and a mean-squared error to random targets.
+    """Architecture from a model alone: random inputs, and a mean-squared error to random targets.
 
     Raises UsageError without the shape of one input, for a model that does not take it, and for
     outputs that are no tensor (n, …).
@@ -121,7 +122,7 @@ def from_model(
 
 
 def described(value: Any) -> str:
-    """What was got, in few words."""
+    """A short description of a value for messages."""
     if isinstance(value, torch.Tensor):
         return f"a tensor {tuple(value.shape)}"
     if isinstance(value, (tuple, list)) and type(value) in (tuple, list):

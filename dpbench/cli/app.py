@@ -43,7 +43,7 @@ EXIT_STATUSES = """Exit status: 0 all rows completed or skipped, at least one co
 1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What a disk answers that is full, over its quota or broken, or a limit on the size of files."""
+"""Errors of a disk that is full, over its quota or broken, or of a limit on file sizes."""
 PROGRAM = "dpbench"
 COMPLETION_VARIABLE = "_DPBENCH_COMPLETE"
 

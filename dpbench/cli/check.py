@@ -54,7 +54,7 @@ def check(context: typer.Context, typed: Texts) -> int:
 
 
 def _theirs(typed: Texts) -> dict[str, str]:
-    """What names code of the user's."""
+    """Options that name the user's code."""
     from dpbench.architecture import is_theirs
 
     given = {key: typed[key] for key in THEIRS if typed[key] is not None}

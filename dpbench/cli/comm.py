@@ -98,7 +98,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _beside_the_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What else is measured of all-reduces, and why what is skipped is."""
+    """Notes on further measurements of all-reduces, and reasons for skipped ones."""
     from dpbench.run.collectives.plan import OF_GRADIENTS
     from dpbench.units import bytes_exact
 

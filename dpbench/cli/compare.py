@@ -95,7 +95,7 @@ def compare(
 
 
 def _sides(baseline: str | None, candidate: str | None) -> tuple[str, str]:
-    """What is compared; without B the latest results, without A those before them."""
+    """The two sides; without B the latest results, without A those before them."""
     if candidate is not None and baseline is not None:
         return baseline, candidate
     from dpbench.run.latest import latest_folder, latest_folders

@@ -110,7 +110,7 @@ def _export_schema(name: str, beside: Mapping[str, object], output: Path | None)
 
 
 def _format(format: str | None, output: Path | None) -> str:
-    """As asked for, else as the file's name ends, else CSV."""
+    """The requested format, else that of the file's suffix, else CSV."""
     from dpbench.report.export.write import EXPORT_FORMATS, SUFFIXES
 
     suffix = "" if output is None or not _is_regular(output) else output.suffix.lower()

@@ -37,7 +37,7 @@ class Command(TyperCommand):
     """A command whose help and errors are ours."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its options, --help, and --help-all where --help leaves some out."""
+        """The command's options, --help, and --help-all if --help leaves some out."""
         params: list[Any] = super().get_params(ctx)
         help_option = params[-1]
         if help_option.name != "help":
@@ -67,7 +67,7 @@ class Command(TyperCommand):
 
     @property
     def settings(self) -> dict[str, Setting]:
-        """What its options declare, by their names; none where typer's own declare them."""
+        """Settings declared by the command's options, by name; none if typer's own declare them."""
         options = getattr(self.callback, "options", None)
         return {} if options is None else settings_of(options)
 
@@ -117,7 +117,7 @@ class Command(TyperCommand):
             yield "\n".join([heading(name), *two_columns(rows, width)])
 
     def _remedy(self, error: Any, typed: Sequence[str]) -> str | None:
-        """What to type instead, for what other programs take; None if nothing is known."""
+        """What to type instead of an option of other programs; None if nothing is known."""
         settings = self.settings.values()
         if hasattr(error, "possibilities") and hasattr(error, "option_name"):
             unknown = error.option_name
@@ -139,7 +139,7 @@ class Commands(TyperGroup):
     """All commands, in groups."""
 
     elsewhere: ClassVar[Mapping[str, str]] = {}
-    """What other programs call a command, and what it is called here."""
+    """Names of commands in other programs, with their names here."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(self._help(ctx))

@@ -20,7 +20,7 @@ COPIES = Path("results")
 UNNAMEABLE = '"\\:'
 """Signs that the text of the file, or --arch, would read as something else."""
 _EXAMPLE = re.compile(r"my_model\.py:\S+")
-"""As the template names itself in its commands."""
+"""The template's own name in its commands."""
 
 
 def init(

@@ -27,7 +27,7 @@ from dpbench.settings import (
 )
 
 LATEST = "the latest in results/"
-"""What commands that read results take if no folder is given."""
+"""Default of commands that read results, if no folder is given."""
 
 
 def command(options: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -99,7 +99,7 @@ def _annotation(setting: Setting, default: Any) -> Any:
 
 
 def _with_values(setting: Setting) -> str:
-    """Its help, with the names that it takes unless they are in it or in the metavar."""
+    """Help of the setting, with the names that it takes unless help or metavar have them."""
     names = () if callable(setting.complete) else tuple(setting.complete)
     if not names and isinstance(setting.kind, Choice):
         names = setting.kind.canonical

@@ -85,7 +85,7 @@ class ReportServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         return f"http://{LOOPBACK}:{self.server_port}{self.path}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -136,11 +136,11 @@ class _Answer(BaseHTTPRequestHandler):
             self._say(500, str(error))
 
     def do_HEAD(self) -> None:
-        """The same without the body, for those who look whether it is there."""
+        """Answer like GET without the body, to check whether the page is there."""
         self.do_GET()
 
     def _name(self) -> str | None:
-        """What is asked for behind the secret address; None for anything else."""
+        """Name of the requested file behind the secret address; None for anything else."""
         secret: str = self.server.path  # type: ignore[attr-defined]
         path = self.path.partition("?")[0]
         known = hmac.compare_digest(path[: len(secret)].encode(), secret.encode())
@@ -228,7 +228,7 @@ class ServedReport:
         return drawn[1] if drawn is not None and drawn[0] == records else None
 
     def _pictures(self, subject: Subject, records: str) -> Pictures:
-        """As they are there by now; begins to draw them if nobody did."""
+        """The charts drawn so far; starts drawing if nobody did."""
         from dpbench.report.page.pictures import without
 
         if not self._charts:

@@ -1,4 +1,4 @@
-"""What `dpbench report` and the end of a sweep show of one subject, and where they write it."""
+"""Output of `dpbench report` and of a sweep's end for one subject, and where it is written."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def show_sweep(
 
 
 def report_folder(results: Path) -> Path:
-    """Where the report of a results folder is; raises StoreError if that is no folder."""
+    """The report's path for a results folder; raises StoreError if that is no folder."""
     from dpbench.report.document import REPORT_FOLDER
 
     return folder_inside(results, REPORT_FOLDER)
 
 
 def print_headline(subject: Subject, *, aside: bool) -> None:
-    """What to know first of a sweep, in one sentence: below the table, or aside on stderr."""
+    """Print the main results of a sweep in one sentence: below the table, or on stderr."""
     import textwrap
 
     from dpbench.report.headline import sentence
@@ -130,7 +130,7 @@ IMAGES: tuple[Image, ...] = ("png", "svg")
 
 
 def chart_folder(results: Path) -> Path:
-    """Where the charts of a results folder are."""
+    """The charts' path for a results folder."""
     from dpbench.report.document import CHART_FOLDER, REPORT_FOLDER
 
     return folder_inside(results, REPORT_FOLDER, CHART_FOLDER)

@@ -135,7 +135,7 @@ def _has(words: Sequence[str], option: str) -> bool:
 
 
 def _value(words: Sequence[str], option: str) -> str | None:
-    """What stands behind an option, as "--name value" or "--name=value"; None without it."""
+    """The value of an option, as "--name value" or "--name=value"; None without it."""
     for word, following in zip(words, [*words, None][1:], strict=True):
         if word == option:
             return following
@@ -254,7 +254,7 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmJob:
-    """What is asked of Slurm, and what runs there."""
+    """Request to Slurm, and the command that runs there."""
 
     command: str
     """sweep or train."""

@@ -55,7 +55,7 @@ def prepare_streams() -> Streams:
 
 
 class Streams:
-    """What became of the output of this process."""
+    """State of this process's output streams."""
 
     def __init__(self, stdout: _Enduring, *, stdout_was_closed: bool) -> None:
         self._stdout = stdout

@@ -1,4 +1,4 @@
-"""Where the verdict of a check goes: the terminal, and files for whoever runs it."""
+"""Outputs of a check's verdict: the terminal, and files for CI systems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command answers: paragraphs for people, and the same as data for programs."""
+"""Answers of commands: paragraphs for people, and the same content as data for programs."""
 
 from __future__ import annotations
 

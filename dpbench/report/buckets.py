@@ -20,7 +20,7 @@ from dpbench.report.table import text_table
 from dpbench.report.terminal import folded, write_table
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
-"""Of the gradients' bytes, whose readiness is told."""
+"""Shares of the gradients' bytes whose time of readiness is shown."""
 
 
 def answer(
@@ -126,7 +126,7 @@ def _cap(cap_mb: float | None) -> str:
 
 
 def _argument(cap: CapSummary, trace: StepTrace) -> float | None:
-    """What to give as bucket_cap_mb: of one bucket, whole MiB that hold all gradients."""
+    """Value for bucket_cap_mb: for one bucket, the whole MiB that hold all gradients."""
     if cap.cap_mb is None or math.isfinite(cap.cap_mb):
         return cap.cap_mb
     return float(math.ceil(trace.total_bytes / MEBI))

@@ -104,7 +104,7 @@ def _block(one: MeasuredCollective) -> str:
 
 
 def _remarks(one: MeasuredCollective) -> Iterable[str]:
-    """What was measured beside its sizes, and what failed."""
+    """Remarks on measurements besides the sizes, and on failures."""
     yield from _exchanges(one.exchanges)
     yield from map(_overlap, one.overlaps)
     yield from _failures(one)
@@ -157,7 +157,7 @@ def collectives_table(stored: StoredCollectives) -> Table:
 
 
 def collective_notes(stored: StoredCollectives) -> Iterable[str]:
-    """What each block was measured with, what it costs beside its sizes, how to read the table."""
+    """Notes on each block's measurement, its costs besides its sizes, and how to read the table."""
     found = measured(stored.records)
     for one in found:
         yield _heading(one)
@@ -213,7 +213,7 @@ def _plainly(estimate: Estimate) -> str:
 
 
 def _item_bytes(dtype: str) -> int:
-    """Of "float32" 4: torch's names end with their bits."""
+    """Bytes of an item: 4 for "float32"; torch's names end with their bits."""
     bits = re.search(r"[0-9]+$", dtype)
     assert bits is not None, dtype
     return int(bits[0]) // 8

@@ -116,7 +116,8 @@ def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) ->
 
 
 def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric) -> Iterable[str]:
-    """What is on one side only, what has no such metric, and what was not matched by."""
+    """Configurations on one side only, those without such a metric, and fields left out of the
+    matching."""
     for name, labels in (("A", matched.only_in_baseline), ("B", matched.only_in_candidate)):
         if labels:
             yield f"only in {name}, not compared: {'; '.join(labels)}"
@@ -145,7 +146,7 @@ def _cells(row: Comparison, sides: tuple[str, str], within: float) -> tuple[str,
 
 
 def outcome_words(row: Comparison, within: float) -> str:
-    """What came out, and why not more."""
+    """The result of a row, and why it says no more."""
     if row.outcome == "same":
         return f"the same within {units.percent(within, 3)}"
     if row.reason is not None:

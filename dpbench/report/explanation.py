@@ -110,7 +110,7 @@ def advice_lines(
 
 
 def _shares(factors: Sequence[Factor]) -> str:
-    """Of one row with its interval; of several, from the least to the most."""
+    """Share of one row with its interval; of several rows, the range."""
     if len(factors) == 1:
         return percentage(factors[0].share)
     shares = sorted(100 * factor.share.value for factor in factors)

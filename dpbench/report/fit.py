@@ -135,7 +135,7 @@ def _law(one: Study) -> list[str]:
 
 
 def _cost(cost: Estimate, formula: str, *, relative: bool) -> str:
-    """Of a table of speedups, in steps of one replica."""
+    """A cost; in a table of speedups, in steps of one replica."""
     if relative:
         return f"{rounded(cost)} × {formula}"
     if cost.value > 0:
@@ -247,7 +247,7 @@ def _error(share: float) -> str:
 
 
 def _sample_sizes(studies: Sequence[Study]) -> str:
-    """Of the measured points: "1", "3–5"."""
+    """Sample sizes of the measured points: "1", "3–5"."""
     sizes = sorted({p.step_seconds.sample_size for one in studies for p in one.fit.series.points})
     return str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
 

@@ -17,7 +17,7 @@ NARROWEST_STATUS = 9
 IDENTITY = ("implementation", "backend", "group_size", "batch_size")
 """Columns that say which row it is; a table for people has them unless --columns names others."""
 RESULTS = ("images_per_second", "speedup", "efficiency", "loss_delta_per_second")
-"""What a sweep is run for, in the order in which it is shown."""
+"""Main results of a sweep, in the order in which they are shown."""
 ALWAYS = (*IDENTITY, *RESULTS, "status")
 FIRST_TO_STAY = (
     *("loss_delta_per_second", "efficiency", "speedup"),
@@ -30,7 +30,7 @@ FIRST_TO_STAY = (
     "peak_memory_bytes",
     "noise_scale_samples",
 )
-"""Of the others those that stand further left."""
+"""Columns that are kept longest, in order; of the others, those further left stay longer."""
 SHORTENED = ("speedup", "loss_delta_per_second", "efficiency", "images_per_second")
 """Columns whose intervals shorten where there is no room. The speedup's goes first: divided by the
 group size it is the efficiency's."""
@@ -46,7 +46,7 @@ Width = Callable[[Table], int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fitted:
-    """What is shown, and what a reader has to be told about it."""
+    """The columns to show, and notes for the reader."""
 
     table: Table
     left_out: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What has to stand below a table so that its numbers can be read rightly."""
+"""Notes below a table that are needed to read its numbers rightly."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def reasons(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
 
 
 def intervals(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
-    """What ± stands for, and which numbers have none."""
+    """Notes on the meaning of ±, and on numbers without an interval."""
     speeds = [e for row in rows for e in (row.throughput, row.duration) if e is not None]
     by_basis = {
         basis: [speed for speed in speeds if speed.basis == basis]

@@ -42,7 +42,7 @@ def sentence(headline: Headline) -> str:
 
 
 def findings(headline: Headline) -> tuple[Finding, ...]:
-    """The same with all that qualifies them; where one is missing, the reason."""
+    """Findings with all qualifications; or the reason why one is missing."""
     doubt = Finding(
         title="Busy machine", value="not to be trusted", about=headline.disturbance or ""
     )
@@ -94,7 +94,7 @@ def _about(best: Best) -> str:
 
 
 def _bracketed(best: Best, *, again: bool = False) -> str:
-    """What qualifies a number; the caveats of its row unless they were said."""
+    """Qualifications of a number in brackets; the caveats of its row unless already stated."""
     return "; ".join((*_sizes_and_doubt(best), *(() if again else caveats(best.row))))
 
 
@@ -107,7 +107,7 @@ def _sizes_and_doubt(best: Best) -> Iterator[str]:
 
 
 def caveats(row: ConfigurationSummary) -> Iterator[str]:
-    """What forbids to take a row's number like any other's."""
+    """Reasons why a row's number cannot be used like others."""
     if row.configuration is None:
         yield "published, not measured here"
         return

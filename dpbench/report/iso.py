@@ -26,7 +26,7 @@ class IsoAnswer:
     """Repetitions that were traced, of the batch size with the fewest."""
     rows: tuple[IsoRow, ...]
     assumptions: tuple[tuple[str, tuple[str, ...]], ...]
-    """Of each batch size that was traced: its label and sentences."""
+    """Assumptions for each traced batch size: its label and sentences."""
 
 
 def answer(

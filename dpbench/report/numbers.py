@@ -137,7 +137,8 @@ def sample_sizes(repetitions: tuple[int, int]) -> str:
 
 
 def rounded(estimate: Estimate, *, scale: float = 1.0) -> str:
-    """The same to tens, hundreds, … where the interval supports no more; alone, three digits.
+    """The number rounded to tens, hundreds, … if the interval supports no more; alone, to three
+    digits.
 
     An interval that is nothing is left out.
     """

@@ -1,5 +1,5 @@
-"""What every answer about steps that were not measured has in common: its premise, its assumptions,
-and what its kinds of numbers mean."""
+"""Common parts of answers about steps that were not measured: premise, assumptions, and the meaning
+of the kinds of numbers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def step(estimate: Estimate) -> str:
 
 
 def meanings(kinds: Iterable[Kind]) -> str:
-    """What each kind that occurs means."""
+    """Meanings of the kinds that occur."""
     found = set(kinds)
     return "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in found)
 
@@ -121,5 +121,5 @@ def _heading(labels: Sequence[str], everyone: Sequence[str]) -> str:
 
 
 def _name(label: str) -> str:
-    """Of "ddp/gloo, batch 32" and "ddp/gloo ×2, batch 32", ddp/gloo."""
+    """Name in a label: "ddp/gloo" for "ddp/gloo, batch 32" and "ddp/gloo ×2, batch 32"."""
     return label.partition(", batch ")[0].partition(" ×")[0]

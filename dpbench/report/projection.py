@@ -37,7 +37,7 @@ class Projection:
     batch_size: int
     item: str
     network: str
-    """Its name."""
+    """Name of the network."""
     rows: tuple[ProjectedRow, ...]
     assumptions: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -249,7 +249,7 @@ def _plain(row: ProjectedRow) -> dict[str, Any]:
 
 
 def _kind(row: ProjectedRow, name: str) -> Kind:
-    """What a law or a simulation says is measured nowhere, also where the step was."""
+    """Kind of a number from a law or a simulation: never "measured", even if the step was."""
     if row.kind != "measured" or name not in MODELLED:
         return row.kind
     return "extrapolated" if row.simulated is None else row.simulated.kind

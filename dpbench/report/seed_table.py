@@ -39,7 +39,7 @@ def layout(rows: Sequence[Sequence[str]]) -> str:
 
 
 def notes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
-    """What four columns cannot say."""
+    """Notes that four columns cannot show."""
     found = []
     implementations = list(dict.fromkeys(row.implementation for row in rows))
     if len(implementations) > 1:

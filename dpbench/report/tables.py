@@ -44,7 +44,7 @@ def parse_columns(text: str) -> tuple[Column, ...]:
 
 
 def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = (SEED,)) -> Keys:
-    """The same for other keys; `layouts` are what else --columns takes, for the error."""
+    """Parse a list of keys; `layouts` are other values that --columns takes, for the error."""
     names = tuple(name.strip() for name in text.split(","))
     keys = tuple(known)
     for name in names:
@@ -175,7 +175,7 @@ def _choose(
 
 
 def _place(column: Column) -> tuple[int, int]:
-    """What tells rows apart stays first; then come the results that a sweep is run for."""
+    """Sort key: columns that identify rows first; then the main results of a sweep."""
     order = [*COLUMNS]
     if column.key in LEADING:
         return 1, LEADING.index(column.key)

@@ -186,7 +186,7 @@ def labels(rows: Sequence[RowVerdict]) -> list[str]:
 
 
 def _names(rows: Sequence[RowVerdict]) -> list[str]:
-    """The same for sentences: with the metric where there are several."""
+    """Names for sentences: with the metric if there are several."""
     if len({row.comparison.metric for row in rows}) == 1:
         return labels(rows)
     named = zip(labels(rows), rows, strict=True)
@@ -225,7 +225,7 @@ def interval(row: RowVerdict) -> str:
 
 
 def _signed_interval(row: RowVerdict) -> str:
-    """The same for the narrow column of a table: "-0.4 to +2.8 %"."""
+    """Interval for the narrow column of a table: "-0.4 to +2.8 %"."""
     if row.low is None or row.high is None:
         return MISSING
     low, high = (end if end.startswith("-") else f"+{end}" for end in _ends(row.low, row.high, row))
@@ -250,14 +250,14 @@ def _direction(row: RowVerdict, *, better: bool) -> str:
 
 
 def _percent(slowdown: float, row: RowVerdict) -> str:
-    """As "-1.2", to the digits that the interval supports."""
+    """Percentage such as "-1.2", to the digits that the interval supports."""
     percent = 100 * (slowdown - 1)
     spread = 0.0 if row.low is None or row.high is None else 50 * (row.high - row.low)
     return f"{percent:z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"
 
 
 def _chances(found: Chances) -> str:
-    """As in "99 / 5 / 99 %"."""
+    """Chances, as in "99 / 5 / 99 %"."""
     parts = (found.passes_unchanged, found.caught_at_tolerance, found.caught_at_twice)
     return f"{' / '.join(f'{100 * part:.0f}' for part in parts)} %"
 

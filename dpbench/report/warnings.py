@@ -1,4 +1,4 @@
-"""What has to be known before any number of a results folder is believed: the page's warnings."""
+"""Warnings to read before any number of a results folder is believed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpbench.report.steadiness import steadiness
 
 
 def warnings(subject: Subject) -> tuple[str, ...]:
-    """The same lines, in the same order, wherever results are shown or read."""
+    """Warnings as lines, in the same order wherever results are shown or read."""
     return tuple(dict.fromkeys(_warnings(subject)))
 
 

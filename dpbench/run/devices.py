@@ -14,7 +14,7 @@ MOST_REPLICAS = 4096
 
 
 class Resources(Protocol):
-    """What the checks must know of the machine."""
+    """The part of a machine that the checks need."""
 
     @property
     def cores(self) -> int: ...
@@ -136,7 +136,7 @@ def devices_for(request: DeviceRequest, machine: Resources, notes: list[str]) ->
 
 
 def lent_devices(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:
-    """What this host lends to a sweep over several, whose group sizes are those of all together."""
+    """Devices of this host for a sweep over several, whose group sizes count all hosts together."""
     return devices_for(replace(request, sizes=AUTO), machine, notes)
 
 

@@ -16,7 +16,7 @@ WRITTEN = (
     *(store.TRIALS_FILE, store.SWEEP_FILE, store.LIVE_FILE),
     *(store.COLLECTIVES_FILE, store.COMM_FILE),
 )
-"""What is written while something is measured. A report is made again at any time."""
+"""Files written while measuring. A report does not count: it can be made again at any time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +71,7 @@ def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
 
 
 def listed(folder: Path) -> ListedResults:
-    """What a results folder holds; of one that cannot be read, why."""
+    """The content of a results folder, or why it cannot be read."""
     try:
         rows, status, hardware = _sweep(folder) if store.holds_sweep(folder) else _comm(folder)
     except (DpbenchError, OSError) as error:

@@ -55,7 +55,7 @@ def names_of(options: Any, kind: type) -> frozenset[str]:
 
 
 def content_of(path: Path) -> Any:
-    """What is in a file; of YAML all values are text. Raises UsageError."""
+    """The content of a file; in YAML all values are text. Raises UsageError."""
     parse = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}.get(path.suffix.lower())
     if parse is None:
         raise UsageError(f"--config {path}: expected a name that ends in .yaml, .yml or .toml")
@@ -103,12 +103,13 @@ def switch(value: Any) -> str | None:
 
 
 def listed(values: Sequence[str], *, of_ids: bool) -> str:
-    """As the command line has it: "0,1"; and of ids "0," for the one device 0."""
+    """Values as on the command line: "0,1"; and for ids "0," means the one device 0."""
     return f"{values[0]}," if of_ids and len(values) == 1 else ",".join(values)
 
 
 def kind(value: object) -> str:
-    """What a value is; of lists and mappings not the content, which may be of any size."""
+    """Description of a value; for lists and mappings without the content, which may be of any
+    size."""
     if isinstance(value, (str, bool, int, float)):
         return shorten(str(value))
     if isinstance(value, list):

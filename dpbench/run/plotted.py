@@ -148,7 +148,7 @@ class Plotted:
         return read_series(self.path)
 
     def _projection(self, kind: ChartKind) -> Figure:
-        """As `dpbench project` does without further options."""
+        """The chart of `dpbench project` without further options."""
         from dpbench.report.charts.source import ChartSource, NothingToDraw
         from dpbench.run.prediction.options import BatchSizeOptions
         from dpbench.run.prediction.projecting import load_series, projections_of
@@ -183,7 +183,7 @@ def studied(series: Sequence[Series]) -> Sequence[Study]:
 
 
 def _choices(records: Sequence[CollectiveRecord]) -> str:
-    """What the filters can choose from, as `row_filter.choices` of rows."""
+    """Values that the filters can choose from, like `row_filter.choices` for rows."""
     backends = dict.fromkeys(record.collective.backend for record in records)
     sizes = dict.fromkeys(str(record.collective.group_size) for record in records)
     return f"--backends {', '.join(backends)}; --group-sizes {', '.join(sizes)}"

@@ -54,7 +54,7 @@ def parse_filter(
 
 
 def choices(rows: Sequence[ConfigurationSummary]) -> str:
-    """What the filters can choose from."""
+    """Values that the filters can choose from."""
     values: dict[str, list[Any]] = {
         "--implementations": [family(row) for row in rows],
         "--backends": [row.backend for row in rows],

@@ -296,7 +296,7 @@ class NodeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FolderOptions:
-    """Where results go, and how much is said meanwhile."""
+    """Folder for the results, and how much is printed meanwhile."""
 
     results_dir: Annotated[
         Path,

@@ -21,7 +21,7 @@ def machine_for(*, synthetic: bool) -> Machine:
 
 
 def here(machine: Machine, *, synthetic: bool) -> Environment:
-    """What records of this process are measured on."""
+    """The environment of this process's records."""
     launcher = environment.SYNTHETIC if synthetic else environment.ELASTIC
     return environment.capture(
         accelerators=machine.gpus, cuda=machine.cuda, nccl=machine.nccl, launcher=launcher

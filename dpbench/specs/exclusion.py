@@ -11,7 +11,7 @@ Rule = tuple[str, ...]
 """Conditions on one row, as in ("backend=gloo", "group_size=4")."""
 
 FIELDS = ("implementation", "backend", "group_size", "batch_size", *AXES)
-"""What conditions are about."""
+"""Fields that conditions may name."""
 
 
 def condition(field: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What one training is: everything that decides the numbers it ends with.
+"""The specification of one training: everything that decides its resulting numbers.
 
 The same spec and the same data give the same parameters, whatever the number of interruptions.
 What is only said, kept or waited for (logs, checkpoints, time limits) is in `TrainingRun`.
@@ -23,7 +23,8 @@ class TrainingSpec:
     """One training, from the seed to the last epoch."""
 
     workload: WorkloadSpec
-    """Its learning rate belongs to `batch_size` samples; see `learning_rate`."""
+    """The workload. The learning rate in it belongs to `batch_size` samples; see
+    `learning_rate`."""
     implementation: str
     backend: str
     group_size: int
@@ -56,19 +57,20 @@ class TrainingSpec:
     """The first so many samples are trained on; None: all."""
 
     def with_files_of(self, other: TrainingSpec) -> TrainingSpec:
-        """The same of `other`'s files: code may be improved while it is trained, as long as the
-        parameters keep their names and shapes."""
+        """The specification with `other`'s files: code may be improved while it is trained, as long
+        as the parameters keep their names and shapes."""
         files = other.workload.files_sha256
         return replace(self, workload=replace(self.workload, files_sha256=files))
 
     def recomputed_as(self, other: TrainingSpec) -> TrainingSpec:
-        """The same with activations kept or computed again as `other` does: no number changes."""
+        """The specification with activations kept or recomputed as in `other`: no number
+        changes."""
         again = other.workload.checkpoint_activations
         return replace(self, workload=replace(self.workload, checkpoint_activations=again))
 
     @property
     def dtype(self) -> str:
-        """Of the products in forward and backward; parameters and gradients stay float32."""
+        """Dtype of the products in forward and backward; parameters and gradients stay float32."""
         return self.workload.dtype
 
     @property
@@ -97,7 +99,7 @@ class TrainingSpec:
 
     @property
     def replica_batch_sizes(self) -> tuple[int, ...]:
-        """Of a full micro-step with equal shares."""
+        """Batch size of each replica in a full micro-step with equal shares."""
         return (self.batch_size,) * self.group_size
 
     @property

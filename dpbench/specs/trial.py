@@ -33,9 +33,9 @@ DTYPE_NAMES = {
 }
 """Every spelling of a dtype."""
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
-"""Of torch.compile; "reduce-overhead" plays CUDA graphs."""
+"""Modes of torch.compile; "reduce-overhead" uses CUDA graphs."""
 COMM_HOOKS = ("none", "bf16", "powersgd")
-"""What gradients become on their way: bfloat16, or matrices of low rank."""
+"""Compression of gradients when they are sent: bfloat16, or matrices of low rank."""
 OPTIMIZERS = (
     *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
     *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
@@ -44,7 +44,7 @@ OPTIMIZERS = (
 DEFAULT_OPTIMIZER = "sgd"
 KEEP, SYSTEM = "keep", "system"
 ALLOCATORS = (SYSTEM, KEEP)
-"""What ranks do with freed host memory: what the C library does by itself, or keep it."""
+"""Handling of freed host memory: by the C library's default, or keep it."""
 BASELINE = "single"
 """The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000
@@ -65,7 +65,7 @@ def _threads(count: int) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadSpec:
-    """What is trained, on what, and how."""
+    """The trained workload: model, data, precision and optimizer."""
 
     architecture: str
     """A name from `architectures/`, or "package.module:factory"."""
@@ -125,7 +125,7 @@ class WorkloadSpec:
             position=1,
         ),
     ] = "f32"
-    """Of the products in forward and backward; see DTYPES."""
+    """Dtype of the products in forward and backward; see DTYPES."""
     compile: Annotated[
         str,
         Setting(
@@ -182,7 +182,8 @@ class WorkloadSpec:
     ] = None
     """The user's own training step: "path/to/file.py:step" or "package.module:step"."""
     files_sha256: str | None = None
-    """Of the user's files that architecture, step and dataset name, and of the text trained on."""
+    """Hash of the user's files that architecture, step and dataset name, and of the training
+    text."""
 
     def __post_init__(self) -> None:
         # 1 and 1.0 are equal, so they must not give two trial ids.
@@ -300,7 +301,7 @@ class TrialSettings:
             position=5,
         ),
     ] = "none"
-    """What the implementation's buckets go through on their way, where it has such hooks."""
+    """Communication hook on the implementation's buckets, if it supports hooks."""
     overlap: Annotated[
         str,
         Setting(
@@ -361,8 +362,8 @@ class TrialSettings:
             position=10,
         ),
     ] = None
-    """What a rank does with freed host memory, see ALLOCATORS; None, of results that are older than
-    the choice, means that it was kept."""
+    """Handling of freed host memory, see ALLOCATORS; None, in results older than the choice, means
+    that it was kept."""
     compared: tuple[str, ...] = ()
     """Settings without a stored default that the sweep has several values of, so that the names of
     its rows tell them."""
@@ -402,12 +403,13 @@ class TrialSpec(TrialSettings):
 
     @property
     def configuration(self) -> TrialSpec:
-        """What repetitions have in common: all but their number, and that one leaves a trace."""
+        """The specification that repetitions share: all but the repetition, and whether it leaves a
+        trace."""
         return replace(self, repetition=0, trace_steps=0)
 
     @property
     def of_one_replica(self) -> TrialSpec:
-        """The same at group size 1, on the first device."""
+        """The trial at group size 1, on the first device."""
         return replace(self, group_size=1, devices=self.devices[:1], nodes=())
 
     @property
@@ -456,7 +458,8 @@ class TrialSpec(TrialSettings):
 
     @property
     def learning_rate(self) -> float:
-        """Of the optimizer: the workload's, scaled by its rule with the samples behind one step.
+        """The optimizer's learning rate: the workload's, scaled by its rule with the samples per
+        step.
 
         It belongs to `batch_size` samples. What does not communicate steps on its own ones only.
         Raises ValueError if the rule cannot be applied.
@@ -481,14 +484,14 @@ class TrialSpec(TrialSettings):
 
     @property
     def with_own_settings(self) -> TrialSpec:
-        """The same without settings that its implementation has not."""
+        """The trial without settings that its implementation does not have."""
         traits = IMPLEMENTATIONS[self.implementation]
         foreign = (name for name in OPTIONAL_SETTINGS if not traits.has_setting(name))
         return replace(self, **{name: DEFAULTS[name] for name in foreign})
 
     @property
     def baseline(self) -> TrialSpec:
-        """The same work done by the plain module on the first device."""
+        """The same work, done by the plain module on the first device."""
         alone = replace(self.of_one_replica, implementation=BASELINE, backend="none")
         return alone.with_own_settings
 
@@ -579,8 +582,7 @@ class Inclusion:
 
 
 def series_name(implementation: str, backend: str | None) -> str:
-    """What stays the same along a scaling curve: "ddp/gloo"; a backend that says nothing is left
-    out."""
+    """Name of a scaling curve: "ddp/gloo"; a backend that adds no information is left out."""
     return implementation if backend in (None, "none", "threads") else f"{implementation}/{backend}"
 
 

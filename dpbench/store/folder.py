@@ -96,7 +96,7 @@ _COLLECTIVES = LogFormat(
 
 @dataclass(frozen=True, slots=True)
 class StoredSweep:
-    """What a results folder holds; `warnings` tells what could not be read."""
+    """The content of a results folder; `warnings` lists what could not be read."""
 
     folder: Path
     spec: SweepSpec
@@ -108,7 +108,7 @@ class StoredSweep:
 
 @dataclass(frozen=True, slots=True)
 class StoredCollectives:
-    """What a results folder holds of collectives; `warnings` tells what could not be read."""
+    """The collectives in a results folder; `warnings` lists what could not be read."""
 
     folder: Path
     command: tuple[str, ...]
@@ -244,7 +244,7 @@ def load(folder: Path) -> StoredSweep:
 
 
 def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
-    """What the sweep of a results folder is, and the command; raises as `load` does."""
+    """The sweep of a results folder, and its command; raises the same errors as `load`."""
     if not folder.exists():
         raise StoreError(f"{folder} does not exist; expected a results folder of dpbench sweep")
     if not holds_sweep(folder):
@@ -261,7 +261,7 @@ def follow_trials(folder: Path) -> LogReader[TrialRecord]:
 
 
 def load_running(folder: Path) -> RunningSweep | None:
-    """What a sweep that runs, or was killed, says of itself; None if there is none.
+    """The state of a sweep that is running, or was killed; None if there is none.
 
     Raises StoreError if it cannot be read, NewerSchema if a newer dpbench wrote it.
     """

@@ -30,7 +30,7 @@ _STAGE, _FIRST, _OF, _STEPS = range(8, 12)  # of rank 0, on a cache line of thei
 
 
 class Stage(enum.IntEnum):
-    """What rank 0 is doing."""
+    """Activity of rank 0."""
 
     STARTING = 0
     WARMUP = 1
@@ -70,7 +70,7 @@ class ForeignPage(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Address:
-    """Where another process finds the page."""
+    """Address of the page for another process."""
 
     pid: int
     started_ticks: int
@@ -83,7 +83,7 @@ class Address:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningSweep:
-    """What live.json holds: where the page is, and the trials of the round under way."""
+    """Content of live.json: the address of the page, and the trials of the round in progress."""
 
     host: str
     """The network name of the host: elsewhere, its processes are not to be seen."""
@@ -96,7 +96,7 @@ class RunningSweep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moment:
-    """What the page says at one time."""
+    """Content of the page at one time."""
 
     round: int
     trial: int | None
@@ -173,7 +173,7 @@ def read(address: Address) -> Moment:
 
 
 class StepCounter:
-    """What a rank tells of its steps, or would if somebody could see it."""
+    """Reports a rank's steps to the page, if there is one."""
 
     def __init__(self, address: Address | None = None) -> None:
         self._slots = memoryview(bytearray(PAGE_BYTES)).cast("q")

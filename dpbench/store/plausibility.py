@@ -48,7 +48,7 @@ COLLECTIVE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
 def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
-    """What no sweep can have been started with."""
+    """Values with which no sweep can have been started."""
     for name in chain(spec.implementations, *(one.implementations for one in spec.include)):
         if name not in IMPLEMENTATIONS:
             yield f"no implementation is called {name!r}"
@@ -84,7 +84,7 @@ def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
 
 
 def impossible_in_record(record: TrialRecord) -> Iterator[str]:
-    """What no trial can have come out with, so that nothing that reads it must reckon with it."""
+    """Values that no trial can have produced, so that readers need not handle them."""
     trial = record.trial
     if trial.implementation not in IMPLEMENTATIONS:
         yield f"no implementation is called {trial.implementation!r}"
@@ -207,7 +207,7 @@ def _one_length(columns: Iterable[Sized]) -> bool:
 
 
 def impossible_in_collective_record(record: CollectiveRecord) -> Iterator[str]:
-    """What no measurement of a collective can have come out with."""
+    """Values that no measurement of a collective can have produced."""
     spec = record.collective
     yield from _impossible_in_collective_spec(spec)
     if not 0 <= record.duration_seconds <= LONGEST_SECONDS:

@@ -32,21 +32,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogFormat(Generic[R]):
-    """What is particular to one kind of record, and what its errors say."""
+    """Properties of one kind of record, and the texts of its errors."""
 
     kind: type[R]
     identifier_key: str
     """Under which each line holds the hash of what was asked for."""
     identifier: Callable[[R], str]
     impossible: Callable[[R], Iterator[str]]
-    """What nothing measured can have, in words."""
+    """Describes values that no measurement can have."""
     noun: str
-    """What the records are called, in the plural."""
+    """Name of the records, in the plural."""
     writer: str
     """Who else may be writing."""
     if_unwritable: str
     if_full: str
-    """What to do then."""
+    """Advice for a full disk."""
 
 
 class RecordLog(Generic[R]):
@@ -94,7 +94,7 @@ class LineReader(Generic[R]):
         self._lines_read = 0
 
     def new(self) -> list[R]:
-        """What was read of the lines since the last call; raises as `read` does."""
+        """Records from lines since the last call; raises the same errors as `read`."""
         try:
             file = open_to_read(self._path)
         except FileNotFoundError:
@@ -197,7 +197,7 @@ def check_schema(content: dict[str, Any], where: Path | str) -> None:
 
 
 def decode_at(where: Path | str, kind: type[T], value: Any) -> T:
-    """As codec.decode, with the place in front of what the StoreError says."""
+    """Like codec.decode, with the place in front of the StoreError's message."""
     try:
         return decode(kind, value)
     except StoreError as error:
@@ -221,7 +221,7 @@ def _read_record(where: str, line: bytes, form: LogFormat[R]) -> R:
 
 
 def _shown(text: str) -> str:
-    """What stands in the file, which may be of any size."""
+    """The text of the file, shortened, since it may be of any size."""
     return printable(text, LONGEST_SHOWN)
 
 

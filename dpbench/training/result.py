@@ -49,7 +49,7 @@ class TrainingResult:
     model: nn.Module
     """Replica 0, on its device, in the mode in which it was made."""
     params: dict[str, Tensor]
-    """Its parameters by name, without graph; they share its memory."""
+    """Parameters of the model by name, without graph; they share its memory."""
     loss_history: tuple[float, ...]
     """Mean loss over replicas by step; NaN if a replica's was not finite."""
     norm_history: tuple[float, ...]

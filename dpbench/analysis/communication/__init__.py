@@ -1,1 +1,1 @@
-"""What collectives cost: measured curves, cost models, networks."""
+"""Costs of collectives: measured curves, cost models, networks."""

@@ -1,12 +1,12 @@
-"""What one all-reduce costs, for any size and group size, and how far that is known.
+"""The cost of one all-reduce for any size and group size, and how well it is known.
 
 Beyond a measured group size n₀ a model of the network scales the measured curve:
 
 t(s, n) = t(s, n₀) + (latency(n) - latency(n₀)) ρ + bandwidth term(s, n) - bandwidth term(s, n₀)
 
 ρ is the measured ÷ the modelled time of a message of next to nothing at n₀. With a ring of one
-bandwidth B the last two terms are s (f(n) - f(n₀)) / B, f(n) = 2 (n-1)/n. Where a step was measured
-to take longer than calls one after the other, they are as many times larger: memory that is cold
+bandwidth B the last two terms are s (f(n) - f(n₀)) / B, f(n) = 2 (n-1)/n. If a collective takes
+longer in a step than in consecutive calls, the terms grow by the same factor: memory that is cold
 at n₀ is cold on every further hop.
 """
 
@@ -25,13 +25,13 @@ from dpbench.collectives import Collective
 from dpbench.errors import UsageError
 
 DISAGREEMENT = 2
-"""A measured curve this many times faster or slower than its topology calls for a remark."""
+"""Ratio of a measured curve to its topology, either way, from which a remark is made."""
 CONTRADICTION = 5
-"""One that is so many times faster or slower, at either end of its sizes, is of another network."""
+"""Ratio at either end of the sizes from which a curve is taken to belong to another network."""
 LARGE_BYTES = 25 * 2**20
-"""A bucket of torch's DistributedDataParallel."""
+"""Size of a bucket of torch's DistributedDataParallel."""
 BUCKETS_BYTES = (2**20, LARGE_BYTES)
-"""Its first bucket and its others."""
+"""Sizes of its first bucket and of the others."""
 
 NOT_USED = (
     "the curves that were measured are of another network: not used (another backend, other nodes, "
@@ -39,36 +39,38 @@ NOT_USED = (
 )
 
 Model = Callable[[float, int], float]
-"""Seconds of an all-reduce of so many bytes in a group of so many ranks."""
+"""Seconds of an all-reduce, from its bytes and the number of ranks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveCost:
-    """What an all-reduce costs; made by `measured_cost` or `network_cost`."""
+    """Cost of an all-reduce; made by `measured_cost` or `network_cost`."""
 
     curves: tuple[CollectiveCurve, ...]
-    """Measured ones, by rising group size, each of another."""
+    """Measured curves by rising group size, one for each."""
     model: Model | None
-    """Of the network; None: the ring that the curve at the largest group size suggests."""
+    """Model of the network; None means the ring that the curve at the largest group size
+    suggests."""
     name: str
     """The network in words."""
     assumptions: tuple[str, ...] = ()
-    """Plain sentences."""
+    """Assumptions in plain sentences."""
     largest: int | None = None
-    """The group size up to which the network is known; None: any."""
+    """Largest group size for which the network is known; None means any."""
     latency_factor: float = 1.0
     bandwidth_factor: float = 1.0
     in_step: bool = True
-    """Curves count as a step sees them where that was measured; else one call after the other."""
+    """Whether to use the curves measured as in a step, where available, rather than in consecutive
+    calls."""
     broadcasts: tuple[CollectiveCurve, ...] = ()
-    """Measured ones, each at a group size of `curves`."""
+    """Measured broadcasts, each at a group size of `curves`."""
     uncertainty: float | None = None
     """Factor by which the given network's figures may be off; see `Topology.uncertainty`."""
 
     def seconds(self, nbytes: float, group_size: int) -> float:
-        """Of one all-reduce; 0 for one rank or no bytes.
+        """Seconds of one all-reduce; 0 for one rank or no bytes.
 
-        Raises UsageError where `kind` is refused; `refusal` says why.
+        Raises UsageError if `kind` is refused; `refusal` says why.
         """
         if (reason := self.refusal(group_size)) is not None:
             raise UsageError(reason)
@@ -81,10 +83,10 @@ class CollectiveCost:
         return latency * self.latency_factor + (took - latency) / self.bandwidth_factor
 
     def broadcast_seconds(self, nbytes: float, group_size: int) -> float:
-        """Of one broadcast; `broadcast_assumption` says where it is from.
+        """Seconds of one broadcast; `broadcast_assumption` gives the source.
 
-        At another group size than it was measured at, it takes as many times longer as an
-        all-reduce does. Raises UsageError as `seconds`.
+        At other group sizes than the measured ones, it scales like an all-reduce. Raises UsageError
+        as `seconds`.
         """
         took = self.seconds(nbytes, group_size)
         if took == 0 or not self.broadcasts:
@@ -94,7 +96,7 @@ class CollectiveCost:
 
     @property
     def broadcast_assumption(self) -> str:
-        """Of models with buffers only, which a step sends to all ranks."""
+        """Assumption for models with buffers, which a step broadcasts to all ranks."""
         if not self.broadcasts:
             return (
                 "buffers are sent in the time of an all-reduce of their size: broadcasts were not "
@@ -107,7 +109,7 @@ class CollectiveCost:
         )
 
     def kind(self, group_size: int) -> Kind:
-        """Where `seconds` comes from at a group size."""
+        """Source of the result of `seconds` at a group size."""
         sizes = [curve.group_size for curve in self.curves]
         if group_size == 1 or group_size in sizes:
             return "measured"
@@ -140,33 +142,33 @@ class CollectiveCost:
 
     @property
     def largest_bytes(self) -> int | None:
-        """The largest message that was measured; None where nothing was."""
+        """The largest measured message; None if nothing was measured."""
         sizes = [self.seen(curve).sizes_bytes[-1] for curve in self.curves]
         return min(sizes) if sizes else None
 
     def lost_share(self, nbytes: float) -> float:
-        """Part of a rank's computing that is lost while a collective is under way."""
+        """Share of a rank's computing that is lost while a collective is running."""
         curve = self._overlapping
         return 0.0 if curve is None else curve.lost_share_at(nbytes)
 
     def fill_seconds(self, nbytes: float) -> float:
-        """What a rank computes to fill a bucket before it is sent; 0 if it was not measured."""
+        """Seconds that a rank needs to fill a bucket before it is sent; 0 if not measured."""
         filled = [curve.in_step for curve in self.curves if curve.in_step is not None]
         return filled[-1].fill_seconds_at(nbytes) if filled else 0.0
 
     def stretch(self, nbytes: float) -> float:
-        """How many times as long a collective takes while the ranks compute."""
+        """Factor by which a collective takes longer while the ranks compute."""
         curve = self._overlapping
         return 1.0 if curve is None else curve.stretch_at(nbytes)
 
     def seen(self, curve: CollectiveCurve) -> CollectiveCurve:
-        """The times of a curve that count: see `in_step`."""
+        """The curve whose times count: see `in_step`."""
         return (curve.in_step or curve) if self.in_step else curve
 
     def scaled(self, *, latency: float = 1.0, bandwidth: float = 1.0) -> CollectiveCost:
-        """The same with so many times the latency and the bandwidth.
+        """The same cost with latency and bandwidth multiplied by these factors.
 
-        The latency is what a message of one byte takes, the rest is bandwidth's.
+        The latency is the time of a message of one byte, the rest is due to bandwidth.
         """
         if not (latency >= 0 and bandwidth > 0):
             raise ValueError(f"expected positive factors, got {latency} and {bandwidth}")
@@ -197,7 +199,8 @@ class CollectiveCost:
         return math.exp((1 - weight) * math.log(ends[0]) + weight * math.log(ends[1]))
 
     def _scaled(self, curve: CollectiveCurve, nbytes: float, n: int) -> float:
-        """ρ is of calls one after the other: threads that slept are awake from hop to hop."""
+        """Scale a curve to `n` ranks. ρ is that of consecutive calls: sleeping threads are awake
+        after the first hop."""
         model, n0 = self.model or _ring_of(curve), curve.group_size
         latency, was = model(0.0, n), model(0.0, n0)
         rho = curve.latency_seconds / was if was > 0 else 1.0
@@ -215,9 +218,9 @@ class CollectiveCost:
 def measured_cost(
     curves: Sequence[CollectiveCurve], backend: str, *, in_step: bool = True
 ) -> CollectiveCost:
-    """From measured curves only: float32 all-reduces on one backend.
+    """The cost from measured curves only: float32 all-reduces on one backend.
 
-    With `in_step`, as a step sees them where that was measured; else one after the other.
+    With `in_step` the times are those in a step if measured, otherwise those of consecutive calls.
 
     Between measured group sizes the logarithm of the time is interpolated along the logarithm of
     the group size. Raises UsageError if there is no curve.
@@ -249,10 +252,10 @@ def measured_cost(
 def network_cost(
     topology: Topology, curves: Sequence[CollectiveCurve] = (), *, in_step: bool = True
 ) -> CollectiveCost:
-    """On a network that is given; measured curves of it are taken as they are and scaled.
+    """The cost on a given network; measured curves of that network are used and scaled.
 
-    A curve is taken to be of the network if its backend is the topology's, its ranks were spread
-    over as many nodes as the topology would spread them, and it is not `CONTRADICTION` times off.
+    A curve counts as measured on the network if its backend is the topology's, its ranks were
+    spread over as many nodes as the topology would use, and it is not `CONTRADICTION` times off.
     """
     own = tuple(
         curve
@@ -282,7 +285,7 @@ def _own(
     backend: str | None,
     collective: Collective = "all_reduce",
 ) -> tuple[CollectiveCurve, ...]:
-    """Those of float32, by rising group size; of equal ones the last measured."""
+    """The float32 curves by rising group size; of equal ones the last measured."""
     found = {
         curve.group_size: curve
         for curve in curves
@@ -297,7 +300,7 @@ def _own(
 def _broadcasts(
     curves: Sequence[CollectiveCurve], own: Sequence[CollectiveCurve]
 ) -> tuple[CollectiveCurve, ...]:
-    """Of the same network: where its all-reduces were measured too, on as many nodes."""
+    """Broadcasts on the same network: those with an all-reduce measured too, on as many nodes."""
     return tuple(
         broadcast
         for reduce in own
@@ -313,12 +316,12 @@ def _contradicts(curve: CollectiveCurve, topology: Topology) -> bool:
 
 
 def _hop_seconds(curve: CollectiveCurve) -> float:
-    """α of a ring: 2 (n-1) messages in a row."""
+    """Latency α of a ring: 2 (n-1) messages in a row."""
     return curve.latency_seconds / (2 * (curve.group_size - 1))
 
 
 def _link_bandwidth(curve: CollectiveCurve) -> float:
-    """B of a ring."""
+    """Link bandwidth B of a ring."""
     return curve.bytes_per_second * bus_factor("all_reduce", curve.group_size)
 
 
@@ -328,12 +331,12 @@ def _ring_of(curve: CollectiveCurve) -> Model:
 
 
 def _with_overlaps(curves: Sequence[CollectiveCurve]) -> CollectiveCurve | None:
-    """That of the largest group that has them."""
+    """The curve of the largest group that has overlap measurements."""
     return next((curve for curve in reversed(curves) if curve.overlaps), None)
 
 
 def _step_assumption(curves: Sequence[CollectiveCurve], *, in_step: bool) -> tuple[str, ...]:
-    """How the times that count differ from those of calls one after the other."""
+    """How the times that count differ from those of consecutive calls."""
     measured = [curve for curve in curves if in_step and curve.in_step is not None]
     if not measured:
         return ()

@@ -1,8 +1,8 @@
-"""What an all-reduce takes by the algorithm that carries it out, and which bandwidth a time means.
+"""The time of an all-reduce according to its algorithm, and the bandwidth that a time means.
 
 Every model has a latency per message, α in seconds, and a bandwidth per link and direction, B in
-bytes per second; S is the bytes that each of n ranks holds. Adding the numbers up is left out: it
-keeps pace with the links on all but the oldest machines.
+bytes per second; S is the bytes that each of n ranks holds. The arithmetic is left out: it keeps
+pace with the links on all but the oldest machines.
 
 Bandwidths are defined as by nccl-tests: algbw = bytes ÷ seconds, and busbw = algbw × factor. The
 factor makes the number independent of the group size: it is what each link would carry if the ranks
@@ -25,11 +25,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """What carries messages: between two ranks, or between a node and the network."""
+    """A connection between two ranks, or between a node and the network."""
 
     latency_seconds: float
     bytes_per_second: float
-    """In each direction."""
+    """Bandwidth in each direction."""
 
     def __post_init__(self) -> None:
         if not (self.latency_seconds >= 0 and math.isfinite(self.latency_seconds)):
@@ -39,7 +39,7 @@ class Link:
 
 
 Algorithm = Callable[[float, int, Link], float]
-"""Seconds of an all-reduce of so many bytes by so many ranks with a link each."""
+"""Seconds of an all-reduce, from its bytes, the number of ranks and the link of each."""
 
 
 def point_to_point(nbytes: float, link: Link) -> float:
@@ -48,7 +48,7 @@ def point_to_point(nbytes: float, link: Link) -> float:
 
 
 def lower_bound(nbytes: float, n: int, bytes_per_second: float) -> float:
-    """2 (n-1)/n S/B: what no all-reduce of messages between ranks can beat."""
+    """2 (n-1)/n S/B: the least time of an all-reduce by messages between ranks."""
     return 2 * (n - 1) / n * nbytes / bytes_per_second
 
 
@@ -61,8 +61,8 @@ def ring(nbytes: float, n: int, link: Link) -> float:
 def halving_doubling(nbytes: float, n: int, link: Link) -> float:
     """2 log2(n) α + 2 (n-1)/n S/B: recursive halving, then recursive doubling (Rabenseifner).
 
-    Of a group that is no power of two a step more each way, in which S passes between pairs:
-    2 (floor(log2 n) + 1) α + (2 (p-1)/p + 2) S/B, p the largest power of two below n.
+    A group whose size is no power of two has one more step each way, in which pairs exchange S: 2
+    (floor(log2 n) + 1) α + (2 (p-1)/p + 2) S/B, p the largest power of two below n.
     """
     rounds = n.bit_length() - 1
     power = 2**rounds
@@ -101,8 +101,8 @@ def hierarchical(
     """Reduce-scatter in each node, all-reduce of the shards between nodes, all-gather.
 
     2 (g-1) α_i + 2 (g-1)/g S/B_i, and `between` for S/g bytes at B_e/g: with a ring that is
-    2 (m-1) α_e + 2 (m-1)/m S/B_e; g ranks on each of m nodes. `node` is what a whole node has
-    towards the network; its g ranks send their shards at the same time.
+    2 (m-1) α_e + 2 (m-1)/m S/B_e; g ranks on each of m nodes. `node` is the link of a whole node to
+    the network; its g ranks send their shards at the same time.
     """
     share = node.bytes_per_second / ranks_per_node
     link = Link(latency_seconds=node.latency_seconds, bytes_per_second=share)
@@ -111,7 +111,7 @@ def hierarchical(
 
 
 def tree_depth(n: int) -> int:
-    """Levels below the root of a binary tree over n: the rounded-up logarithm."""
+    """Levels below the root of a binary tree over n: the logarithm, rounded up."""
     return (n - 1).bit_length()
 
 
@@ -121,7 +121,7 @@ class BusFactor:
 
     formula: str
     of: Callable[[int], float]
-    """Its value for a number of ranks."""
+    """The ratio for a number of ranks."""
 
 
 TWICE = BusFactor(formula="2 (ranks - 1) ÷ ranks", of=lambda ranks: 2 * ((ranks - 1) / ranks))
@@ -138,16 +138,17 @@ BUS_FACTORS = {
     "reduce": WHOLE,
     "send_recv": WHOLE,
 }
-"""Of every collective of nccl-tests."""
+"""Bus factors of all collectives of nccl-tests."""
 
 
 def bus_factor(collective: str, group_size: int) -> float:
-    """Of one rank, that has nobody to talk to, 0 unless it is always 1."""
+    """The bus factor; a single rank, which has nobody to talk to, has 0 unless the factor is always
+    1."""
     if group_size < 1:
         raise ValueError(f"a group has at least one rank, got {group_size}")
     return BUS_FACTORS[collective].of(group_size)
 
 
 def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
-    """Bytes per second of the message as the caller sees it; of a gather, of the whole."""
+    """Bytes per second of the message as the caller sees it; for a gather, of the whole result."""
     return nbytes / seconds

@@ -1,8 +1,8 @@
-"""Seconds of a collective for any message size, from the sizes that were measured.
+"""Seconds of a collective for any message size, interpolated from measured sizes.
 
 Two parameters, α + s/B, do not fit a collective: protocols change with the size, and the fit is
 wrong by up to a quarter. So between measured sizes the curve is interpolated (PCHIP on logarithms,
-which adds no wiggles); only above them it goes on as α + s/B of the last two octaves.
+which adds no wiggles); above them it continues as α + s/B of the last two octaves.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from dpbench.analysis.numerics import MonotoneCurve, nonnegative_least_squares
 from dpbench.collectives import Collective, CollectiveRecord
 
 TAIL = 4
-"""Sizes from a quarter of the largest on tell how the curve goes on above it."""
+"""Sizes from the largest ÷ this number on determine how the curve continues above it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlap:
-    """What a collective of some size and a computation cost each other."""
+    """How much a collective of some size and a computation slow each other down."""
 
     nbytes: int
     lost_share: float
-    """Part of a rank's computing that is lost while the collective is under way: from 0, perfect
-    overlap, to 1, none; as measured, so that noise can leave it outside."""
+    """Share of a rank's computing that is lost while the collective is running: from 0, perfect
+    overlap, to 1, none; as measured, so noise can put it outside this range."""
     stretch: float
-    """The collective while the rank computes ÷ the curve's time alone."""
+    """Time of the collective while the rank computes ÷ the curve's time alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,15 +51,16 @@ class CollectiveCurve:
     group_size: int
     sizes_bytes: tuple[int, ...]
     seconds: tuple[float, ...]
-    """Of one call; how they come from ranks, samples and repetitions: see `timings`."""
+    """Seconds of one call; `timings` combines ranks, samples and repetitions."""
     overlaps: tuple[Overlap, ...] = ()
     nodes: int = 1
-    """Hosts that the ranks ran on."""
+    """Number of hosts that the ranks ran on."""
     dtype: str = "float32"
     in_step: CollectiveCurve | None = None
-    """The same as a step sees it, where caches are cold; None if it was not measured."""
+    """The same collective as in a step, with cold caches; None if not measured."""
     fill_seconds: tuple[float, ...] = ()
-    """Of copying gradients into a bucket of each size, before the call; empty if not measured."""
+    """Seconds to copy gradients into a bucket of each size, before the call; empty if not
+    measured."""
 
     def __post_init__(self) -> None:
         if len(self.sizes_bytes) < 2 or len(self.sizes_bytes) != len(self.seconds):
@@ -70,11 +71,12 @@ class CollectiveCurve:
             raise ValueError(f"expected positive times, got {self.seconds}")
 
     def covers(self, nbytes: float) -> bool:
-        """Tells whether a size lies between measured ones."""
+        """Whether a size lies within the measured range."""
         return self.sizes_bytes[0] <= nbytes <= self.sizes_bytes[-1]
 
     def seconds_at(self, nbytes: float) -> float:
-        """Of one call; the smallest size's below it; 0 where there is nothing to send."""
+        """Seconds of one call; below the smallest size that size's; 0 if there is nothing to
+        send."""
         if nbytes <= 0:
             return 0.0
         last = self.sizes_bytes[-1]
@@ -85,7 +87,8 @@ class CollectiveCurve:
         return math.exp(_interpolator(self.sizes_bytes, self.seconds)(math.log(nbytes)).item())
 
     def fill_seconds_at(self, nbytes: float) -> float:
-        """0 if it was not measured; in proportion to the size outside of the measured ones."""
+        """Seconds to fill a bucket; in proportion to the size outside the measured ones; 0 if not
+        measured."""
         if nbytes <= 0 or not self.fill_seconds:
             return 0.0
         nearest = min(max(nbytes, self.sizes_bytes[0]), self.sizes_bytes[-1])
@@ -94,25 +97,25 @@ class CollectiveCurve:
 
     @property
     def latency_seconds(self) -> float:
-        """What the smallest message takes."""
+        """Time of the smallest message."""
         return self.seconds[0]
 
     @property
     def bytes_per_second(self) -> float:
-        """Of each byte more above the largest size: B of α + s/B, both positive, over the tail."""
+        """Bandwidth above the largest size: B of α + s/B, both positive, over the tail."""
         return 1 / _seconds_per_byte(self.sizes_bytes, self.seconds)
 
     def lost_share_at(self, nbytes: float) -> float:
-        """0 if it was not measured."""
+        """Lost share of computing at a size; 0 if not measured."""
         return _between([(o.nbytes, o.lost_share) for o in self.overlaps], nbytes, missing=0.0)
 
     def stretch_at(self, nbytes: float) -> float:
-        """1 if it was not measured."""
+        """Stretch at a size; 1 if not measured."""
         return _between([(o.nbytes, o.stretch) for o in self.overlaps], nbytes, missing=1.0)
 
 
 def curves(records: Iterable[CollectiveRecord]) -> tuple[CollectiveCurve, ...]:
-    """Of every configuration that was measured at two sizes or more, in the order they ran."""
+    """Curves of all configurations measured at two sizes or more, in the order they ran."""
     return tuple(_curve(one) for one in measured(records) if len(one.sizes) > 1)
 
 
@@ -124,7 +127,7 @@ def find(
     group_size: int,
     dtype: str = "float32",
 ) -> CollectiveCurve | None:
-    """The last that was measured, if there are several."""
+    """The matching curve; the last measured one if there are several."""
     wanted = (collective, backend, group_size, dtype)
     for curve in reversed(curves):
         if (curve.collective, curve.backend, curve.group_size, curve.dtype) == wanted:
@@ -141,7 +144,8 @@ def _curve(one: MeasuredCollective) -> CollectiveCurve:
 
 
 def _of_sizes(one: MeasuredCollective, sizes: Sequence[SizeCost | ExchangeCost]) -> CollectiveCurve:
-    """Its stretch is relative to itself, so that both curves take as long beside computing."""
+    """The curve over these sizes. A step's curve has a stretch relative to itself, so that both
+    take equally long beside computing."""
     curve = CollectiveCurve(
         collective=one.spec.collective,
         backend=one.spec.backend,
@@ -169,9 +173,10 @@ def _interpolator(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> Monoton
 
 @cache
 def _seconds_per_byte(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> float:
-    """Least squares of relative residuals.
+    """Slope by least squares of relative residuals.
 
-    Where times do not grow with the size, all of the largest one's time counts as its bytes'.
+    If times do not grow with the size, the whole time of the largest message is attributed to its
+    bytes.
     """
     first = min(len(sizes) - 2, next(i for i, s in enumerate(sizes) if TAIL * s >= sizes[-1]))
     tail, times = np.array(sizes[first:], float), np.array(seconds[first:])
@@ -181,7 +186,7 @@ def _seconds_per_byte(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> flo
 
 
 def _between(points: Sequence[tuple[int, float]], nbytes: float, *, missing: float) -> float:
-    """Linear in the logarithm of the size; the nearest value outside."""
+    """Interpolation, linear in the logarithm of the size; the nearest value outside."""
     if not points:
         return missing
     sizes, values = zip(*sorted(points), strict=True)

@@ -1,9 +1,9 @@
-"""How long NCCL itself expects an all-reduce to take, from the table in its log.
+"""NCCL's own estimate of an all-reduce's time, from the table in its log.
 
-It takes the fastest of its algorithms and protocols by latency + bytes ÷ bandwidth. Latencies
+NCCL takes the fastest of its algorithms and protocols by latency + bytes ÷ bandwidth. Latencies
 follow from the group's shape and the constants of `nccl_tuning.toml`; bandwidths from the topology
-that it found, which only its log tells. Left out are its corrections for middling sizes: trees by
-up to 2.5 times, rings of large messages by 1.4 times the latency.
+that it found, which only its log shows. Its corrections for medium sizes are left out: up to 2.5
+times for trees, 1.4 times the latency for rings of large messages.
 
 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING makes rank 0 print the table, a row a collective and a
 cell "latency/bandwidth" in µs and GB/s for each algorithm and protocol; a bandwidth of 0 means that
@@ -43,30 +43,30 @@ Hop = Literal["nvlink", "pci"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuned:
-    """What NCCL expects of one algorithm and protocol."""
+    """NCCL's estimate for one algorithm and protocol."""
 
     latency_seconds: float
     bytes_per_second: float
-    """Of the message, as algbw."""
+    """Bandwidth of the message, as algbw."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NcclModel:
-    """The all-reduce row of NCCL's table for one group, and what it says of others.
+    """The all-reduce row of NCCL's table for one group, and what it implies for others.
 
     At other group sizes only Ring and Tree count: their latencies scale as the formulas below,
     the bandwidth of Ring with n / (2 (n-1)), Tree's stays.
     """
 
     tuned: Mapping[tuple[str, str], Tuned]
-    """By (algorithm, protocol): ("Ring", "LL128"); without those that are switched off."""
+    """Entries by (algorithm, protocol): ("Ring", "LL128"); without those that are switched off."""
     group_size: int
     ranks_per_node: int
     hop: Hop = "nvlink"
-    """Between ranks of a node."""
+    """Connection between ranks of a node."""
 
     def seconds(self, nbytes: float, n: int) -> float:
-        """Of an all-reduce of so many bytes by n ranks; 0 for one."""
+        """Seconds of an all-reduce of `nbytes` by n ranks; 0 for one."""
         if n == 1:
             return 0.0
         options = (self._scaled(*key, n) for key in self.tuned if self._known(key[0], n))
@@ -95,7 +95,7 @@ class NcclModel:
 def ring_latency(protocol: str, n: int, ranks_per_node: int, *, hop: Hop = "nvlink") -> float:
     """Seconds: base + (2 (n-1) - between) inside + between × network, between = 2 (nodes - 1).
 
-    With one rank a node the network's hop is that of a tree.
+    With one rank per node the network's hop is that of a tree.
     """
     nodes = -(-n // ranks_per_node)
     table, between = _constants(), 2 * (nodes - 1)
@@ -124,7 +124,8 @@ def _constants() -> dict[str, Any]:
 def parse_tuning_table(text: str) -> dict[tuple[str, str], tuple[float, float]]:
     """{(algorithm, protocol): (latency in µs, bandwidth in GB/s)} of all-reduce.
 
-    Of several tables, one a communicator, the first. Raises UsageError if there is none.
+    If there are several tables, one per communicator, the first is used. Raises UsageError if there
+    is none.
     """
     found: dict[tuple[str, str], tuple[float, float]] = {}
     columns: list[tuple[str, str]] = []
@@ -150,7 +151,7 @@ def parse_tuning_table(text: str) -> dict[tuple[str, str], tuple[float, float]]:
 
 
 def nccl_cost(text: str, *, hop: Hop = "nvlink") -> CollectiveCost:
-    """What NCCL expects on the network that its log is of.
+    """NCCL's estimate for the network that its log describes.
 
     Raises UsageError if the log lacks the table or the number of ranks and nodes.
     """
@@ -184,7 +185,7 @@ def nccl_cost(text: str, *, hop: Hop = "nvlink") -> CollectiveCost:
 
 
 def _shape(text: str) -> tuple[int, int]:
-    """Ranks and nodes of the communicator that the first table is of: its line stands before."""
+    """Ranks and nodes of the communicator of the first table: its line precedes the table."""
     table = _LINE.search(text)
     before = _SHAPE.findall(text, 0, table.start() if table else len(text))
     if not before:

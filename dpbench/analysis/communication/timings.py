@@ -1,10 +1,10 @@
-"""What was measured of collectives, over ranks, samples and repetitions.
+"""Measurements of collectives, combined over ranks, samples and repetitions.
 
-The seconds of a call are, per sample, those of the slowest rank, because all ranks wait for it;
-of a repetition the median over its samples; of all, the geometric mean over repetitions. A median,
-because what now and then takes a core away for milliseconds strikes computing and communication
-alike: the stragglers of a step account for it, and a mean would let one such sample in twenty
-double the cost of every small message.
+The seconds of a call are, per sample, those of the slowest rank, because all ranks wait for it; per
+repetition, the median over samples; overall, the geometric mean over repetitions. The median is
+used because occasional losses of a core for milliseconds affect computing and communication alike:
+a step's stragglers account for them, and with a mean one such sample in twenty would double the
+cost of every small message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T", SizeTiming, OverlapTiming, ExchangeTiming)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizeCost:
-    """One message size."""
+    """Results for one message size."""
 
     nbytes: int
     seconds: Estimate
@@ -40,39 +40,41 @@ class SizeCost:
     """Bytes per second."""
     bus_bandwidth: Estimate
     copy_bandwidth: Estimate | None
-    """Bytes per second of copies by all ranks at once, of the slowest one."""
+    """Bytes per second of copies by all ranks at once, on the slowest one."""
     copy_share: Estimate | None
     """algorithm_bandwidth ÷ copy_bandwidth."""
     samples: int
-    """Timed samples behind it, all repetitions together."""
+    """Number of timed samples, over all repetitions."""
     largest_error: float | None = None
-    """Of all ranks and repetitions, relative to exact arithmetic; None in old records."""
+    """Largest error over all ranks and repetitions, relative to exact arithmetic; None in old
+    records."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverlapCost:
-    """What a collective and a computation cost each other; see `overlap_of`."""
+    """How much a collective and a computation slow each other down; see `overlap_of`."""
 
     nbytes: int
     seconds: Estimate
-    """Of the collective while the ranks compute."""
+    """Seconds of the collective while the ranks compute."""
     lost_share: Estimate
     stretch: Estimate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExchangeCost:
-    """A bucket of gradients in a step: caches are cold, and ranks arrive one after the other.
+    """Exchange of a gradient bucket as in a step: caches are cold, and ranks arrive one after the
+    other.
 
-    Of each sample that of the rank which waited least: the last to arrive. What the others wait
-    for it is the stragglers' cost, not the collective's.
+    Each sample counts the rank that waited least: the last to arrive. The others' waiting is a cost
+    of stragglers, not of the collective.
     """
 
     nbytes: int
     seconds: Estimate
-    """Until the collective has ended, from when the last rank has filled its bucket."""
+    """Seconds from the filling of the last rank's bucket to the end of the collective."""
     copy_seconds: Estimate
-    """Of filling the bucket, on the slowest rank."""
+    """Seconds to fill the bucket, on the slowest rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,24 +82,24 @@ class MeasuredCollective:
     """All repetitions of one collective on one backend and group size."""
 
     spec: CollectiveSpec
-    """Without its repetition."""
+    """Specification without its repetition."""
     repetitions: int
-    """Completed ones."""
+    """Number of completed repetitions."""
     nodes: int
-    """Hosts that its ranks ran on; 0 if none completed."""
+    """Number of hosts that its ranks ran on; 0 if none completed."""
     sizes: tuple[SizeCost, ...]
-    """Rising; empty if no repetition completed."""
+    """Sizes in rising order; empty if no repetition completed."""
     overlaps: tuple[OverlapCost, ...]
     exchanges: tuple[ExchangeCost, ...]
     failures: tuple[tuple[Status, str], ...]
     """Status and reason of each repetition that did not complete."""
     tried_again_after: tuple[str, ...]
-    """Why first tries ended that were ended from outside."""
+    """Reasons why first tries were ended from outside."""
     environment_ids: tuple[str, ...]
 
 
 def measured(records: Iterable[CollectiveRecord]) -> tuple[MeasuredCollective, ...]:
-    """One for each configuration, in the order they were first run; of runs again, the last."""
+    """One per configuration, in the order they were first run; if run again, the last counts."""
     groups: dict[CollectiveSpec, dict[int, CollectiveRecord]] = {}
     for record in records:
         spec = record.collective
@@ -131,7 +133,7 @@ def _measured(spec: CollectiveSpec, records: Sequence[CollectiveRecord]) -> Meas
 def _size_cost(
     spec: CollectiveSpec, nbytes: int, records: Sequence[CollectiveRecord]
 ) -> SizeCost | None:
-    """None if no repetition holds the size."""
+    """Cost of a size; None if no repetition has it."""
     calls = _slowest(_on_all_ranks(records, lambda rank: rank.timings, nbytes))
     copies = _slowest(_on_all_ranks(records, lambda rank: rank.copies, nbytes))
     if not calls:
@@ -158,7 +160,7 @@ def _largest_error(records: Sequence[CollectiveRecord], nbytes: int) -> float | 
 
 
 def _bandwidth(nbytes: int, seconds: LogMean) -> Estimate:
-    """An inverse has the same squared error of its logarithm."""
+    """Bandwidth from seconds; an inverse has the same squared error of its logarithm."""
     return replace(seconds, value=algorithm_bandwidth(nbytes, seconds.value)).estimate("B/s")
 
 
@@ -167,7 +169,7 @@ def _on_all_ranks(
     held: Callable[[RankCollectives], Sequence[T]],
     nbytes: int,
 ) -> list[list[T]]:
-    """Of each record whose ranks all hold the size: that of every rank."""
+    """Values of every rank, for each record whose ranks all have the size."""
     found = []
     for record in records:
         own = [t for rank in record.ranks for t in held(rank) if t.nbytes == nbytes]
@@ -177,7 +179,7 @@ def _on_all_ranks(
 
 
 def _slowest(records: Iterable[Sequence[SizeTiming]]) -> list[list[float]]:
-    """Per record the slowest rank's seconds of each sample."""
+    """Seconds of the slowest rank for each sample, per record."""
     return [
         [max(sample) for sample in zip(*(one.seconds for one in ranks), strict=True)]
         for ranks in records
@@ -215,9 +217,10 @@ def overlap_of(ranks: Sequence[OverlapTiming]) -> tuple[float, float, float]:
     """(seconds, lost share, stretch) of one repetition, from medians over the samples of a rank.
 
     seconds: of the collective while the ranks compute; stretch: those ÷ the collective's alone.
-    lost share = (computation with the collective - alone) ÷ the time that both are under way: 0
-    where they do not disturb each other, 1 where the ranks compute nothing meanwhile. All are of
-    sums over ranks, as a collective may end much later on one rank than on another.
+        lost share = (computation with the collective - alone) ÷ the time that both are running: 0
+        if they do not disturb each other, 1 if the ranks compute nothing meanwhile. All are
+        computed from sums over ranks, as a collective may end much later on one rank than on
+        another.
     """
     alone = sum(median(rank.compute_seconds) for rank in ranks)
     together = [median(rank.compute_with_collective_seconds) for rank in ranks]

@@ -1,4 +1,4 @@
-"""Networks as they are given, not measured, and what an all-reduce would take on them.
+"""Networks that are specified rather than measured, and the time of an all-reduce on them.
 
 A network is nodes of some ranks, a link between ranks inside a node, and one between nodes. It is
 one of the _presets that come with dpbench, or a TOML file of the user with the keys of a preset:
@@ -47,10 +47,10 @@ ALGORITHMS: tuple[Algorithm, ...] = (
 
 TABLE = "topologies.toml"
 THIS_MACHINE = "this-machine"
-"""No topology: only what was measured counts."""
+"""Name for no topology: only measurements count."""
 MOST_MICROSECONDS = 1e6
 GIGABYTES_PER_SECOND = (1e-6, 1e6)
-"""The least and the most that a link may have."""
+"""Least and largest bandwidth that a link may have."""
 REQUIRED = ("ranks_per_node", "source", "date")
 OPTIONAL = ("intra", "inter", "algorithm", "launch_us", "backend", "uncertainty")
 MOST_UNCERTAIN = 100.0
@@ -68,23 +68,23 @@ class Topology:
     name: str
     ranks_per_node: int
     intra: Link
-    """Between two ranks of a node."""
+    """Link between two ranks of a node."""
     inter: Link | None
-    """What one node, with all its ranks, has towards the others; None: there is one node only."""
+    """Link of a whole node, with all its ranks, to the others; None if there is only one node."""
     algorithm: Algorithm = "auto"
     launch_seconds: float = 0.0
-    """What every collective takes besides its messages."""
+    """Seconds that every collective takes besides its messages."""
     backend: str | None = None
-    """Whose measured curves may be of this network; None: any backend's."""
+    """Backend whose measured curves may belong to this network; None means any."""
     uncertainty: float | None = None
     """Factor by which the time of a collective may be longer or shorter than these figures say, in
-    nine of ten cases; None: not known."""
+    nine of ten cases; None if unknown."""
     source: str
-    """Where the figures are from."""
+    """Source of the figures."""
     date: str
 
     def nodes(self, group_size: int) -> int:
-        """Nodes that a group takes; the last one may not be full."""
+        """Number of nodes that a group needs; the last one may not be full."""
         return -(-group_size // self.ranks_per_node)
 
 
@@ -108,7 +108,8 @@ def all_reduce_seconds(topology: Topology, nbytes: float, group_size: int) -> fl
 
 
 def _slowest(topology: Topology, group_size: int) -> Link:
-    """The link that holds up messages that pass all ranks: bandwidth and latency of the worse."""
+    """The link that limits messages that pass all ranks: the worse bandwidth and the worse
+    latency."""
     if topology.nodes(group_size) == 1 or topology.inter is None:
         return topology.intra
     return Link(
@@ -118,7 +119,8 @@ def _slowest(topology: Topology, group_size: int) -> Link:
 
 
 def _ring(topology: Topology, nbytes: float, n: int) -> float:
-    """`cost_models.ring`; of 2 (n-1) messages in a row 2 (m-1) pass between the m nodes (NCCL)."""
+    """`cost_models.ring`; 2 (m-1) of the 2 (n-1) consecutive messages pass between the m nodes
+    (NCCL)."""
     between = 2 * (topology.nodes(n) - 1)
     bandwidth = _slowest(topology, n).bytes_per_second
     inside = 2 * (n - 1) - between
@@ -139,7 +141,7 @@ def _tree(topology: Topology, nbytes: float, n: int) -> float:
 
 def _hierarchical(topology: Topology, nbytes: float, n: int) -> float:
     ranks, nodes = min(n, topology.ranks_per_node), topology.nodes(n)
-    node = topology.inter or topology.intra  # of one node, no byte leaves it
+    node = topology.inter or topology.intra  # with one node, no byte leaves it
     return min(
         cost_models.hierarchical(nbytes, ranks, nodes, topology.intra, node, between=between)
         for between in (cost_models.ring, cost_models.tree_of_shards)
@@ -157,7 +159,8 @@ def _in_network(topology: Topology, nbytes: float, n: int) -> float:
 def _over_nodes(
     algorithm: cost_models.Algorithm, topology: Topology, nbytes: float, n: int
 ) -> float:
-    """Among the ranks of one node; else for the shards of a ring inside each node."""
+    """Seconds of an algorithm among the ranks of one node; on several nodes, for the shards of a
+    ring inside each node."""
     if topology.inter is None or topology.nodes(n) == 1:
         return algorithm(nbytes, n, topology.intra)
     return cost_models.hierarchical(
@@ -206,7 +209,8 @@ def _from_file(path: Path) -> Topology:
 
 
 def _parse_topology(table: Mapping[str, Any], *, name: str, where: str) -> Topology:
-    """Raises UsageError that starts with `where` for a key or value that cannot be used."""
+    """Parse a topology; raises UsageError prefixed with `where` for a key or value that cannot be
+    used."""
     if table and all(isinstance(v, dict) and key not in OPTIONAL for key, v in table.items()):
         raise UsageError(
             f"{where}: expected one network, without a heading like [{next(iter(table))}]"
@@ -219,7 +223,7 @@ def _parse_topology(table: Mapping[str, Any], *, name: str, where: str) -> Topol
     if algorithm not in ALGORITHMS:
         raise UnknownName(f"algorithm in {where}:", str(algorithm), ALGORITHMS)
     inter = _link(table, "inter", where)
-    # A lone rank of a node passes nothing inside it.
+    # A single rank on a node sends nothing inside it.
     intra = _link(table, "intra", where) or (inter if ranks == 1 else None)
     if intra is None:
         raise UsageError(f"{where}: [intra] is missing; expected the link between ranks of a node")
@@ -288,7 +292,7 @@ def _backend(table: Mapping[str, Any], where: str) -> str:
 
 
 def _date(table: Mapping[str, Any], where: str) -> str:
-    """As TOML has it, or in quotation marks."""
+    """The date, as a TOML date or a string."""
     try:
         return date.fromisoformat(str(table["date"])).isoformat()
     except ValueError:
@@ -306,7 +310,7 @@ def _text(table: Mapping[str, Any], key: str, where: str) -> str:
 
 @cache
 def _presets() -> dict[str, Topology]:
-    """The topologies that come with dpbench, by name."""
+    """The topologies that ship with dpbench, by name."""
     text = files(__package__).joinpath(TABLE).read_text(encoding="utf-8")
     return {
         name: _parse_topology(table, name=name, where=f"{TABLE} {name}")

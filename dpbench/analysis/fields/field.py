@@ -1,4 +1,4 @@
-"""What a field is: its key, meaning and type, how it is read, and the style it is printed in."""
+"""Fields: their key, meaning and type, how they are read, and the style they are printed in."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Style = Literal[
     "giga",
     "check",
 ]
-"""How a value is printed; `report.values` has the writer of each."""
+"""Style in which a value is printed; `report.values` has the writer of each."""
 Shown = Literal["always", "if measured", "on request"]
 """When a table has the column without --columns. "if measured": a table without any value of it
-does not mention that."""
+does not mention the column."""
 
 
 class Composite(Protocol):
@@ -49,23 +49,24 @@ ENDS: tuple[tuple[End, str], ...] = (("low", "Lower"), ("high", "Upper"))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Field:
-    """One key of the rows of a level, and the column that a table shows it in."""
+    """One key in the rows of a level, and the table column that shows it."""
 
     key: str
     kind: FieldKind = "number"
     meaning: str
-    """One sentence."""
+    """Meaning in one sentence."""
     unit: str = ""
     required: bool = False
-    """Never None."""
+    """True if it is never None."""
     choices: tuple[str, ...] = ()
-    """All values that a text can have, where they are known."""
+    """All possible values of a text, if they are known."""
     finite: bool = True
-    """False where infinity and NaN are values too, as in a loss that diverged."""
+    """False if infinity and NaN are possible values, as in a loss that diverged."""
     ends: bool = False
-    """Estimates: `key`_low and `key`_high hold their interval."""
+    """For estimates: `key`_low and `key`_high hold their interval."""
     header: str = ""
-    """Empty where no table has it; "{Item}" stands for the architecture's item: Images, Tokens."""
+    """Column header; empty if no table has it; "{Item}" is replaced by the architecture's item:
+    Images, Tokens."""
     wrapped: str = ""
     """The header on two lines, for tables that would be too wide."""
     style: Style = "plain"
@@ -73,7 +74,7 @@ class Field:
 
     @property
     def is_words(self) -> bool:
-        """Tells whether a column of it is aligned left."""
+        """Whether its column is aligned left."""
         return self.kind in ("text", "boolean")
 
 
@@ -107,13 +108,13 @@ class SweepField(Field):
     over: Callable[[Sequence[TrialRecord]], Value] | None = None
     """Estimates it over usable repetitions; `summarize` stores that in the attribute `key`."""
     run_required: bool = False
-    """Never None in a trial."""
+    """True if it is never None in a trial."""
     in_trial_rows: bool = True
-    """False where `run` is there for comparisons alone."""
+    """False if `run` is only for comparisons."""
 
 
 def stored(key: str) -> Callable[[ConfigurationSummary], Value]:
-    """Reads the summary's attribute of that name."""
+    """A reader of the summary's attribute of that name."""
     return attrgetter(key)
 
 

@@ -1,4 +1,4 @@
-"""The fields that say what was run: the configuration, its workload, its settings."""
+"""The fields that identify a run: the configuration, its workload, its settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpbench.specs.placement import host_counts
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A group size; tables add how many replicas each host has, if there are several hosts."""
+    """A group size; tables add the number of replicas on each host, if there are several hosts."""
 
     count: int
     nodes: tuple[int, ...]
@@ -31,7 +31,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class LearningRate:
-    """The learning rate that ran; tables add the rule that scaled it."""
+    """The learning rate that ran; tables add its scaling rule."""
 
     value: float | None
     rule: str | None
@@ -48,7 +48,7 @@ def _of_spec(read: Callable[[TrialSpec], Plain]) -> Callable[[TrialRecord], Plai
 def _trial(
     key: str, meaning: str, read: Callable[[TrialRecord], Plain], *, kind: FieldKind = "text"
 ) -> SweepField:
-    """A field that rows of trials alone have, and all of them."""
+    """A field that only rows of trials have, and all of them."""
     return SweepField(key=key, kind=kind, meaning=meaning, run=read, run_required=True)
 
 
@@ -78,7 +78,7 @@ def _setting(
 
 
 def _of_a_setting(name: str, setting: Setting) -> SweepField:
-    """The column of a setting, as its declaration has it."""
+    """The column of a setting, from its declaration."""
     kind, more = FIELD_KINDS.get(type(setting.kind), "text"), {}
     if isinstance(setting.kind, Choice):
         more["choices"] = setting.kind.canonical
@@ -244,7 +244,7 @@ WORKLOAD = (
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a configuration ended, and why; tables write as much of the reason as fits."""
+    """Status and reason of a configuration's end; tables show as much of the reason as fits."""
 
     status: Status
     reason: str | None

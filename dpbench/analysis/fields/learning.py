@@ -1,4 +1,4 @@
-"""The fields that say what was learned: losses, their rates, the time to a loss, the noise."""
+"""The fields about learning: losses, their rates, the time to a loss, the noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpbench.records import TrialRecord
 
 
 def _from_losses(measure: Callable[[Sequence[float], float], float]) -> Reading:
-    """Reads losses of the timed steps and the seconds they took; None unless all are finite."""
+    """A reader of the timed steps' losses and seconds; None unless all are finite."""
 
     def read(record: TrialRecord) -> float | None:
         losses = convergence.losses(record)
@@ -34,10 +34,11 @@ def _of_time_to_loss(
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A number of which only a lower bound is known."""
+    """A number with only a lower bound."""
 
     at_least: float
-    """Programs read it as the lower end of the field's interval, which has no value."""
+    """The lower bound, which programs read as the lower end of the field's interval, which has no
+    value."""
 
     @property
     def plain(self) -> None:

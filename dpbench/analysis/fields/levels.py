@@ -1,4 +1,4 @@
-"""The levels of detail that results can be read at, and the fields of their rows."""
+"""The levels of detail of results, and the fields of their rows."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SWEEP_FIELDS: tuple[SweepField, ...] = (
     *measured.TRIAL,
     *identity.OUTCOME,
 )
-"""In the order of a table's columns."""
+"""Fields in the order of a table's columns."""
 
 METRICS: dict[str, Metric] = {one.key: one for one in SWEEP_FIELDS if isinstance(one, Metric)}
-"""What `compare` and `check` can compare."""
+"""Metrics that `compare` and `check` can compare."""
 
 
 def _configuration_fields() -> Iterable[ReadField[ConfigurationSummary]]:
@@ -92,7 +92,7 @@ allocator page_faults_per_step cpu_seconds_per_step overlap warmup_steps
 CONFIGURATION_FIELDS = in_key_order(flat(_configuration_fields()), _CONFIGURATION_ORDER)
 TRIAL_FIELDS = in_key_order(_trial_fields(), _TRIAL_ORDER)
 TRIAL_IDENTITY = TRIAL_FIELDS[: len(identity.IDENTITY) + 1]
-"""The keys that every level below the configuration begins with, up to the status."""
+"""The keys with which every level below the configuration begins, up to the status."""
 
 LEVELS: dict[str, tuple[Field, ...]] = {
     "configuration": CONFIGURATION_FIELDS,
@@ -108,6 +108,6 @@ def keys_of(level: str) -> tuple[str, ...]:
 
 
 def configuration_row(row: ConfigurationSummary) -> dict[str, Plain]:
-    """One summary as plain values; a key never changes its meaning: `images_per_second` keeps
-    its name whatever the `item` is."""
+    """One summary as plain values; a key never changes its meaning: `images_per_second` keeps its
+    name whatever the `item` is."""
     return read_row(CONFIGURATION_FIELDS, row)

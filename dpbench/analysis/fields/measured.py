@@ -1,4 +1,4 @@
-"""The fields that say what was measured."""
+"""The fields that hold measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpbench.records import Status, TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A count, and out of how many."""
+    """A count and its total."""
 
     count: int
     total: int
@@ -39,7 +39,8 @@ class Share:
 
 
 def if_completed(read: Reading) -> Reading:
-    """None unless the trial completed and measured a window: only then it has a speed."""
+    """The reading, or None unless the trial completed and measured a window: otherwise it has no
+    speed."""
 
     def read_completed(record: TrialRecord) -> float | None:
         usable = effective_status(record) is Status.COMPLETED and throughput.is_measured(record)
@@ -50,7 +51,8 @@ def if_completed(read: Reading) -> Reading:
 
 def _step_percentile(percent: float) -> Reading:
     def read(record: TrialRecord) -> float:
-        """Between the two nearest steps, as `numpy.percentile`, at a tenth of its cost."""
+        """Interpolate between the two nearest steps, like `numpy.percentile`, at a tenth of its
+        cost."""
         steps = np.sort(throughput.step_seconds(record))
         return float(np.interp(percent / 100 * (len(steps) - 1), np.arange(len(steps)), steps))
 

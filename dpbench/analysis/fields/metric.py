@@ -14,29 +14,29 @@ from dpbench.specs import TrialSpec
 
 Reading = Callable[[TrialRecord], float | None]
 Average = Callable[[Sequence[float], str], Estimate]
-"""From the values of runs and their unit."""
+"""Combines the values of runs, given their unit."""
 
 
 def geometric(values: Sequence[float], unit: str) -> Estimate:
-    """The mean of what is compared by its ratio, on logarithms if all values have one."""
+    """Mean of values that are compared by ratio, on logarithms if all values are positive."""
     if min(values) <= 0:
         return mean(values, unit=unit)
     return LogMean.of_runs(values).estimate(unit)
 
 
 def arithmetic(values: Sequence[float], unit: str) -> Estimate:
-    """The mean of what is compared by its difference."""
+    """Mean of values that are compared by difference."""
     return mean(values, unit=unit)
 
 
 def mean_of_losses(values: Sequence[float], unit: str) -> Estimate:
-    """The mean of what one loss curve decides, which repetitions of one seed share."""
+    """Mean of values that depend on one loss curve, which repetitions of one seed share."""
     return loss_mean(values, unit=unit)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric(SweepField):
-    """A field that can be compared: a number of each run, None where it was not measured.
+    """A field that can be compared: one number per run, None if not measured.
 
     Positive ones are compared by their ratio. Those that may be zero or negative have a
     `reference`: their difference is a part of the baseline's mean reference.
@@ -48,15 +48,15 @@ class Metric(SweepField):
     reference: Reading | None = None
     reference_words: str = ""
     relative: bool = False
-    """True where `run` counts per replica against group size 1 of the same repetition."""
+    """True if `run` counts per replica against group size 1 of the same repetition."""
     is_speed: bool = True
-    """Tells whether better means faster."""
+    """Whether better means faster."""
     average: Average = geometric
     """The mean over the runs of one side."""
     of_losses: bool = False
-    """Tells whether runs with the same seed are one sample of it."""
+    """Whether runs with the same seed are one sample of it."""
     counts_steps: bool = False
-    """Tells whether it is another number after more steps."""
+    """Whether it depends on the number of steps."""
 
     @property
     def additive(self) -> bool:
@@ -87,5 +87,6 @@ def _against_one(read_run: Reading, records: Sequence[TrialRecord]) -> Reading:
 
 
 def _run(trial: TrialSpec) -> TrialSpec:
-    """What a run has in common with that of its first replica alone in the same pass."""
+    """The parts of a run's specification shared with the run of its first replica alone in the same
+    pass."""
     return replace(trial.of_one_replica, trace_steps=0)

@@ -152,4 +152,4 @@ STEP_FIELDS: tuple[Field, ...] = (
     ),
     Field(key="samples", kind="integer", meaning="Samples that the rank consumed in the step."),
 )
-"""Without a way to read them: `tidy` makes millions of these rows, a window at once."""
+"""Fields of steps, without readers: `tidy` makes millions of these rows, a window at once."""

@@ -1,4 +1,4 @@
-"""The fields of what a step takes of the host: processor time, page faults."""
+"""The fields about a step's use of the host: processor time, page faults."""
 
 from __future__ import annotations
 

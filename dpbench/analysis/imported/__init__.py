@@ -1,2 +1,2 @@
-"""What other tools printed, read into values: each parser knows one tool, and says which line of a
-log it does not understand."""
+"""Parsers for the output of other tools: each knows one tool, and reports the line of a log that it
+does not understand."""

@@ -8,10 +8,10 @@
     Img/sec per GPU: 252.5 +-1.3
     Total img/sec on 4 GPU(s): 1010.0 +-5.2
 
-The total is the speed of rank 0 times the number of ranks. What stands behind +- is 1.96 standard
-deviations of the iterations: how far they spread, not how well their mean is known. So it is no
-interval of the speed; that is made here, of the iterations, where the log has them. A file may
-hold several runs; equal ones are repetitions.
+The total is the speed of rank 0 times the number of ranks. The number after +- is 1.96 standard
+deviations of the iterations: their spread, not the uncertainty of their mean. So it is no interval
+of the speed; that is computed here from the iterations, if the log has them. A file may hold
+several runs; equal ones are repetitions.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _ITERATION = re.compile(r"Iter #([0-9]+): (\S+) img/sec per (\w+)")
 _PER_DEVICE = re.compile(r"Img/sec per (\w+): (\S+) \+-(\S+)")
 _TOTAL = re.compile(r"Total img/sec on (\S+) (\w+)\(s\): (\S+) \+-(\S+)")
 ROUNDING = 0.05
-"""Speeds are printed with one decimal."""
+"""Rounding of speeds, which are printed with one decimal."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """What was read of a run so far; a total ends it."""
+    """The data of a run read so far; a total ends it."""
 
     first: LogLine
     model: str | None = None
@@ -74,7 +74,7 @@ def read_horovod(path: Path) -> tuple[PublishedSpeed, ...]:
 
 
 def _check_differ(runs: list[_Run]) -> None:
-    """One run that was pasted twice would pass for two that agree."""
+    """Refuse equal runs: one that was pasted twice would look like two that agree."""
     seen: dict[tuple[float, ...], LogLine] = {}
     for run in runs:
         if run.iterations:
@@ -103,7 +103,7 @@ def _runs(path: Path) -> Iterable[_Run]:
 
 
 def _take(line: LogLine, run: _Run) -> None:
-    """Everything else in the log is passed over: it is full of what other libraries print."""
+    """Read a line; lines of other libraries are ignored."""
     if found := _MODEL.fullmatch(line.text):
         run.model, run.first = found[1], line
     elif found := _BATCH.fullmatch(line.text):
@@ -141,7 +141,8 @@ def _take_total(line: LogLine, run: _Run, found: re.Match[str]) -> None:
 
 
 def _speed(runs: list[_Run]) -> PublishedSpeed:
-    """Of one run the spread of its iterations, of several that between them."""
+    """The speed of equal runs: for one run with the spread of its iterations, for several with that
+    between them."""
     first = runs[0]
     assert first.group_size is not None
     totals = [run.total for run in runs if run.total is not None]

@@ -1,4 +1,4 @@
-"""The lines of a log that another tool printed, and what is wrong with one."""
+"""Lines of another tool's log, and errors in them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _PREFIX = re.compile(
     r"(\[[0-9]+,[0-9]+\](<std(out|err)>)?:\s?|\s*[0-9]+:\s)?",
     re.ASCII,
 )
-"""What is put before a line: times by loggers, tags of ranks by mpirun --tag-output, horovodrun
-and srun --label."""
+"""Prefixes of lines: times by loggers, tags of ranks by mpirun --tag-output, horovodrun and srun
+--label."""
 LONGEST_SHOWN = 60
 
 
@@ -57,7 +57,8 @@ def _short(text: str) -> str:
 
 
 def read_lines(path: Path) -> list[LogLine]:
-    """All lines without times, tags of ranks and colours; raises StoreError for what is no text."""
+    """All lines without times, tags of ranks and colours; raises StoreError if the file is no
+    text."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:

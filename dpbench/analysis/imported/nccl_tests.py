@@ -7,10 +7,10 @@
     #    (B) (elements)                      (us) (GB/s) (GB/s)           (us) (GB/s) (GB/s)
      1048576   262144  float    sum    -1   40.93  25.62  44.83      0   40.24  26.06  45.60      0
 
-A time is the mean over the iterations of one run, averaged over ranks; how far they spread is not
-printed, so numbers are single values without an interval. GB is 10⁹ bytes. A file may hold several
-such tables, one below another. Bandwidths are computed again from sizes and times, to more digits
-than are printed, and must agree with what is.
+A time is the mean over the iterations of one run, averaged over ranks; their spread is not printed,
+so numbers are single values without an interval. GB is 10⁹ bytes. A file may hold several such
+tables, one below another. Bandwidths are recomputed from sizes and times, to more digits than are
+printed, and must agree with the printed ones.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class _Program:
     """One of the programs of nccl-tests."""
 
     name: str
-    """What dpbench calls it."""
+    """dpbench's name for it."""
     program: str
-    """Without "_perf"."""
+    """Name of the program without "_perf"."""
     reduces: bool | None
-    """None: its column says either."""
+    """Whether it reduces; None if its column may say either."""
     rooted: bool
 
 
@@ -60,11 +60,11 @@ BY_PROGRAM = {one.program: one for one in OF_NCCL_TESTS.values()}
 Columns = tuple[str | None, int | None, float, float]
 """Reduction, root, algbw and busbw of a line."""
 DECIMALS = 0.0051
-"""Bandwidths are printed with two decimals."""
+"""Rounding of bandwidths, which are printed with two decimals."""
 
 
 def _fitting(ranks: int | None, printed: Iterable[Columns]) -> list[_Program]:
-    """Those that may have printed such lines."""
+    """The programs that may have printed such lines."""
     lines = list(printed)
     return [
         one for one in OF_NCCL_TESTS.values() if all(_fits(one, ranks, *line) for line in lines)
@@ -100,23 +100,23 @@ _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*[0-9]+\s+FAILED")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Printed:
-    """What a line says of one place, out of place or in place."""
+    """Values of a line for one place, out of place or in place."""
 
     microseconds: float
     algbw: float
-    """In GB/s, as busbw."""
+    """Bandwidth in GB/s, as busbw."""
     busbw: float
     wrong: int | None
-    """None if nobody checked."""
+    """Number of wrong elements; None if not checked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Row:
-    """A line of a table, understood."""
+    """A parsed line of a table."""
 
     line: LogLine
     nbytes: int
-    """0 where a small size was rounded down to a multiple of the ranks: nothing was sent."""
+    """Size; 0 if a small size was rounded down to a multiple of the ranks: nothing was sent."""
     count: int
     dtype: str
     reduction: str | None
@@ -129,9 +129,9 @@ class _Table:
     """One run of one of the programs."""
 
     program: str | None = None
-    """Without "_perf"; None if the log does not tell."""
+    """Program without "_perf"; None if the log does not say."""
     hosts: list[str] = field(default_factory=list)
-    """Of each rank, as its device; empty if the log does not list them."""
+    """Host of each rank, like its device; empty if the log does not list them."""
     devices: list[str] = field(default_factory=list)
     header: LogLine | None = None
     names: list[str] = field(default_factory=list)
@@ -153,16 +153,16 @@ def _read_tables(lines: Iterable[LogLine]) -> Iterator[tuple[LogLine, _Table]]:
 
 
 def _started_by(line: LogLine, table: _Table) -> _Table:
-    """The table that the line belongs to: a new one if it is among what is printed above one."""
+    """The table of the line: a new one if the line belongs to the text above a table."""
     if table.header is None:
         return table
-    if _is_header(line):  # printed again by the same processes
+    if _is_header(line):  # repeated by the same processes
         return _Table(program=table.program, hosts=table.hosts, devices=table.devices)
     return _Table() if _RANK.match(line.text) or _program(line) else table
 
 
 def _take(line: LogLine, table: _Table) -> None:
-    """NCCL and launchers print between the lines; what is no row, nor about one, is not ours."""
+    """Read a line; other lines, which NCCL and launchers print in between, are ignored."""
     if program := _program(line):
         table.program = program
     elif found := _RANK.match(line.text):
@@ -180,7 +180,7 @@ def _take(line: LogLine, table: _Table) -> None:
 
 
 def _program(line: LogLine) -> str | None:
-    """In the command that was typed, or where newer versions say what starts."""
+    """The program in the command that was typed, or in the start line of newer versions."""
     found = _PROGRAM.search(line.text)
     return None if found is None or "concluded" in line.text else found[1]
 
@@ -191,7 +191,7 @@ def _is_header(line: LogLine) -> bool:
 
 
 def _check_names(line: LogLine, names: list[str]) -> list[str]:
-    """The columns are the fixed ones, then a group for each place, which begins with a time."""
+    """Check the columns: the fixed ones, then a group for each place, which begins with a time."""
     starts = [at for at, name in enumerate(names) if name == TIMES[0]]
     if len(starts) not in (1, 2):
         raise line.error("one or two columns 'time'")
@@ -233,12 +233,12 @@ def _printed(line: LogLine, cells: dict[str, str]) -> _Printed:
 
 PLACES = ("out of place", "in place")
 DEVIATION = 0.01
-"""What a bandwidth may be off size ÷ time beside the rounding of both."""
+"""Allowed deviation of a bandwidth from size ÷ time, besides the rounding of both."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportedSize:
-    """One message size."""
+    """Values for one message size."""
 
     nbytes: int
     count: int
@@ -246,9 +246,9 @@ class ImportedSize:
     algorithm_bandwidth: Estimate
     """Bytes per second."""
     bus_bandwidth: Estimate | None
-    """None where the number of ranks is not known."""
+    """Bus bandwidth; None if the number of ranks is not known."""
     wrong: int | None
-    """Elements with a wrong result; None if nobody checked."""
+    """Number of elements with a wrong result; None if not checked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,26 +256,26 @@ class ImportedCollective:
     """One collective over a range of sizes, in or out of place."""
 
     collective: str
-    """As dpbench calls it."""
+    """dpbench's name for the collective."""
     dtype: str
-    """As the log calls it: "float"."""
+    """The log's name for the type: "float"."""
     reduction: str | None
     root: int | None
     place: str
-    """One of PLACES."""
+    """In place or out of place: one of PLACES."""
     group_size: int | None
-    """None where the log does not list its ranks."""
+    """Number of ranks; None if the log does not list them."""
     hosts: int | None
     devices: tuple[str, ...]
     """Names of the kinds of GPUs."""
     sizes: tuple[ImportedSize, ...]
-    """Rising; those with wrong results are left out."""
+    """Sizes in rising order; those with wrong results are left out."""
     source: str
     notes: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
-        """How people name it: "all_reduce on nccl ×8, in place"."""
+        """Name: "all_reduce on nccl ×8, in place"."""
         ranks = "" if self.group_size is None else f" ×{self.group_size}"
         return f"{self.collective} on nccl{ranks}, {self.place}"
 
@@ -303,7 +303,7 @@ def read_nccl_tests(path: Path, collective: str | None = None) -> tuple[Imported
 def _identify(
     header: LogLine, table: _Table, asked: str | None
 ) -> tuple[_Program, tuple[str, ...]]:
-    """Which collective it is: the log's own word, the caller's, or the only one that fits."""
+    """The collective: from the log, the caller, or the only one that fits."""
     where = f"{header.path}, line {header.number}"
     if table.program is not None:
         if table.program not in BY_PROGRAM:
@@ -335,7 +335,8 @@ def _identify(
 def _collectives(
     table: _Table, known: _Program, how: tuple[str, ...]
 ) -> Iterator[ImportedCollective]:
-    """One for each data type and reduction, which nccl-tests runs through, and each place."""
+    """One result for each data type and reduction, which nccl-tests runs through, and each
+    place."""
     groups: dict[tuple[str, str | None, int | None], list[_Row]] = {}
     for row in table.rows:
         groups.setdefault((row.dtype, row.reduction, row.root), []).append(row)
@@ -391,7 +392,7 @@ def _size(row: _Row, printed: _Printed, known: _Program, ranks: int | None) -> I
 
 
 def _check(line: LogLine, name: str, printed: float, computed: float, microseconds: float) -> None:
-    """Times have two decimals where they are short, down to none where they are long."""
+    """Check a printed bandwidth. Times have two decimals if short, and none if long."""
     rounding = (0.5 if microseconds >= 1000 else 0.05) / microseconds
     if abs(printed - computed) > DECIMALS + computed * (rounding + DEVIATION):
         raise line.error(

@@ -4,8 +4,8 @@
     --------+------------+-------+----------|
     gloo    | 1          | 32    | 1724.4   |
 
-Its code prints columns about the loss as well, which are not read. Each speed is a single value:
-of one run, whose number of timed steps the table does not tell.
+Its code also prints columns about the loss, which are not read. Each speed is a single value from
+one run; the table does not have the number of timed steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from dpbench.analysis.published import PublishedSpeed
 from dpbench.errors import StoreError
 
 NAME = "torch-ddp.rb"
-"""Not torch-ddp, which is torch's own implementation, in Python."""
+"""Name of the imported implementation. Not torch-ddp, which is torch's own implementation, in
+Python."""
 COLUMNS = ("Backend", "Proc Group", "Batch", "Images/s")
 _RULE = re.compile(r"[|+\-=: ]+")
 _BACKEND = re.compile(r"[a-z0-9_+-]{1,20}", re.ASCII)
@@ -57,14 +58,14 @@ def read_torch_ddp(path: Path) -> tuple[PublishedSpeed, ...]:
 
 
 def _ends_in_a_row(lines: Sequence[LogLine]) -> bool:
-    """Whether the file ends below a row, without a newline, in what begins another."""
+    """Whether the file ends, without a newline, in the beginning of another row."""
     above, last = lines[-2:]
     is_row = "|" in above.text and not _RULE.fullmatch(above.text)
     return is_row and bool(_BACKEND.fullmatch(last.text)) and not _RULE.fullmatch(last.text)
 
 
 def _cells(line: LogLine) -> list[str]:
-    """With or without a bar at either end."""
+    """The cells of a row, with or without a bar at either end."""
     return [cell.strip() for cell in line.text.strip("|").split("|")]
 
 

@@ -1,4 +1,4 @@
-"""Scaling laws: fitted, judged on what they have not seen, and refused beyond.
+"""Scaling laws: fitted, judged on data they have not seen, and refused beyond their reach.
 
 The classical ones are plain functions: `from dpbench.analysis.laws import amdahl, usl`.
 """

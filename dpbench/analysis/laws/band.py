@@ -1,8 +1,9 @@
-"""How wrong a prediction may be: what the noise of the points allows, and what the law leaves out.
+"""The error of a prediction: from the noise of the points, and from effects that the law leaves
+out.
 
-A regression interval is not a prediction band. Beyond the data the larger error is that of the
-law itself (the input pipeline, another link), it is one-sided, because reality is slower, and only
-hold-outs tell its size. Both parts are relative, so they live on the logarithm of the step time;
+A regression interval is not a prediction band. Beyond the data the larger error is that of the law
+itself (the input pipeline, another link); it is one-sided, because reality is slower, and only
+hold-outs show its size. Both parts are relative, so they live on the logarithm of the step time;
 they are independent, so each side is the root of the sum of their squares.
 """
 
@@ -25,10 +26,11 @@ from dpbench.errors import StoreError
 Array = NDArray[np.float64]
 
 CONFIDENCE = 0.90
-"""Of all bands: quantiles further out would take more hold-outs than anyone has."""
+"""Confidence of all bands: quantiles further out would need more hold-outs than anyone has."""
 TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 FEWEST_HOLD_OUTS = 19
-"""With fewer, no order statistic reaches the 5 % or the 95 % quantile: m + 1 >= 20."""
+"""Fewest hold-outs: with fewer, no order statistic reaches the 5 % or the 95 % quantile: m + 1 >=
+20."""
 COLUMNS = ("series", "trained_up_to", "group_size", "measured", "predicted")
 """The columns of a CSV file of hold-outs, which a band is calibrated on and anyone may append to;
 both throughputs are in the same unit."""
@@ -36,7 +38,7 @@ both throughputs are in the same unit."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LawError:
-    """ln(measured ÷ predicted step time), one doubling away from the data."""
+    """Distribution of ln(measured ÷ predicted step time), one doubling away from the data."""
 
     low: float
     """The 5 % quantile; at most 0."""
@@ -46,7 +48,7 @@ class LawError:
     source: str
 
     def reach(self, octaves: float) -> tuple[float, float]:
-        """(low, high) of the logarithm of the step time, so many doublings away from the data.
+        """(low, high) of the logarithm of the step time, `octaves` doublings away from the data.
 
         The error grows as the square root of the doublings: an assumption, as only one and two
         were observed.
@@ -56,17 +58,17 @@ class LawError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Misspecification:
-    """The error of a law where it was not fitted."""
+    """The error of a law away from its points."""
 
     beyond: LawError
-    """Of the largest group size."""
+    """Error beyond the largest group size."""
     between: LawError
-    """Group sizes of the fit."""
+    """Error between group sizes of the fit."""
     two_sizes: Misspecification | None = None
-    """Of a fit to two group sizes, which knows less; None: the same."""
+    """Error of a fit to only two group sizes, which knows less; None means the same."""
 
     def of_fit(self, sizes: int) -> Misspecification:
-        """The error of a fit to so many group sizes."""
+        """The error of a fit to `sizes` group sizes."""
         return self.two_sizes if sizes == 2 and self.two_sizes is not None else self
 
 
@@ -86,7 +88,7 @@ def published_misspecification() -> Misspecification:
 
 
 def calibrated(residuals: Sequence[float], *, source: str) -> LawError:
-    """The error that hold-outs show: residuals are ln(measured ÷ predicted) ÷ √octaves.
+    """The error according to hold-outs: residuals are ln(measured ÷ predicted) ÷ √octaves.
 
     Order statistics as in split conformal prediction: among m exchangeable residuals, the next one
     lies between the ⌊0.05 (m+1)⌋-th and the ⌈0.95 (m+1)⌉-th with at least 90 %. Interpolated
@@ -113,7 +115,7 @@ def band(seconds: float, draws: Array, law: tuple[float, float]) -> tuple[float,
     """(low, high) of a predicted step time.
 
     `draws` (sets of terms, refits) are the predictions of refits on points redrawn from their
-    noise; their spread counts from `seconds` on, to either side. `law` is the reach of the law's
+    noise; their spread is measured from `seconds`, to either side. `law` is the reach of the law's
     own error, see `LawError`.
     """
     noise = envelope(np.log(draws / seconds))
@@ -125,17 +127,17 @@ def band(seconds: float, draws: Array, law: tuple[float, float]) -> tuple[float,
 def envelope(draws: Array) -> tuple[float, float]:
     """(low, high) of `draws` (sets of terms, refits): the widest of the sets' 90 % intervals.
 
-    Sets are alternatives of which one is true, not draws of a distribution: a quantile across them
-    would be a number that none of them gives.
+    The sets are alternatives of which one is true, not draws from a distribution: a quantile across
+    them would belong to none of them.
     """
     low, high = np.quantile(draws, TAILS, axis=1)
     return float(low.min()), float(high.max())
 
 
 def misspecification_from(path: Path) -> Misspecification:
-    """The error of the law beyond the data as a file of hold-outs has it.
+    """The error of the law beyond the data, from a file of hold-outs.
 
-    Raises StoreError for a file that is not one, or of too few hold-outs.
+    Raises StoreError for a file of another form, or with too few hold-outs.
     """
     names, lines = read_table(path)
     if missing := [name for name in COLUMNS if name not in names]:
@@ -155,5 +157,5 @@ def misspecification_from(path: Path) -> Misspecification:
             f"{path}: {len(residuals)} hold-outs; a band of 90 % takes at least "
             f"{FEWEST_HOLD_OUTS}; append your own to those of published tables"
         )
-    # Hold-outs are of fits to three sizes or more; the other errors stay those of published tables.
+    # Hold-outs come from fits to three sizes or more; other errors stay those of published tables.
     return replace(published_misspecification(), beyond=calibrated(residuals, source=path.name))

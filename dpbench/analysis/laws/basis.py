@@ -1,4 +1,4 @@
-"""The terms that a step time may be made of, each with the mechanism that it stands for.
+"""The terms of a step time, each with the mechanism that it represents.
 
 A term is chosen for its mechanism, never because it fits: with 3 to 8 points everything fits.
 """
@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """One summand: a coefficient in seconds times a function of the group size."""
+    """One term: a coefficient in seconds times a function of the group size."""
 
     name: str
     formula: str
@@ -62,24 +62,25 @@ TERMS = {
         ),
     )
 }
-"""The terms of the group size alone, which --basis may name."""
+"""The terms that depend only on the group size, which --basis may name."""
 NODE_TERMS = ("node-ring", "node-log")
 
 DEFAULT = ("const", "ring", "log")
-"""Also what the error of a law was calibrated with, in weak scaling."""
+"""Default terms; the error of a law was calibrated with them in weak scaling."""
 SATURATED = "saturated"
-"""The term that two group sizes have besides; see `saturated`."""
+"""Extra term for two group sizes; see `saturated`."""
 ONE_PROCESS = ("const", "lin")
 
 
 def default_basis(implementation: str | None) -> tuple[str, ...]:
-    """What an implementation's step time is made of; None is a published series.
+    """The terms of an implementation's step time; None is a published series.
 
     Raises UsageError for copies that exchange nothing: no collective explains how they slow each
-    other, so the terms are the user's to name.
+    other down, so the user has to name the terms.
 
     A single process that scatters, replicates and gathers for all replicas does so one after the
-    other: torch's DataParallel and its like have `lin`, which all-reduce among processes has not.
+    other: torch's DataParallel and similar implementations have `lin`, which all-reduce among
+    processes does not.
     """
     family = (implementation or "").partition("(")[0]  # as in "local-sgd(4)"
     traits = IMPLEMENTATIONS.get(family)
@@ -94,9 +95,9 @@ def default_basis(implementation: str | None) -> tuple[str, ...]:
 
 
 def saturated(largest: int) -> Term:
-    """The overhead of a ring up to the largest measured group size, and no more beyond.
+    """The overhead of a ring up to the largest measured group size, constant beyond.
 
-    With it the last efficiency is kept; from 1 and 2 replicas it is the term `wrap`.
+    It keeps the last efficiency; for 1 and 2 replicas it is the term `wrap`.
     """
     return Term(
         name=SATURATED,
@@ -107,7 +108,7 @@ def saturated(largest: int) -> Term:
 
 
 def parse_basis(text: str) -> tuple[str, ...]:
-    """Names from "const,ring,log"; raises UnknownName, or UsageError for doubled or empty ones."""
+    """Names from "const,ring,log"; raises UnknownName, or UsageError for repeated or empty ones."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if not name:

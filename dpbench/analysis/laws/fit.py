@@ -5,19 +5,17 @@ The fit is a non-negative least squares on relative residuals, and so determinis
     minimise Σ ((T̂(n) - T(n)) / (T(n) · σ))²  with coefficients >= 0
 
 Relative, because the noise of a time is; non-negative, because every term is a cost (with free
-signs, 3 parameters through 3 points predict 29 % wrong at twice the data). How the
-coefficients scatter, a parametric bootstrap tells: the points are redrawn from their noise and
-fitted again.
+signs, 3 parameters through 3 points predict 29 % wrong at twice the data). A parametric bootstrap
+shows how the coefficients scatter: the points are redrawn from their noise and fitted again.
 
-In strong scaling what a replica has to compute gets smaller, and the rest does not. So T(n) at a
-fixed global batch B is not fitted as it is: the step of one replica, t1(b) = launch + b × work, is
-known from group size 1 at several batches; then T(n) = t1(B/n) + overhead(n), and only the overhead
-is fitted.
+In strong scaling a replica's computation shrinks, and the rest does not. So T(n) at a fixed global
+batch B is not fitted directly: the step of one replica, t1(b) = launch + b × work, is known from
+group size 1 at several batches; then T(n) = t1(B/n) + overhead(n), and only the overhead is fitted.
 
-Two group sizes show what the second replica costs, and not what further ones add: bandwidth,
-latency and an overhead that is there at once (hooks, copies) go through both points. The prediction
-then keeps the last efficiency, which published series that were withheld agree with best, and the
-band spans what the other terms would give.
+Two group sizes show the cost of the second replica, but not that of further ones: bandwidth,
+latency and a fixed overhead (hooks, copies) all fit both points. The prediction then keeps the last
+efficiency, which agrees best with withheld published series, and the band spans the predictions of
+the other terms.
 """
 
 from __future__ import annotations
@@ -46,17 +44,18 @@ from dpbench.errors import UsageError
 
 Array = NDArray[np.float64]
 Columns = tuple[int, ...]
-"""Places of terms."""
+"""Indices of terms."""
 
 SAME_RESIDUAL = 1e-9
-"""Relative: sets of terms that fit this equally cannot be told apart."""
+"""Relative difference of residuals below which sets of terms cannot be distinguished."""
 SEED = 20_250_101
-"""Equal data give equal bands."""
+"""Seed of the bootstrap, so that equal data give equal bands."""
 LARGEST_LOG = 50.0
-"""A t distribution with one degree of freedom draws numbers that no exponential holds. They lie
-far outside the quantiles that a band is made of."""
+"""Largest logarithm that is kept. A t distribution with one degree of freedom draws numbers whose
+exponential overflows; they lie far outside the quantiles of a band."""
 LAW_ERROR = 1e-3
-"""No law is better than this: runs that happen to be equal do not outweigh all others."""
+"""Smallest relative error of a law: no law is better, so runs that happen to be equal do not
+outweigh all others."""
 REFITS = 1000
 
 LAUNCH = Term(
@@ -75,28 +74,28 @@ SHARE = Term(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction(PredictedRow):
-    """The speed at one group size."""
+    """The predicted speed at one group size."""
 
     step_seconds: Estimate | None = None
-    """Of one optimizer step; its basis is "model" unless it was measured."""
+    """Seconds of one optimizer step; the basis is "model" unless it was measured."""
     throughput: Estimate | None = None
-    """Items of all replicas together, per second."""
+    """Items per second of all replicas together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingFit:
-    """Step time = Σ coefficient × term, for a series."""
+    """Fit for a series: step time = Σ coefficient × term."""
 
     series: Series
     terms: tuple[Term, ...]
     coefficients: Array = field(compare=False)
-    """Seconds, each >= 0; in the order of `terms`."""
+    """Coefficients in seconds, each >= 0; in the order of `terms`."""
     draws: Array = field(compare=False)
-    """(sets of terms, refits, terms): the coefficients of refits on redrawn points, for every set
-    of terms that fits equally; one _refit where nothing but the law itself is uncertain."""
+    """Coefficients (sets of terms, refits, terms) of refits on redrawn points, for every set of
+    terms that fits equally; one refit if only the law itself is uncertain."""
     misspecification: Misspecification
     ambiguous: tuple[str, ...] = ()
-    """Terms that the measured group sizes cannot tell apart; bands span all of them."""
+    """Terms that the measured group sizes cannot distinguish; bands span all of them."""
 
     @property
     def reach(self) -> Reach:
@@ -117,7 +116,7 @@ class ScalingFit:
         return max(misses, key=lambda miss: abs(miss[1]))
 
     def law(self, group_size: float) -> float:
-        """The step time in seconds by the terms alone, wherever it is asked for."""
+        """The step time in seconds from the terms alone, at any group size."""
         return float(self.coefficients @ at(self.terms, [group_size])[0])
 
     def seconds(self, group_size: float) -> float:
@@ -132,7 +131,7 @@ class ScalingFit:
         return max(law, last.step_seconds.value)
 
     def refusal(self, group_size: int) -> str | None:
-        """Why there is no prediction at a group size; None where there is one."""
+        """Why there is no prediction at a group size; None if there is one."""
         if (reason := self.reach.refusal(group_size)) is not None:
             return reason
         if group_size in self.reach.measured:
@@ -140,7 +139,7 @@ class ScalingFit:
         return lack_of_fit(self.series, self.law, group_size)
 
     def cost(self, term: Term) -> Estimate:
-        """The coefficient of a term; without an interval where the noise is not known."""
+        """The coefficient of a term; without an interval if the noise is not known."""
         column = self.terms.index(term)
         value, spread = float(self.coefficients[column]), self.draws[..., column]
         plain = bool(np.ptp(spread) <= 1e-9 * value)
@@ -156,7 +155,7 @@ class ScalingFit:
         )
 
     def predict(self, group_size: int) -> Prediction:
-        """The measurement where there is one, else the law with its band, or a refusal."""
+        """The measurement if there is one, else the law with its band, or a refusal."""
         if (reason := self.refusal(group_size)) is not None:
             return Prediction(group_size=group_size, kind="refused", reason=reason)
         kind = self.reach.kind(group_size)
@@ -196,7 +195,7 @@ class ScalingFit:
 
 
 def at(chosen: Sequence[Term], group_sizes: Sequence[float]) -> Array:
-    """(group sizes, terms): what each term is at each group size."""
+    """Values (group sizes, terms) of each term at each group size."""
     sizes = np.asarray(group_sizes, dtype=float)
     return np.array([term.value(sizes) for term in chosen]).reshape(len(chosen), len(sizes)).T
 
@@ -208,9 +207,9 @@ def fit(
     misspecification: Misspecification | None = None,
     refits: int = REFITS,
 ) -> ScalingFit:
-    """Fits a law; `basis` None takes the terms of the implementation's mechanism.
+    """Fit a law; with `basis` None the terms follow from the implementation's mechanism.
 
-    `misspecification` is the error of the law beyond the data; None that of published tables.
+    `misspecification` is the error of the law beyond the data; None means that of published tables.
     Raises UsageError for fewer than two points, for copies without communication unless `basis`
     names their terms, and in strong scaling for a step of one replica that is not known at two
     batch sizes.
@@ -226,7 +225,7 @@ def fit(
     seconds = redrawn([*steps, *alone.steps], refits)
     seconds, alone_seconds = seconds[:, : len(steps)], seconds[:, len(steps) :]
     if alone.terms:
-        # The work of one replica says what computing takes; only the rest is the group's.
+        # The work of one replica gives the computing time; only the rest belongs to the group.
         chosen = tuple(term for term in chosen if term.name != "const")
     work = alone.coefficients(alone_seconds)
     targets = seconds - work @ at(alone.terms, series.group_sizes).T
@@ -262,11 +261,11 @@ class _WorkOfOne:
 
     terms: tuple[Term, ...] = ()
     steps: tuple[LogMean, ...] = ()
-    """Of one replica, at `shares` of the batch."""
+    """Step times of one replica, at `shares` of the batch."""
     shares: tuple[float, ...] = ()
 
     def coefficients(self, seconds: Array) -> Array:
-        """(redrawings, terms), seconds, from the step times (redrawings, steps)."""
+        """Coefficients (redrawings, terms) in seconds, from the step times (redrawings, steps)."""
         shares = np.array(self.shares)
         matrix = np.stack([np.ones_like(shares), shares], axis=1)
         weights = 1 / (seconds * _relative_errors(self.steps))
@@ -275,7 +274,7 @@ class _WorkOfOne:
 
 
 def _work_of_one(series: Series) -> _WorkOfOne:
-    """Raises UsageError if the step of one replica is not known at two batch sizes."""
+    """The work of one replica; raises UsageError if its step is not known at two batch sizes."""
     if series.scaling == "weak":
         return _WorkOfOne()
     batches = [lone.batch_size for lone in series.lone_steps]
@@ -297,11 +296,11 @@ class _Refits:
     """The terms of a law, fitted many times."""
 
     coefficients: Array
-    """(terms): fitted to the points as they are."""
+    """Coefficients (terms) fitted to the points as they are."""
     draws: Array
-    """(sets of terms, refits, terms): more than one set where they fit equally well."""
+    """Coefficients (sets of terms, refits, terms): more than one set if they fit equally well."""
     ambiguous: tuple[int, ...]
-    """Columns of terms of which the points only say that one or the other is there."""
+    """Columns of terms that the points cannot distinguish."""
 
 
 def _refit(
@@ -313,13 +312,13 @@ def _refit(
     far: Array,
     preferred: int | None = None,
 ) -> _Refits:
-    """Fits the points and every redrawing of them.
+    """Fit the points and every redrawing of them.
 
-    `matrix` (points, terms) has the terms; `targets` (1 + refits, points) what they sum up to,
-    the points as they are first; `seconds`, of the same shape, the step times that make residuals
-    relative. Where several sets of terms fit equally, each takes its part of the refits, and the
-    coefficients are those of the set with the `preferred` column, else those with the longest step
-    at `far` (terms): reality is slower more often than faster.
+    `matrix` (points, terms) has the terms; `targets` (1 + refits, points) their sums, the original
+    points first; `seconds`, of the same shape, the step times that make residuals relative. If
+    several sets of terms fit equally, each takes its part of the refits, and the coefficients are
+    those of the set with the `preferred` column, else those with the longest step at `far` (terms):
+    reality is slower more often than faster.
     """
     weights = 1 / (seconds * relative_errors)
     sets = _distinguishable(matrix, targets[0], weights[0])
@@ -342,8 +341,8 @@ def _refit(
 def solve(matrix: Array, targets: Array, weights: Array, columns: Columns) -> tuple[Array, float]:
     """(coefficients, residual) with all but the given columns at zero.
 
-    `matrix` (points, terms) has the terms at each point, `targets` what they shall sum up to,
-    `weights` what a residual counts: 1 / (T σ).
+    (T σ). / `matrix` (points, terms) has the terms at each point, `targets` their sums, `weights`
+    the weight of each residual: 1 / (T σ). / (T σ).
     """
     coefficients = np.zeros(matrix.shape[1])
     if columns:
@@ -353,7 +352,7 @@ def solve(matrix: Array, targets: Array, weights: Array, columns: Columns) -> tu
 
 
 def _distinguishable(matrix: Array, targets: Array, weights: Array) -> tuple[Columns, ...]:
-    """The largest sets of terms that the points can tell apart and that fit best.
+    """The largest sets of terms that the points can distinguish, with the best fit.
 
     More than one where the points cannot say which terms are there: two group sizes do not tell
     bandwidth (ring) from latency (log), and both then go through the points.
@@ -371,9 +370,10 @@ def _distinguishable(matrix: Array, targets: Array, weights: Array) -> tuple[Col
 
 
 def redrawn(values: Sequence[LogMean], refits: int) -> Array:
-    """(1 + refits, values): as they are, then each drawn from its t distribution, on the logarithm.
+    """Values (1 + refits, values): the original ones, then redrawn from their t distributions on
+    the logarithm.
 
-    A value whose spread is not known stays as it is; where none is known, there are no refits.
+    A value of unknown spread stays as it is; if none is known, there are no refits.
     """
     if all(value.squared_error is None for value in values):
         refits = 0
@@ -388,8 +388,8 @@ def redrawn(values: Sequence[LogMean], refits: int) -> Array:
 
 
 def _relative_errors(values: Sequence[LogMean]) -> Array:
-    """What weighs the values against each other: their standard errors where all are known, else
-    equal ones."""
+    """Relative errors that weight the values: their standard errors if all are known, else equal
+    ones."""
     squared = [value.squared_error for value in values]
     known = [error for error in squared if error is not None]
     if len(known) < len(squared):

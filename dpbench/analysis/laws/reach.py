@@ -1,4 +1,4 @@
-"""Where a fitted law may speak, and where it is refused, with the reason.
+"""Group sizes where a fitted law may predict, and the reason where it is refused.
 
 Distance is one reason: a curve is trusted near its points only. The points themselves are another:
 a law that misses one of them has not seen what happens there, and one that falls below the last
@@ -16,23 +16,23 @@ from dpbench.analysis.laws.series import Point, Series
 from dpbench.analysis.provenance import FARTHEST, Kind
 
 LARGE_MISFIT = 0.05
-"""Of a measured step: a law that misses one by more, and by more than the step's own noise, has
-not seen everything that goes on."""
+"""Share of a measured step: a law that misses one by more, and by more than the step's noise, has
+not seen all effects."""
 SHORTFALL = 0.02
-"""Of the last measured step: a law that ends lower by less may owe it to the rounding of a
-published number; where noise is known and larger, to that."""
+"""Share of the last measured step: a law that ends lower by less may owe it to the rounding of a
+published number; or to noise, if that is known and larger."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """What a fit is based on, and so where it may speak."""
+    """The basis of a fit, and so where it may predict."""
 
     measured: tuple[int, ...]
-    """Group sizes, ascending."""
+    """Measured group sizes, ascending."""
     replicas_per_node: int | None = None
-    """None: not known, so that no prediction is refused for it."""
+    """Replicas per node; None if not known, so that no prediction is refused for it."""
     most_replicas: int | None = None
-    """A batch that is shared out has at least a sample for each; None where it is not shared."""
+    """Most replicas: a shared batch has at least one sample for each; None if it is not shared."""
 
     def kind(self, group_size: int) -> Kind:
         if self.refusal(group_size):
@@ -42,7 +42,7 @@ class Reach:
         return "interpolated" if group_size < self.measured[-1] else "extrapolated"
 
     def refusal(self, group_size: int) -> str | None:
-        """Why there is no prediction; None where there is one."""
+        """Why there is no prediction; None if there is one."""
         smallest, largest = self.measured[0], self.measured[-1]
         if group_size < smallest:
             return f"{group_size} is below the smallest measured group size, {smallest}"
@@ -72,14 +72,15 @@ class Reach:
 
 
 def sizes_beyond(measured: Sequence[int]) -> tuple[int, ...]:
-    """What is predicted unless something else is asked for: twice and four times the largest."""
+    """Group sizes predicted by default: twice and four times the largest."""
     return 2 * max(measured), FARTHEST * max(measured)
 
 
 def lack_of_fit(series: Series, law: Callable[[float], float], group_size: int) -> str | None:
-    """Why a law that was fitted to a series says nothing of a group size that was not measured.
+    """Why a law fitted to a series says nothing about a group size that was not measured; None if
+    it does.
 
-    Beyond the points every one of them counts, between them the two neighbours.
+    Beyond the points all of them count; between points, only the two neighbours.
 
     Args:
         law: the step time in seconds at a group size.
@@ -117,11 +118,11 @@ def lack_of_fit(series: Series, law: Callable[[float], float], group_size: int) 
 
 
 def _log_ratio(law: float, measured: float) -> float:
-    """A law without a constant part is 0 at one replica."""
+    """Log of law ÷ measured. A law without a constant part is 0 at one replica."""
     return math.log(law / measured) if law > 0 else -math.inf
 
 
 def noise(point: Point) -> float:
-    """Half the 95 % interval of a measured step, on its logarithm; 0 where it is not known."""
+    """Half the 95 % interval of a measured step, on its logarithm; 0 if not known."""
     interval = point.step_seconds.estimate("s").interval
     return 0.0 if interval is None else math.log(interval[1] / point.step_seconds.value)

@@ -1,4 +1,4 @@
-"""A scaling series: one thing measured at several group sizes, as a fit takes it."""
+"""A scaling series: one thing measured at several group sizes, as input of a fit."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Point:
 
     group_size: int
     step_seconds: LogMean
-    """Of one optimizer step, or of a published fixed amount of work."""
+    """Seconds of one optimizer step, or of a published fixed amount of work."""
     speed: Speed | None = None
-    """Of a sweep: with the throughput of every repetition, for speedups."""
+    """Speed in a sweep: with the throughput of every repetition, for speedups."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoneStep:
-    """A step on one replica alone, at some batch; what strong scaling divides."""
+    """A step on one replica alone at some batch size; strong scaling divides it."""
 
     batch_size: int
     step_seconds: LogMean
@@ -41,20 +41,20 @@ class Series:
 
     label: str
     points: tuple[Point, ...]
-    """By ascending group size, each once."""
+    """Points by ascending group size, each once."""
     scaling: Scaling = "weak"
     items_per_step: float = 1.0
-    """Of one replica in weak scaling, of the whole group in strong scaling."""
+    """Items per step of one replica in weak scaling, of the whole group in strong scaling."""
     unit: str = "images/s"
-    """Of its throughput."""
+    """Unit of its throughput."""
     implementation: str | None = None
-    """None: published, by whatever implementation."""
+    """Implementation; None for a published series of unknown implementation."""
     batch_size: int | None = None
-    """Per replica in weak scaling, of the group in strong scaling; None: not known."""
+    """Batch size per replica in weak scaling, of the group in strong scaling; None if not known."""
     replicas_per_node: int | None = None
-    """None: not known."""
+    """Replicas per node; None if not known."""
     lone_steps: tuple[LoneStep, ...] = ()
-    """Only in strong scaling, by ascending batch size."""
+    """Steps of one replica, only in strong scaling, by ascending batch size."""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -67,15 +67,16 @@ class Series:
 
     @property
     def relative(self) -> bool:
-        """Speedups: the step times are in steps of one replica, not in seconds."""
+        """Whether it holds speedups: then step times are in steps of one replica, not in
+        seconds."""
         return self.unit == "×"
 
     def items(self, group_size: int) -> float:
-        """Items of one step of the whole group."""
+        """Items in one step of the whole group."""
         return self.items_per_step * (group_size if self.scaling == "weak" else 1)
 
     def up_to(self, largest: int) -> Series:
-        """The same without the points beyond a group size; the strictly smaller world of a fit."""
+        """The series without the points beyond a group size, for fits to the smaller ones."""
         kept = tuple(point for point in self.points if point.group_size <= largest)
         return replace(self, points=kept)
 
@@ -83,13 +84,13 @@ class Series:
         return next((p for p in self.points if p.group_size == group_size), None)
 
     def throughput(self, point: Point) -> LogMean:
-        """Items per second: as uncertain, on the logarithm, as the step time."""
+        """Items per second, with the same uncertainty on the logarithm as the step time."""
         seconds = point.step_seconds
         return replace(seconds, value=self.items(point.group_size) / seconds.value)
 
 
 def require_points(series: Series, *, because: str = "") -> None:
-    """Raises UsageError for a series that nothing can be fitted to."""
+    """Raise UsageError for a series that nothing can be fitted to."""
     if len(series.points) < 2:
         sizes = ", ".join(map(str, series.group_sizes)) or "none"
         raise UsageError(
@@ -100,9 +101,10 @@ def require_points(series: Series, *, because: str = "") -> None:
 def series_of(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
 ) -> tuple[Series, ...]:
-    """A series for everything that was measured, if only at one group size; as first run.
+    """A series for everything that was measured, even at a single group size; in the order of first
+    runs.
 
-    Speeds that may not be believed (wrong gradients, failed runs) are left out.
+    Unreliable speeds (wrong gradients, failed runs) are left out.
     """
     final = by_configuration(records)
     speeds = {
@@ -131,7 +133,7 @@ def _size(spec: TrialSpec) -> int:
 
 
 def _apart_from_size(spec: TrialSpec) -> TrialSpec:
-    """What all points of a series have in common."""
+    """The specification that all points of a series share."""
     return replace(spec.of_one_replica, devices=tuple(sorted(_kinds([spec]))))
 
 
@@ -143,7 +145,7 @@ def _label(spec: TrialSpec) -> str:
 
 
 def _unique_label(shared: TrialSpec, everything: Sequence[TrialSpec]) -> str:
-    """With what tells it from the first other one that would be called the same."""
+    """The label, with a distinction from the first other one of the same name."""
     label = _label(shared)
     twins = [other for other in everything if other != shared and _label(other) == label]
     return f"{label} ({'; '.join(differing_fields(shared, twins[0]))})" if twins else label
@@ -198,7 +200,7 @@ def _point(spec: TrialSpec, speed: Speed) -> Point:
 
 
 def _lone_steps(first: TrialSpec, speeds: Mapping[TrialSpec, Speed]) -> tuple[LoneStep, ...]:
-    """One replica of the same at every batch size that was measured."""
+    """Steps of one replica with the same settings, at every measured batch size."""
     wanted = _apart_from_size(first)
     alone = [
         spec
@@ -215,19 +217,19 @@ def _lone_steps(first: TrialSpec, speeds: Mapping[TrialSpec, Speed]) -> tuple[Lo
 def _machines(
     records: Iterable[TrialRecord], specs: set[TrialSpec], environments: Mapping[str, Environment]
 ) -> list[Environment]:
-    """What the points were measured on, as far as it is known."""
+    """The known machines of the points."""
     names = {r.environment_id for r in records if r.trial.configuration in specs}
     return [environments[name] for name in sorted(names) if name in environments]
 
 
 def _kinds(specs: Iterable[TrialSpec]) -> set[str]:
-    """Of devices: "cuda" of "cuda:0"."""
+    """Kinds of devices: "cuda" for "cuda:0"."""
     return {device.partition(":")[0] for spec in specs for device in spec.devices}
 
 
 def _replicas_per_node(specs: Sequence[TrialSpec], machines: Sequence[Environment]) -> int | None:
-    """Of a series across hosts the most that one had, if it fills them one after the other. Else
-    the GPUs of the machine; not known on CPUs, whose cores replicas share as they like."""
+    """Replicas per node. Across hosts, the most on one host if hosts are filled one after the
+    other. Otherwise the GPUs of the machine; unknown on CPUs, whose cores replicas share freely."""
     if any(spec.nodes for spec in specs):
         share = max(spec.largest_share for spec in specs)
         packed = all(len(set(spec.hosts)) == math.ceil(spec.group_size / share) for spec in specs)

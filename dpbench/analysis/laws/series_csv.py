@@ -27,7 +27,7 @@ from dpbench.traits import IMPLEMENTATIONS
 BATCH = "batch_per_gpu"
 SPEEDS = ("images_per_second", "seconds_per_step")
 SERIES_COLUMNS = (BATCH, SPEEDS[1])
-"""Columns that tell this form, however they are capitalized."""
+"""Columns that identify this form, in any capitalization."""
 NAMES = ("source", "hardware", "model", "data", "implementation")
 FIXED_WORK = (
     "a fixed amount of work, taken to be done in steps of a fixed batch per replica, of which n "
@@ -35,16 +35,16 @@ FIXED_WORK = (
 )
 SECONDS_PER_DAY = 86_400
 ROUNDING = 0.01
-"""How far a printed throughput may be from batch × gpus ÷ printed seconds."""
+"""Allowed deviation of a printed throughput from batch × gpus ÷ printed seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Row:
-    """A line of the file, understood."""
+    """A parsed line of the file."""
 
     line: CsvLine
     names: tuple[str, ...]
-    """As in `NAMES`; "" where there is none."""
+    """Values of `NAMES`; "" if missing."""
     scaling: Scaling
     group_size: int
     batch_size: int
@@ -53,7 +53,7 @@ class _Row:
 
     @property
     def series_batch_size(self) -> int:
-        """What stays the same along the series."""
+        """The batch size that is constant along the series."""
         return self.batch_size * (1 if self.scaling == "weak" else self.group_size)
 
 
@@ -105,7 +105,7 @@ def _row(line: CsvLine) -> _Row:
 
 
 def _seconds(line: CsvLine, items: int) -> float:
-    """Of a step, from whichever speed there is; where there are both, they must say the same."""
+    """Seconds of a step, from whichever speed is given; if both are, they must agree."""
     columns = [name for name in SPEEDS if name in line.cells]
     given = [name for name in columns if line.cells[name]] or columns[:1]
     speed = {name: line.positive(name) for name in given}
@@ -117,7 +117,7 @@ def _seconds(line: CsvLine, items: int) -> float:
 
 
 def _require_shared_batches(rows: Sequence[_Row]) -> None:
-    """Raises StoreError where no two rows of strong scaling share a batch in all."""
+    """Raise StoreError if no two rows of strong scaling share a total batch size."""
     families: dict[tuple[str, ...], list[_Row]] = {}
     for row in rows:
         if row.scaling == "strong":
@@ -171,7 +171,8 @@ def _point(group_size: int, seconds: float) -> Point:
 
 
 def _of_published(path: Path) -> tuple[Series, ...]:
-    """Throughputs by backend and batch size, times of a fixed amount of work, or speedups."""
+    """Series of published throughputs by backend and batch size, times of a fixed amount of work,
+    or speedups."""
     groups: dict[tuple[object, ...], list[ConfigurationSummary]] = {}
     for row in from_csv(path):
         groups.setdefault((row.implementation, row.backend, row.batch_size), []).append(row)
@@ -208,7 +209,7 @@ def _published(path: Path, rows: Sequence[ConfigurationSummary]) -> Series:
             implementation=first.implementation,
             notes=(FIXED_WORK,),
         )
-    # Speedups at a fixed work per replica; one replica has the speedup 1, whether it is listed.
+    # Speedups at a fixed work per replica; one replica has the speedup 1, listed or not.
     gains = {1: 1.0} | {row.group_size: row.speedup.value for row in ordered if row.speedup}
     return Series(
         label=label,

@@ -1,7 +1,7 @@
 """The classical laws of speedup, as formulas.
 
 Amdahl, Gustafson and USL describe work with a serial part, which data-parallel training does not
-have: its overhead saturates or grows like log n. They are here to be compared with.
+have: its overhead saturates or grows like log n. They are here for comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def amdahl(serial_fraction: float, group_size: float) -> float:
 def gustafson(serial_fraction: float, group_size: float) -> float:
     """Speedup at a fixed work per replica; `serial_fraction` is that of the parallel run.
 
-    Not interchangeable with Amdahl's: the one is a share of T(1), the other of T(n).
+    It is not interchangeable with Amdahl's: one is a share of T(1), the other of T(n).
     """
     return serial_fraction + (1 - serial_fraction) * group_size
 
@@ -40,8 +40,8 @@ def usl(contention: float, coherency: float, group_size: float) -> float:
 
 
 def usl_terms(group_size: float) -> tuple[float, float, float]:
-    """1, n-1, n(n-1): in weak scaling the step of USL is linear in them, of Amdahl in the first
-    two, with coefficients T(1) × (1, σ, κ)."""
+    """Terms 1, n-1, n(n-1): in weak scaling the step time of USL is linear in them, that of Amdahl
+    in the first two, with coefficients T(1) × (1, σ, κ)."""
     return 1.0, group_size - 1, group_size * (group_size - 1)
 
 
@@ -63,7 +63,8 @@ def karp_flatt(speedup: float, ratio: float) -> float:
 
 
 def karp_flatt_estimate(speedup: Estimate, ratio: float) -> Estimate:
-    """The same with the interval of the speedup: a higher speedup is a lower fraction."""
+    """The Karp-Flatt fraction with the interval of the speedup: a higher speedup gives a lower
+    fraction."""
     low, high = speedup.interval or (None, None)
     return Estimate(
         value=karp_flatt(speedup.value, ratio),
@@ -77,9 +78,9 @@ def karp_flatt_estimate(speedup: Estimate, ratio: float) -> Estimate:
 
 
 def trend(fractions: Sequence[Estimate]) -> Trend | None:
-    """How Karp-Flatt fractions go from the first to the last; None of fewer than two.
+    """Trend of Karp-Flatt fractions from the first to the last; None for fewer than two.
 
-    Constant is also what their intervals cannot tell apart.
+    It is also constant if their intervals cannot distinguish them.
     """
     if len(fractions) < 2:
         return None

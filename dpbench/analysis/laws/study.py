@@ -1,7 +1,7 @@
-"""A series with all that is said of it: its efficiency, its law, and what that predicts.
+"""A series with its analysis: its efficiency, its law, and the law's predictions.
 
-How well the law says what it has not seen, within the data, is told by leaving out each point
-once; beyond the data the hold-outs of published tables tell it (see `band`).
+Leaving out each point once shows how well the law predicts within the data; beyond the data the
+hold-outs of published tables show it (see `band`).
 """
 
 from __future__ import annotations
@@ -27,50 +27,51 @@ MOST_LEFT_OUT = 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What to fit, on what, and what to predict."""
+    """Options: what to fit, on which points, and what to predict."""
 
     train_up_to: int | None = None
-    """Points beyond are withheld from the fit, and shown beside its predictions."""
+    """Points beyond this size are withheld from the fit, and shown beside its predictions."""
     predict: tuple[int, ...] | None = None
-    """None: the withheld sizes; if there are none, twice and four times the largest."""
+    """Group sizes to predict. None means the withheld sizes; if there are none, twice and four
+    times the largest."""
     basis: tuple[str, ...] | None = None
-    """None: that of the implementation."""
+    """Terms; None means those of the implementation."""
     misspecification: Misspecification | None = None
-    """None: that of published tables."""
+    """Error of the law; None means that of published tables."""
     baseline: int = 1
     """The group size that efficiencies refer to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A group size: as measured, or as predicted."""
+    """Measured or predicted values for a group size."""
 
     prediction: Prediction
     efficiency: Estimate | None = None
     karp_flatt: Estimate | None = None
-    """Of measured ones beyond the baseline."""
+    """Karp-Flatt fraction, for measured sizes beyond the baseline."""
     last_efficiency: float | None = None
-    """Throughput if the efficiency of the largest size of the fit were kept; of predicted ones."""
+    """For predicted sizes: throughput if the efficiency of the fit's largest size were kept."""
     withheld: float | None = None
-    """The measured throughput, where there is one that the fit did not see."""
+    """The measured throughput, if the fit did not see it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaveOneOut:
-    """Symmetric mean absolute percentage errors (SMAPE), as fractions, of the same points."""
+    """Symmetric mean absolute percentage errors (SMAPE) at the same points, as fractions."""
 
     law: float
     last_efficiency: float
-    """Of keeping the efficiency of the next smaller group size: what a law has to beat."""
+    """Error of keeping the efficiency of the next smaller group size: a law has to beat it."""
     points: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Study:
-    """One series."""
+    """The analysis of one series."""
 
     series: Series
-    """With the withheld points."""
+    """The series, with the withheld points."""
     fit: ScalingFit
     baseline: Point
     measured: tuple[Row, ...]
@@ -79,12 +80,12 @@ class Study:
 
     @property
     def trend(self) -> Trend | None:
-        """How the Karp-Flatt fraction goes along the measured sizes."""
+        """Trend of the Karp-Flatt fraction along the measured sizes."""
         return trend([row.karp_flatt for row in self.measured if row.karp_flatt])
 
     @property
     def faster_than_linear(self) -> tuple[int, ...]:
-        """Group sizes whose efficiency is above 1, with the whole of its interval."""
+        """Group sizes whose efficiency is above 1 with its whole interval."""
         return tuple(
             row.prediction.group_size
             for row in self.measured
@@ -93,7 +94,7 @@ class Study:
 
 
 def study(series: Series, wanted: Wanted) -> Study:
-    """Raises UsageError for a series that cannot be fitted, or has no baseline."""
+    """Analyse a series; raises UsageError if it cannot be fitted, or has no baseline."""
     limit = wanted.train_up_to
     trained = series if limit is None else series.up_to(limit)
     require_points(trained, because="" if limit is None else f" with --train-up-to {limit}")
@@ -131,14 +132,14 @@ def _measured(found: ScalingFit, baseline: Point, point: Point) -> Row:
 
 
 def _speedup(series: Series, baseline: Point, point: Point) -> Estimate:
-    """As every other table has it: of a sweep, paired where repetitions can be."""
+    """Speedup as in every other table: in a sweep, paired if the repetitions allow it."""
     if baseline.speed is not None and point.speed is not None:
         return gain(baseline.speed, point.speed)
     return speedup(series.throughput(baseline), series.throughput(point))
 
 
 def _predicted(found: ScalingFit, baseline: Point, group_size: int, whole: Series) -> Row:
-    """A size that was measured is a measured row, even if a prediction was asked for."""
+    """A predicted row; a measured one if the size was measured."""
     trained = found.series
     if (point := trained.point(group_size)) is not None:
         return _measured(found, baseline, point)
@@ -156,9 +157,10 @@ def _predicted(found: ScalingFit, baseline: Point, group_size: int, whole: Serie
 
 
 def leave_one_out(series: Series, basis: Sequence[str] | None = None) -> LeaveOneOut | None:
-    """Of every point but the first, which the efficiency refers to; None below three points.
+    """Errors at every point but the first, which the efficiency refers to; None below three points.
 
-    Of a long series as many points as `MOST_LEFT_OUT`, spread evenly; each takes a fit.
+    For a long series only `MOST_LEFT_OUT` points are left out, spread evenly, since each needs a
+    fit.
     """
     if len(series.points) < 3:
         return None
@@ -177,7 +179,7 @@ def leave_one_out(series: Series, basis: Sequence[str] | None = None) -> LeaveOn
 
 
 def last_efficiency(series: Series, last: Point, group_size: int) -> float:
-    """The step time at a group size if efficiency stays as it is at `last`: throughput grows as n.
+    """The step time at a group size if efficiency stays as at `last`: throughput grows as n.
 
     In weak scaling that is the same step time, in strong scaling n times less work per replica.
     """
@@ -192,7 +194,7 @@ def _error(truth: float, predicted: float) -> float:
 def study_all(
     series: Sequence[Series], wanted: Wanted
 ) -> tuple[tuple[Study, ...], tuple[str, ...]]:
-    """All that can be studied, and why the others cannot.
+    """All series that can be analysed, and why the others cannot.
 
     Raises UsageError if none can: with the reason of the only one, or of the first.
     """
@@ -212,8 +214,8 @@ def study_all(
 
 
 def _is_one_replica(one: Series, everything: Sequence[Series]) -> bool:
-    """Whether a series is no series by design: the plain module, or the step of one replica that
-    a strong series divides."""
+    """Whether a series is no scaling series by design: the plain module, or the step of one replica
+    that a strong series divides."""
     traits = IMPLEMENTATIONS.get(one.implementation or "")
     if traits is not None and traits.largest_group == 1:
         return True

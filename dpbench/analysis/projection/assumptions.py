@@ -1,4 +1,4 @@
-"""What a projection takes for granted, in plain sentences with their numbers."""
+"""The assumptions of a projection, in plain sentences with their numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from dpbench.analysis.simulation.stragglers import StragglerNoise, rare_delay
 
 
 def assumptions(series: Series, largest: int, machine: str) -> tuple[str, ...]:
-    """Of one series; `largest` is the largest group size asked for, `machine` what computed."""
+    """Assumptions for one series; `largest` is the largest requested group size, `machine` the one
+    that computed."""
     return (
         _compute(series, machine),
         _buckets(series),
@@ -30,7 +31,7 @@ def assumptions(series: Series, largest: int, machine: str) -> tuple[str, ...]:
 
 
 def band_meaning() -> str:
-    """What the ends of a simulated number are."""
+    """Meaning of the ends of a simulated number's interval."""
     law = published_misspecification().beyond
     return (
         "intervals of measured numbers are 95 % over repetitions, those of simulated ones a "
@@ -114,7 +115,8 @@ def _without_interval(series: Series) -> Iterable[str]:
 
 
 def _unseen(noise: StragglerNoise | None, largest: int) -> Iterable[str]:
-    """What the notes of the inputs cannot say, as they do not know how many replicas there are."""
+    """Assumptions that the notes of the inputs cannot state, as they do not know the number of
+    replicas."""
     if noise is not None and noise.rank_steps:
         share = rare_delay(1 / noise.rank_steps, 1.0, largest)
         yield (

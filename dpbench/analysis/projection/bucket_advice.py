@@ -1,4 +1,4 @@
-"""Which bucket cap a configuration should have, and what that would gain."""
+"""The best bucket cap for a configuration, and its gain."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ from dpbench.analysis.simulation.trace import StepTrace, single_steps, step_trac
 from dpbench.errors import UsageError
 
 WORTH = 0.01
-"""Share of a step; a simulation does not tell less than that apart."""
+"""Smallest share of a step that is worth advice; a simulation cannot resolve less."""
 
 Steps = list[MeanStep]
-"""As measured; then with each input at either end of its interval."""
+"""Steps as measured; then with each input at either end of its interval."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CapSummary:
-    """What a cap makes of a step: of the median trace, with the spread over the traces, or over
-    the steps of the only one."""
+    """Step with a given cap: for the median trace, with the spread over the traces, or over the
+    steps of the only one."""
 
     cap_mb: float | None
-    """None: what the implementation takes by itself; infinity: one bucket."""
+    """The cap; None means the implementation's default; infinity means one bucket."""
     buckets: tuple[Bucket, ...]
     step_seconds: Estimate
     exposed_seconds: Estimate
     gain: Estimate
-    """Share of the present step that it saves. Both steps have the same traces and inputs, so that
-    what these differ in as a whole drops out."""
+    """Saved share of the present step. Both steps have the same traces and inputs, so their common
+    variation cancels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketAdvice:
-    """A series at one group size with its buckets as they are, and as they could be."""
+    """A series at one group size with its present buckets and possible others."""
 
     series: Series
     group_size: int
     present: CapSummary
     others: tuple[CapSummary, ...]
-    """By rising cap; caps that make the same buckets as another one are left out."""
+    """Other caps in rising order; caps that make the same buckets as another one are left out."""
     recommended: CapSummary
-    """That which gains most, by itself; the present one if none gains."""
+    """The cap with the largest gain; the present one if none gains."""
     notes: tuple[str, ...]
 
     @property
@@ -65,7 +65,7 @@ class BucketAdvice:
 
     @property
     def row(self) -> ConfigurationSummary | None:
-        """What was measured with the present buckets, on the network in question."""
+        """The row measured with the present buckets, on the same network."""
         return self.series.measured(self.group_size)
 
     @property
@@ -74,27 +74,27 @@ class BucketAdvice:
 
     @property
     def label(self) -> str:
-        """Of a trial of that group size: "ddp/gloo ×2, batch 32"."""
+        """Label of the trial with that group size: "ddp/gloo ×2, batch 32"."""
         trial = self.series.trial
         many = replace(trial, group_size=self.group_size, devices=trial.devices * self.group_size)
         return many.label
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether the gain is 1 % of a step or more, its whole interval a gain, and larger than
-        the simulation was seen to be off."""
+        """Whether the gain is at least 1 % of a step, its whole interval a gain, and larger than
+        the observed error of the simulation."""
         gain = self.recommended.gain
         low = gain.value if gain.interval is None else gain.interval[0]
         return gain.value >= max(WORTH, self.seen_error) and low > 0
 
     @property
     def seen_error(self) -> float:
-        """Of the simulated step at the nearest group size that was measured, as a part of it."""
+        """Relative error of the simulated step at the nearest measured group size."""
         return math.expm1(self.series.model_error(self.group_size))
 
     @property
     def measured_step_seconds(self) -> Estimate | None:
-        """Of the row, with the present buckets."""
+        """Measured step seconds of the row, with the present buckets."""
         if self.row is None or self.row.throughput is None:
             return None
         samples = self.series.items_per_replica * self.group_size
@@ -102,7 +102,7 @@ class BucketAdvice:
 
 
 def advise_buckets(series: Series, group_size: int) -> BucketAdvice:
-    """Simulates the caps for a series at a group size of two or more, as `project` does.
+    """Simulate the caps for a series at a group size of two or more, as `project` does.
 
     Raises:
         UsageError: nothing supports the cost of a collective at this group size.
@@ -137,7 +137,7 @@ def advise_buckets(series: Series, group_size: int) -> BucketAdvice:
 
 
 def _traces(series: Series) -> tuple[list[StepTrace], bool]:
-    """One a repetition, or the steps of the only one; anchored as the series is."""
+    """One trace per repetition, or the steps of the only one; anchored like the series."""
     traces = series.inputs.traces
     of_steps = len(traces) == 1 and len(traces[0].step_seconds) > 1
     each = single_steps(traces[0]) if of_steps else [step_trace([trace]) for trace in traces]
@@ -158,7 +158,7 @@ def _notes(series: Series, group_size: int) -> tuple[str, ...]:
 
 
 def _closed_form(series: Series, group_size: int) -> Iterator[str]:
-    """The optimum of equal buckets, as a check on the one that was searched for."""
+    """The optimum of equal buckets, as a check on the search."""
     trace, label = series.model.trace, f"{series.label}, {group_size:,} replicas"
     latency = series.network.seconds(1.0, group_size)
     transfer = series.network.seconds(trace.total_bytes, group_size) - latency
@@ -220,7 +220,8 @@ def _summary(
 
 
 def _widened(spread: Estimate, cases: Sequence[float]) -> Estimate:
-    """The spread over traces, with what the inputs leave open; both at the confidence of bands.
+    """The spread over traces, widened by the uncertainty of the inputs; both at the confidence of
+    bands.
 
     Args:
         cases: the value as measured, then with each input at either end of its interval.
@@ -233,7 +234,7 @@ def _widened(spread: Estimate, cases: Sequence[float]) -> Estimate:
         half = spread.half_width * t_quantile(freedom, CONFIDENCE)
         half /= t_quantile(freedom, spread.confidence)
     elif not (below or above):
-        return spread  # nothing tells how far it may be off
+        return spread  # the uncertainty is unknown
     return replace(
         spread,
         low=spread.value - math.hypot(below, half),

@@ -1,9 +1,9 @@
-"""What turns the speed of a series into money, energy and training time, and where it is from.
+"""Price, energy and training time of a series, and the source of each figure.
 
-How long training takes to a loss follows from the gradient noise scale phi. It takes
-S = S_min (1 + phi / B) steps of B samples: McCandlish et al., "An empirical model of large-batch
-training" (2018), equation 2.11. With steps of T(n) seconds on n replicas of b samples, that is
-S_min (1 + phi / (n b)) T(n): more replicas take phi / (n b) to 0, but never S_min T, the floor.
+The training time to a given loss follows from the gradient noise scale phi. It takes S = S_min (1 +
+phi / B) steps of B samples: McCandlish et al., "An empirical model of large-batch training" (2018),
+equation 2.11. With steps of T(n) seconds on n replicas of b samples, that is S_min (1 + phi / (n
+b)) T(n): more replicas take phi / (n b) to 0, but never S_min T, the floor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def price_per_million(
 def energy_per_million(throughput: Estimate, group_size: int, *, watts: Estimate) -> Estimate:
     """Replicas × the power of one ÷ throughput, in kilowatt-hours.
 
-    A replica that waits is taken to draw what it draws on average.
+    A waiting replica is assumed to draw its average power.
     """
     unit = f"kWh/million {_items(throughput)}"
     joules = product(inverse(throughput), watts, unit="J")
@@ -58,15 +58,15 @@ def _items(throughput: Estimate) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingToLoss:
-    """What it took where it was measured, which S_min follows from."""
+    """Measured training to a loss, from which S_min follows."""
 
     target_loss: float
     samples: Estimate
-    """Consumed until the loss stayed at the target."""
+    """Samples consumed until the loss stayed at the target."""
     batch_size: int
-    """Of an optimizer step of all replicas there."""
+    """Batch size of an optimizer step there, over all replicas."""
     noise_scale: Estimate
-    """phi, in samples."""
+    """Noise scale phi, in samples."""
 
     @property
     def fewest_steps(self) -> Estimate:
@@ -74,11 +74,13 @@ class TrainingToLoss:
         return self._steps(lambda phi: 1 / (self.batch_size + phi))
 
     def steps(self, batch_size: int) -> Estimate:
-        """Optimizer steps of `batch_size` samples that take as far: S_min (1 + phi / B)."""
+        """Number of optimizer steps of `batch_size` samples for the same progress: S_min (1 + phi /
+        B)."""
         return self._steps(lambda phi: (1 + phi / batch_size) / (self.batch_size + phi))
 
     def seconds(self, step_seconds: Estimate, batch_size: int) -> Estimate:
-        """TTL: the steps of that batch, each as long as the group takes for it."""
+        """Time to the loss (TTL): the steps at that batch size, each as long as the group takes for
+        it."""
         return product(self.steps(batch_size), step_seconds, unit="s")
 
     def floor_seconds(self, step_seconds: Estimate) -> Estimate:
@@ -104,16 +106,16 @@ class TrainingToLoss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Economics:
-    """None where it is neither given nor measured."""
+    """Economic inputs; None if neither given nor measured."""
 
     price_per_replica_hour: float | None = None
     watts: Estimate | None = None
-    """Of one replica."""
+    """Power of one replica in watts."""
     noise_scale: Estimate | None = None
-    """Of the gradient, in samples."""
+    """Noise scale of the gradient, in samples."""
     training: TrainingToLoss | None = None
     notes: tuple[str, ...] = ()
-    """Where each is from, and why one is missing that was asked for."""
+    """Source of each value, and reasons why a requested one is missing."""
 
 
 def economics(
@@ -124,7 +126,8 @@ def economics(
     noise_scale: float | None = None,
     target_loss: float | None = None,
 ) -> Economics:
-    """What is given wins over what was measured; rows must know the time to `target_loss`."""
+    """Economic inputs: given values take precedence over measured ones; rows must have the time to
+    `target_loss`."""
     notes: list[str] = []
     power = given(watts, "W") or _measured_power(series, notes)
     scale = given(noise_scale, series.item) or _measured_noise_scale(series, notes)
@@ -143,7 +146,7 @@ def economics(
 
 
 def given(value: float | None, unit: str) -> Estimate | None:
-    """A number that the user stands for: taken as exact."""
+    """A number given by the user, taken as exact."""
     if value is None:
         return None
     return Estimate(value=value, low=value, high=value, unit=unit, sample_size=1, basis="baseline")
@@ -227,13 +230,13 @@ def _reached(row: ConfigurationSummary) -> bool:
 
 
 def _first_loss(series: Series) -> float | None:
-    """The lowest that a window began with."""
+    """The lowest loss at the start of a window."""
     found = [row.time_to_loss for row in _rows(series) if row.time_to_loss is not None]
     return min((one.first_loss for one in found), default=None)
 
 
 def _closest(series: Series) -> str:
-    """How long windows were that did not get there."""
+    """Length of the windows that did not reach the loss."""
     found = [row.time_to_loss for row in _rows(series) if row.time_to_loss is not None]
     if not found:
         return "no losses were recorded"

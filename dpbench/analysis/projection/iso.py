@@ -1,6 +1,6 @@
 """Iso-efficiency: the smallest batch per replica that keeps an efficiency, at any group size.
 
-More work a step pays for the same communication. A step is affine in its batch: every part of the
+More work per step pays for the same communication. A step is affine in its batch: every part of the
 trace but the optimizer is interpolated by c0 + c1 b through the batch sizes that were traced, with
 c0, c1 >= 0, and the optimizer's part is constant. Efficiency grows with the batch, so that the
 smallest one is found by bisection on the simulation (Grama, Gupta and Kumar, "Isoefficiency:
@@ -25,21 +25,21 @@ from dpbench.analysis.simulation.trace import Floats, StepTrace
 from dpbench.errors import UsageError
 
 ROUNDING = 1e-9
-"""An efficiency that is reached exactly must not take one sample more."""
+"""Tolerance for rounding: an efficiency that is reached exactly must not need one sample more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IsoRow(PredictedRow):
     """The batch at one group size, in whole samples, rounded up.
 
-    There is none, and a reason, where it is refused or no batch reaches the efficiency.
+    There is no batch, but a reason, if it is refused or no batch reaches the efficiency.
     """
 
     batch_size: int | None = None
-    """Per replica and micro-step."""
+    """Batch size per replica and micro-step."""
     low: int | None = None
     high: int | None = None
-    """Where the band of the efficiency crosses; None: its lower end never does."""
+    """Batch size at which the lower end of the efficiency's band crosses; None if it never does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class Family:
     """The same implementation and backend at several batch sizes."""
 
     members: tuple[Series, ...]
-    """By rising batch size, two at least."""
+    """Members by rising batch size, at least two."""
 
     @property
     def label(self) -> str:
@@ -59,13 +59,13 @@ class Family:
 
     @property
     def largest_batch(self) -> int:
-        """Up to which a batch is believed to take what the line says."""
+        """Largest batch size for which the linear model is believed."""
         return FARTHEST * self.batch_sizes[-1]
 
     def at(self, batch_size: int) -> list[tuple[float, Series]]:
         """The members next to a batch, each with its trace, and their weights, which add up to 1.
 
-        Stragglers and contention are those of the members; what lies between two of them is
+        Stragglers and contention are those of the members; between two of them values are
         interpolated along the logarithm of the batch, so that nothing jumps.
         """
         trace = affine_trace(
@@ -86,7 +86,7 @@ class Family:
 
 
 def families(series: Sequence[Series]) -> tuple[Family, ...]:
-    """Raises UsageError if one has a single batch size."""
+    """Families of series; raises UsageError if one has a single batch size."""
     groups: dict[object, list[Series]] = {}
     for one in series:
         groups.setdefault(replace(one.trial, batch_size=1), []).append(one)
@@ -138,7 +138,7 @@ def affine_trace(
 
 
 def _on_lines(parts: Floats, batch_sizes: Floats, at: float) -> list[float]:
-    """c0 + c1 b of every column by non-negative least squares of relative residuals."""
+    """Values c0 + c1 b of every column, by non-negative least squares of relative residuals."""
     values = []
     for column in parts.T:
         if not column.all():  # a part that takes no time with some batch takes none
@@ -191,7 +191,8 @@ def _row(family: Family, group_size: int, efficiency: float) -> IsoRow:
 
 
 def _smallest(holds: Callable[[int], bool], largest: int) -> int | None:
-    """The smallest number from 1 on from which a condition holds; None if not at `largest`."""
+    """The smallest number, from 1, from which a condition holds; None if it does not hold at
+    `largest`."""
     if not holds(largest):
         return None
     low, high = 0, largest  # it does not hold at `low`, and holds at `high`

@@ -1,4 +1,4 @@
-"""What so many replicas would give: measured where it was measured, simulated elsewhere."""
+"""Results for any number of replicas: measured where available, simulated elsewhere."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dpbench.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulated:
-    """What the simulation says at a group size, measured or not."""
+    """Simulation result at a group size, whether measured or not."""
 
     kind: Kind
-    """Never measured: see `Series.simulated_kind`."""
+    """Kind of the source; never "measured": see `Series.simulated_kind`."""
     step_seconds: Estimate
     efficiency: Estimate
     exposed_seconds: Estimate
     straggler_seconds: Estimate
     steps: tuple[MeanStep, ...]
-    """What these are made of, one for each of the cases of `Series.spread_at`."""
+    """The steps behind these numbers, one for each of the cases of `Series.spread_at`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,22 +40,23 @@ class ProjectedRow(PredictedRow):
     throughput: Estimate | None = None
     efficiency: Estimate | None = None
     exposed_seconds: Estimate | None = None
-    """What communication adds to a step."""
+    """Seconds that communication adds to a step."""
     straggler_seconds: Estimate | None = None
-    """What waiting for the slowest replica adds; simulated, also where the step was measured."""
+    """Seconds that waiting for the slowest replica adds; simulated even if the step was
+    measured."""
     price_per_million: Estimate | None = None
     energy_per_million: Estimate | None = None
     statistical_efficiency: Estimate | None = None
-    """Progress of a sample against one in the batch of a single replica."""
+    """Progress per sample, relative to a sample in the batch of a single replica."""
     goodput: Estimate | None = None
     seconds_to_loss: Estimate | None = None
     floor_seconds: Estimate | None = None
-    """What training to the loss takes at least with steps that long, in batches of any size."""
+    """Least training time to the loss with steps of this length, for any batch size."""
     simulated: Simulated | None = None
 
     @property
     def simulation_error(self) -> float | None:
-        """Simulated ÷ measured step time - 1, where both are known and n > 1."""
+        """Simulated ÷ measured step time - 1, if both are known and n > 1."""
         if self.kind != "measured" or self.group_size == 1:
             return None
         if self.simulated is None or self.step_seconds is None:
@@ -72,7 +73,7 @@ def project(
 
 
 def simulate_at(series: Series, group_size: int) -> Simulated:
-    """Raises UsageError where it is refused."""
+    """Simulate a group size; raises UsageError if it is refused."""
     if (reason := series.refusal(group_size)) is not None:
         raise UsageError(reason)
     cases = series.spread_at(group_size).cases()
@@ -85,7 +86,7 @@ def simulate_at(series: Series, group_size: int) -> Simulated:
     def band(values: list[float]) -> Estimate:
         return step_band(values, octaves, sample_size=size, model_error=error)
 
-    # What a slower step costs relative to its own replica alone; its inverse is the efficiency.
+    # Step relative to that of a replica alone; the inverse is the efficiency.
     lost = [one.seconds / base.seconds for one, base in zip(steps, alone, strict=True)]
     return Simulated(
         kind=series.simulated_kind(group_size),

@@ -1,4 +1,4 @@
-"""One scaling curve: what was measured of it, and the model that goes on where measuring ends."""
+"""One scaling curve: its measurements, and the model that continues them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE_HOST = ("shm",)
 """Backends whose ranks share the memory of one machine."""
 
 NetworkOf = Callable[[str], CollectiveCost]
-"""The network of a backend; raises UsageError where nothing tells what it costs."""
+"""Returns the network of a backend; raises UsageError if its cost is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,18 +32,18 @@ class Series:
     """An implementation on a backend at one batch size per replica."""
 
     trial: TrialSpec
-    """At group size 1."""
+    """Trial at group size 1."""
     item: str
     rows: Mapping[int, ConfigurationSummary]
-    """Group size → what was measured."""
+    """Measured rows by group size."""
     inputs: SimulationInputs
     network: CollectiveCost
     network_is_given: bool
-    """A topology takes the place of the network that was measured."""
+    """Whether a topology replaces the measured network."""
     model: StepModel
     spread: Spread
     anchor: float
-    """What the traced step was multiplied by, so that it is the mean step of the timed window."""
+    """Factor on the traced step that makes it the mean step of the timed window."""
     model_errors: Mapping[int, float] = field(default_factory=dict)
     """Group size > 1 → |ln(simulated ÷ measured step)|, where that was measured."""
 
@@ -54,16 +54,16 @@ class Series:
 
     @property
     def samples_per_replica(self) -> int:
-        """Of one optimizer step."""
+        """Samples per replica in one optimizer step."""
         return self.trial.batch_size * self.model.accumulation_steps
 
     @property
     def items_per_replica(self) -> int:
-        """Of one optimizer step."""
+        """Items per replica in one optimizer step."""
         return self.samples_per_replica * self.inputs.items_per_sample
 
     def measured(self, group_size: int) -> ConfigurationSummary | None:
-        """What was measured at a group size, on the network in question."""
+        """The measured row of a group size, on the same network."""
         row = self.rows.get(group_size)
         if row is None or row.throughput is None:
             return None
@@ -72,11 +72,12 @@ class Series:
 
     @property
     def measured_sizes(self) -> tuple[int, ...]:
-        """Group sizes with a speed; 1 is always among them, as the trace is of it."""
+        """Group sizes with a speed; 1 is always among them, as the trace was taken there."""
         return tuple(sorted({1, *(n for n in self.rows if self.measured(n))}))
 
     def simulated_kind(self, group_size: int) -> Kind:
-        """Of a simulated step: where its collectives come from, and where it could be checked."""
+        """Kind of a simulated step: the source of its collectives, and whether it could be
+        checked."""
         if self.refusal(group_size) is not None:
             return "refused"
         kind = self.network.kind(group_size)
@@ -86,7 +87,7 @@ class Series:
         return weaker(kind, "interpolated" if within else "extrapolated")
 
     def spread_at(self, group_size: int) -> Spread:
-        """What the inputs leave open at a group size.
+        """Uncertainty from the inputs at a group size.
 
         Collectives that were not measured there are as uncertain as the figures of the network.
         """
@@ -96,7 +97,7 @@ class Series:
         return self.spread.with_communication(factor)
 
     def refusal(self, group_size: int) -> str | None:
-        """Why a step of so many replicas is not simulated, with a remedy; None if it is."""
+        """Why a step of `group_size` replicas is not simulated, with a remedy; None if it is."""
         nodes = self.model.replicas_per_node
         if self.trial.backend in ONE_HOST and nodes is not None and group_size > nodes:
             return (
@@ -107,11 +108,11 @@ class Series:
 
     @property
     def cap_mb(self) -> float | None:
-        """Bucket size in MiB; None for that of the implementation."""
+        """Bucket size in MiB; None for the implementation's default."""
         return self.trial.bucket_cap_mb
 
     def model_error(self, group_size: int) -> float:
-        """Of the nearest group that was measured, on a scale of ratios; 0 if there is none."""
+        """Error at the nearest measured group size, on a scale of ratios; 0 if there is none."""
         if not self.model_errors:
             return 0.0
         nearest = min(self.model_errors, key=lambda n: abs(math.log(n / group_size)))
@@ -130,7 +131,7 @@ def series_of(
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     """All that can be simulated, and a note on each of `rows` that cannot.
 
-    Buckets of `cap_mb` take the place of those of the trials. Raises UsageError if there is none.
+    Buckets of `cap_mb` replace those of the trials. Raises UsageError if nothing can be simulated.
     """
     found, notes = [], []
     for trial, own in _grouped(rows).items():
@@ -211,7 +212,7 @@ def _series(
 
 
 def _require_sizes(trial: TrialSpec, buckets: Sequence[Bucket], network: CollectiveCost) -> None:
-    """Raises UsageError for buckets far larger than any message that was measured."""
+    """Raise UsageError for buckets far larger than any measured message."""
     largest, needed = network.largest_bytes, max(bucket.nbytes for bucket in buckets)
     if largest is not None and needed > FARTHEST * largest:
         raise UsageError(

@@ -1,12 +1,12 @@
-"""How far a simulated number may be off: what its inputs leave open, and the model's own error.
+"""The uncertainty of a simulated number: from its inputs, and from the model's own error.
 
-Each input is moved to both ends of its 90 % interval, the others staying: what that does to the
+Each input is moved to both ends of its 90 % interval while the others stay: the change of the
 result is its part of the band, and the parts of independent inputs add up as the root of their
-squares. To a step time comes the error of the model itself, on logarithms: how far the simulation
-of the nearest measured group size was off, to both sides, and beyond the largest one an error as
-of a fitted law (see `analysis.laws.band`), with the square root of the doublings and slower rather
-than faster. The latter was calibrated on laws, not on simulations, of which nobody has enough
-hold-outs.
+squares. A step time also has the error of the model itself, on logarithms: the error of the
+simulation at the nearest measured group size, to both sides, and beyond the largest one an error
+like that of a fitted law (see `analysis.laws.band`), with the square root of the doublings and
+slower rather than faster. The latter was calibrated on laws, not on simulations, of which nobody
+has enough hold-outs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXACT: Ends = (1.0, 1.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """The ends of each input's interval, as factors on what was measured."""
+    """The ends of each input's interval, as factors on the measured value."""
 
     compute: Ends = EXACT
     communication: Ends = EXACT
@@ -41,12 +41,12 @@ class Spread:
     noise: Ends = EXACT
 
     def with_communication(self, factor: float) -> Spread:
-        """The same, with communication that may also be off by a factor, either way."""
+        """The spread with communication that may also be off by a factor, either way."""
         low, high = (math.hypot(math.log(end), math.log(factor)) for end in self.communication)
         return replace(self, communication=(math.exp(-low), math.exp(high)))
 
     def cases(self) -> list[Inputs]:
-        """As measured; then each input at its lower and at its upper end."""
+        """Inputs as measured; then each input at its lower and at its upper end."""
         return [
             AS_MEASURED,
             *(
@@ -58,7 +58,7 @@ class Spread:
 
 
 def ends_of_mean(mean: LogMean) -> Ends:
-    """Of a geometric mean; exact where nothing tells its error."""
+    """Ends for a geometric mean; exact if its error is unknown."""
     if mean.squared_error is None:
         return EXACT
     reach = t_quantile(mean.degrees_of_freedom, CONFIDENCE) * math.sqrt(mean.squared_error)
@@ -66,7 +66,7 @@ def ends_of_mean(mean: LogMean) -> Ends:
 
 
 def ends_of_deviation(degrees_of_freedom: float) -> Ends:
-    """Of a standard deviation of normal values: the root of ν ÷ chi-square."""
+    """Ends for a standard deviation of normal values: the root of ν ÷ chi-square."""
     if degrees_of_freedom < 1:
         return EXACT
     low, high = (
@@ -92,9 +92,10 @@ def step_band(
 
 
 def part_band(seconds: Sequence[float], *, sample_size: int) -> Estimate:
-    """A part of a step from its cases; without the error of the model, which is of the whole.
+    """A part of a step from its cases; without the error of the model, which applies to the whole
+    step.
 
-    A part that is not below zero does not get there by its band.
+    If the part is not negative, its band does not go below zero.
     """
     value = seconds[0]
     below = math.hypot(*(min(0.0, case - value) for case in seconds[1:]))
@@ -121,7 +122,8 @@ def input_spread(
     collectives: Sequence[CollectiveRecord],
     buckets: Sequence[Bucket],
 ) -> Spread:
-    """`collectives` tell how far the time of `buckets` on the network differs from run to run."""
+    """Spread of all inputs; `collectives` show how much the time of `buckets` on the network
+    differs from run to run."""
     return Spread(
         compute=ends_of_mean(_alone(inputs)),
         communication=_communication_ends(collectives, network, buckets),
@@ -131,7 +133,7 @@ def input_spread(
 
 
 def _alone(inputs: SimulationInputs) -> LogMean:
-    """The speed of one replica, or, where its windows tell no error, its traced steps."""
+    """The speed of one replica, or its traced steps if its windows have no known error."""
     if inputs.alone.squared_error is not None:
         return inputs.alone
     means = [fmean(trace.step_seconds) for trace in inputs.traces]
@@ -144,8 +146,8 @@ def _alone(inputs: SimulationInputs) -> LogMean:
 def _communication_ends(
     collectives: Sequence[CollectiveRecord], network: CollectiveCost, buckets: Sequence[Bucket]
 ) -> Ends:
-    """Of the time of all buckets, as the simulation sees it, over repetitions of the largest group
-    that counts."""
+    """Ends for the time of all buckets as the simulation uses it, over repetitions of the largest
+    relevant group."""
     if not network.curves:
         return EXACT
     used = network.curves[-1]
@@ -162,7 +164,7 @@ def _communication_ends(
 
 
 def _contention_ends(contention: Mapping[int, Estimate]) -> Ends:
-    """Of the largest group; an interval of 95 % made one of 90 %."""
+    """Ends for the largest group; its 95 % interval converted to 90 %."""
     if not contention:
         return EXACT
     factor = contention[max(contention)]
@@ -175,7 +177,7 @@ def _contention_ends(contention: Mapping[int, Estimate]) -> Ends:
 
 
 def _noise_ends(noise: StragglerNoise | None) -> Ends:
-    """Of the deviation between replicas: of few ranks, hardly anything is known of the next one.
+    """Ends for the deviation between replicas: with few ranks, it is hardly known.
 
     Degrees of freedom of a sum of variances after Satterthwaite.
     """

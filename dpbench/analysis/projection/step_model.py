@@ -18,13 +18,13 @@ from dpbench.analysis.simulation.trace import Floats, StepTrace
 NOISY_STEPS = 1000
 SEED = 0
 Overlap = Literal["simulated", "perfect", "none"]
-"""What becomes of communication: see the simulation; hidden wherever computing goes on after the
-first bucket is ready; all of it after the backward pass. The latter two bracket the first, as long
-as collectives cost computing nothing."""
+"""Treatment of communication: as simulated; hidden wherever computing continues after the first
+bucket is ready; all after the backward pass. The latter two bracket the first, as long as
+collectives do not slow down computing."""
 
 
 class Network(Protocol):
-    """What all-reduces cost: see analysis.communication.collective_cost."""
+    """Costs of all-reduces: see analysis.communication.collective_cost."""
 
     def seconds(self, nbytes: float, group_size: int) -> float: ...
     def lost_share(self, nbytes: float) -> float: ...
@@ -35,14 +35,14 @@ class Network(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inputs:
-    """Factors on what was measured, to see how far a result follows them."""
+    """Factors on measured inputs, to see their influence on a result."""
 
     compute: float = 1.0
     communication: float = 1.0
     contention: float = 1.0
-    """Where replicas share a machine."""
+    """Factor for replicas that share a machine."""
     noise: float = 1.0
-    """On the logarithm of the slowest replica's slowdown; one replica takes what it took."""
+    """Factor on the logarithm of the slowest replica's slowdown; a single replica is unaffected."""
 
 
 AS_MEASURED = Inputs()
@@ -50,58 +50,60 @@ AS_MEASURED = Inputs()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeanStep:
-    """An optimizer step, as a mean over noisy ones."""
+    """An optimizer step, averaged over noisy ones."""
 
     seconds: float
     exposed_seconds: float
-    """What communication adds."""
+    """Seconds that communication adds."""
     straggler_seconds: float
-    """What waiting for the slowest replica adds to a step of a replica alone with its noise."""
+    """Seconds that waiting for the slowest replica adds to the step of a single noisy replica."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepModel:
-    """What a step is made of; the number of replicas is an argument."""
+    """The components of a step; the number of replicas is an argument."""
 
     trace: StepTrace
-    """Of one micro-step on one replica."""
+    """Trace of one micro-step on one replica."""
     buckets: tuple[Bucket, ...]
     network: Network
     noise: StragglerNoise | None = None
-    """None: all replicas take equally long."""
+    """Noise; None means that all replicas take equally long."""
     contention: Mapping[int, float] = field(default_factory=dict)
-    """Replicas that share a machine → how many times as long each computes as alone."""
+    """Factor on computing by the number of replicas that share a machine."""
     replicas_per_node: int | None = None
-    """None: all are on one machine, as where contention was measured."""
+    """Replicas per node; None means that all are on one machine, as when contention was
+    measured."""
     accumulation_steps: int = 1
     fills_buckets: bool = False
-    """Gradients are copied into their buckets, which the trace does not hold."""
+    """Whether gradients are copied into buckets, which the trace does not include."""
     overlap: Overlap = "simulated"
 
     def mean_step(self, group_size: int, inputs: Inputs = AS_MEASURED) -> MeanStep:
         return self.mean_steps(group_size, [inputs])[0]
 
     def mean_steps(self, group_size: int, cases: Sequence[Inputs]) -> list[MeanStep]:
-        """One for each case; all see the same seeded noise, so that they differ by their inputs."""
+        """One step for each case; all use the same seeded noise, so that they differ only in their
+        inputs."""
         sizes = {bucket.nbytes for bucket in self.buckets}
         costs = {nbytes: self.network.seconds(nbytes, group_size) for nbytes in sizes}
         slowest, alone = self._slowdowns(group_size), self._slowdowns(1)
         return [self._mean_step(group_size, case, slowest, alone, costs) for case in cases]
 
     def contention_at(self, group_size: int) -> float:
-        """Of the nearest number of replicas on a machine that it was measured for."""
+        """Contention at the nearest measured number of replicas on a machine."""
         together = min(group_size, self.replicas_per_node or group_size)
         if together == 1 or not self.contention:
             return 1.0
         return self.contention[min(self.contention, key=lambda n: abs(log(n / together)))]
 
     def rescaled(self, factor: float) -> StepModel:
-        """The same on replicas that take `factor` times as long for all their computing."""
+        """The model for replicas that take `factor` times as long for all their computing."""
         buckets = (replace(b, ready_seconds=b.ready_seconds * factor) for b in self.buckets)
         return replace(self, trace=self.trace.scaled(factor), buckets=tuple(buckets))
 
     def without_stragglers(self) -> StepModel:
-        """Every replica takes in every step what one takes on average."""
+        """The model where every replica takes its average time in every step."""
         return replace(self.rescaled(float(np.mean(self._slowdowns(1)))), noise=None)
 
     def _slowdowns(self, group_size: int) -> Floats:
@@ -128,7 +130,7 @@ class StepModel:
         if contention != 1:
             contention *= inputs.contention
         usual = inputs.compute * contention * np.mean(alone, keepdims=True)
-        # One replica takes on average what was measured of it, however much it is disturbed.
+        # One replica takes its measured time on average, however much it is disturbed.
         factor = usual / np.mean(alone**inputs.noise)
         noisy = self._simulate(group_size, cost, send, factor * slowest**inputs.noise, usual)
         undisturbed = self._simulate(group_size, cost, send, usual, usual)
@@ -142,10 +144,10 @@ class StepModel:
     def _simulate(
         self, group_size: int, cost: Cost, send: Cost, slowdown: Floats, usual: Floats
     ) -> SimulatedStep:
-        """`usual` holds for what follows the last gradient.
+        """Simulate steps; `usual` is the slowdown after the last gradient.
 
-        No replica waits there, so that it must not grow with their number: communication would
-        hide behind it.
+        No replica waits there, so it must not grow with their number: communication would hide
+        behind it.
         """
         if self.overlap != "simulated":
             return self._simulate_bracket(group_size, cost, send, slowdown, usual)
@@ -166,7 +168,8 @@ class StepModel:
     def _simulate_bracket(
         self, group_size: int, cost: Cost, send: Cost, slowdown: Floats, usual: Floats
     ) -> SimulatedStep:
-        """All of the communication in one piece, from the first or after the last gradient on.
+        """Steps with all communication in one piece, starting at the first or after the last
+        gradient.
 
         T_c + sum c, and max(T_c, r_1 + sum c); filling the buckets is part of T_c, that of the
         first also of r_1.
@@ -192,11 +195,11 @@ class StepModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnchoredModel:
-    """A model whose step of one replica is the mean step that was measured of one."""
+    """A model whose step of one replica equals the measured mean step."""
 
     model: StepModel
     anchor: float
-    """What the traced step was multiplied by: a trace is of medians, and costs something itself."""
+    """Factor on the traced step: a trace has medians, and tracing itself costs time."""
 
 
 def anchored_model(

@@ -1,4 +1,4 @@
-"""The changes that `dpbench what-if` knows, and what each alone would bring."""
+"""The changes that `dpbench what-if` knows, and the effect of each alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 OVERLAPS: tuple[Overlap, ...] = ("perfect", "none")
 LARGEST = 1e6
-"""Factors and sizes beyond belong to no machine, and overflow."""
+"""Largest factor and size; anything beyond fits no machine, and overflows."""
 DEFAULTS = (
     "bandwidth=2",
     "latency=0.5",
@@ -35,7 +35,7 @@ DEFAULTS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One change, as it is typed, in words, and what it does to a series."""
+    """One change: as typed, in words, and its effect on a series."""
 
     text: str
     words: str
@@ -43,7 +43,7 @@ class Change:
 
 
 def parse_change(text: str) -> Change:
-    """Reads "bandwidth=2"; raises UsageError for a name or value that there is not."""
+    """Parse "bandwidth=2"; raises UsageError for an unknown name or value."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals:
         raise UsageError(
@@ -163,15 +163,15 @@ AS_IS = "as is"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a step would be with a change."""
+    """Predicted step with a change."""
 
     change: str
-    """As it is typed; `AS_IS` for none."""
+    """The change as typed; `AS_IS` for none."""
     words: str
     step_seconds: Estimate
     throughput: Estimate
     ratio: Estimate
-    """Of throughputs, against the step as it is; 1 by definition for none."""
+    """Ratio of throughputs to the unchanged step; 1 by definition for no change."""
     exposed_seconds: Estimate
 
 
@@ -180,15 +180,15 @@ class WhatIf(PredictedRow):
     """All changes at one group size."""
 
     outcomes: tuple[Outcome, ...] = ()
-    """As is first."""
+    """Outcomes, the unchanged step first."""
     simulation_error: float | None = None
-    """Simulated ÷ measured step as it is - 1; None where it was not measured."""
+    """Simulated ÷ measured unchanged step - 1; None if not measured."""
 
 
 def what_if(
     series: Series, group_sizes: Sequence[int], changes: Sequence[Change]
 ) -> tuple[WhatIf, ...]:
-    """Each change alone against the step as it is, at each group size in rising order."""
+    """Each change alone against the unchanged step, at each group size in rising order."""
     return tuple(_at(series, n, changes) for n in sorted(set(group_sizes)))
 
 
@@ -229,7 +229,7 @@ def _outcome(
 
 
 def _ratio(before: Simulated, after: Simulated, per_item: float) -> Estimate:
-    """Of throughputs; both sides share their inputs, and so most of their spread.
+    """Ratio of throughputs; both sides share their inputs, and so most of their spread.
 
     `per_item`: items of a step before ÷ after. The model's own error is taken to be common to
     both sides.

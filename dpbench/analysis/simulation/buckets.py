@@ -1,10 +1,10 @@
-"""Gradient buckets: which gradients share a collective, and what a cap on their size changes.
+"""Gradient buckets: which gradients share a collective, and the effect of a cap on their size.
 
-Many small buckets pay latency again and again; few large ones leave the last of the communication
-without computing to hide behind.
+Many small buckets pay latency many times; with few large ones the last communication has no
+computation to hide behind.
 
 Closed forms, for S bytes that get ready evenly over a backward pass of T_b seconds, in K equal
-buckets that cost alpha + s/B each; t = S/B, and what the backward pass leaves of it is T_b - t:
+buckets that cost alpha + s/B each; t = S/B, and the remaining backward pass is T_b - t:
 
     K* = (T_b - t) / alpha     exposed alpha (1 + t / (T_b - t))        computing hides it
     K* = sqrt(T_b / alpha)     exposed K* alpha + t - T_b + T_b / K*    bound by communication
@@ -24,9 +24,9 @@ from dpbench.analysis.simulation.trace import StepTrace
 MEBI = 1024**2
 DEFAULT_CAP_MB = 25.0
 DEFAULT_FIRST_CAP_MB = 1.0
-"""What torch's DistributedDataParallel and dpbench's take on every backend unless they are told
-otherwise: a small first bucket lets communication start early. Any cap that is given holds for
-the first bucket too."""
+"""Default cap of the first bucket in torch's DistributedDataParallel and dpbench's, on every
+backend: a small first bucket lets communication start early. A given cap also holds for the first
+bucket."""
 
 CAPS_MB = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 25.0, 35.0, 50.0, 70.0, 100.0)
 ONE_BUCKET = math.inf
@@ -37,13 +37,13 @@ class Bucket:
     """Gradients that one all-reduce carries."""
 
     ready_seconds: float
-    """When the last of them is ready, in seconds of computing since the step began."""
+    """Time at which the last of them is ready, in seconds of computing since the step began."""
     nbytes: int
 
 
 def caps_bytes(cap_mb: float | None) -> tuple[float, float | None]:
-    """(cap, cap of the first bucket) for a bucket size; None for that of the
-    implementation, infinity for one bucket."""
+    """(cap, cap of the first bucket) for a bucket size; None for the implementation's default,
+    infinity for one bucket."""
     if cap_mb is None:
         return DEFAULT_CAP_MB * MEBI, DEFAULT_FIRST_CAP_MB * MEBI
     return cap_mb * MEBI, None
@@ -59,7 +59,7 @@ def into_buckets(
     `first_cap_bytes` (None: at `cap_bytes` too). Those still open in the end come last.
 
     Raises:
-        ValueError: a cap that is not above zero.
+        ValueError: a cap is not above zero.
     """
     first_cap = cap_bytes if first_cap_bytes is None else first_cap_bytes
     if not (cap_bytes > 0 and first_cap > 0):
@@ -79,16 +79,16 @@ def into_buckets(
 
 S = TypeVar("S")
 Simulate = Callable[[StepTrace, Sequence[Bucket]], S]
-"""What a step is with these buckets: overlap.simulate with all but the first two arguments given,
-or more of it."""
+"""Simulates a step with these buckets: overlap.simulate with all but the first two arguments given,
+or a function that returns more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapResult(Generic[S]):
-    """What a cap makes of a step."""
+    """Result for a cap."""
 
     cap_mb: float | None
-    """None: what the implementation takes by itself; infinity: one bucket."""
+    """The cap; None means the implementation's default; infinity means one bucket."""
     buckets: tuple[Bucket, ...]
     step: S
 

@@ -1,7 +1,7 @@
-"""What a stored sweep knows of a series for its simulation: trace, stragglers, contention.
+"""Inputs for simulating a series, from a stored sweep: trace, stragglers, contention.
 
-A trace simulates the model that it was taken of and no other, so that all traces, and what a step
-of the series reduced, must be of the same gradients.
+A trace only simulates the model that it was taken of, so all traces, and the bytes that a step of
+the series reduced, must belong to the same gradients.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from dpbench.traits import IMPLEMENTATIONS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulationInputs:
-    """Of one series at one batch size per replica."""
+    """Inputs for one series at one batch size per replica."""
 
     trial: TrialSpec
-    """As asked for."""
+    """Trial as asked for."""
     trace: StepTrace
-    """Of one micro-step, whatever the trial accumulates."""
+    """Trace of one micro-step, whatever the trial accumulates."""
     traces: tuple[GradientTrace, ...]
-    """One per repetition; `trace` is the median of their steps."""
+    """Traces, one per repetition; `trace` is the median of their steps."""
     trace_source: str
     """The configuration that was traced: "ddp/gloo ×1, batch 32"."""
     alone: LogMean
-    """Items per second of the trials that were traced, in their timed windows."""
+    """Items per second of the traced trials, in their timed windows."""
     items_per_sample: int
     fills_buckets: bool
-    """Whether gradients must still be copied into buckets, which the trace does not hold."""
+    """Whether gradients must still be copied into buckets, which the trace does not include."""
     tracing_overhead: Estimate
     noise: StragglerNoise | None
-    """None where no group of two ranks or more was measured without synchronization."""
+    """Noise; None if no group of two ranks or more was measured without synchronization."""
     contention: dict[int, Estimate]
-    """By group size, the step of a copy among so many that run at once ÷ alone."""
+    """By group size, the step of one of that many concurrent copies ÷ alone."""
     notes: tuple[str, ...]
 
 
 def simulation_inputs(records: Sequence[TrialRecord], trial: TrialSpec) -> SimulationInputs:
-    """What the records of a sweep tell of the series, the batch size and the model of `trial`.
+    """Inputs from the records of a sweep for the series, the batch size and the model of `trial`.
 
-    The trace is that of the same implementation at group size 1, as it contains what wrapping the
-    module costs, else that of `single`.
+    The trace is that of the same implementation at group size 1, as it includes the cost of
+    wrapping the module, else that of `single`.
 
     Raises:
-        UsageError: nothing was traced, or another model than the trial's.
+        UsageError: nothing was traced, or only another model than the trial's.
     """
     usable = [
         record
@@ -112,7 +112,7 @@ def _compared_alike(records: list[TrialRecord], trial: TrialSpec) -> list[TrialR
 def _traced(
     usable: Sequence[TrialRecord], trial: TrialSpec
 ) -> tuple[list[TrialRecord], tuple[str, ...]]:
-    """The repetitions of the best configuration that was traced, and what is to be said of it."""
+    """The repetitions of the best traced configuration, and notes on it."""
     batch = trial.replica_batch_sizes[0]
     having = [r for r in usable if r.trial.replica_batch_sizes == (batch,) and _trace(r)]
     own = [r for r in having if r.trial.implementation == trial.implementation]
@@ -130,8 +130,9 @@ def _traced(
 
 
 def _fills_buckets(implementation: str, traced: str) -> bool:
-    """torch's DistributedDataParallel fills its buckets at group size 1 too, where dpbench's has
-    nothing to send; with gradient_as_bucket_view (torch-ddp-static) there is nothing to fill."""
+    """Whether buckets still have to be filled. torch's DistributedDataParallel fills its buckets at
+    group size 1 too, where dpbench's has nothing to send; with gradient_as_bucket_view
+    (torch-ddp-static) there is nothing to fill."""
     return implementation != "torch-ddp-static" and traced != "torch-ddp"
 
 
@@ -161,7 +162,8 @@ def _name(record: TrialRecord) -> str:
 def _require_trace_of_series(
     usable: Sequence[TrialRecord], trial: TrialSpec, traces: dict[str, GradientTrace]
 ) -> None:
-    """In so far as the trials of the series tell how much they reduced in a step."""
+    """Require that the trace fits the series, as far as its trials recorded the bytes they
+    reduced."""
     if not IMPLEMENTATIONS[trial.implementation].has_buckets:
         return
     series = [
@@ -177,7 +179,7 @@ def _require_trace_of_series(
 def _noise(
     usable: Sequence[TrialRecord], trial: TrialSpec
 ) -> tuple[StragglerNoise | None, tuple[str, ...]]:
-    """From the largest group of the series, else of `independent`."""
+    """Noise from the largest group of the series, else of `independent`."""
     batch = trial.replica_batch_sizes[0]
     own = [
         (record, table)
@@ -209,7 +211,7 @@ def _of_noise(noise: StragglerNoise, label: str) -> str:
     rare = (
         f"rare events in {units.percent(noise.rare_probability)} of a rank's steps"
         if noise.rare_probability
-        # The rule of three: what was seen in none of N has a probability below 3/N, at 95 %.
+        # Rule of three: an event not seen in N cases has a probability below 3/N, at 95 %.
         else f"no rare event, so that they strike fewer than {units.percent(3 / noise.rank_steps)}"
     )
     return (
@@ -229,7 +231,7 @@ def _without_sync(record: TrialRecord) -> Floats | None:
 
 
 def _table(ranks: Iterator[tuple[float, ...]]) -> Floats | None:
-    """Of shape (ranks, steps); None unless there are two of both, all with a time."""
+    """Times of shape (ranks, steps); None unless there are at least two of both, all measured."""
     rows = list(ranks)
     steps = min(len(row) for row in rows)
     table = np.array([row[:steps] for row in rows])
@@ -238,7 +240,7 @@ def _table(ranks: Iterator[tuple[float, ...]]) -> Floats | None:
 
 def _contention(usable: Sequence[TrialRecord], batch: int) -> dict[int, Estimate]:
     """Mean step of `independent` copies ÷ that of `single`, both in the same repetition and with
-    that batch each."""
+    that batch size each."""
     references = References(usable)
     ratios: dict[int, list[float]] = {}
     for record in usable:
@@ -265,7 +267,7 @@ def _of_contention(contention: dict[int, Estimate]) -> Iterator[str]:
 
 
 def require_same_gradients(traces: Mapping[str, GradientTrace]) -> None:
-    """Raises UsageError unless all traces, by what they are of, have the same gradients."""
+    """Raise UsageError unless all traces, given by name, have the same gradients."""
     (first, expected), *others = traces.items()
     for label, trace in others:
         if (difference := _difference(trace, expected)) is not None:
@@ -276,7 +278,7 @@ def require_same_gradients(traces: Mapping[str, GradientTrace]) -> None:
 
 
 def require_trace_of(trace: GradientTrace, label: str, reduced_bytes: int) -> None:
-    """Raises UsageError unless a step with these gradients reduces so many bytes."""
+    """Raise UsageError unless a step with these gradients reduces `reduced_bytes`."""
     total = sum(trace.gradient_bytes)
     if total != reduced_bytes:
         raise UsageError(
@@ -287,7 +289,7 @@ def require_trace_of(trace: GradientTrace, label: str, reduced_bytes: int) -> No
 
 
 def _difference(trace: GradientTrace, expected: GradientTrace) -> str | None:
-    """The first that there is, in words."""
+    """The first difference, in words; None if there is none."""
     for name, size, dtype, other, other_size, other_dtype in zip(
         trace.parameters,
         trace.gradient_bytes,

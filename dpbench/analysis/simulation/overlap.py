@@ -20,8 +20,8 @@ T_c are read on a clock w that counts computing, not time:
 
 and the step ends at e_K + (T_c - w_K) + T_o. With φ = 0 and stretch = 1 this is the above.
 
-Where a bucket must be filled first, that is computing too: it moves r_k, and all that is computed
-after it, by as much.
+If a bucket must be filled first, that is computing too: it delays r_k, and all later computing, by
+as much.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from dpbench.analysis.simulation.buckets import Bucket
 from dpbench.analysis.simulation.trace import Floats, StepTrace
 
 Cost = Callable[[float], float]
-"""Seconds of one collective of so many bytes, at a fixed group size."""
+"""Seconds of one collective from its bytes, at a fixed group size."""
 PerBytes = Callable[[float], float]
 Seconds = float | Floats
 """A number, or an array of one value per simulated step."""
 
 SLOWEST_RATE = 0.05
-"""Of computing beside a collective, as to how long the last microseconds of it can go on: without
-it, noise in a lost share of about 1 would decide whether a whole collective is stretched."""
+"""Slowest rate of computing beside a collective that determines how long its last microseconds can
+take: without this limit, noise in a lost share of about 1 would decide whether a whole collective
+is stretched."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,25 +52,26 @@ class BucketTimes:
 
     nbytes: int
     ready_seconds: Seconds
-    """If no collective before it took time from computing."""
+    """Time at which the bucket is ready if no earlier collective took time from computing."""
     start_seconds: Seconds
     end_seconds: Seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedStep:
-    """An optimizer step; arrays where it was simulated for an array of slowdowns."""
+    """An optimizer step; arrays if simulated for an array of slowdowns."""
 
     step_seconds: Seconds
     compute_seconds: Seconds
-    """Without any communication."""
+    """Seconds without any communication."""
     communication_seconds: float
-    """Of all collectives, if nothing ran beside them."""
+    """Seconds of all collectives, if nothing ran beside them."""
     timeline: tuple[BucketTimes, ...]
 
     @property
     def exposed_seconds(self) -> Seconds:
-        """What communication adds to the step: filling buckets, waiting, slower computing."""
+        """Seconds that communication adds to the step: filling buckets, waiting, slower
+        computing."""
         return self.step_seconds - self.compute_seconds
 
 
@@ -91,18 +93,19 @@ def simulate(
     Args:
         trace: of one micro-step, without communication.
         buckets: in the order in which they are reduced.
-        cost: of an all-reduce.
+        cost: seconds of an all-reduce.
         lost_share: φ by size; perfect overlap without it. It is above 1 where a collective costs
             computing more than its own time; below 0 it is noise, and counts as 0.
         stretch: by size; 1 without it.
-        fill: of copying gradients into a bucket, where the trace does not hold that already.
-        broadcast: of sending the module's buffers before the forward pass; else of an all-reduce.
+        fill: seconds to copy gradients into a bucket, if the trace does not include that.
+        broadcast: seconds to send the module's buffers before the forward pass; by default those of
+            an all-reduce.
         accumulation_steps: micro-steps; only the last one communicates.
         slowdown: factor on all computing; every value of an array is a step of its own.
-        tail_slowdown: of what follows the last gradient in a backward pass; None: as the rest.
+        tail_slowdown: factor after the last gradient of a backward pass; None means as the rest.
 
     Raises:
-        ValueError: a cost, stretch or number of steps that makes no sense.
+        ValueError: a cost, stretch or number of steps makes no sense.
     """
     if accumulation_steps < 1:
         raise ValueError(f"{accumulation_steps} accumulation steps: expected 1 or more")
@@ -136,7 +139,7 @@ def simulate(
 
 
 def _both(longest: float, computing_left: Floats, rate: float) -> Floats:
-    """Seconds in which a collective that takes `longest` beside computing has some beside it."""
+    """Seconds in which both run, for a collective that takes `longest` beside computing."""
     left = np.maximum(0.0, computing_left)  # below 0 only by rounding
     return np.minimum(longest, left / max(rate, SLOWEST_RATE))
 
@@ -149,7 +152,7 @@ def _cost(cost: Cost, nbytes: int) -> float:
 
 
 def _rate(lost_share: PerBytes | None, nbytes: int) -> float:
-    """Of computing while a collective is under way."""
+    """Rate of computing while a collective is running."""
     return 1 - (max(0.0, lost_share(nbytes)) if lost_share else 0.0)
 
 

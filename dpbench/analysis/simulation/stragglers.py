@@ -7,12 +7,13 @@ because they cost a group of n differently:
     time        what all ranks share in a step: no maximum, however many there are
     residual    all else, drawn anew for every rank and step: the maximum of n in every step
 
-Rare events, steps that last far longer on one rank than on the others, are taken out before and
-added as d (1 - (1 - q)^n). What is here says nothing of events rarer than one in the measured
-rank-steps: seeing a probability q takes some 10 / q of them.
+q of them. / Rare events, steps that last far longer on one rank than on the others, are removed
+first and added as d (1 - (1 - q)^n). This says nothing about events rarer than one in the measured
+rank-steps: seeing a probability q takes some 10 / q of them. / q of them.
 
-A slowdown is a factor on the trace, which is a median. It is above 1 on average for one replica
-too: what n replicas lose to stragglers is expected_maximum(n) / expected_maximum(1).
+A slowdown is a factor on the trace, which is a median. expected_maximum(1). / It is above 1 on
+average for one replica too: the loss of n replicas to stragglers is expected_maximum(n) /
+expected_maximum(1). / expected_maximum(1).
 """
 
 from __future__ import annotations
@@ -29,32 +30,32 @@ from dpbench.analysis.simulation.trace import Floats
 from dpbench.analysis.steps import FEWEST_STEPS, OUTLIER_DEVIATIONS
 
 TAIL_SAMPLES = 10
-"""The empirical distribution is believed up to its tenth largest value, p = 1 - 10/N; beyond it,
-and at least in no more than the upper half, quantiles rise as those of a lognormal."""
+"""The empirical distribution is used up to its tenth largest value, p = 1 - 10/N; beyond it, and
+always within the upper half, quantiles rise as those of a lognormal."""
 MOST_QUANTILES = 10_000
 RANK_QUANTILES = 101
 MOST_CALIBRATION = 4.0
 INTEGRATION_POINTS = 20_000
 LEAST_EXCESS = 1e-6
-"""Share of a step; less is no event, even if all else is equal to the last digit."""
+"""Smallest share of a step that counts as an event, even if all else is equal to the last digit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StragglerNoise:
-    """Coefficients of variation of step seconds without communication, by where they come from."""
+    """Coefficients of variation of step seconds without communication, by source."""
 
     rank_cv: float
     time_cv: float
     residual_cv: float
     residuals: tuple[float, ...]
-    """Of the logarithm, rising; N of them, or so many of their quantiles."""
+    """Residuals of the logarithm, rising; all N, or a number of quantiles."""
     rare_probability: float = 0.0
-    """Of a rare event in a step of one rank."""
+    """Probability of a rare event in a step of one rank."""
     rare_cost: float = 0.0
-    """Share of a step that one adds."""
+    """Share of a step that a rare event adds."""
     ranks: int = 0
     rank_steps: int = 0
-    """Steps times ranks that were measured, over all repetitions; 0 where nothing was."""
+    """Number of measured steps times ranks, over all repetitions; 0 if nothing was measured."""
 
 
 def measured_noise(tables: Sequence[Floats]) -> StragglerNoise:
@@ -64,8 +65,8 @@ def measured_noise(tables: Sequence[Floats]) -> StragglerNoise:
     out below zero is zero, as usual. Of two ranks the residuals are symmetric by construction.
 
     Raises:
-        ValueError: no table; one with fewer than two ranks or steps, or a time that is not above
-            zero.
+        ValueError: there is no table, or one has fewer than two ranks or steps, or a time that is
+            not above zero.
     """
     if not tables:
         raise ValueError("expected a table at least")
@@ -93,9 +94,9 @@ def measured_noise(tables: Sequence[Floats]) -> StragglerNoise:
 def calibrated_noise(tables: Sequence[Floats]) -> StragglerNoise:
     """Measured noise, its deviations times one factor, with the E[max] that the tables have.
 
-    Where the noise comes in bursts, and strikes ranks together, it is not what independent draws
-    from its distribution make of it. So the slowest of the ranks that were measured must take, in
-    a step, as many times the mean of a rank as it did: mean over tables of E[max] / E[rank].
+    E[rank]. / Noise that comes in bursts, or hits ranks together, differs from independent draws.
+    So the factor makes the slowest of the measured ranks take, in a step, the measured multiple of
+    a rank's mean: mean over tables of E[max] / E[rank]. / E[rank].
 
     Raises:
         ValueError: as `measured_noise`.
@@ -116,7 +117,7 @@ def calibrated_noise(tables: Sequence[Floats]) -> StragglerNoise:
 
 
 def _scaled(noise: StragglerNoise, factor: float) -> StragglerNoise:
-    """With so many times the deviation between ranks, on logarithms."""
+    """The noise with `factor` times the deviation between ranks, on logarithms."""
     return replace(
         noise,
         rank_cv=_cv((factor * _log_deviation(noise.rank_cv)) ** 2),
@@ -126,9 +127,9 @@ def _scaled(noise: StragglerNoise, factor: float) -> StragglerNoise:
 
 
 def expected_maximum(noise: StragglerNoise, group_size: int) -> float:
-    """The mean slowdown of a step of the slowest of so many replicas.
+    """The mean slowdown of the slowest of `group_size` replicas in a step.
 
-    By integration over the quantile function Q: E[max] = ∫ exp Q(u^(1/n)) du over 0 to 1.
+    It integrates over the quantile function Q: E[max] = ∫ exp Q(u^(1/n)) du over 0 to 1.
     """
     quantiles = _quantiles(noise)
     largest = np.exp(quantiles.at(_midpoints(INTEGRATION_POINTS) ** (1 / group_size))).mean()
@@ -137,9 +138,9 @@ def expected_maximum(noise: StragglerNoise, group_size: int) -> float:
 
 
 def rare_delay(probability: float, cost: float, count: int) -> float:
-    """d (1 - (1 - q)^n): what events that strike a replica's step with probability q cost all.
+    """Delay d (1 - (1 - q)^n) of a group by events that hit a replica's step with probability q.
 
-    `cost` d is what one adds to the step that it strikes; two in one step cost as much as one.
+    `cost` d is the delay that one adds to its step; two in one step cost as much as one.
     """
     if count < 1:
         raise ValueError(f"the maximum of {count} values: expected 1 or more")
@@ -153,11 +154,11 @@ def rare_delay(probability: float, cost: float, count: int) -> float:
 def slowdowns(
     noise: StragglerNoise, group_size: int, steps: int, generator: np.random.Generator
 ) -> Floats:
-    """Slowdowns of so many steps, each already the maximum over so many replicas; shape (steps,).
+    """Slowdowns of `steps` steps, each the maximum over `group_size` replicas; shape (steps,).
 
-    The maximum of n values is drawn as one, Q(U^(1/n)), whatever n is. Rank effects are drawn anew
-    in every step: that changes how steps follow each other, not their distribution. Draws are
-    stratified, so that their mean is `expected_maximum` but for a part in thousands.
+    The maximum of n values is drawn as one value, Q(U^(1/n)), for any n. Rank effects are drawn
+    anew in every step: that changes the sequence of steps, not their distribution. Draws are
+    stratified, so that their mean is `expected_maximum` within a few thousandths.
     """
     spread = _midpoints(steps)  # every component takes all its quantiles once, in random order
     largest = _quantiles(noise).at(generator.permutation(spread) ** (1 / group_size))
@@ -173,7 +174,7 @@ class _Quantiles:
     """The quantile function of a replica's deviation in one step, on a logarithmic scale."""
 
     values: Floats
-    """At the midpoints of as many equal parts of 0 to 1."""
+    """Quantiles at the midpoints of equal parts of 0 to 1."""
     deviation: float
     tail: float
     """The probability from which quantiles rise as those of a normal distribution."""
@@ -191,7 +192,7 @@ class _Quantiles:
 
 @lru_cache(maxsize=16)
 def _quantiles(noise: StragglerNoise) -> _Quantiles:
-    """Of the sum of a rank's effect, taken to be normal, and a residual."""
+    """Quantiles of the sum of a rank's effect, taken as normal, and a residual."""
     rank, residual = _log_deviation(noise.rank_cv), _log_deviation(noise.residual_cv)
     values = np.asarray(noise.residuals)
     if rank > 0:
@@ -214,13 +215,14 @@ class _Variances:
 
 
 def _variances(logs: Floats) -> _Variances:
-    """Of a table without repetitions in its cells: y[i, t] = m + rank_i + time_t + e[i, t]."""
+    """Variances of a table without repetitions in its cells: y[i, t] = m + rank_i + time_t + e[i,
+    t]."""
     ranks, steps = logs.shape
     by_rank, by_step = logs.mean(axis=1), logs.mean(axis=0)
     rest = logs - by_rank[:, None] - by_step + logs.mean()
     freedom = (ranks - 1) * (steps - 1)
     residual = float((rest**2).sum() / freedom)
-    # Residuals of a fit are smaller than what they stand for.
+    # Residuals of a fit are smaller than the errors they estimate.
     spread = rest.ravel() * np.sqrt(rest.size / freedom)
     return _Variances(
         rank=max(0.0, float(by_rank.var(ddof=1)) - residual / steps),
@@ -233,9 +235,9 @@ def _variances(logs: Floats) -> _Variances:
 def _rare(logs: Floats) -> Floats:
     """What a rare event adds to each cell, as a share of the step; 0 where there is none.
 
-    A cell is compared with the median of the other ranks in its step, so that what strikes all of
-    them is none. Rare is what `steps` calls an outlier: ten standard deviations, from the median
-    deviation.
+    A cell is compared with the median of the other ranks in its step, so that an event on all of
+    them does not count. A rare event is an outlier as in `steps`: ten standard deviations, from the
+    median deviation.
     """
     centred = logs - np.median(logs, axis=1, keepdims=True)
     others = [np.median(np.delete(centred, rank, axis=0), axis=0) for rank in range(len(logs))]
@@ -243,7 +245,7 @@ def _rare(logs: Floats) -> Floats:
     limit = OUTLIER_DEVIATIONS * float(np.median(np.abs(excess))) + LEAST_EXCESS
     strikes: Floats = np.where(excess > limit, np.expm1(excess), 0.0)
     quiet = logs.shape[1] - (strikes > 0).any(axis=0).sum()
-    # Of fewer steps the median deviation is that of two or three.
+    # With fewer steps the median deviation rests on two or three of them.
     return strikes if quiet >= FEWEST_STEPS else np.zeros_like(logs)
 
 

@@ -1,4 +1,4 @@
-"""One step of one replica without communication: what the simulation starts from."""
+"""One step of one replica without communication: the starting point of the simulation."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ ROUNDING = 1e-9
 class StepTrace:
     """Seconds since the step began, typical of the traced steps (medians over steps).
 
-    Gradients stand in the order in which they got ready.
+    Gradients are in the order in which they became ready.
     """
 
     forward_seconds: float
-    """Until the backward pass starts."""
+    """Seconds until the backward pass starts."""
     backward_seconds: float
     """Length of the backward pass."""
     optimizer_seconds: float
-    """From the end of the backward pass to the end of the step."""
+    """Seconds from the end of the backward pass to the end of the step."""
     ready_seconds: tuple[float, ...]
     gradient_bytes: tuple[int, ...]
     gradient_dtypes: tuple[str, ...] = ()
-    """Of each gradient, as a bucket holds one dtype only; empty if all are alike."""
+    """Dtype of each gradient, as a bucket holds one dtype only; empty if all are alike."""
     buffer_bytes: int = 0
     sample_size: int = 1
-    """Traced steps behind it."""
+    """Number of traced steps behind it."""
 
     def __post_init__(self) -> None:
         times = (self.forward_seconds, self.backward_seconds, self.optimizer_seconds)
@@ -60,8 +60,9 @@ class StepTrace:
 
     @property
     def tail_seconds(self) -> float:
-        """From the last gradient to the end of the backward pass: the host's time, mostly."""
-        return max(0.0, self.backward_end_seconds - self.ready_seconds[-1])  # rounding apart
+        """Seconds from the last gradient to the end of the backward pass: mostly the host's
+        time."""
+        return max(0.0, self.backward_end_seconds - self.ready_seconds[-1])  # 0.0 for rounding
 
     @property
     def total_bytes(self) -> int:
@@ -82,7 +83,7 @@ def step_trace(traces: Sequence[GradientTrace]) -> StepTrace:
     """Medians over all traced steps, of all repetitions together.
 
     Raises:
-        ValueError: no trace, or traces of different gradients.
+        ValueError: there is no trace, or traces have different gradients.
     """
     if not traces:
         raise ValueError("expected a trace at least")
@@ -108,7 +109,7 @@ def step_trace(traces: Sequence[GradientTrace]) -> StepTrace:
 
 
 def single_steps(trace: GradientTrace) -> list[StepTrace]:
-    """Every traced step by itself."""
+    """Every traced step as a trace of its own."""
     steps = zip(
         trace.ready_seconds,
         trace.backward_start_seconds,
@@ -135,10 +136,10 @@ def single_steps(trace: GradientTrace) -> list[StepTrace]:
 def tracing_overhead(traces: Sequence[GradientTrace]) -> Estimate:
     """Seconds of a traced step ÷ those of the untraced one beside it, as a geometric mean.
 
-    The interval is over repetitions, of a single one over its pairs of steps.
+    The interval is over repetitions; with a single one, over its pairs of steps.
 
     Raises:
-        ValueError: no trace, or one without an untraced step for every traced one.
+        ValueError: there is no trace, or one lacks an untraced step for every traced one.
     """
     if not traces:
         raise ValueError("expected a trace at least")

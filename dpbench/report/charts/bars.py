@@ -21,7 +21,7 @@ INCHES_AROUND = 1.9
 HEADING, GAP = 0.95, 0.45
 """Rows that a heading takes, and that separate it from the block above."""
 ROWS_A_PANEL = INCHES_A_PANEL / INCHES_A_ROW
-"""What the title and axis of a stacked panel take."""
+"""Rows that the title and axis of a stacked panel need."""
 
 
 def figure_of(rows: float) -> tuple[Figure, Axes]:
@@ -44,7 +44,7 @@ def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
 
 
 def places(blocks: Sequence[Sequence[Row]]) -> Iterator[tuple[float, list[tuple[float, Row]]]]:
-    """Where the heading of each block stands, and each of its rows, counted downwards."""
+    """Position of each block's heading, and of each of its rows, counted downwards."""
     at = 0.0
     for block in blocks:
         yield at, [(at + HEADING + number, row) for number, row in enumerate(block)]
@@ -62,7 +62,8 @@ def finish_rows(axes: Axes, named: Sequence[tuple[float, str]], height: float) -
 
 
 def key(axes: Axes, handles: Sequence[Artist], *, right: bool = False) -> None:
-    """What colours mean, in one line above the panel; at the right where its title is."""
+    """Draw the legend of colours in one line above the panel; at the right if the title is
+    there."""
     axes.legend(
         handles=handles,
         loc="lower right" if right else "lower left",

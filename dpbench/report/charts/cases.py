@@ -1,4 +1,4 @@
-"""What was measured, as charts with a row for every configuration have it: case by case.
+"""Measured configurations for charts with one row each, case by case.
 
 A case is a group size at a batch size: what implementations are compared in.
 """
@@ -26,11 +26,11 @@ class Measured:
     row: ConfigurationSummary
     trial: TrialSpec
     records: tuple[TrialRecord, ...]
-    """Its usable repetitions, one at least."""
+    """Usable repetitions of the configuration, at least one."""
 
     @property
     def name(self) -> str:
-        """What tells it from the others of its case: "ddp/gloo"."""
+        """Name within its case: "ddp/gloo"."""
         return one_line(self.row.series)
 
 

@@ -165,7 +165,7 @@ def number_axis(axes: Axes, ticks: Sequence[int], label: str, *, log: bool) -> N
 
 
 def first_in_row(axes: Axes) -> bool:
-    """Where the label of a y axis stands that a row of panels has in common."""
+    """Whether the panel is the first in its row, which has the y-axis label that the row shares."""
     place = axes.get_subplotspec()
     return place is None or place.is_first_col()
 
@@ -217,7 +217,7 @@ def highest_value(found: Sequence[Panel]) -> float:
 
 
 def top(found: Sequence[Panel], beside: float = 0.0) -> float:
-    """Where the axis of these panels ends; `beside` is what else it has room for."""
+    """Upper end of the axis of these panels; `beside` is another value that must fit."""
     end = min(max(map(_end, estimates(found))), FARTHEST_END * highest_value(found))
     return MARGIN * max(end, beside)
 

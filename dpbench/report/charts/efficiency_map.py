@@ -29,9 +29,10 @@ LEAST_INCHES, OUTSIDE_INCHES = 7.2, 1.1
 COLOURS = mpl.colormaps["cividis"]
 """Rises evenly in lightness, for any colour vision."""
 LIGHTNESS, LIGHT = (0.299, 0.587, 0.114), 0.5
-"""Of red, green and blue; from so much on a cell has dark letters."""
+"""Weights of red, green and blue in lightness, and the lightness from which a cell has dark
+letters."""
 POINTS, MOST_POINTS = 7.5, 10.0
-"""Of numbers; larger where there are few cells in the width of a figure."""
+"""Font size of numbers in points; larger if a figure's width has few cells."""
 
 Cells = dict[tuple[str, int, int], ConfigurationSummary]
 """By series, batch size and group size."""
@@ -137,7 +138,7 @@ def _figure(count: int, *, columns: int, rows: int) -> tuple[Figure, list[Axes]]
 
 
 def _points(figure: Figure, axes: Axes, *, columns: int) -> float:
-    """As large as the width of a cell allows."""
+    """Font size in points, as large as the width of a cell allows."""
     grid = axes.get_gridspec()
     assert grid is not None
     cell = (figure.get_figwidth() / grid.ncols - AROUND_INCHES[0]) / columns

@@ -57,14 +57,14 @@ def write_figure(figure: Figure, path: Path, *, named_by_user: bool = False) -> 
 
 
 def svg_of(figure: Figure) -> str:
-    """What `write_figure` would write into an SVG file."""
+    """The content of the SVG file that `write_figure` would write."""
     text = io.StringIO()
     _save(figure, "svg", text)
     return text.getvalue()
 
 
 def remove_images(folder: Path, name: str) -> None:
-    """Those of an earlier report, whatever their format. Raises OSError."""
+    """Remove images of an earlier report, in any format. Raises OSError."""
     for image in IMAGES:
         (folder / f"{name}.{image}").unlink(missing_ok=True)
 

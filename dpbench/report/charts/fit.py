@@ -45,13 +45,13 @@ def fit(studies: Sequence[Study], source: ChartSource) -> Figure:
 
 
 def _estimates(studies: Sequence[Study]) -> list[Estimate]:
-    """Those of measured points that are no baseline."""
+    """Estimates of measured points except the baseline."""
     found = [row.efficiency for one in studies for row in one.measured if row.efficiency]
     return [estimate for estimate in found if estimate.basis != "baseline"]
 
 
 def _shown(studies: Sequence[Study]) -> list[Study]:
-    """As many as there is room for, those with withheld points first; in their order."""
+    """The studies that fit, those with withheld points first; in their order."""
 
     def is_untested(place: int) -> bool:
         return not any(row.withheld for row in studies[place].predicted)

@@ -27,22 +27,22 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Against:
-    """What is drawn against the group size."""
+    """The quantity drawn against the group size."""
 
     title: str
     quantity: str
     y: Callable[[ConfigurationSummary], Estimate | None]
     linear: Callable[[Panel, int], float | None]
-    """What linear scaling gives at a group size; None where nothing tells."""
+    """Value of linear scaling at a group size; None if unknown."""
     linear_name: Callable[[Panel], str] = lambda _: "linear scaling"
     remark: str | None = None
-    """What linear scaling starts at, where its name does not say it."""
+    """Starting point of linear scaling, if its name does not say it."""
     grows: bool = True
     """With the group: then its axis is logarithmic too where there are large ones."""
 
 
 def in_groups(source: ChartSource) -> list[ConfigurationSummary]:
-    """What runs at several group sizes: all but `single`."""
+    """Rows that run at several group sizes: all except `single`."""
     return [row for row in source.rows if row.implementation != "single"]
 
 

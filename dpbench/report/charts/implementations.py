@@ -27,11 +27,11 @@ LEFT_OUT = "independent"
 """It synchronizes nothing: no implementation of training, and far ahead of all that are."""
 REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", "single")
 BACKENDS_FIRST = ("nccl", "gloo")
-"""What others are compared with is the first of these that a case has."""
+"""Preferred backends of the reference: the first of these that a case has."""
 LEAST_SPAN, WIDEST_LINEAR = 0.05, 4.0
 """How far the axis goes to both sides of 1 at the least, and up to which ratio it is linear."""
 SPEED_COLUMN = 86.0
-"""Where it begins, in points from the panel."""
+"""Position of the column, in points from the panel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +114,7 @@ def _published(throughput: Estimate) -> Speed:
 
 
 def _reference(case: Sequence[_Side]) -> _Side:
-    """What the others of the case are compared with: torch's own where it was measured."""
+    """The reference of the case: torch's own implementation if measured."""
 
     def rank(side: _Side) -> tuple[int, int]:
         name, backend = side.row.implementation, side.row.backend or ""
@@ -127,7 +127,7 @@ def _reference(case: Sequence[_Side]) -> _Side:
 
 
 def _of_one_environment(case: Sequence[_Side]) -> tuple[_Side, ...]:
-    """Those that were measured where the reference was: only these are compared with it."""
+    """Rows measured in the reference's environment: only these are compared with it."""
     where = _reference(case).speed.environments
     return tuple(side for side in case if side.speed.environments == where)
 

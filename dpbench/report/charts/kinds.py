@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 Section = Literal["speed", "scaling", "time", "learning", "communication", "projection"]
 Source = Literal["sweep", "collectives", "series", "projections"]
-"""What is drawn: the rows and records of a sweep; records of collectives; fitted series; projected
-ones."""
+"""Data of a chart: the rows and records of a sweep; records of collectives; fitted series;
+projected ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,12 +29,13 @@ class ChartKind:
     shows: str
     """One sentence: what is read off it; also for those who do not see it."""
     section: Section
-    """Of the page."""
+    """Section of the page."""
     source: Source = "sweep"
 
     @property
     def draw(self) -> Callable[..., Figure]:
-        """Of a sweep `draw(source: ChartSource)`, of others `draw(what, source)`.
+        """The drawing function: `draw(source: ChartSource)` for sweeps, `draw(what, source)` for
+        others.
 
         To be called within `style.house_style()`. Raises NothingToDraw with a reason.
         """

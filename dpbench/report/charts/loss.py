@@ -36,7 +36,7 @@ from dpbench.report.charts.style import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Along:
-    """What the loss is drawn against."""
+    """The quantity that the loss is drawn against."""
 
     title: str
     quantity: str
@@ -72,7 +72,7 @@ def loss_chart(source: ChartSource, along: Along) -> Figure:
 
 
 def _largest(found: Sequence[Measured]) -> list[Measured]:
-    """Of each series and batch size the largest group: rows come in order of group size."""
+    """The largest group of each series and batch size: rows come in order of group size."""
     return list({(one.row.series, one.row.batch_size): one for one in found}.values())
 
 
@@ -98,7 +98,7 @@ def _lines(found: Sequence[Measured], along: Along) -> tuple[list[_Line], list[s
 
 
 def _curves(one: Measured) -> list[LossCurve]:
-    """Those of its repetitions; none if any is no line."""
+    """Curves of the configuration's repetitions; none if one cannot be drawn as a line."""
     curves = [curve for record in one.records if (curve := loss_curve(record)) is not None]
     return curves if all(len(curve.losses) > 1 for curve in curves) else []
 

@@ -53,7 +53,7 @@ LOOKS: dict[Kind, _Look] = {
 
 
 def file_name(network: str | None) -> str:
-    """What a chart is called on disk: those of networks that are given have their names in it.
+    """File name of a chart; for given networks it contains the network's name.
 
     None: the network as measured. Of a name only letters, digits and hyphens are taken.
     """
@@ -158,7 +158,7 @@ def _name_lines(axes: Axes, shown: Sequence[Projection], value: Value, *, scale:
 
 
 def _key(shown: Sequence[Projection]) -> list[Line2D]:
-    """What markers and lines mean; the series are named at their lines."""
+    """Legend of markers and lines; the series are named at their lines."""
     kinds = {row.kind for one in shown for row in _rows(one)}
     handles = [
         Line2D(

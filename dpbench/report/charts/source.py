@@ -1,4 +1,4 @@
-"""What a chart is made of, and the caption that tells where it comes from."""
+"""The data of a chart, and the caption that gives its source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NothingToDraw(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChartSource:
-    """The same rows as the table, the records behind them, and where they were measured."""
+    """The rows of the table, the records behind them, and their environments."""
 
     rows: tuple[ConfigurationSummary, ...]
     records: tuple[TrialRecord, ...] = ()

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: a bar for each configuration, a segment for each phase."""
+"""Shares of a step's time: a bar for each configuration, a segment for each phase."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLOURS: dict[PhaseName, str] = {
 PERCENT_PER_CHARACTER = 1.15
 VISIBLE = 0.005
 STEP_COLUMN = 78.0
-"""Where it begins, in points from the panel."""
+"""Position of the column, in points from the panel."""
 HATCH = "////"
 
 
@@ -112,7 +112,7 @@ def _draw(axes: Axes, place: float, bar: _Bar) -> None:
 
 
 def _label(axes: Axes, middle: float, place: float, phase: PhaseEstimate, *, hatched: bool) -> None:
-    """As much of "backward 61 ± 2 %" as the segment has room for."""
+    """Label a segment with as much of "backward 61 ± 2 %" as fits."""
     number = _percent(phase.share)
     value = f"{units.fixed_percent(phase.share.value)}"
     plain = {"facecolor": COLOURS[phase.name], "edgecolor": "none", "pad": 1.0}

@@ -23,7 +23,7 @@ from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, scaled_
 MOST_ROWS = 32
 """With those that titles and axes take."""
 MOST_RANKS = 8
-"""Of a configuration; the slowest is always among them."""
+"""Most ranks of a configuration that are drawn; the slowest is always among them."""
 MOST_OF_A_CASE = MOST_ROWS // 2
 FEWEST_STEPS = 2
 BINS = 72
@@ -45,7 +45,7 @@ class _Row:
     style: SeriesStyle
     steps: RankSteps
     slowest: SlowestRank | None
-    """Where it is this one."""
+    """The slowest rank's details, if it is this one."""
 
 
 def step_times(source: ChartSource) -> Figure:
@@ -158,7 +158,7 @@ def _half(axes: Axes, place: int, seconds: Floats, edges: Floats, *, up: bool, c
 
 
 def _said(row: _Row, end: float) -> list[str]:
-    """What stands at the right of a rank."""
+    """Text at the right of a rank."""
     words = []
     if row.slowest is not None:
         words.append(f"slowest in {row.slowest.slowest_in} of {row.slowest.repetitions}")

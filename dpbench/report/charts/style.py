@@ -32,9 +32,9 @@ SKY, PURPLE = "#56B4E9", "#CC79A7"
 WINE = "#882255"
 """Paul Tol's, beside those that have a colour of their own."""
 INK, MUTED, GRID = "#222222", "#767676", "#E4E4E4"
-"""Of text and the plain module; of marks that stand behind the data; of grid lines."""
+"""Colours of text and the plain module; of marks behind the data; of grid lines."""
 ON_COLOUR = "#111111"
-"""Of text on a colour, which is the same one on a light and on a dark page."""
+"""Colour of text on a coloured area, which is the same on a light and on a dark page."""
 PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
 
 IMPLEMENTATION_COLOURS = {
@@ -55,7 +55,7 @@ TITLE, CAPTION = "chart-title", "chart-caption"
 """Which of a figure's texts they are: a page has them as its own text."""
 CAPTION_POINTS = 7.5
 CHARACTERS_PER_INCH = 15.5
-"""Of a caption."""
+"""Characters per inch of a caption."""
 
 
 THOUSANDS, MILLIONS = 20e3, 2e6
@@ -70,11 +70,11 @@ class SeriesStyle:
     linestyle: Dash
     marker: str
     hollow: bool = False
-    """Where there are more series than colours."""
+    """True if there are more series than colours."""
 
     @property
     def marks(self) -> dict[str, Any]:
-        """What matplotlib's line functions take."""
+        """Arguments for matplotlib's line functions."""
         return {
             "color": self.color,
             "linestyle": self.linestyle,
@@ -146,7 +146,7 @@ def plain_number(value: float, _: object = None) -> str:
 
 
 def _place(backend: str | None, all_backends: Sequence[str | None]) -> int:
-    """The same number for the same registered backend in every chart; others come after."""
+    """Index of a backend: the same for a registered backend in every chart; others come after."""
     if backend is None:
         return 0
     known = list(BACKENDS)
@@ -169,7 +169,7 @@ def _free(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AxisUnit:
-    """What an axis counts in."""
+    """Unit of an axis."""
 
     name: str
     size: float
@@ -197,7 +197,7 @@ def scaled_axis(axis: Axis, values: Iterable[float], unit: str, quantity: str) -
 
 
 def _units(unit: str) -> list[tuple[AxisUnit, float]]:
-    """What people write for a unit, the largest first, each with the least value that takes it."""
+    """Display units for a unit, the largest first, each with the least value that uses it."""
     if unit == "s":
         names = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
         return [(AxisUnit(name=name, size=size), size) for name, size in names.items()]

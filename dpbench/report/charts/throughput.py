@@ -33,7 +33,7 @@ def _linear(panel: Panel, group_size: int) -> float | None:
 
 
 def _ones(panel: Panel) -> dict[str, float]:
-    """What ran at group size 1."""
+    """Values at group size 1."""
     return {
         curve.label: estimate.value
         for curve in panel.curves

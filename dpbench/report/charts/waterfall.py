@@ -44,7 +44,7 @@ class _Bar:
     top: float
     bottom: float
     middle: float
-    """Its place down the panel: the mean of its parts' rows."""
+    """Position down the panel: the mean of its parts' rows."""
 
     @property
     def color(self) -> str:
@@ -97,7 +97,7 @@ def waterfall(source: ChartSource) -> Figure:
 
 
 def _rows(explanations: Sequence[Explanation]) -> tuple[str, ...]:
-    """What stands beside the bars; granularity only in strong scaling, else it costs nothing."""
+    """Rows beside the bars; granularity only in strong scaling, otherwise it costs nothing."""
     strong = any(explanation.trial.scaling == "strong" for explanation in explanations)
     return ("linear", *(PARTS if strong else PARTS[1:]), "reached")
 

@@ -36,7 +36,7 @@ def write_json(file: TextIO, keys: Sequence[str], rows: Rows) -> None:
 
 
 def write_json_lines(file: TextIO, keys: Sequence[str], rows: Rows) -> None:
-    """The same objects, one on each line."""
+    """Write the rows as JSON objects, one per line."""
     for row in rows:
         file.write(f"{_object(keys, row)}\n")
 

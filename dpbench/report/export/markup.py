@@ -16,7 +16,7 @@ from dpbench.report.table import Table, TableColumn
 
 MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 REFERENCE = re.compile(r"[@#](?=\w)")
-"""What GitHub turns into a mention or a link to an issue, even if it is escaped."""
+"""Characters that GitHub turns into a mention or a link to an issue, even if escaped."""
 ZERO_WIDTH_SPACE = "\u200b"
 
 

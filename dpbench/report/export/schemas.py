@@ -42,7 +42,7 @@ def schema(name: str) -> Schema:
 
 
 def schema_text(name: str) -> str:
-    """The same as the text of a file."""
+    """The schema as the text of a file."""
     return json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n"
 
 

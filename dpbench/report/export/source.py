@@ -1,4 +1,4 @@
-"""What an export is made of: rows of one level, out of a results folder or a published file."""
+"""The data of an export: rows of one level, from a results folder or a published file."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class ExportSource:
     rows: Iterable[Mapping[str, Plain]]
     caption: str
     summaries: tuple[ConfigurationSummary, ...] | None = None
-    """Of configurations, which documents show with their intervals."""
+    """Summaries of configurations, which documents show with their intervals."""
     warnings: tuple[str, ...] = ()
-    """What could not be read; what has to be known before a number is believed."""
+    """Data that could not be read, and warnings before a number is believed."""
     notes: tuple[str, ...] = ()
-    """What has no row."""
+    """Notes on data without a row."""
     budget_notes: tuple[str, ...] = ()
     """At which samples and seconds losses are compared, where their columns are kept."""
 

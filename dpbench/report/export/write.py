@@ -40,7 +40,7 @@ def export_columns(source: ExportSource, columns: str | None) -> tuple[str, ...]
 def export_text(
     source: ExportSource, format: str, columns: str | None
 ) -> tuple[Callable[[TextIO], None], tuple[str, ...]]:
-    """What writes the text, and the notes that its format has no room for.
+    """A function that writes the text, and the notes that its format has no room for.
 
     Raises UnknownName or UsageError for the columns.
     """
@@ -59,7 +59,7 @@ def export_text(
 
 
 def column_notes(source: ExportSource, columns: str | None) -> tuple[str, ...]:
-    """What the keys that are kept cannot say themselves."""
+    """Notes that the kept keys need."""
     if columns == SEED and source.summaries is not None:
         return seed_table.notes(source.summaries)
     kept = export_columns(source, columns)

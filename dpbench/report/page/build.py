@@ -99,7 +99,7 @@ def _notes(subject: Subject, table: Table, pictures: Pictures) -> Iterator[str]:
 
 
 def _started(subject: Subject) -> str | None:
-    """As in "2025-01-31 14:05 UTC"."""
+    """Start time, as in "2025-01-31 14:05 UTC"."""
     stored = subject.sweep or subject.collectives
     first = min((record.started_utc for record in stored.records), default="") if stored else ""
     return f"{first[:10]} {first[11:16]} UTC" if first else None

@@ -11,7 +11,7 @@ from dpbench.report.page.environment import most_used
 from dpbench.store import MEASURING, StoredCollectives, StoredSweep
 
 AGAIN = "-again"
-"""What a name gets behind it: the old folder stays as it is."""
+"""Suffix of a name, so that the old folder stays unchanged."""
 HARMLESS = frozenset(
     {
         *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "KMP_AFFINITY", "CUDA_VISIBLE_DEVICES"),
@@ -37,7 +37,7 @@ _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 def command_of(subject: Subject) -> str:
-    """What is typed, a line for each command; empty for published numbers.
+    """Commands to type, one per line; empty for published numbers.
 
     Variables of the environment that bear on results stand before the command, unless they could
     run something.
@@ -60,7 +60,7 @@ def _line(stored: StoredSweep | StoredCollectives) -> str:
 def _remarks(
     stored: StoredSweep | StoredCollectives, variables: Sequence[tuple[str, ...]]
 ) -> Iterator[str]:
-    """What a shell does not read."""
+    """Comment lines, which a shell ignores."""
     if isinstance(stored, StoredSweep) and stored.spec.nodes:
         yield f"# on each of {len(stored.spec.nodes)} nodes, with its own --node-rank"
     if left_out := [name for name, _ in variables if name not in HARMLESS]:
@@ -70,7 +70,7 @@ def _remarks(
 
 
 def _again(words: Sequence[str]) -> Iterator[str]:
-    """The same words into a folder of its own, from the start."""
+    """The command with a new folder, from the start."""
     previous = ""
     for word in words:
         if previous == "--name" or word.startswith("--name="):

@@ -132,7 +132,7 @@ def _is_shared(rows: Sequence[ConfigurationSummary | None]) -> bool:
 
 
 def _unit(rows: Iterable[ConfigurationSummary]) -> str:
-    """Of all speeds, for the header: " (images/s)"; nothing if they have several."""
+    """Common unit of all speeds, for the header: " (images/s)"; empty if they have several."""
     units = {row.throughput.unit for row in rows if row.throughput}
     unit = one_line(units.pop()) if len(units) == 1 else ""
     return f" ({unit})" if unit.endswith("/s") else ""
@@ -261,8 +261,8 @@ def _named_speed(row: ConfigurationSummary | None) -> TableCell:
 
 
 def differences(subjects: Sequence[Subject]) -> Table | None:
-    """Of what was trained and on what, all that is not the same wherever it is known; beside
-    published numbers, what they do not tell of equal work."""
+    """Known differences in what was trained and on what; for published numbers, also what they do
+    not state about equal work."""
     known = [dict(facts_of(subject)) for subject in subjects]
     names = dict.fromkeys(name for facts in known for name in facts)
     values = {name: {facts[name] for facts in known if name in facts} for name in names}

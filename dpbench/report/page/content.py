@@ -1,4 +1,4 @@
-"""What a report says, as values: all text is plain, and nothing in it is markup yet but the charts.
+"""The content of a report as values: all text is plain, and only charts contain markup.
 
 `build` makes it from records, `html` writes it down. Text may hold anything that a record may
 hold, names with "<script>" in them included: whoever writes it down escapes it.
@@ -54,7 +54,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepContent:
-    """What one results folder has to say."""
+    """The content for one results folder."""
 
     name: str
     started: str | None
@@ -65,19 +65,19 @@ class SweepContent:
     """Model and data, hardware, versions: a few words each."""
     findings: tuple[Finding, ...]
     advice: tuple[str, ...]
-    """What to try first, in sentences; the largest loss first."""
+    """Advice in sentences; the largest loss first."""
     warnings: tuple[str, ...]
-    """What a reader must know before believing a number: verification, drift, oversubscription."""
+    """Warnings before a number is believed: verification, drift, oversubscription."""
     environment: tuple[tuple[str, str], ...]
     """Name and value: CPU, cores, accelerators, versions, commit."""
     command: str
-    """What repeats it exactly, to be typed."""
+    """Command that repeats the sweep exactly."""
     results: Table
     """A row a configuration."""
     notes: tuple[str, ...]
     """How to read the table, and what it leaves out."""
     failures: Table | None
-    """What failed or was skipped, with the whole reason; None if nothing was."""
+    """Failed and skipped configurations with the full reason; None if there were none."""
     sections: tuple[Section, ...]
     not_drawn: str | None = None
     """Charts that have nothing to show, of questions that have no section, and why."""
@@ -89,11 +89,11 @@ class Page:
 
     title: str
     version: str
-    """Of dpbench."""
+    """dpbench's version."""
     sweeps: tuple[SweepContent, ...]
     comparison: Section | None = None
-    """Of several sweeps: what was measured in more than one, beside each other, and what differs
-    between their environments and specifications."""
+    """Comparison of several sweeps: configurations measured in more than one, side by side, and
+    differences between their environments and specifications."""
     served_as: str | None = None
-    """What the server calls this state of the sweep: as soon as it has another, the page is
-    loaded anew. None: a file, which looks for nothing."""
+    """The server's name for this state of the sweep: the page is reloaded when that changes. None
+    in a file, which does not check."""

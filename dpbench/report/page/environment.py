@@ -1,4 +1,4 @@
-"""What was trained, how it was measured, and on what."""
+"""The trained workload, the measurement, and the environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def facts_of(subject: Subject) -> Facts:
 
 
 def in_short(subject: Subject) -> Iterator[str]:
-    """What was trained, on what, and with which torch; nothing of published numbers."""
+    """Workload, hardware and torch version in short; empty for published numbers."""
     if (stored := subject.sweep or subject.collectives) is None:
         return
     if subject.sweep is not None:
@@ -94,7 +94,7 @@ def _workload(spec: SweepSpec) -> Facts:
 
 
 def _hosts(sweep: StoredSweep) -> Facts:
-    """Those of a sweep over several, with what each lent to it."""
+    """Hosts of a sweep over several, with the devices that each contributed."""
     if not sweep.spec.nodes:
         return
     reached = max((record.environment_ids for record in sweep.records), key=len, default=())

@@ -24,7 +24,7 @@ MEASURED = "images_per_second"
 """The column whose cells carry a bar, as long as their value is part of the largest."""
 TELLING_APART = ("backend", "group_size", "batch_size")
 SIGNIFICANT_DIGITS = 9
-"""Of the numbers that sorting goes by: more than any clock gives."""
+"""Digits of the numbers used for sorting: more than any clock gives."""
 TALL = 0.8
 """Height ÷ width of a chart beyond which it has a sheet of paper for itself."""
 
@@ -41,7 +41,7 @@ _WHOLE = re.compile(
     rf"|[-−+]?[\d.,]*\d(?: ± [\d.,]+(?: {_UNIT})?| {_UNIT})"
     r"|\S+ ×\d+|\S*[^\s(][-/]\w\S*)[;:,.)]*"
 )
-"""What is torn apart if a line ends within: an option and its number, "n = 3", "5.1 ± 0.2 ms", a
+"""Text that must not be split at a line end: an option and its number, "n = 3", "5.1 ± 0.2 ms", a
 configuration, "4.9e-15"; with the punctuation around it, which must not start a line."""
 
 
@@ -131,7 +131,7 @@ def _unbroken(text: str) -> Markup:
 
 
 def _prose(text: str) -> Markup:
-    """The same of a sentence, with `names` set as code."""
+    """Markup of a sentence, with `names` set as code."""
     parts = _CODE.split(visible(text))
     return Markup().join(
         Markup("<code>{}</code>").format(part) if place % 2 else _unbroken(part)
@@ -166,8 +166,8 @@ def _bars(table: Table) -> tuple[int, list[int | None]]:
 
 
 def _rests(table: Table) -> list[str] | None:
-    """What a narrow screen shows below each row's name in place of three columns; None if the table
-    has others."""
+    """Columns that a narrow screen shows below each row's name instead of beside it; None if the
+    table has none of them."""
     if tuple(column.key for column in table.columns[1:4]) != TELLING_APART:
         return None
     cells = (row.cells for row in table.rows)
@@ -205,7 +205,7 @@ def _tables(page: Page) -> Iterator[Table]:
 
 
 def visible(text: str) -> str:
-    """The same text with a picture for each control character: "␛[31m", "�".
+    """The text with a visible symbol for each control character: "␛[31m", "�".
 
     What turns the direction of writing could make a name read as another, and lone surrogates
     cannot be written to a file; both become U+FFFD. A carriage return before a line end goes.

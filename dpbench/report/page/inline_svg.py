@@ -119,7 +119,7 @@ def _thin(root: ElementTree.Element) -> None:
 
 
 def _themed(tag: str, rules: str) -> str:
-    """The same CSS declarations with the theme's colours, without what the page says already."""
+    """The CSS declarations with the theme's colours, without those that the page already has."""
     kept = []
     for rule in rules.split(";"):
         name, _, value = (part.strip() for part in rule.partition(":"))
@@ -178,7 +178,7 @@ def _rounded(text: str) -> str:
 
 
 def _short_path(data: str) -> str:
-    """The same path; a command that is repeated is written once: "M0 0L1 2 3 4"."""
+    """The path with repeated commands written once: "M0 0L1 2 3 4"."""
     tight = re.sub(r" ?([A-Za-z]) ?", r"\1", data)
     return _REPEATED.sub(lambda run: run[1] + run[0][1:].replace(run[1], " "), tight)
 

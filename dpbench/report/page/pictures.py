@@ -20,7 +20,7 @@ from dpbench.report.page.inline_svg import caption_of, inline_svg
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pictures:
-    """What was drawn of one subject, and why the rest was not."""
+    """The drawn charts of one subject, and why others were not drawn."""
 
     drawn: tuple[tuple[ChartKind, ChartImage], ...] = ()
     absent: tuple[tuple[ChartKind, str], ...] = ()
@@ -72,7 +72,7 @@ def _older(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _kinds(subject: Subject) -> Iterable[ChartKind]:
-    """Those of trials where there are rows, those of collectives where there are some."""
+    """Kinds of charts: for trials if there are rows, for collectives if there are some."""
     sources = {
         "sweep": bool(subject.rows or subject.sweep),
         "collectives": bool(subject.collectives),

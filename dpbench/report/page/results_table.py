@@ -70,7 +70,7 @@ def empty_columns(table: Table) -> tuple[str, ...]:
 
 
 def failures_table(rows: Rows) -> Table | None:
-    """What failed or was skipped, whole or in part, with the whole reason."""
+    """Configurations that failed or were skipped, wholly or in part, with the full reason."""
     ended = [row for row in rows if row.status is not Status.COMPLETED or row.reason]
     if not ended:
         return None

@@ -30,7 +30,7 @@ OPEN = ("scaling",)
 
 
 def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
-    """Those that have something to show or to say; each names the charts that it lacks."""
+    """Sections with content; each names the charts that it lacks."""
     tables = {
         "time": (*_advice(subject), *explanation_tables(subject.explanations)),
         "communication": tuple(_collectives(subject)),

@@ -1,4 +1,4 @@
-"""What can be drawn on a terminal: how wide, how often, and whether at all."""
+"""Properties of a terminal: its width, how often to draw, and whether at all."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class TrainingLines(TrainingNotes):
 
 
 class TrainingBar(TrainingLines):
-    """The same above a bar, which shows how far the training is."""
+    """Training lines above a progress bar."""
 
     def __init__(self, spec: TrainingSpec, steps: int, console: Console) -> None:
         super().__init__(spec, lambda line: console.print(line, markup=False, soft_wrap=True))
@@ -127,7 +127,7 @@ class TrainingBar(TrainingLines):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainOutput:
-    """What is printed, and where."""
+    """The printed output of a training, and its destination."""
 
     dry_run: bool = False
     memory: bool = False
@@ -138,7 +138,7 @@ class TrainOutput:
 
     @classmethod
     def of(cls, typed: Mapping[str, Any]) -> TrainOutput:
-        """What the command's parameters of these names say."""
+        """The output according to the command's parameters of these names."""
         names = [field.name for field in fields(cls)]
         return cls(**{name: typed[name] for name in names if name in typed})
 
@@ -172,7 +172,7 @@ class TrainOutput:
         self.write(f"{size}, {units.counted(spec.epochs, 'epoch')}{end}")
 
     def listener(self, spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int) -> Listener:
-        """What fits the options and the terminal."""
+        """A listener that suits the options and the terminal."""
         if self.json_lines:
             return JsonLines()
         if self.quiet:

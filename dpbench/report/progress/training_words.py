@@ -1,4 +1,4 @@
-"""What is said of a training, a line each."""
+"""Messages about a training, one line each."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def finished(event: Finished, epochs: int, folder: str) -> str:
 
 
 def memory(event: Finished, devices: Sequence[str]) -> Iterator[str]:
-    """What each process held at most, and how unevenly."""
+    """Peak memory of each process, and its imbalance."""
     measured = [("host", event.peak_host_memory_bytes)]
     if event.peak_device_memory_bytes is not None:
         measured.append(("device", event.peak_device_memory_bytes))

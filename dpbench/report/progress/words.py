@@ -1,4 +1,4 @@
-"""What is said of one trial of a sweep, or one measurement of a collective, in a line."""
+"""One-line messages about one trial of a sweep, or one measurement of a collective."""
 
 from __future__ import annotations
 

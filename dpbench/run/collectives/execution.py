@@ -33,7 +33,7 @@ class Job:
     folder: Path
     time_limit_seconds: float
     command: Sequence[str]
-    """What was typed after "dpbench"."""
+    """The command line after "dpbench"."""
     quiet: bool
     synthetic: bool
 
@@ -54,8 +54,8 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
 
 
 def plan_collectives(job: Job, machine: Machine) -> list[dict[str, Any]]:
-    """What would be measured, a row per configuration in the order of its first run; those to be
-    skipped have a reason."""
+    """The planned measurements, one row per configuration by first run; skipped ones have a
+    reason."""
     waiting = _waiting(job)
     with _launcher_for(job, machine) as launcher:
         store.check_place(job.folder)
@@ -142,7 +142,7 @@ def _stored_records(folder: Path) -> Sequence[CollectiveRecord]:
 def _missing(
     specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]
 ) -> list[CollectiveSpec]:
-    """What has no completed record: what failed is measured again."""
+    """Measurements without a completed record: failed ones are measured again."""
     done = {
         record.collective.collective_id
         for record in records

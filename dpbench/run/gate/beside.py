@@ -42,7 +42,7 @@ NOW = "the working directory"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Other:
-    """What the candidate is compared with: one of the three is given."""
+    """The side that the candidate is compared with: one of the three is given."""
 
     ref: str | None = None
     arch: str | None = None
@@ -184,7 +184,7 @@ def _measure(gate: Gate, pair: _Pair, target: MeasuredFolder, folder: Path) -> S
 def _sides(
     pair: _Pair, before: Sequence[TrialRecord], now: Sequence[TrialRecord], folder: Path
 ) -> Sides:
-    """As two sides of one sweep, so that they are compared pass by pass."""
+    """Both as sides of one sweep, so that they are compared pass by pass."""
 
     def side(version: _Version, records: Sequence[TrialRecord]) -> Side:
         environment = version.found.environment

@@ -25,12 +25,12 @@ OF_ANOTHER_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 """Variables that would show another interpreter the packages of this one."""
 END_SECONDS = 10.0
 READY = "ready"
-"""What an interpreter prints that has imported the worker."""
+"""Line that an interpreter prints once it has imported the worker."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SidePlace:
-    """Where the code of a side comes from."""
+    """The source of a side's code."""
 
     label: str
     """How the table calls it: "origin/main"."""
@@ -45,7 +45,7 @@ class SidePlace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """What a side found when it loaded its code."""
+    """The result of loading a side's code."""
 
     workload: WorkloadSpec
     environment: Environment

@@ -1,4 +1,4 @@
-"""What `dpbench check` refuses before it measures anything."""
+"""Checks of `dpbench check` before it measures anything."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def candidates(implementations: str, against: str, notes: list[str]) -> tuple[st
 
 
 def unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
-    """What is planned, as records without numbers: they tell what can be compared with what."""
+    """The planned trials as records without numbers, to find out what can be compared."""
     return tuple(
         TrialRecord(
             trial=trial,

@@ -42,7 +42,7 @@ from dpbench.specs import SweepSpec
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 MOST_LOOKS = 5
-"""As many as ALPHA_OF_A_LOOK is for: with more of them, errors are more frequent than stated."""
+"""Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
@@ -51,7 +51,7 @@ MakeSides = Callable[[Sequence[TrialRecord], Mapping[str, Environment]], Sides]
 
 
 class VerdictOutputs(Protocol):
-    """Where the verdict goes."""
+    """Destinations of the verdict."""
 
     def check(self, metrics: Collection[str]) -> None:
         """Raises what `write` would raise for reasons that are known before anything is run."""
@@ -61,7 +61,7 @@ class VerdictOutputs(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
-    """What is tolerated, and who is told."""
+    """Tolerances, and the outputs of the verdict."""
 
     thresholds: Thresholds
     force: bool

@@ -23,7 +23,7 @@ NOT_MEASURED = {"phases": "0", "gradient_steps": "0"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredFolder:
-    """Where what is measured goes, and how much is said meanwhile."""
+    """Folder for the measurements, and how much is printed meanwhile."""
 
     name: str | None
     results_dir: Path

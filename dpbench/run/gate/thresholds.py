@@ -35,7 +35,7 @@ FEWEST_REPETITIONS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thresholds:
-    """What is compared, how much worse it may be, and how long to try."""
+    """Compared metrics, their tolerances, and the limit on repetitions."""
 
     tolerances: dict[str, float]
     """Per metric, how much worse it may be: 0.03 for 3 %."""
@@ -45,7 +45,7 @@ class Thresholds:
     repetitions: int
     budget_seconds: float
     sources: dict[str, str]
-    """Where each of `DEFAULTS` was taken from."""
+    """The source of each of `DEFAULTS`."""
 
     def describe(self) -> str:
         """The tolerances and where they come from, for whoever reads the log of a failed check."""

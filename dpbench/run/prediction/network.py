@@ -1,4 +1,4 @@
-"""Where the cost of collectives comes from: --comm, --topology and --nccl-log."""
+"""Sources for the cost of collectives: --comm, --topology and --nccl-log."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ GROUP_SIZES = Setting(
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionOptions:
-    """What is predicted from: series of a sweep, and a network."""
+    """Inputs of a prediction: series of a sweep, and a network."""
 
     folder: Annotated[
         Path,

@@ -1,4 +1,4 @@
-"""What `project`, `iso`, `what-if` and `buckets` have in common: series and their inputs."""
+"""The common part of `project`, `iso`, `what-if` and `buckets`: series and their inputs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FURTHER = (8, 64, 1000, 10_000)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """What was asked for, ready to be simulated."""
+    """The requested series, ready to be simulated."""
 
     sweep: StoredSweep
     network: Network
     series: tuple[Series, ...]
     group_sizes: tuple[int, ...] | None
     machine: str
-    """What the traces were taken on, in words."""
+    """The machine of the traces, in words."""
     notes: tuple[str, ...]
 
     @property

@@ -26,6 +26,6 @@ def training_path(name: str) -> Path:
 
 
 def purpose(path: Path) -> str:
-    """What a preset is for: the first line of its file, a comment."""
+    """Purpose of a preset: the first line of its file, a comment."""
     first, _, _ = path.read_text().partition("\n")
     return first.removeprefix("#").strip()

@@ -22,7 +22,7 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepPlan:
-    """What a sweep would measure."""
+    """The plan of a sweep."""
 
     rows: tuple[dict[str, object], ...]
     """A row per configuration, in the order of their first run; those to be skipped say why."""

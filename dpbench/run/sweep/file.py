@@ -57,7 +57,7 @@ EXCLUSIVE = (("backends", "sync_backend"),)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepArguments:
-    """What was typed for `dpbench sweep`, and the layers below it."""
+    """The options typed for `dpbench sweep`, and the layers below them."""
 
     typed: Mapping[str, Any]
     """All options, by the names of the command's parameters."""
@@ -68,7 +68,7 @@ class SweepArguments:
     parameters: Sequence[Any]
     """The command's, as click has them."""
     notes: tuple[str, ...]
-    """What the user must see."""
+    """Notes for the user."""
 
     @classmethod
     def of(cls, context: typer.Context, typed: Mapping[str, Any]) -> SweepArguments:
@@ -190,7 +190,7 @@ def _earlier(
 
 
 def _told(parameters: Sequence[Any], source: str, layer: Layer, hidden: set[str]) -> str:
-    """What a layer asks for, but for what is `hidden` by those above it."""
+    """The options of a layer, without those `hidden` by the layers above it."""
     words = _words(parameters, {name: layer[name] for name in layer if name not in hidden})
     return f"{source}: {shlex.join(words) or 'nothing that is not given otherwise'}"
 

@@ -39,7 +39,7 @@ LONGEST_SWEEP = timedelta(days=30)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """What torchrun says of this process and of the others."""
+    """This process and the others, according to torchrun."""
 
     local_rank: int
     local_size: int
@@ -92,7 +92,7 @@ class World:
         }
 
     def _endpoint(self) -> str:
-        """Where the first node listens; it chooses a port and tells the others."""
+        """Endpoint of the first node, which chooses a port and tells the others."""
         store, key = self._store(), "dpbench/port"
         if self.node == 0:
             store.set(key, str(free_port(self.variables.address)))

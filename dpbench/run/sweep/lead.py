@@ -111,7 +111,7 @@ class _Alike(Team):
 
 
 def _tell_differences(team: Team) -> None:
-    """What may make one node slower than another."""
+    """Print the differences that may make one node slower than another."""
     first = team.nodes[0]
     for node in team.nodes[1:]:
         differences = node.environment.differences_from(first.environment)

@@ -25,7 +25,7 @@ def dataset_name(option: str, token: str) -> str:
 
 
 class LoadingOptions(Protocol):
-    """What is loaded, and how."""
+    """The options that data loading needs."""
 
     @property
     def data(self) -> str | Auto: ...

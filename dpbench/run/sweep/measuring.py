@@ -48,7 +48,7 @@ class Measurement:
     spec: SweepSpec
     folder: Path
     command: Sequence[str]
-    """What was typed after "dpbench"."""
+    """The command line after "dpbench"."""
     data_dir: Path | None = None
     quiet: bool = False
     synthetic: bool = False
@@ -200,7 +200,8 @@ class _Measuring:
             say("no row that was asked for can run here; only the baseline is measured")
 
     def _say_how_long(self, waiting: Sequence[TrialSpec]) -> None:
-        """Of a sweep that takes a while; of a short one the first trial tells soon enough."""
+        """Say how long a long sweep takes; for a short one the first trial shows it soon
+        enough."""
         if self._job.quiet or self._job.team is not None:
             return
         usable = {one: not self._launcher.unusable_reason(one) for one in _configurations(waiting)}

@@ -49,7 +49,7 @@ def node_here(
 
 
 def said_unless(*, quiet: bool) -> Callable[[str], None]:
-    """What happens among the nodes is progress."""
+    """A function that prints messages about the nodes as progress, unless quiet."""
     return (lambda _: None) if quiet else messages.say
 
 

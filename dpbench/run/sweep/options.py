@@ -118,7 +118,7 @@ class AxisOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOptions:
-    """What every trial does, and how much of it."""
+    """Options of every trial."""
 
     scaling: Annotated[
         str,

@@ -63,7 +63,7 @@ class PreparedSweep:
     measurement: Measurement
     machine: Machine
     earlier: StoredSweep | None
-    """What --resume found."""
+    """The sweep that --resume found."""
 
     def measure(self) -> StoredSweep:
         """Runs what is not stored yet; raises Interrupted, with what was, when a signal ends it."""
@@ -75,7 +75,7 @@ class PreparedSweep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepPlace:
-    """Where a sweep goes: its folder, what is in it already, and this machine."""
+    """The place of a sweep: its folder with its present content, and this machine."""
 
     folder: Path
     earlier: StoredSweep | None

@@ -63,7 +63,7 @@ class UntilSettled:
         return ()
 
     def _look(self, size: int, records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
-        """What wants more than `size` repetitions, judged by these alone."""
+        """Configurations that need more than `size` repetitions, judged by these alone."""
         if size not in self._looks:
             self._looks[size] = self._unsettled([r for r in records if r.trial.repetition < size])
         return self._looks[size]

@@ -90,7 +90,7 @@ def build(
 
 
 def _allocator_notes(parsed: ParsedOptions) -> list[str]:
-    """Where freed memory is to be kept and cannot be."""
+    """Notes if freed memory should be kept but cannot be."""
     reason = reason_to_leave() if KEEP in parsed.axes.values["allocator"] else None
     if reason is None:
         return []
@@ -123,7 +123,7 @@ def _workload(parsed: ParsedOptions, notes: list[str], data_dir: Path | None) ->
 
 
 def devices_lent(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
-    """What this host adds to a sweep over several."""
+    """Devices that this host adds to a sweep over several."""
     return lent_devices(_device_request(parsed), machine, notes)
 
 

@@ -1,4 +1,4 @@
-"""What belongs to one call of `dpbench train`: places of files, and what is printed."""
+"""Options that belong to one call of `dpbench train`: places of files, and output."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _timeout(option: str, text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkOptions:
-    """What is trained, and on what."""
+    """Options of the model and the data."""
 
     arch: Annotated[str, replace(GRID["arch"], panel=None)] = "mnist_cnn"
     input_shape: Annotated[
@@ -428,7 +428,7 @@ class ReplicaOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions:
-    """What is said and kept meanwhile."""
+    """Options of loading, evaluation, logs and checkpoints."""
 
     prefetch: Annotated[
         int,

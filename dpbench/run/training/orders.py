@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """What a rank says of itself."""
+    """The report of a rank on itself."""
 
     device: str
     host: str
@@ -51,7 +51,7 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Orders:
-    """What all ranks are to do."""
+    """The orders for all ranks."""
 
     spec: TrainingSpec
     run: TrainingRun
@@ -99,7 +99,8 @@ class Launch:
         self._say(f"standing of {self.rank}", standing)
 
     def standings(self, seconds: float) -> list[Standing]:
-        """What all ranks said; raises TrainingFailed naming those that are silent for so long."""
+        """The reports of all ranks; raises TrainingFailed naming those that are silent for so
+        long."""
         deadline = time.monotonic() + seconds
         while silent := [r for r in range(self.size) if not self._is_said(f"standing of {r}")]:
             if time.monotonic() > deadline:
@@ -183,7 +184,7 @@ class Launch:
             raise TrainingFailed(f"{self._forged(key)} ({error})") from None
 
     def _read(self, key: str) -> dict[str, Any]:
-        """What a rank has said; TrainingFailed if none of them has."""
+        """The report of a rank; raises TrainingFailed if there is none."""
         signed, _, text = self._store.get(key).decode(errors="replace").partition(" ")
         if not hmac.compare_digest(signed.encode(), self._signature(key, text).encode()):
             raise TrainingFailed(self._forged(key))

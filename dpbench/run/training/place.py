@@ -1,4 +1,4 @@
-"""Where a training keeps its files, and where it goes on: --name, --runs-dir and --resume."""
+"""Files of a training, and where it resumes: --name, --runs-dir and --resume."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RunPlace:
     existing: RunFolder | None = None
     """The run to go on with; None where the folder is to be made."""
     resume: str | None = None
-    """As TrainingJob has it."""
+    """See TrainingJob.resume."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResumedRun:
-    """What --resume names; at least one of both."""
+    """The run or checkpoint that --resume names; at least one of both."""
 
     run: RunFolder | None = None
     checkpoint: Path | None = None

@@ -42,7 +42,7 @@ MOST_SYNTHETIC_SAMPLES = 10**8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainPlan:
-    """What is to be trained, and where it is kept; nothing is made yet."""
+    """The planned training and its place; nothing is created yet."""
 
     request: TrainRequest
     spec: TrainingSpec
@@ -68,7 +68,7 @@ class Samples:
     """The samples of a training on this host."""
 
     folder: Path | None
-    """As TrainingJob.prepared."""
+    """See TrainingJob.prepared."""
     count: int
     """Number of the samples that are trained on."""
     steps_per_epoch: int

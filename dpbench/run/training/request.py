@@ -36,19 +36,19 @@ class TrainRequest:
     texts: Texts
     """The same as they would be typed."""
     notes: tuple[str, ...]
-    """What the user must see."""
+    """Notes for the user."""
     name: str | None
     runs_dir: Path
     resume: str | None
     command: Sequence[str]
-    """What was typed after "dpbench", or would be for the same training."""
+    """The command line after "dpbench", or an equivalent one."""
     embedded: bool
     """Asked for by somebody's own program, whose signals are not touched."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainArguments:
-    """What was typed, unread."""
+    """The typed options, not parsed yet."""
 
     typed: Mapping[str, Any]
     """All options, by the names of the command's parameters."""

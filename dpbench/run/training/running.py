@@ -185,7 +185,7 @@ def _failed(
 
 
 def _set_status(folder: RunFolder, status: RunStatus, reason: str | None = None) -> str:
-    """What to add to the error that ended the training, which is the first cause."""
+    """Text to add to the error that ended the training, which is the first cause."""
     try:
         folder.set_status(status, reason)
     except StoreError as error:
@@ -275,7 +275,7 @@ def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, F
 
 
 def allocator_note(chosen: str, environ: Mapping[str, str]) -> str | None:
-    """What becomes of the host memory that ranks free, where that needs saying."""
+    """Note on how ranks handle freed host memory, if there is need for one."""
     if is_kept_by_launch(environ):
         if chosen == SYSTEM:
             return (

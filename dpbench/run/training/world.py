@@ -30,7 +30,7 @@ from dpbench.traits import IMPLEMENTATIONS
 
 
 def standing(variables: LaunchVariables) -> Standing:
-    """What this rank says of itself: a GPU if there is any, by LOCAL_RANK."""
+    """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any."""
     device, trouble = "cpu", None
     try:
         index = local_device(variables.rank, variables.world_size, os.environ)

@@ -174,7 +174,10 @@ REFUSED = [
         "implementation=dp group_size=3",
         "implementation=dp group_size=3: the group is above the 2 replicas that this sweep has",
     ),
-    ("implementation=dp dtype=f16", "--include implementation=dp dtype=f16: dtype f16: it is of"),
+    (
+        "implementation=dp dtype=f16",
+        "--include implementation=dp dtype=f16: dtype f16: it needs a GPU",
+    ),
     ("implementation=local-sgd sync_every=3", "sync_every=3 with --steps 50: the window would"),
     (
         "implementation=local-sgd sync_every=3 timed_steps=4",
