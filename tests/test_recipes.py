@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import dpbench
 from dpbench.launch.agent import run_ranks
 from dpbench.training import replicas
 
@@ -115,3 +116,40 @@ def test_a_world_of_ones_own_adds_up() -> None:
 
 def test_training_from_python_gives_a_model_that_reads_digits(tmp_path: Path) -> None:
     assert main_of("train_from_python")(runs_dir=tmp_path, epochs=3) > 0.9
+
+
+class Writer:
+    """Stands for torch.utils.tensorboard.SummaryWriter, which needs a package of its own."""
+
+    def __init__(self, log_dir: str) -> None:
+        self.log_dir, self.is_closed = log_dir, False
+        self.scalars: dict[str, list[tuple[int, float]]] = {}
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        assert not self.is_closed
+        self.scalars.setdefault(tag, []).append((int(global_step), float(scalar_value)))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_rows_and_steps_of_a_sweep_reach_a_tracker() -> None:
+    example = FOLDER.parent.parent / "results" / "examples" / "two-cores"
+    writers: list[Writer] = []
+
+    def new_writer(log_dir: str) -> Writer:
+        writers.append(Writer(log_dir))
+        return writers[-1]
+
+    results = dpbench.load(example)
+    assert main_of("experiment_tracking")(str(example), "logs", new_writer) == len(results.rows)
+
+    assert len({writer.log_dir for writer in writers}) == len(results.rows)
+    assert all(writer.is_closed for writer in writers)
+    (ddp,) = (w for w in writers if w.log_dir == "logs/ddp-shm-2-64")
+    (row,) = (r for r in results.rows if r.label == "ddp/shm ×2, batch 64")
+    ((step, speed),) = ddp.scalars["row/images_per_second"]
+    assert (step, speed) == (0, row.throughput.value)
+    losses = ddp.scalars["step/loss"]
+    assert [step for step, _ in losses] == [*range(row.timed_steps)]
+    assert losses[-1][1] < losses[0][1]

@@ -3,33 +3,91 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields
 from os import PathLike, fspath
-from typing import Any
+from pathlib import Path
+from types import GenericAlias, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dpbench.errors import UsageError
-from dpbench.settings import AUTO, settings_of
+from dpbench.settings import AUTO, Auto, Setting, settings_of
 
+ARGUMENTS = "Args:"
+"""The line above the documented parameters."""
+PROGRESS = "Print on stderr what the command prints there; otherwise nothing is printed."
 IDS = ("gpus",)
 """Options where a list of one needs a comma: "0," is device 0, and "1" one device."""
 
 
-def signature_of(options: Any, *, leaving_out: Collection[str]) -> inspect.Signature:
-    """The options of a command that mean something in a call, and `progress`."""
-    declared = settings_of(options)
-    parameters = [
-        inspect.Parameter(
+def document(
+    function: Callable[..., Any],
+    options: Any,
+    *,
+    leaving_out: Collection[str],
+    flags: Mapping[str, str],
+) -> None:
+    """Gives a function the signature and the documented parameters of a command's options.
+
+    `flags` are more parameters, off by default, with their help. `leaving_out` are options that
+    mean nothing in a call.
+    """
+    returned = get_type_hints(function)["return"]
+    asked = [*_option_parameters(options, leaving_out), *map(_flag, flags)]
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [parameter for parameter, _ in asked], return_annotation=returned
+    )
+    helps = [*(text for _, text in asked[: -len(flags)]), *flags.values()]
+    lines = [
+        f"    {parameter.name}: {' '.join(text.split())}"
+        for (parameter, _), text in zip(asked, helps, strict=True)
+    ]
+    function.__doc__ = f"{inspect.getdoc(function)}\n\n{ARGUMENTS}\n" + "\n".join(lines) + "\n"
+
+
+def _flag(name: str) -> tuple[inspect.Parameter, str]:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=False, annotation=bool), ""
+
+
+def _option_parameters(
+    options: Any, leaving_out: Collection[str]
+) -> Iterator[tuple[inspect.Parameter, str]]:
+    """A parameter for each option, and its help with what AUTO stands for."""
+    declared, hints = settings_of(options), get_type_hints(options)
+    for field in fields(options):
+        if field.name in leaving_out:
+            continue
+        setting = declared[field.name]
+        parameter = inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=declared[field.name].typed_default or field.default,
+            default=setting.typed_default or field.default,
+            annotation=_accepted(hints[field.name], setting),
         )
-        for field in fields(options)
-        if field.name not in leaving_out
-    ]
-    progress = inspect.Parameter("progress", inspect.Parameter.KEYWORD_ONLY, default=False)
-    return inspect.Signature([*parameters, progress])
+        usual = f" Default: {setting.default_text}." if setting.default_text else ""
+        yield parameter, f"{setting.help}{usual}"
+
+
+def _accepted(hint: Any, setting: Setting) -> Any:
+    """The type of an argument: whatever can be typed can also be given as text."""
+    if hint is bool:
+        return bool
+    kinds: list[Any] = []
+    for one in _alternatives(hint):
+        if get_origin(one) is tuple:
+            item = get_args(one)[0]
+            kinds += [GenericAlias(Sequence, (item,)), *_alternatives(item)]
+        elif one is not Auto:
+            kinds += [PathLike[str]] if one is Path else [one]
+    return functools.reduce(operator.or_, [*kinds, str])
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def spellings_of(options: Any) -> dict[str, str]:
@@ -51,20 +109,27 @@ def bound(
     Raises TypeError for a name that is none of them, with the one that may be meant, and for two
     names of the same.
     """
+    arguments = inspect.signature(function).bind(**named(function, options, spellings))
+    arguments.apply_defaults()
+    return arguments.arguments
+
+
+def named(
+    function: Callable[..., Any], options: Mapping[str, Any], spellings: Mapping[str, str]
+) -> dict[str, Any]:
+    """The arguments that are given, each by its own name; raises TypeError as `bound` does."""
     known = inspect.signature(function).parameters
-    named: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in options.items():
         field = name if name in known else spellings.get(name, name)
         if field not in known:
             near = difflib.get_close_matches(name, [*known, *spellings], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise TypeError(f"got an unexpected keyword argument {name!r}{hint}")
-        if field in named:
+        if field in found:
             raise TypeError(f"got {name!r} beside another name of the same argument, {field!r}")
-        named[field] = value
-    arguments = inspect.signature(function).bind(**named)
-    arguments.apply_defaults()
-    return arguments.arguments
+        found[field] = value
+    return found
 
 
 def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:

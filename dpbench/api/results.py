@@ -15,6 +15,7 @@ from dpbench.analysis.headline import Headline
 from dpbench.analysis.subject import Subject, of_folder
 from dpbench.environment import Environment
 from dpbench.errors import UnknownName, UsageError
+from dpbench.files import folder_inside
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.headline import sentence
 from dpbench.report.tables import render
@@ -53,6 +54,7 @@ class Results:
 
     @property
     def folder(self) -> Path:
+        """The results folder that was read."""
         stored = self._sweep or self._collectives
         assert stored is not None
         return stored.folder
@@ -82,7 +84,7 @@ class Results:
 
     @property
     def rows(self) -> tuple[ConfigurationSummary, ...]:
-        """A value per configuration; every number of it is an Estimate with its interval."""
+        """One summary per configuration; every number in it is an Estimate with its interval."""
         return self._subject.rows
 
     @property
@@ -92,7 +94,7 @@ class Results:
 
     @property
     def summary(self) -> str:
-        """One sentence."""
+        """The headline in one sentence."""
         if self._sweep is None:
             return "Collectives only: no training was measured."
         return sentence(self.headline)
@@ -106,7 +108,7 @@ class Results:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row per trial; of a trial that was run again the last one."""
+        """One row per trial; if a trial was run again, its last run."""
         from dpbench.analysis.frame import trial_frame
 
         return trial_frame(self._sweep.records if self._sweep else ())
@@ -138,7 +140,7 @@ class Results:
         columns: str | Sequence[str] | None = None,
         width: int | None = None,
     ) -> str:
-        """The table of configurations as text, in any format of `dpbench report --format`.
+        """The table of configurations as text, in any format of `dpbench report`.
 
         `columns` are keys; `width` is that of a terminal to fit into. Raises UnknownName for a
         format or a column that is not known.
@@ -147,6 +149,16 @@ class Results:
         budgets = self._subject.budget_notes if "loss_at_equal" in (keys or "") else ()
         notes = (*self._subject.notes, *budgets)
         return render(self.rows, format=format, columns=keys, notes=notes, width=width).text
+
+    def write_report(self, *, charts: bool = True) -> Path:
+        """Write the tables and the page of `dpbench report` into the folder; return the page.
+
+        Raises StoreError if it cannot be written.
+        """
+        from dpbench.report.document import REPORT_FOLDER, write_report
+
+        folder = folder_inside(self.folder, REPORT_FOLDER)
+        return write_report(folder, self._subject, charts=charts).page
 
     def plot(self, kind: str) -> Figure:
         """A chart, as `dpbench plot` draws it; raises UnknownName for a kind that is not known,
@@ -198,7 +210,10 @@ class Results:
 
 
 def load(path: str | PathLike[str]) -> Results:
-    """Reads a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
+    """Read a results folder; nothing in it is executed.
+
+    Raises StoreError if it is none, and NewerSchema if a later version of dpbench wrote it.
+    """
     folder = Path(path)
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None
     if collectives is not None and not store.holds_sweep(folder):

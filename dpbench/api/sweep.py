@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from signal import SIGINT
 from typing import Any
 
 from dpbench.api import host_program
 from dpbench.api.arguments import (
+    PROGRESS,
     bound,
     check_flags,
     check_folder,
     check_importable,
+    document,
+    named,
     plain,
-    signature_of,
     spellings_of,
     words,
 )
@@ -21,18 +24,20 @@ from dpbench.api.results import Results
 from dpbench.architecture import make_importable
 from dpbench.errors import Interrupted
 from dpbench.messages import said_to, to_stderr
+from dpbench.run import presets
+from dpbench.run.option_file import content_of, merged
 from dpbench.run.shared_options import NodeOptions
 from dpbench.run.sweep.checks import parse
+from dpbench.run.sweep.file import EXCLUSIVE
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.settings import AUTO, from_values
+from dpbench.values import known_name
 
 ONLY_OF_THE_COMMAND = (
     *(
         "config",
-        "preset",
         "show_config",
         "dry_run",
-        "charts",
         "columns",
         "debug",
         "json_rows",
@@ -40,32 +45,48 @@ ONLY_OF_THE_COMMAND = (
     ),
     *(field.name for field in fields(NodeOptions)),
 )
-FLAGS = ("stop_after_failure", "oversubscribe", "resume", "synthetic", "progress")
-OPTION_OF = {"synthetic": "--synthetic-launcher"}
-"""Options with another spelling on the command line."""
+FLAGS = (
+    *("stop_after_failure", "oversubscribe", "resume", "synthetic"),
+    *("charts", "report", "progress"),
+)
+OPTION_OF = {"synthetic": "--synthetic-launcher", "charts": "--no-charts"}
+"""Flags with another spelling on the command line, where they are not at their default."""
+OF_THE_CALL = {
+    "report": "Write the tables and the page that the command writes, with charts unless they are "
+    "left out.",
+    "progress": PROGRESS,
+}
 
 
 def sweep(**options: Any) -> Results:
-    """Measures every combination of implementation, backend, group size, batch size and settings.
+    """Measure every combination of implementation, backend, group size, batch size and settings.
 
-    Options, names, defaults and checks are those of `dpbench sweep`, `batch_size` and `batch_sizes`
-    alike; what is a comma-separated list
-    there may be a list, an array or a generator, a number a number (`gpus`: 2 is a count, [0, 1]
-    are ids). Records go into a folder of their own in `results_dir` as they come; without `name`
-    its name is the time and `arch`, and a number where that is taken. No report is written. Prints
-    nothing but, with `progress`, what the command prints on stderr. `synthetic`: starts nothing;
-    numbers from a cost model, to try things out.
+    The arguments are the options of `dpbench sweep`, with the same names, defaults and checks;
+    `batch_size` and `batch_sizes` are the same. A comma-separated list there may be a list, an
+    array or a generator here, and a number a number (`gpus`: 2 is a count, [0, 1] are ids). Other
+    arguments override those of a `preset`. Records go into a folder of their own in `results_dir`
+    as they come; without `name` it is called by the time and `arch`.
 
-    Raises UsageError for an option that cannot be, StoreError for a folder, DataError for data.
-    A trial that fails is a row with a status and a reason. Ctrl-C is a KeyboardInterrupt that
-    says how to go on: what was measured is stored.
+    Raises UsageError for an impossible option, StoreError for a folder, and DataError for data. A
+    trial that fails is a row with a status and a reason. Ctrl-C is a KeyboardInterrupt that says
+    how to go on: what was measured is stored.
     """
-    return _measure(bound(sweep, options, spellings_of(SweepOptions)))
+    spellings = spellings_of(SweepOptions)
+    typed = named(sweep, options, spellings)
+    below = _of_preset(typed.pop("preset", None), spellings)
+    return _measure(bound(sweep, merged([below, typed], EXCLUSIVE), {}))
 
 
-sweep.__signature__ = signature_of(  # type: ignore[attr-defined]
-    SweepOptions, leaving_out=ONLY_OF_THE_COMMAND
-)
+document(sweep, SweepOptions, leaving_out=ONLY_OF_THE_COMMAND, flags=OF_THE_CALL)
+
+
+def _of_preset(name: str | None, spellings: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments that a preset stands for; raises UsageError for an unknown name."""
+    if name is None:
+        return {}
+    path = presets.path_of(known_name("preset", name, presets.names()))
+    content = content_of(path) or {}
+    return {spellings[key.replace("-", "_")]: value for key, value in content.items()}
 
 
 def _measure(given: dict[str, Any]) -> Results:
@@ -91,14 +112,18 @@ def _measure(given: dict[str, Any]) -> Results:
 
     with host_program.alone(starts_ranks=not given["synthetic"]), said_to(listen):
         try:
-            return Results(sweep=prepare(request, find_place(request)).measure(), said=said)
+            stored = prepare(request, find_place(request)).measure()
         except Interrupted as error:
             if error.signal_number != SIGINT:
                 raise
             raise KeyboardInterrupt(str(error)) from None
+    results = Results(sweep=stored, said=said)
+    if given["report"]:
+        results.write_report(charts=given["charts"])
+    return results
 
 
 def command(given: dict[str, Any]) -> list[str]:
     """Words to type after "dpbench" for the same sweep."""
-    typed = words(given, sweep, flags=FLAGS, unsaid=("progress",), option_of=OPTION_OF)
+    typed = words(given, sweep, flags=FLAGS, unsaid=tuple(OF_THE_CALL), option_of=OPTION_OF)
     return ["sweep", *typed]

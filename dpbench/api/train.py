@@ -10,13 +10,14 @@ from typing import Any
 
 from dpbench.api import host_program
 from dpbench.api.arguments import (
+    PROGRESS,
     bound,
     check_flags,
     check_folder,
     check_importable,
     defaults_of,
+    document,
     plain,
-    signature_of,
     spellings_of,
     text,
     words,
@@ -36,24 +37,21 @@ PATHS = ("runs_dir", "config")
 
 
 def train(**options: Any) -> Trained:
-    """Trains a model for some epochs, with evaluation and checkpoints.
+    """Train a model for some epochs, with evaluation and checkpoints.
 
-    Options, defaults and checks are those of `dpbench train`; a comma-separated list there may be
-    a list here, and a number a number (`gpus`: 2 is a count, [0, 1] are ids). An argument at its
-    default leaves the option to the file of `config`, or to the run of `resume`. Everything is
-    kept in a folder of its own in `runs_dir`. Prints nothing but, with `progress`, what the
-    command prints, on stderr. In a rank that a launcher started it trains as that rank, and
-    returns on every one.
+    The arguments are the options of `dpbench train`, with the same defaults and checks. A
+    comma-separated list there may be a list here, and a number a number (`gpus`: 2 is a count,
+    [0, 1] are ids). An argument at its default leaves the option to the file of `config`, or to
+    the run of `resume`. Everything is kept in a folder of its own in `runs_dir`. In a rank that a
+    launcher started, the call trains as that rank and returns on every one.
 
-    Raises UsageError for an option that cannot be, StoreError for a folder, DataError for data,
+    Raises UsageError for an impossible option, StoreError for a folder, DataError for data, and
     TrainingFailed if a rank fails. Ctrl-C is a KeyboardInterrupt that says how to go on.
     """
     return _train(bound(train, options, spellings_of(TrainCommand)))
 
 
-train.__signature__ = signature_of(  # type: ignore[attr-defined]
-    TrainCommand, leaving_out=ONLY_OF_THE_COMMAND
-)
+document(train, TrainCommand, leaving_out=ONLY_OF_THE_COMMAND, flags={"progress": PROGRESS})
 
 
 def _train(given: dict[str, Any]) -> Trained:

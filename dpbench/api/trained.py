@@ -30,9 +30,15 @@ class Trained:
     said: tuple[str, ...] = ()
     """Notes on the training for the user."""
 
+    def __repr__(self) -> str:
+        done, arch = self.finished, self.header.spec.workload.architecture
+        accuracy = done.test_accuracy
+        tested = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
+        return f"<Trained {str(self.folder)!r}: {arch}, {done.steps:,} steps{tested}>"
+
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Trained:
-        """Reads a run folder; nothing in it is executed.
+        """Read a run folder; nothing in it is executed.
 
         Raises StoreError if it is none, is damaged, or its training is not over.
         """

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from dpbench.store import StoredCollectives, StoredSweep
 
 
-REPORT_FOLDER = "report"
-
-
 def show_sweep(
     sweep: StoredSweep,
     *,
@@ -50,6 +47,8 @@ def show_sweep(
 
 def report_folder(results: Path) -> Path:
     """The report's path for a results folder; raises StoreError if that is no folder."""
+    from dpbench.report.document import REPORT_FOLDER
+
     return folder_inside(results, REPORT_FOLDER)
 
 
@@ -132,7 +131,7 @@ IMAGES: tuple[Image, ...] = ("png", "svg")
 
 def chart_folder(results: Path) -> Path:
     """The charts' path for a results folder."""
-    from dpbench.report.document import CHART_FOLDER
+    from dpbench.report.document import CHART_FOLDER, REPORT_FOLDER
 
     return folder_inside(results, REPORT_FOLDER, CHART_FOLDER)
 

@@ -26,6 +26,8 @@ TABLES = {
     "table.csv": "csv",
     "table.json": "json",
 }
+REPORT_FOLDER = "report"
+"""In a results folder."""
 CHART_FOLDER = "charts"
 
 

@@ -6,9 +6,10 @@ import inspect
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from os import PathLike
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,12 +37,15 @@ from dpbench.run.sweep import execution as sweep_execution
 from dpbench.run.sweep import preparation as sweep_preparation
 from dpbench.run.sweep.preparation import SweepRequest
 from dpbench.run.sweep.spec import build
+from dpbench.settings import Auto
 from dpbench.traits import IMPLEMENTATIONS
 
-PRINTED = {"columns", "debug", "dry_run", "show_config", "json_rows", "quiet", "charts"}
+PRINTED = {"columns", "debug", "dry_run", "show_config", "json_rows", "quiet"}
 """What concerns what is printed; `progress` is the opposite of `quiet`."""
-LAYERS = {"context", "config", "preset"}
+LAYERS = {"context", "config"}
 """Options in files; a caller has dictionaries."""
+OF_PYTHON = {"progress", "report"}
+"""The command always writes a report."""
 ONLY_OF_THE_COMMAND = PRINTED | LAYERS | {field.name for field in fields(NodeOptions)}
 """A sweep over several nodes is the same command on each."""
 MACHINE = Machine(cores=4, gpus=(), cuda=None, missing_backends=())
@@ -67,8 +71,8 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
 
 def test_options_and_defaults_are_those_of_the_command() -> None:
     python, typed = parameters(sweep_of_python), parameters(sweep_of_the_command)
-    assert {*python} - {"progress"} == {*typed} - ONLY_OF_THE_COMMAND
-    for name in {*python} - {"progress"}:
+    assert {*python} - OF_PYTHON == {*typed} - ONLY_OF_THE_COMMAND
+    for name in {*python} - OF_PYTHON:
         default = typed[name]
         expected = typed_text(name, default)
         assert typed_text(name, python[name]) == expected, name
@@ -399,3 +403,51 @@ def test_an_unknown_argument_is_told_with_the_one_that_may_be_meant() -> None:
 
 def test_what_is_public_can_be_completed() -> None:
     assert set(dpbench.__all__) <= set(dir(dpbench))
+
+
+def test_a_preset_gives_what_is_not_given_otherwise(here: Path) -> None:
+    results = dpbench.sweep(preset="quick", batch_size=16, synthetic=True, oversubscribe=True)
+    assert results.spec is not None
+    assert results.spec.workload.architecture == "mlp"
+    assert results.spec.implementations == ("ddp", "torch-ddp")
+    assert results.spec.batch_sizes == (16,)
+    _, typed = store.load_header(results.folder)
+    assert "--preset" not in typed
+    assert typed[typed.index("--steps") + 1] == "40"
+
+
+def test_a_backend_of_the_call_takes_the_place_of_those_of_a_preset(here: Path) -> None:
+    options = {**SMALL, "preset": "full", "sync_backend": "shm"}
+    results = dpbench.sweep(**{**options, "stop_after_failure": False})
+    assert results.spec is not None
+    assert {*results.spec.backends} == {"shm"}
+
+
+def test_an_unknown_preset_is_told_with_those_that_there_are(here: Path) -> None:
+    with pytest.raises(UsageError, match="Did you mean 'quick'"):
+        dpbench.sweep(preset="quik")
+
+
+@pytest.mark.parametrize("charts", [False, True])
+def test_a_report_is_written_where_it_is_asked_for(here: Path, charts: bool) -> None:
+    results = dpbench.sweep(**SMALL, name="told", report=True, charts=charts)
+    assert (results.folder / "report/index.html").is_file()
+    drawn = [*(results.folder / "report").glob("charts/*.svg")]
+    assert bool(drawn) is charts
+
+
+@pytest.mark.parametrize("function", [sweep_of_python, dpbench.train])
+def test_every_argument_has_a_type_and_a_meaning(function: Callable[..., Any]) -> None:
+    described = inspect.getdoc(function) or ""
+    for name, one in inspect.signature(function).parameters.items():
+        assert one.annotation is not inspect.Parameter.empty
+        assert f"\n    {name}: " in described
+        assert isinstance(one.default, str | bool | int | float | tuple | Path | None | Auto)
+
+
+def test_types_say_what_is_accepted() -> None:
+    types = {n: one.annotation for n, one in inspect.signature(sweep_of_python).parameters.items()}
+    assert types["batch_sizes"] == Sequence[int | str] | int | str
+    assert types["gpus"] == int | Sequence[int] | str
+    assert types["results_dir"] == PathLike[str] | str
+    assert types["resume"] is bool

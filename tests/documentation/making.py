@@ -12,4 +12,6 @@ def made(block: Block) -> str:
         return outputs.console(block.body, block.details)
     if block.kind == "python":
         return outputs.session(block.body)
+    if block.kind == "docstring":
+        return tables.docstring(block.details)
     return tables.table(block.kind, block.details)

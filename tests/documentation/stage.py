@@ -276,7 +276,7 @@ def smaller(command: Shown) -> list[str]:
     if command.name in ("sweep", "check", "calibrate", "comm"):
         needs_launcher = "max" in words or any(option in words for option in BESIDE)
         words += [] if needs_launcher else ["--synthetic-launcher"]
-        words += ["--oversubscribe"] if "--gpus" in words else []
+        words += ["--oversubscribe"] if {"--gpus", "--threads"} & {*words} else []
         words += ["--join-timeout", "1s"] if command.spans_nodes else []
         words += ["--pause", "1s"] if "--pause" in words else []
     elif "train" in words:

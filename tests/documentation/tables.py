@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import torch
 import typer
 
+import dpbench
 from dpbench import architecture
 from dpbench.analysis.fields.levels import COLUMNS
+from dpbench.api.arguments import ARGUMENTS
+from dpbench.api.results import Results
 from dpbench.cli import launch
 from dpbench.cli.app import app
 from dpbench.report.charts.kinds import CHARTS
 
 LAUNCHED = launch.OPTIONS.items()
+SELF = ("self", "cls")
+MOST_PARAMETERS = 8
 NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
 """Columns of a table that say what was measured, not how it went."""
 
@@ -101,6 +110,81 @@ def _charts(_: str) -> str:
     )
 
 
+def docstring(name: str) -> str:
+    """What `help` says of a public name, without its arguments, which have a table."""
+    return (inspect.getdoc(_public(name)) or "").split(f"\n\n{ARGUMENTS}\n")[0] + "\n"
+
+
+def _arguments(name: str) -> str:
+    """The parameters of a public function that documents each."""
+    function = _public(name)
+    said = (inspect.getdoc(function) or "").split(f"\n{ARGUMENTS}\n")[1]
+    meanings = dict(re.findall(r"^    (\w+): (.*)$", said, re.MULTILINE))
+    return _markdown(
+        ("argument", "type", "default", "meaning"),
+        (
+            (
+                f"`{each.name}`",
+                _type(each.annotation),
+                f"`{str(each.default) if isinstance(each.default, Path) else each.default!r}`",
+                meanings[each.name],
+            )
+            for each in inspect.signature(function).parameters.values()
+        ),
+    )
+
+
+def _members(name: str) -> str:
+    """The public attributes and methods of a class, with the first sentence of each."""
+    members = (
+        (name, member.__func__ if isinstance(member, classmethod) else member)
+        for name, member in vars(_class(name)).items()
+        if not name.startswith("_") and (callable(member) or inspect.getdoc(member))
+    )
+    return _markdown(
+        ("member", "what it is"),
+        ((_called(name, member), _first_sentence(member)) for name, member in members),
+    )
+
+
+def _functions(_: str) -> str:
+    """All public names of the package."""
+    public = {name: _public(name) for name in dpbench.__all__ if not name.startswith("_")}
+    return _markdown(
+        ("name", "what it is"),
+        ((_called(name, value), _first_sentence(value)) for name, value in public.items()),
+    )
+
+
+def _public(name: str) -> Any:
+    return getattr(dpbench, name)
+
+
+def _class(name: str) -> Any:
+    return Results if name == "Results" else _public(name)
+
+
+def _called(name: str, value: Any) -> str:
+    """`name(argument, …)`; `self` is left out, and so are long lists of arguments."""
+    if not callable(value):
+        return f"`{name}`"
+    parameters = [each for each in inspect.signature(value).parameters if each not in SELF]
+    return f"`{name}({', '.join(parameters) if len(parameters) <= MOST_PARAMETERS else '…'})`"
+
+
+def _first_sentence(value: Any) -> str:
+    return re.split(r"(?<=[.])\s(?=[A-Z])", _flowing(inspect.getdoc(value)))[0]
+
+
+def _type(annotation: Any) -> str:
+    """As it is written in code, with None at the end."""
+    among = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    names = [getattr(one, "__name__", "") if not get_args(one) else str(one) for one in among]
+    names.sort(key="NoneType".__eq__)
+    written = " | ".join(names).replace("NoneType", "None")
+    return f"`{re.sub(r'(collections[.]abc|os|typing)[.]', '', written)}`"
+
+
 def _markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     rule = "|---" * len(headers) + "|"
     lines = (f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in rows)
@@ -117,4 +201,7 @@ _TABLES: dict[str, Callable[[str], str]] = {
     "architectures": _architectures,
     "charts": _charts,
     "commands": _commands,
+    "arguments": _arguments,
+    "members": _members,
+    "functions": _functions,
 }

@@ -57,6 +57,19 @@ def stages() -> Iterator[dict[str, Stage]]:
         }
 
 
+def _begun_by(command: Shown, stage: Stage) -> list[Shown]:
+    """What a command goes on with, where another process has run the commands before it."""
+    before = COMMANDS[: COMMANDS.index(command)] if "--resume" in command.words else []
+    return [
+        each
+        for each in before
+        if each.document == command.document
+        and (name := each.value("--name"))
+        and re.search(rf"\b{re.escape(name)}\b", str(command))
+        and not any((stage.folder / kind / name).exists() for kind in ("runs", "results"))
+    ]
+
+
 @pytest.mark.parametrize(
     "command",
     [pytest.param(each, id=f"{each.document}:{each.line}:{each.name}") for each in COMMANDS],
@@ -64,7 +77,10 @@ def stages() -> Iterator[dict[str, Stage]]:
 def test_every_command_that_is_shown_runs(command: Shown, stages: dict[str, Stage]) -> None:
     statuses, line = expected(command)
 
-    ended = stages[command.document].play(command)
+    stage = stages[command.document]
+    for earlier in _begun_by(command, stage):
+        stage.play(earlier)
+    ended = stage.play(command)
 
     assert ended.status in statuses, ended.said
     assert re.search(line, ended.said), ended.said
