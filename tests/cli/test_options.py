@@ -63,7 +63,7 @@ def test_a_python_value_that_cannot_be_is_refused_as_if_it_were_typed(
 def test_the_parameters_of_a_command_are_the_fields_of_its_options() -> None:
     names = [field.name for field in fields(SweepOptions)]
     assert [*inspect.signature(sweep).parameters] == ["context", *names]
-    assert {*inspect.signature(sweep_of_python).parameters} <= {*names, "progress"}
+    assert {*inspect.signature(sweep_of_python).parameters} <= {*names, "progress", "report"}
 
 
 def test_an_option_of_a_command_that_is_none_is_no_argument_of_the_call() -> None:
