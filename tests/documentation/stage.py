@@ -245,7 +245,8 @@ def _modules_of_users() -> dict[str, ModuleType]:
 
 
 def _is_temporary(path: str) -> bool:
-    return Path(path).is_relative_to(tempfile.gettempdir())
+    """Whether a document's file is meant, and not a checkout that lies among temporary files."""
+    return Path(path).is_relative_to(tempfile.gettempdir()) and not Path(path).is_relative_to(ROOT)
 
 
 @contextlib.contextmanager
