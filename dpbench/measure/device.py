@@ -54,16 +54,17 @@ def settle_on_device(settings: Placed, rank: int) -> torch.device:
     torch.set_num_threads(settings.threads_per_replica * replicas_here)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    _load_vector_math()
+    load_vector_math()
     return device
 
 
-def _load_vector_math() -> None:
+def load_vector_math() -> None:
     """Make the process's first calls of the vector math library from a single thread.
 
-    Where the first call came from several threads at once, on a busy machine, one of them was seen
-    to compute square roots with 14 bits (torch 2.13 with MKL): the first step of Adadelta then
-    differed between ranks by 1e-4 in half of a parameter, though their gradients were the same.
+    On a busy machine the first step of Adadelta was seen to differ between ranks by 1e-4, in the
+    half of the first parameter that one thread computes, though gradients were the same (torch 2.13
+    with MKL). Most likely several threads that call the library first, at once, are the cause: the
+    difference was not seen again after a call from one thread.
     """
     for dtype in (torch.float32, torch.float64):
         few = torch.ones(8, dtype=dtype, device="cpu")  # too few to be shared among threads

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.launch.agent import run_ranks
+from dpbench.measure.device import load_vector_math
 from dpbench.rendezvous.process_group import process_group
 from dpbench.temporary import temporary_folder
 from dpbench.training.loop import round_robin, train
@@ -89,6 +90,7 @@ def _pickled(job: _Job) -> bytes:
 def _run_rank(job_file: Path, rank: int) -> _Report | None:
     job: _Job = pickle.loads(job_file.read_bytes())
     torch.set_num_threads(job.threads)
+    load_vector_math()  # all modes promise the same bits
     ranks = len(job.settings.devices)
     shuffle, *streams = generators(job.settings.seed, ranks)
     steps = round_robin(len(job.task.data), ranks, job.settings.batch_per_replica, shuffle)
