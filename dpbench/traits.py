@@ -17,6 +17,8 @@ class BackendTraits:
     name: str
     description: str
     process_group: bool = True
+    across_hosts: bool = False
+    """True for what is another backend in disguise where all ranks are on one host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +77,11 @@ BACKENDS = {
             name="shm", description="dpbench's collectives through the shared memory of one host"
         ),
         BackendTraits(
+            name="shm+gloo",
+            description="dpbench's collectives for several hosts: shm in each, gloo among leaders",
+            across_hosts=True,
+        ),
+        BackendTraits(
             name="threads", description="threads of one process (dp)", process_group=False
         ),
         BackendTraits(
@@ -83,6 +90,8 @@ BACKENDS = {
     )
 }
 PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
+LOCAL_BACKENDS = tuple(n for n in PROCESS_GROUP_BACKENDS if not BACKENDS[n].across_hosts)
+"""Those to try where all ranks are on one host."""
 
 
 FOLDER = Path(__file__).parent / "measure" / "implementations"
