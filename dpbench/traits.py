@@ -6,6 +6,7 @@ None is imported for that: the traits of an implementation are a literal in its 
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,3 +136,17 @@ TRAINABLE = tuple(
     if not traits.shards_parameters and (traits.communicates or traits.largest_group == 1)
 )
 """Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""
+
+
+NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+
+
+def place_of(label: str) -> tuple[int, tuple[tuple[float, str], ...]]:
+    """Where a label such as "local-sgd(4)" stands among others: implementations in their order, and
+    numbers by their value, so that "20 steps" comes before "100 steps"."""
+    family, _, _ = label.partition("(")
+    known = list(IMPLEMENTATIONS)
+    place = known.index(family) if family in known else len(known)
+    texts = NUMBER.split(label)  # every second one is a number
+    parts = ((float(t), "") if i % 2 else (-1.0, t) for i, t in enumerate(texts))
+    return place, tuple(parts)
