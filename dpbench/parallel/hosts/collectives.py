@@ -7,16 +7,19 @@ rank of it would send if it were alone there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dpbench.parallel.hosts.all_reduce import HostsAllReduce
 from dpbench.parallel.hosts.carrier import Carrier, Crossing
 from dpbench.parallel.hosts.membership import Hosts
+from dpbench.parallel.hosts.pipeline import staggered
 from dpbench.parallel.shm import exchanges, reductions
+from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operators import Operator
@@ -33,12 +36,18 @@ class HostsCollectives:
     """
 
     def __init__(
-        self, hosts: Hosts, member: Member, leaders: Carrier | None, everyone: Carrier
+        self,
+        hosts: Hosts,
+        member: Member,
+        arena: Arena,
+        leaders: Carrier | None,
+        everyone: Carrier,
     ) -> None:
         """
         Args:
             hosts: where the ranks are.
             member: this rank's place on its host.
+            arena: memory of the ranks of this host.
             leaders: reaches the other leaders; None unless this rank is one.
             everyone: reaches all ranks, for what has no better way.
         """
@@ -46,6 +55,7 @@ class HostsCollectives:
         self._hosts = hosts
         self._member = member
         self._leaders = leaders
+        self._all_reduce = HostsAllReduce(hosts, member, arena, leaders)
         self._everyone = everyone
 
     def barrier(self) -> Steps[None]:
@@ -59,30 +69,10 @@ class HostsCollectives:
 
     def all_reduce(self, tensor: Tensor, operator: Operator) -> Steps[None]:
         """Every rank gets the reduction in place of its operand."""
-        if not tensor.numel():
+        if tensor.numel():
+            yield from self._all_reduce.run(tensor, operator)
+        else:
             yield from self.barrier()
-            return
-        partial = replace(operator, average=False)
-        chunks = torch.split(tensor, max(1, CHUNK_BYTES // tensor.itemsize))
-        among_leaders: dict[int, _LeadersAllReduce] = {}
-
-        def collect(number: int) -> Steps[None]:
-            yield from self._reduce_here(chunks[number], partial)
-            if self._leaders is not None:
-                among_leaders[number] = _LeadersAllReduce(
-                    self._leaders, self._hosts, chunks[number], operator
-                )
-
-        def combine(number: int) -> Steps[None]:
-            if self._leaders is not None:
-                yield from among_leaders[number].combine()
-
-        def spread(number: int) -> Steps[None]:
-            if self._leaders is not None:
-                yield from among_leaders.pop(number).arrival()
-            yield from self._broadcast_here(chunks[number], 0)
-
-        yield from _staggered(len(chunks), collect, combine, spread)
 
     def reduce(self, tensor: Tensor, operator: Operator, root: int) -> Steps[None]:
         """The root gets the reduction in place of its operand; the others keep theirs."""
@@ -112,7 +102,7 @@ class HostsCollectives:
             if root == self.rank:
                 chunks[number].copy_(total)
 
-        yield from _staggered(len(chunks), collect, deliver)
+        yield from staggered(len(chunks), collect, deliver)
 
     def reduce_scatter(
         self, inputs: Sequence[Tensor], output: Tensor, operator: Operator
@@ -150,7 +140,7 @@ class HostsCollectives:
             own = torch.split(total, sizes)[self._hosts.local.index(self.rank)]
             targets[number].copy_(own)
 
-        yield from _staggered(count, collect, deliver)
+        yield from staggered(count, collect, deliver)
 
     def broadcast(self, tensor: Tensor, root: int) -> Steps[None]:
         """Every rank gets the root's tensor."""
@@ -176,7 +166,7 @@ class HostsCollectives:
             if home != self._hosts.host:
                 yield from self._broadcast_here(chunks[number], 0)
 
-        yield from _staggered(len(chunks), send, spread)
+        yield from staggered(len(chunks), send, spread)
 
     def all_gather(self, outputs: Sequence[Tensor], tensor: Tensor) -> Steps[None]:
         """Every rank gets all ranks' tensors, which may differ in size."""
@@ -212,7 +202,7 @@ class HostsCollectives:
                 if rank not in self._hosts.local:
                     pieces[rank][number].copy_(piece)
 
-        yield from _staggered(count, send, spread)
+        yield from staggered(count, send, spread)
 
     def sparse_all_reduce(self, tensor: Tensor) -> Steps[None]:
         """Every rank gets the sum in place of its tensor; among all ranks over gloo."""
@@ -278,52 +268,6 @@ class HostsCollectives:
     def _by_host(self, operands: Tensor) -> Sequence[Tensor]:
         """Operands of one size from each host."""
         return operands.tensor_split(len(self._hosts.ranks))
-
-
-class _LeadersAllReduce:
-    """The all-reduce of one chunk among the leaders: each reduces a share, and sends the result."""
-
-    def __init__(self, leaders: Carrier, hosts: Hosts, tensor: Tensor, operator: Operator) -> None:
-        """Begin to send the shares.
-
-        Args:
-            leaders: reaches them.
-            hosts: of the group.
-            tensor: what this host's ranks have, without an average; gets the result.
-            operator: the reduction.
-        """
-        self._leaders = leaders
-        self._ranks, self._tensor, self._operator = hosts.size, tensor, operator
-        self._counts = [part.numel() for part in tensor.tensor_split(len(hosts.ranks))]
-        self._own = [self._counts[hosts.host]] * len(hosts.ranks)
-        self._operands = torch.empty(sum(self._own), dtype=tensor.dtype, device="cpu")
-        self._crossing = leaders.exchange(tensor, self._counts, self._operands, self._own)
-
-    def combine(self) -> Steps[None]:
-        """Reduce this leader's share, and begin to send the result."""
-        yield from self.arrival()
-        operands = self._operands.tensor_split(len(self._own))
-        result = torch.empty_like(operands[0])
-        self._operator.reduce(operands, out=result, ranks=self._ranks)
-        results = result.repeat(len(self._own))
-        self._crossing = self._leaders.exchange(results, self._own, self._tensor, self._counts)
-
-    def arrival(self) -> Steps[None]:
-        """Wait until what was sent last has arrived."""
-        yield from self._leaders.arrival(self._crossing)
-
-
-def _staggered(chunks: int, *stages: Callable[[int], Steps[None]]) -> Steps[None]:
-    """Run every stage on every chunk; in step t, stage s works on chunk t − s.
-
-    Args:
-        chunks: how many; equal on all ranks.
-        stages: each called with the numbers of the chunks, in order.
-    """
-    for step in range(chunks + len(stages) - 1):
-        for number, stage in enumerate(stages):
-            if 0 <= step - number < chunks:
-                yield from stage(step - number)
 
 
 def _shares(longest: int, itemsize: int, size: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, only
 from dpbench.parallel.shm.process_group import LAST_STEP, CollectiveGroup
+from dpbench.parallel.shm.shared_arena import SharedArena
 from dpbench.parallel.shm.work import NO_TIMEOUT
 
 NAME = "shm+gloo"
@@ -57,7 +58,9 @@ class HostsProcessGroup(CollectiveGroup):
         issuer = Issuer(member, timeout, NAME)
         # A leader that computes must not keep the other hosts waiting for its next chunk.
         issuer.collectives.is_urgent_always = True
-        super().__init__(HostsCollectives(hosts, member, leaders, everyone), issuer, store)
+        shared = SharedArena(member, issuer)
+        collectives = HostsCollectives(hosts, member, shared.arena, leaders, everyone)
+        super().__init__(collectives, issuer, store, shared)
         self._start = _breaking(issuer.start)
         self._member = member
         self._carriers = [everyone] if leaders is None else [leaders, everyone]

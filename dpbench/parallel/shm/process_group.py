@@ -111,13 +111,17 @@ class CollectiveGroup(GroupBase):
     The methods without a docstring are those that `torch.distributed` calls, with its arguments.
     """
 
-    def __init__(self, collectives: Collectives, issuer: Issuer, store: Any) -> None:
+    def __init__(
+        self, collectives: Collectives, issuer: Issuer, store: Any, shared: SharedArena
+    ) -> None:
         """
         Args:
             collectives: what moves and reduces the data.
             issuer, store: as in GroupBase.
+            shared: memory in which tensors are reduced without being copied.
         """
         super().__init__(collectives.rank, collectives.size, issuer, store)
+        self.shared = shared
         self._collectives = collectives
         self._start = issuer.start
 
@@ -394,8 +398,7 @@ class ShmProcessGroup(CollectiveGroup):
         """
         issuer = Issuer(member, timeout)
         shared = SharedArena(member, issuer)
-        super().__init__(LocalCollectives(member, shared.arena), issuer, store)
-        self.shared = shared
+        super().__init__(LocalCollectives(member, shared.arena), issuer, store, shared)
         self._member = member
         self._mailbox = Mailbox(member, issuer)
         # Also if the group is dropped without destroy_process_group; at exit the kernel cleans up.
@@ -440,7 +443,7 @@ class ShmProcessGroup(CollectiveGroup):
 
 def arena_of(group: dist.ProcessGroup) -> SharedArena | None:
     """The shared memory of a group, or None if its CPU tensors do not go through any."""
-    if isinstance(group, ShmProcessGroup) and "cpu" in group.device_types:
+    if isinstance(group, CollectiveGroup) and "cpu" in group.device_types:
         return group.shared
     return None
 

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.hosts import HostsProcessGroup, collectives
-from dpbench.parallel.shm import ShmProcessGroup
+from dpbench.parallel.hosts import HostsProcessGroup, all_reduce, collectives
+from dpbench.parallel.shm import ShmProcessGroup, arena_of
 from tests.parallel.ranks import run_ranks
 from tests.parallel.shm.cases import (
     FLOATS,
@@ -59,7 +59,7 @@ def _check(case: Case, rank: int, size: int, outputs: list[Tensor]) -> None:
 
 def _random_collectives(rank: int) -> None:
     """Some of them in flight together, on the world and on a group of all ranks but the last."""
-    collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
+    all_reduce.CHUNK_BYTES = collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
     rng = random.Random(20260101)
     size = dist.get_world_size()
     assert isinstance(dist.group.WORLD, HostsProcessGroup)
@@ -95,7 +95,7 @@ def test_random_collectives_do_what_they_are_defined_to(
 
 
 def _sums(rank: int) -> list[float]:
-    collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
+    all_reduce.CHUNK_BYTES = collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
     tensor = torch.randn(SEVERAL_CHUNKS, generator=torch.Generator().manual_seed(rank))
     dist.all_reduce(tensor)
     return tensor.tolist()
@@ -107,6 +107,24 @@ def test_all_ranks_get_the_same_bits_of_a_sum(tmp_path: Path) -> None:
         _sums, tmp_path / "store", len(places), backend="shm+gloo", hosts=places
     )
     assert all(other == first for other in others)
+
+
+def _in_the_arena(rank: int) -> None:
+    all_reduce.CHUNK_BYTES = SHORT_CHUNK_BYTES
+    arena = arena_of(dist.distributed_c10d._get_default_group())
+    assert arena is not None
+    shared = arena.allocate(4 * SEVERAL_CHUNKS).view(torch.float32)
+    for step in range(3):
+        dist.all_reduce(shared.fill_(rank + step))
+        assert (shared == 6 + 4 * step).all()
+    # Only some ranks of a host have their operand in the arena.
+    tensor = shared if rank % 2 else torch.empty(SEVERAL_CHUNKS)
+    dist.all_reduce(tensor.fill_(rank), op=dist.ReduceOp.AVG)
+    assert (tensor == 1.5).all()
+
+
+def test_tensors_in_the_memory_of_a_host_are_reduced_in_place(tmp_path: Path) -> None:
+    run_ranks(_in_the_arena, tmp_path / "store", 4, backend="shm+gloo", hosts=(0, 0, 1, 1))
 
 
 def _averages(rank: int) -> None:
@@ -128,7 +146,7 @@ def test_averages_divide_by_the_number_of_ranks_not_of_hosts(tmp_path: Path) -> 
 
 def _uneven_lists(rank: int) -> None:
     size = dist.get_world_size()
-    collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
+    all_reduce.CHUNK_BYTES = collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
     for unit in (1, 50_000):
         counts = [unit * (peer + 1) for peer in range(size - 1)] + [0]
         parts = [torch.full((count,), float(peer)) for peer, count in enumerate(counts)]
