@@ -46,10 +46,13 @@ from dpbench.parallel.ddp.optimizer_steps import watch_optimizers
 from dpbench.parallel.ddp.participation import NOTHING, Participation
 from dpbench.parallel.ddp.sink import Sink
 from dpbench.parallel.ddp.sparse_bucket import SparseBucket
+from dpbench.parallel.sharded.bucket import ShardedBucket
 
 OUTSIDE = -1
 """The number of the running backward when there is none."""
-AnyBucket = Bucket | SparseBucket | LocalBucket
+AnyBucket = Bucket | SparseBucket | LocalBucket | ShardedBucket
+MakeBucket = Callable[[Sequence[int], Sequence[nn.Parameter]], ShardedBucket]
+"""Makes the bucket of the parameters at these indices among all; a collective."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class ReducerOptions:
     """Skip buckets whose parameters are all unused on all ranks."""
     overlap: bool = True
     """Send buckets while backward goes on; else all at its end, one after the other."""
+    make_bucket: MakeBucket | None = None
+    """Make all buckets like this, once."""
 
 
 @not_compiled
@@ -112,7 +117,7 @@ class Reducer:
         self.reductions = 0
         self._has_begun = False
         self._rebuild_due = False
-        self._rebuilt = False
+        self._rebuilt = options.make_bucket is not None  # shares stay where they are
         self._buckets: list[AnyBucket] = []
         self._bucket_of: list[AnyBucket] = []
         # Last layer first, until the actual order of the gradients has been seen.
@@ -500,10 +505,13 @@ class Reducer:
             rides = (
                 group is groups[-1]
                 and self.hook is None
+                and self._options.make_bucket is None
                 and not self._options.skip_unused
                 and MissingReport.can_ride(first.dtype, size)
             )
-            if size == 1 and self.hook is None:
+            if self._options.make_bucket is not None:
+                bucket = self._options.make_bucket(group, self._parameters)
+            elif size == 1 and self.hook is None:
                 bucket = LocalBucket(group)
             elif self._sparse.intersection(group):
                 bucket = SparseBucket(group[0], first, self._exchange)
