@@ -20,6 +20,7 @@ _HOMES = {
     "LocalSGD": "dpbench.parallel",
     "NoScatter": "dpbench.parallel",
     "NonFinite": "dpbench.training",
+    "ShardedOptimizer": "dpbench.parallel",
     "Trained": "dpbench.api.trained",
     "TrainingResult": "dpbench.training",
     "accumulate": "dpbench.parallel",

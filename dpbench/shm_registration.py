@@ -1,4 +1,4 @@
-"""Makes `torch.distributed` know the backend "shm", whichever is imported first.
+"""Makes `torch.distributed` know the backends "shm" and "shm+gloo", whichever is imported first.
 
 `import dpbench` must not import torch, which takes seconds. So if torch.distributed is not there
 yet, the registration waits for its import.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 _AWAITED = "torch.distributed"
+_PACKAGES = {"shm": "dpbench.parallel.shm", "shm+gloo": "dpbench.parallel.hosts"}
 
 
 def register_shm() -> None:
@@ -29,14 +31,15 @@ def register_shm() -> None:
 def _register(distributed: Any) -> None:
     # torch can be built without it, and its import can be under way.
     if hasattr(distributed, "Backend"):
-        distributed.Backend.register_backend(
-            "shm", _create, extended_api=True, devices=["cpu", "cuda"]
-        )
+        for name, package in _PACKAGES.items():
+            distributed.Backend.register_backend(
+                name, partial(_create, package), extended_api=True, devices=["cpu", "cuda"]
+            )
 
 
-def _create(options: Any, backend_options: Any) -> Any:
+def _create(package: str, options: Any, backend_options: Any) -> Any:
     """What torch calls for a new group; only now is the backend itself imported."""
-    return importlib.import_module("dpbench.parallel.shm").create(options, backend_options)
+    return importlib.import_module(package).create(options, backend_options)
 
 
 class _Finder(MetaPathFinder):

@@ -6,6 +6,7 @@ None is imported for that: the traits of an implementation are a literal in its 
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ class BackendTraits:
     name: str
     description: str
     process_group: bool = True
+    across_hosts: bool = False
+    """True for what is another backend in disguise where all ranks are on one host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +78,11 @@ BACKENDS = {
             name="shm", description="dpbench's collectives through the shared memory of one host"
         ),
         BackendTraits(
+            name="shm+gloo",
+            description="dpbench's collectives for several hosts: shm in each, gloo among leaders",
+            across_hosts=True,
+        ),
+        BackendTraits(
             name="threads", description="threads of one process (dp)", process_group=False
         ),
         BackendTraits(
@@ -83,6 +91,8 @@ BACKENDS = {
     )
 }
 PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
+LOCAL_BACKENDS = tuple(n for n in PROCESS_GROUP_BACKENDS if not BACKENDS[n].across_hosts)
+"""Those to try where all ranks are on one host."""
 
 
 FOLDER = Path(__file__).parent / "measure" / "implementations"
@@ -126,3 +136,17 @@ TRAINABLE = tuple(
     if not traits.shards_parameters and (traits.communicates or traits.largest_group == 1)
 )
 """Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""
+
+
+NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+
+
+def place_of(label: str) -> tuple[int, tuple[tuple[float, str], ...]]:
+    """Where a label such as "local-sgd(4)" stands among others: implementations in their order, and
+    numbers by their value, so that "20 steps" comes before "100 steps"."""
+    family, _, _ = label.partition("(")
+    known = list(IMPLEMENTATIONS)
+    place = known.index(family) if family in known else len(known)
+    texts = NUMBER.split(label)  # every second one is a number
+    parts = ((float(t), "") if i % 2 else (-1.0, t) for i, t in enumerate(texts))
+    return place, tuple(parts)

@@ -139,7 +139,9 @@ def _other_backend(explanation: Explanation, around: Surroundings) -> str | None
     name = {"gloo": "shm" if on_cpu else "nccl", "shm": None if on_cpu else "nccl"}.get(
         trial.backend
     )
-    if name is None or (name == "shm" and trial.nodes):
+    if name == "shm" and trial.nodes:
+        name = "shm+gloo" if max(trial.nodes) > 1 else None
+    if name is None:
         return None
     wanted = replace(trial, backend=name)
     measured = next((other for other in around.others if other.trial == wanted), None)

@@ -12,7 +12,7 @@ from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.records import Status
 from dpbench.specs import TrialSpec, series_name
 from dpbench.specs.placement import on_hosts
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.traits import place_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,12 +122,14 @@ def with_note(row: ConfigurationSummary, *notes: str) -> ConfigurationSummary:
 
 def in_order(rows: Iterable[ConfigurationSummary]) -> tuple[ConfigurationSummary, ...]:
     """Sort rows by implementation as registered, backend, group size, batch size."""
-    known = list(IMPLEMENTATIONS)
-
-    def key(row: ConfigurationSummary) -> tuple[int, str, str, int, int]:
-        name = row.implementation
-        family, _, _ = name.partition("(")  # as in "local-sgd(4)"
-        place = known.index(family) if family in known else len(known)
-        return (place, name, row.backend or "", row.group_size, row.batch_size or 0)
-
-    return tuple(sorted(rows, key=key))
+    return tuple(
+        sorted(
+            rows,
+            key=lambda row: (
+                place_of(row.implementation),
+                row.backend or "",
+                row.group_size,
+                row.batch_size or 0,
+            ),
+        )
+    )

@@ -20,7 +20,7 @@ from dpbench.specs import (
     series_name,
 )
 from dpbench.specs.placement import host_counts, on_hosts
-from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
+from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, place_of
 
 Value = str | int | float
 Key = tuple[Value | None, ...]
@@ -329,12 +329,11 @@ def _named_alike(first: TrialSpec, second: TrialSpec) -> tuple[TrialSpec, TrialS
     return replace(first, compared=names), replace(second, compared=names)
 
 
-def _place(group: Mapping[int, TrialRecord]) -> tuple[int, str, str, int, int]:
+def _place(group: Mapping[int, TrialRecord]) -> tuple[object, ...]:
     """Sort key of tables: implementation as registered, backend, group size, batch size."""
     trial = next(iter(group.values())).trial
-    names = list(IMPLEMENTATIONS)
-    place = names.index(trial.implementation) if trial.implementation in names else len(names)
-    return place, trial.implementation_label, trial.backend, trial.group_size, trial.batch_size
+    label = place_of(trial.implementation_label)
+    return label, trial.backend, trial.group_size, trial.batch_size
 
 
 def _labels(

@@ -71,10 +71,10 @@ def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     from dpbench.launch.allocator_gain import allocator_gain
     from dpbench.launch.selftest import self_test
     from dpbench.run.this_machine import here as environment_of
-    from dpbench.traits import PROCESS_GROUP_BACKENDS
+    from dpbench.traits import LOCAL_BACKENDS
 
     here = environment_of(machine, synthetic=False)
-    tests = [self_test(backend, machine) for backend in PROCESS_GROUP_BACKENDS]
+    tests = [self_test(backend, machine) for backend in LOCAL_BACKENDS]
     kept = allocator_gain()
     if as_json:
         _print_json(here, tests, kept)

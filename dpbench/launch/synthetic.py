@@ -26,7 +26,14 @@ from dpbench.traits import IMPLEMENTATIONS
 
 SECONDS_PER_SAMPLE = 1e-4
 SECONDS_PER_STEP = 2e-3
-COMMUNICATION_SECONDS = {"gloo": 3e-3, "nccl": 3e-4, "shm": 5e-4, "threads": 1e-3, "none": 0.0}
+COMMUNICATION_SECONDS = {
+    "gloo": 3e-3,
+    "nccl": 3e-4,
+    "shm": 5e-4,
+    "shm+gloo": 2e-3,
+    "threads": 1e-3,
+    "none": 0.0,
+}
 NOISE = 0.01
 SHARES = {"data": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.08}
 """Shares of a step without communication, which is all in backward."""

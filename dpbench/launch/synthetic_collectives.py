@@ -18,9 +18,9 @@ from dpbench.collectives import (
 from dpbench.launch.collectives import CollectiveOutcome
 from dpbench.records import Status
 
-LATENCY_SECONDS = {"gloo": 2e-4, "nccl": 2e-5, "shm": 1e-5}
+LATENCY_SECONDS = {"gloo": 2e-4, "nccl": 2e-5, "shm": 1e-5, "shm+gloo": 3e-4}
 """Latency α of two ranks; it grows with the hops of a ring, n - 1."""
-BYTES_PER_SECOND = {"gloo": 1.5e9, "nccl": 1e11, "shm": 1e10}
+BYTES_PER_SECOND = {"gloo": 1.5e9, "nccl": 1e11, "shm": 1e10, "shm+gloo": 2e9}
 """Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
 COPY_LATENCY_SECONDS = 1e-6
 COPY_BYTES_PER_SECOND = 2e10

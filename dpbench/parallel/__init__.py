@@ -11,6 +11,7 @@ thread and does not touch CUDA.
     balanced_split            the sizes of the chunks
 
     DistributedDataParallel   one replica per process of a torch.distributed group
+    ShardedOptimizer          steps its parameters, on each rank a share, with a part of the state
     LocalSGD                  train each replica alone, and average the parameters now and then
     sync_gradients            average the gradients of a plain module, once
     check_sync                do all ranks hold the same values? RanksDiffer if not
@@ -32,6 +33,7 @@ from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.fitting import fit, predict
 from dpbench.parallel.dp.gather import gather
 from dpbench.parallel.dp.scatter import NoScatter, balanced_split, scatter
+from dpbench.parallel.sharded.optimizer import ShardedOptimizer
 
 __all__ = [
     "DataParallel",
@@ -39,6 +41,7 @@ __all__ = [
     "LocalSGD",
     "NoScatter",
     "RanksDiffer",
+    "ShardedOptimizer",
     "accumulate",
     "all_ranks",
     "any_rank",

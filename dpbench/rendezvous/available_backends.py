@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from dpbench.rendezvous.launch_variables import LOOPBACK
 
-BACKENDS = ("gloo", "nccl", "shm")
+BACKENDS = ("gloo", "nccl", "shm", "shm+gloo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,15 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
     """Why ranks on this host, with `gpu_count` GPUs, cannot use the backend; None if they can."""
     if not dist.is_available():
         return "torch was built without torch.distributed"
-    if backend in ("gloo", "shm") and (reason := _loopback_reason()):
+    parts = backend.split("+")
+    if backend != "nccl" and (reason := _loopback_reason()):
         return reason
-    if backend == "gloo":
-        return None if dist.is_gloo_available() else "torch was built without gloo"
-    if backend == "shm":
-        return None if hasattr(os, "memfd_create") else "shm needs Linux: memory files, semaphores"
+    if "shm" in parts and not hasattr(os, "memfd_create"):
+        return "shm needs Linux: memory files, semaphores"
+    if "gloo" in parts and not dist.is_gloo_available():
+        return "torch was built without gloo"
+    if backend != "nccl":
+        return None
     if not dist.is_nccl_available():
         return "torch was built without nccl"
     return None if gpu_count else f"nccl needs a {gpu_platform()} device; this machine has none"

@@ -9,7 +9,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
 from dpbench.records import Status
-from dpbench.report.steadiness import steadiness
+from dpbench.report.steadiness import noisy_repetitions, steadiness
 
 Rows = Sequence[ConfigurationSummary]
 
@@ -40,6 +40,7 @@ def footnotes(rows: Sequence[ConfigurationSummary], columns: Collection[str]) ->
         *_learning_rates(rows),
         *_outliers(rows),
         *steadiness(rows, some_of),
+        *noisy_repetitions(rows, some_of),
         *reasons(rows),
         *_notes(rows),
     )

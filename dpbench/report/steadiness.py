@@ -17,9 +17,10 @@ def steadiness(
 ) -> Iterable[str]:
     """A line per verdict other than steady; `some` shortens a long list of rows.
 
-    Rows that other processes disturbed are left out: their steps say nothing about warming up.
+    Rows that other processes disturbed are left out: their steps say nothing about warming up. So
+    are rows of which most repetitions were steady: see `noisy_repetitions`.
     """
-    rows = [row for row in rows if not row.disturbed]
+    rows = [row for row in rows if not row.disturbed and not _is_mostly_steady(row)]
     if never := _with(rows, "no steady state"):
         worst = max(_windows(never), key=lambda window: abs(window.change))
         yield (
@@ -53,6 +54,34 @@ def steadiness(
             f"fewer than {FEWEST_STEPS} timed steps cannot tell whether they are in a steady "
             "state; raise --steps"
         )
+
+
+def noisy_repetitions(
+    rows: Sequence[ConfigurationSummary], some: Callable[[Sequence[str]], str]
+) -> Iterable[str]:
+    """A line that names the rows of which only some repetitions were not steady, if there are any.
+
+    It brings no advice: too short a warmup shows in most repetitions, and what befell a few is part
+    of the interval over all of them.
+    """
+    found = [(row, _unsteady(row)) for row in rows if not row.disturbed and _is_mostly_steady(row)]
+    if few := [(row, windows) for row, windows in found if windows]:
+        yield (
+            "steps were not in a steady state in at most half of a row's repetitions, as noise of "
+            "the machine does it (too short a warmup shows in most of them); the intervals contain "
+            f"it: {some(_shares(few))}"
+        )
+
+
+def _is_mostly_steady(row: ConfigurationSummary) -> bool:
+    """Whether at most half of three or more repetitions were not steady."""
+    of_all = len(row.steps.windows) if row.steps else 0
+    return of_all > 2 and 2 * len(_unsteady(row)) <= of_all
+
+
+def _unsteady(row: ConfigurationSummary) -> list[SteadyState]:
+    found = [window.steady for window in row.steps.windows] if row.steps else []
+    return [steady for steady in found if steady.verdict not in ("steady", "too few steps")]
 
 
 def _with(rows: Sequence[ConfigurationSummary], verdict: Verdict) -> Windows:

@@ -16,7 +16,7 @@ from dpbench.launch.allocator_gain import AllocatorGain
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.quiet import Readings
 from dpbench.launch.selftest import SelfTest
-from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.traits import LOCAL_BACKENDS
 from tests.launch.readings import BUSY, QUIET, UNKNOWN
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
@@ -71,7 +71,7 @@ def test_json_has_the_environment_and_every_backend(
     assert document["allocator"]["gain"] == 0.12
     assert document["environment"]["cores"] == usable_cores()
     assert dict(document["environment"]["versions"])["torch"] == torch.__version__
-    assert [test["backend"] for test in document["backends"]] == list(PROCESS_GROUP_BACKENDS)
+    assert [test["backend"] for test in document["backends"]] == list(LOCAL_BACKENDS)
     assert document["backends"][0] == {
         "backend": "gloo",
         "passed": True,

@@ -1,4 +1,4 @@
-"""torch's own tests of collectives pass on the backend shm."""
+"""torch's own tests of collectives pass on the backends shm and shm+gloo."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from tests.conformance.collectives import (
     BREAKING,
     SETS,
     UNFIT,
+    UNFIT_ACROSS_HOSTS,
 )
 from tests.conformance.test_torch_ddp import IS_PINNED, ON_PINNED
 
 FEW = 4
 """Ranks of the sets that take little time on two cores."""
 SLOW = pytest.mark.slow
+ACROSS_HOSTS = {
+    size: tuple(
+        name for name in names + BEYOND_GLOO_SETS.get(size, ()) if name not in UNFIT_ACROSS_HOSTS
+    )
+    for size, names in SETS.items()
+}
 
 
 class Results:
@@ -55,6 +62,11 @@ def shm(server: Server) -> Results:
 
 
 @pytest.fixture(scope="module")
+def hosts(server: Server) -> Results:
+    return Results(server, "shm+gloo")
+
+
+@pytest.fixture(scope="module")
 def gloo(server: Server) -> Results:
     return Results(server, "gloo")
 
@@ -80,6 +92,14 @@ def test_shm_passes_what_gloo_does_not(
     world_size: int, names: tuple[str, ...], name: str, shm: Results
 ) -> None:
     shm.require(world_size, names, name)
+
+
+@pytest.mark.parametrize(("world_size", "names", "name"), _cases(ACROSS_HOSTS))
+@pytest.mark.timeout(300)
+def test_shm_with_gloo_passes_the_same_on_two_hosts(
+    world_size: int, names: tuple[str, ...], name: str, hosts: Results
+) -> None:
+    hosts.require(world_size, names, name)
 
 
 @pytest.mark.parametrize("name", BREAKING)

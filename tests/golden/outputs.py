@@ -50,7 +50,8 @@ def prepare(folder: Path, command_lines: Sequence[str]) -> None:
 
 def _make_constant(records: Path, example: Path) -> None:
     """The machine and the times of synthetic records are those of the example."""
-    [environment] = (example / "environments").iterdir()
+    with (example / "trials.jsonl").open() as trials:
+        environment_id = json.loads(next(trials))["environment_id"]
     shutil.rmtree(records.parent / "environments")
     shutil.copytree(example / "environments", records.parent / "environments")
     lines = [json.loads(line) for line in records.read_text().splitlines()]
@@ -59,7 +60,7 @@ def _make_constant(records: Path, example: Path) -> None:
             line["duration_seconds"] = 1.5
             line["started_utc"] = f"2026-11-01T12:{number // 60:02}:{number % 60:02}.000+00:00"
         if "environment_id" in line:
-            line["environment_id"] = environment.stem
+            line["environment_id"] = environment_id
     records.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 

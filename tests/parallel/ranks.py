@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch.server import fork_server
+from tests.parallel.hosts.stand_in import pretend_host
 
 
 def run_ranks(
@@ -25,6 +26,7 @@ def run_ranks(
     *,
     backend: str = "gloo",
     group_timeout: float = 15.0,
+    hosts: Sequence[int] = (),
 ) -> list[Any]:
     """Call functions of the rank, in order, on every rank.
 
@@ -34,6 +36,7 @@ def run_ranks(
         timeout: seconds after which all ranks are killed.
         backend: of the default group.
         group_timeout: seconds that a collective of it may take.
+        hosts: by rank, the host that it is to say it is on; empty for the host it is on.
 
     Returns:
         By rank, what the last function returned.
@@ -46,9 +49,10 @@ def run_ranks(
     ranks, pipes = [], []
     for rank in range(world_size):
         ours, theirs = context.Pipe(duplex=False)
+        host = hosts[rank] if hosts else None
         process = context.Process(
             target=_rank_main,
-            args=(listed, rank, world_size, str(store), theirs, backend, group_timeout),
+            args=(listed, rank, world_size, str(store), theirs, backend, group_timeout, host),
             daemon=True,
         )
         process.start()
@@ -91,8 +95,11 @@ def _rank_main(
     pipe: Connection,
     backend: str,
     group_timeout: float,
+    host: int | None,
 ) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    if host is not None:
+        pretend_host(host)
     torch.set_num_threads(1)
     try:
         dist.init_process_group(

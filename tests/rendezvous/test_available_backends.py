@@ -15,7 +15,7 @@ from dpbench.rendezvous.available_backends import missing_reason
 
 def test_each_backend_is_usable_or_says_why_not() -> None:
     found = dpbench.available_backends()
-    assert set(found) == {"gloo", "nccl", "shm"}
+    assert set(found) == {"gloo", "nccl", "shm", "shm+gloo"}
     assert found["gloo"].usable
     assert all(there.usable == (there.reason is None) for there in found.values())
     if not torch.cuda.is_available():
@@ -37,7 +37,7 @@ def test_what_torch_was_built_without_cannot_be_used(
     assert missing_reason(backend, 2) == reason
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
+@pytest.mark.parametrize("backend", ["gloo", "shm", "shm+gloo"])
 def test_ranks_of_a_host_without_loopback_cannot_talk(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,8 +112,8 @@ IDENTITY = (
     SweepField(
         key="backend",
         kind="text",
-        meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; any "
-        "other name is from the source of the numbers.",
+        meaning="How gradients travel: gloo, nccl, shm, shm+gloo, threads of one process, or none; "
+        "any other name is from the source of the numbers.",
         header="Backend",
         shown="always",
         row=lambda row: row.backend or None,

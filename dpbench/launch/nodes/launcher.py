@@ -58,7 +58,10 @@ class NodesLauncher:
         if IMPLEMENTATIONS[trial.implementation].one_process:
             return f"{trial.implementation} drives its replicas from one process, not on {hosts}"
         if trial.backend == "shm":
-            return f"shm goes through the memory of one host; these replicas are on {hosts}"
+            return (
+                f"shm goes through the memory of one host, and these replicas are on {hosts}; "
+                "shm+gloo spans hosts"
+            )
         reasons = (self._cannot(node, trial) for node in self._nodes(trial))
         return sparse_reason(trial) or next(filter(None, reasons), None)
 

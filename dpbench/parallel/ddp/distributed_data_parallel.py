@@ -20,6 +20,7 @@ from dpbench.parallel.ddp.buffers import Buffers
 from dpbench.parallel.ddp.children import named_once
 from dpbench.parallel.ddp.comm_hooks import checked_hook
 from dpbench.parallel.ddp.exchange import Exchange
+from dpbench.parallel.ddp.options import MakeBucket, ReducerOptions
 from dpbench.parallel.ddp.preconditions import (
     checked_devices,
     chosen_group,
@@ -28,9 +29,10 @@ from dpbench.parallel.ddp.preconditions import (
     untrainable_reason,
     unwritable_reason,
 )
-from dpbench.parallel.ddp.reducer import Reducer, ReducerOptions
+from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.uneven_inputs import UnevenInputs
 from dpbench.parallel.devices import DeviceLike
+from dpbench.parallel.sharded.bucket import ShardedBucket
 from dpbench.parallel.state_dicts import load_all_or_nothing
 from dpbench.parallel.tree import move
 
@@ -158,6 +160,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self.bucket_bytes_cap = max(self._caps.caps[-1], first)
         self.bucket_bytes_cap_list = list(self._caps.caps) if bucket_cap_mb_list else []
         self._hook: tuple[object, Callable[..., Any]] | None = None
+        self._shards: list[ShardedBucket] = []
         self.module = module
         self._sent_buffers = Buffers(module, self.parameters_to_ignore)
         # Decided once, as looking for buffers at each step costs more than it can find.
@@ -240,12 +243,68 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             RuntimeError: there is one already.
         """
         checked = checked_hook(state, hook)
+        self._require_unsharded("a communication hook")
         if self._hook is not None:
             raise RuntimeError(
                 "register_comm_hook or register_builtin_comm_hook can only be called once."
             )
         self._hook = (state, hook)
         self._reducer.use_hook(checked)
+
+    def reduced_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """The parameters that take part and are not frozen now, by name."""
+        return [(name, p) for name, p in self._parameters_here() if p.requires_grad]
+
+    def shard(self, make_bucket: MakeBucket) -> list[ShardedBucket]:
+        """Reduce into sharded buckets from now on, as ShardedOptimizer does; a collective, once.
+
+        Args:
+            make_bucket: gets the indices of its parameters among `reduced_parameters`, and those.
+
+        Returns:
+            The buckets, in the order in which a backward reduces them.
+
+        Raises:
+            RuntimeError: the model is sharded already or has a communication hook, or an embedding
+                has sparse gradients.
+        """
+        self._require_unsharded("another ShardedOptimizer")
+        if self._hook is not None:
+            raise RuntimeError(
+                "got a model with a communication hook, expected one without: ShardedOptimizer "
+                "reduces each rank's share only"
+            )
+        names = {name for name, _ in self.reduced_parameters()}
+        if sparse := names.intersection(self._sparse_weights()):
+            raise RuntimeError(
+                f"got sparse gradients for {sparse.pop()!r}, expected dense ones: ShardedOptimizer "
+                "reduces them in flat tensors; build the embedding with sparse=False"
+            )
+        made: list[ShardedBucket] = []
+
+        def make(indices: Sequence[int], parameters: Sequence[nn.Parameter]) -> ShardedBucket:
+            made.append(make_bucket(indices, parameters))
+            return made[-1]
+
+        self._reducer.remove_hooks()
+        with torch.inference_mode(False):
+            self._build_reducer(make)
+            self._reducer.build(rebuild=False)
+        self._shards = made
+        return made
+
+    def _require_unsharded(self, newcomer: str) -> None:
+        if self._shards:
+            raise RuntimeError(
+                f"got {newcomer} for a model with a ShardedOptimizer, which reduces each rank's "
+                "share only; do without one of the two"
+            )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients, or set them to zero, those in shares too."""
+        super().zero_grad(set_to_none)
+        for bucket in self._shards:
+            bucket.zero(set_to_none)
 
     @property
     def join_device(self) -> torch.device:
@@ -305,6 +364,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
                 "set_static_graph() should be called before training loop starts and after "
                 "DistributedDataParallel is constructed."
             )
+        self._require_unsharded("another graph")
         self.static_graph = True
         self._reducer.remove_hooks()
         self._build_reducer()
@@ -353,16 +413,18 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             if failure is None:
                 raise
 
-    def _build_reducer(self) -> None:
-        sparse = [
+    def _sparse_weights(self) -> list[str]:
+        return [
             f"{name}.weight".lstrip(".")  # the wrapped module itself has no name
             for name, child in self.module.named_modules()
             if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
         ]
+
+    def _build_reducer(self, make_bucket: MakeBucket | None = None) -> None:
         self._reducer = Reducer(
             self.module,
             self._parameters_here(),
-            sparse,
+            self._sparse_weights(),
             Exchange(self.process_group, self.join_device),
             ReducerOptions(
                 self._caps,
@@ -371,6 +433,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
                 skip_unused=self.skip_all_reduce_unused_params
                 and (self.find_unused_parameters or self.static_graph),
                 overlap=self.overlap,
+                make_bucket=make_bucket,
             ),
         )
         if self._hook is not None:
@@ -396,6 +459,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             )
         state = self.__dict__.copy()
         del state["process_group"], state["_reducer"], state["_sent_buffers"]
+        state["_shards"] = []
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

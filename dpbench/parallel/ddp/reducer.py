@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from operator import attrgetter, is_not
@@ -43,7 +42,6 @@ from dpbench.parallel.ddp.autograd_hooks import (
 )
 from dpbench.parallel.ddp.buckets import (
     Bucket,
-    BucketCaps,
     LocalBucket,
     assign_buckets,
     last_of_each,
@@ -58,25 +56,12 @@ from dpbench.parallel.ddp.graph_errors import (
 )
 from dpbench.parallel.ddp.missing import MissingReport
 from dpbench.parallel.ddp.optimizer_steps import watch_optimizers
+from dpbench.parallel.ddp.options import AnyBucket, ReducerOptions
 from dpbench.parallel.ddp.participation import NOTHING, Participation
 from dpbench.parallel.ddp.sink import Sink
 from dpbench.parallel.ddp.sparse_bucket import SparseBucket
 
 _GRADIENT = attrgetter("grad")
-AnyBucket = Bucket | SparseBucket | LocalBucket
-
-
-@dataclass(frozen=True, slots=True)
-class ReducerOptions:
-    """How gradients are grouped, and which kinds of graph are expected."""
-
-    caps: BucketCaps
-    find_unused: bool = False
-    static_graph: bool = False
-    skip_unused: bool = False
-    """Skip buckets whose parameters are all unused on all ranks."""
-    overlap: bool = True
-    """Send buckets while backward goes on; else all at its end, one after the other."""
 
 
 @not_compiled
@@ -126,7 +111,7 @@ class Reducer:
         self.reductions = 0
         self._has_begun = False
         self._rebuild_due = False
-        self._rebuilt = False
+        self._rebuilt = options.make_bucket is not None  # shares stay where they are
         # Whether one hook per bucket will do, and whether there is only one now.
         self._may_spare_hooks = self._spares_hooks = False
         self._buckets: list[AnyBucket] = []
@@ -576,10 +561,13 @@ class Reducer:
             rides = (
                 group is groups[-1]
                 and self.hook is None
+                and self._options.make_bucket is None
                 and not self._options.skip_unused
                 and MissingReport.can_ride(first.dtype, size)
             )
-            if size == 1 and self.hook is None:
+            if self._options.make_bucket is not None:
+                bucket = self._options.make_bucket(group, self._parameters)
+            elif size == 1 and self.hook is None:
                 bucket = LocalBucket(group)
             elif self._sparse.intersection(group):
                 bucket = SparseBucket(group[0], first, self._exchange)

@@ -52,7 +52,11 @@ class UnevenInputs(Joinable):
                 by the number of those that still have data.
             enable: False makes the context do nothing.
             throw_on_early_termination: whether all ranks raise as soon as one is done.
+
+        Raises:
+            RuntimeError: the model has a ShardedOptimizer, whose steps every rank must make.
         """
+        self._require_unsharded("join()")
         return Join(
             [self],
             enable,
@@ -69,6 +73,10 @@ class UnevenInputs(Joinable):
     def join_process_group(self) -> dist.ProcessGroup:
         """See torch.distributed.algorithms.Join."""
         return self.process_group
+
+    @abstractmethod
+    def _require_unsharded(self, newcomer: str) -> None:
+        """Raise RuntimeError if the model has a ShardedOptimizer, beside which `newcomer` fails."""
 
     @abstractmethod
     def _send_buffers(self, *, has_data: bool = True) -> None:

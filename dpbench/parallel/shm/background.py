@@ -11,7 +11,6 @@ import atexit
 import os
 import threading
 
-from dpbench.parallel.shm.cuda_copies import HostCopy
 from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.waiting import FIRST_LOOK, LAST_LOOK, block
 from dpbench.parallel.shm.work import Work
@@ -127,7 +126,7 @@ class Background:
         # Leave out lanes with a driver: their flags may have tokens already, on which this
         # thread would spin and keep the interpreter lock from the driver.
         free = [lane for lane in lanes if not lane.driver.locked()]
-        urgent = [lane for lane in free if lane.is_urgent or isinstance(lane.waiting, HostCopy)]
+        urgent = [lane for lane in free if lane.is_urgent or not isinstance(lane.waiting, tuple)]
         if urgent:
             block(urgent[0].waiting, LAST_LOOK if len(free) == 1 else FIRST_LOOK)
         elif seconds == LONGEST_REST and len(free) == 1:

@@ -30,24 +30,34 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
         ValueError: backend options are given, but this backend has none.
     """
     accept_shm()
-    caller = _caller_locals()
-    backends: Mapping[str, str] = caller["backend_config"].get_device_backend_map()
+    backends = devices_of()
     own = [device for device, backend in backends.items() if backend == "shm"]
     if backend_options is not None and len(own) == len(backends):
         raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
-    size = options.group_size
-    ranks = list(options.global_ranks_in_group) or list(range(size))
-    names = [
-        f"rank {rank}" if rank == number else f"rank {number} of the group (global rank {rank})"
-        for number, rank in enumerate(ranks)
-    ]
-    member = join(options.store, options.group_rank, size, options.timeout, names)
+    names = names_of(options)
+    member = join(options.store, options.group_rank, options.group_size, options.timeout, names)
     if sorted(own) == sorted(ShmProcessGroup.DEVICE_TYPES):
         return ShmProcessGroup(member, options.store, options.timeout)
     others = {device: backend for device, backend in backends.items() if backend != "shm"}
+    caller = _caller_locals()
     beside = caller["pg"]
     _add_backends(beside, others, caller)
     return DeviceGroup(member, beside, own, others, options.timeout)
+
+
+def devices_of() -> Mapping[str, str]:
+    """The backends of the group that torch is making, by device type."""
+    backends: Mapping[str, str] = _caller_locals()["backend_config"].get_device_backend_map()
+    return backends
+
+
+def names_of(options: Any) -> list[str]:
+    """Names of the ranks of a new group, for messages."""
+    ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    return [
+        f"rank {rank}" if rank == number else f"rank {number} of the group (global rank {rank})"
+        for number, rank in enumerate(ranks)
+    ]
 
 
 def _caller_locals() -> Mapping[str, Any]:

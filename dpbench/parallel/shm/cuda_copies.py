@@ -11,6 +11,8 @@ wait neither for the computation that goes on meanwhile nor for each other.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -25,6 +27,10 @@ cuda: Any = torch.cuda
 """torch.cuda; tests replace it with a stand-in that records which work waits for which."""
 
 
+# Seconds up to which a wait only naps, since other work is pending, and the length of the nap.
+_SHORT, _NAP = 0.001, 100e-6
+
+
 class HostCopy:
     """A CUDA tensor's counterpart in pinned host memory.
 
@@ -34,6 +40,8 @@ class HostCopy:
     Attributes:
         host: 1-D, contiguous.
     """
+
+    excuse = "whose copy from its GPU has not arrived"
 
     def __init__(self, tensor: Tensor, *, read: bool) -> None:
         """Begin the copy to the host.
@@ -70,9 +78,15 @@ class HostCopy:
         """Whether the host may read the values."""
         return self._arrived is None or bool(self._arrived.query())
 
-    def wait(self) -> None:
-        """Block until the host may read the values; releases the interpreter lock."""
-        self._arrived.synchronize()
+    def wait(self, seconds: float = math.inf) -> None:
+        """Block until the host may read the values, or for a moment if the time is short.
+
+        It releases the interpreter lock. A stream knows no limit on a wait.
+        """
+        if seconds > _SHORT:
+            self._arrived.synchronize()
+        else:
+            time.sleep(_NAP)
 
     def send_back(self) -> None:
         """Start copying the values that the host has written to the tensor."""

@@ -53,9 +53,10 @@ def require_hope(
         time.sleep(left)
         left = 0
     if left <= 0 and (late := member.late(waiting)):
+        who = member.describe(late, waiting)
         # In the words of torch's backends, which scripts look for.
         raise RanksMissing(
-            f"{name}: Timed out waiting {timeout * 1000:.0f}ms for {member.describe(late)}",
+            f"{name}: Timed out waiting {timeout * 1000:.0f}ms for {who}",
             late,
             timeout,
         )

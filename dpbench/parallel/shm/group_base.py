@@ -13,7 +13,6 @@ import torch.distributed as dist
 
 from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.shm.issuer import Issuer
-from dpbench.parallel.shm.member import Member
 
 Backend: Any = torch._C._distributed_c10d.Backend
 
@@ -32,16 +31,15 @@ class GroupBase(dist.ProcessGroup):
     DEVICE_TYPES: Sequence[str] = ("cpu", "cuda")
     """Device types of the tensors that a group accepts unless torch was told otherwise."""
 
-    def __init__(self, member: Member, store: Any, timeout: timedelta) -> None:
+    def __init__(self, rank: int, size: int, issuer: Issuer, store: Any) -> None:
         """
         Args:
-            member: this rank.
+            rank, size: of this process in the group, and the number of ranks.
+            issuer: starts the operations of this rank.
             store: used by this group alone.
-            timeout: for operations that name none.
         """
-        super().__init__(member.rank, member.size)
-        self._member = member
-        self._issuer = Issuer(member, timeout)
+        super().__init__(rank, size)
+        self._issuer = issuer
         self._store = store
         self._name = ""
         self._description = ""

@@ -30,16 +30,18 @@ class Issuer:
         issued: number of collectives so far.
     """
 
-    def __init__(self, member: Member, timeout: timedelta) -> None:
+    def __init__(self, member: Member, timeout: timedelta, backend: str = "shm") -> None:
         """
         Args:
             member: this rank.
             timeout: for operations that name none.
+            backend: name of the group's backend, for profiles.
         """
         self.collectives = Lane(member)
         self.timeout_seconds = timeout.total_seconds()
         self.issued = 0
         self._member = member
+        self._backend = backend
         self._pid = os.getpid()
 
     def start(
@@ -66,7 +68,7 @@ class Issuer:
         """
         self._require_usable()
         self.issued += 1
-        event = Event(name, [o.tensor for o in sources or targets]) if is_profiling() else None
+        event = self._event(name, sources or targets) if is_profiling() else None
         steps, driver, timeout = moved(steps, sources, targets), engine(), opts.timeout
         seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else self.timeout_seconds
         # Older torch has no such option: it issues each collective, and waits for the work.
@@ -100,11 +102,14 @@ class Issuer:
         """Put an operation into a queue; the arguments are those of `start`."""
         self._require_usable()
         steps, driver = moved(steps, sources, targets), engine()
-        event = Event(name, [o.tensor for o in sources or targets]) if is_profiling() else None
+        event = self._event(name, sources or targets) if is_profiling() else None
         seconds = self.timeout_seconds
         work = Work(name, steps, seconds, list(results), targets, lane, driver, event)
         driver.submit(lane, work)
         return work
+
+    def _event(self, name: str, operands: Sequence[Operand]) -> Event:
+        return Event(self._backend, name, [operand.tensor for operand in operands])
 
     def _require_usable(self) -> None:
         if os.getpid() != self._pid:

@@ -23,6 +23,7 @@ class Lane:
             other ranks, but not while callbacks run.
         waiting: the flags or copy that the first operation waits for.
         longest_look: most seconds that a driver may block.
+        is_urgent_always: whether somebody may wait for any of its operations without driving it.
     """
 
     def __init__(self, member: Member, reading: threading.Lock | None = None) -> None:
@@ -35,6 +36,7 @@ class Lane:
         self.queue: deque[Work] = deque()
         self.driver = threading.Lock()
         self.waiting: Waiting = ()
+        self.is_urgent_always = False
         # The message may arrive through another of those lanes, without a flag.
         self.longest_look = FIRST_LOOK if reading else LAST_LOOK
         self._member = member
@@ -48,7 +50,7 @@ class Lane:
     @property
     def is_urgent(self) -> bool:
         """Whether somebody may wait for its operations without driving them."""
-        return any(work.urgent for work in list(self.queue))
+        return self.is_urgent_always or any(work.urgent for work in list(self.queue))
 
     def advance(self, callbacks: list[Work]) -> bool:
         """Advance the first operations as far as possible without waiting; call it as the driver.

@@ -37,7 +37,7 @@ def join(store: Any, rank: int, size: int, timeout: timedelta, names: Sequence[s
     descriptor = _new_memory(layout) if rank == 0 else -1
     try:
         own = json.dumps(asdict(Identity.of_this_process(descriptor)))
-        texts = _exchange(store, "identity", own, rank, size, timeout, names)
+        texts = exchange(store, "identity", own, rank, size, timeout, names)
         identities = [Identity(**json.loads(text)) for text in texts]
         _require_one_host(identities, names)
         member, problem = None, ""
@@ -45,7 +45,7 @@ def join(store: Any, rank: int, size: int, timeout: timedelta, names: Sequence[s
             member = _open(layout, rank, identities, names)
         except OSError as error:
             problem = f"{names[rank]} (pid {os.getpid()}): {error}"
-        problems = _exchange(store, "problem", problem, rank, size, timeout, names)
+        problems = exchange(store, "problem", problem, rank, size, timeout, names)
     finally:
         if descriptor >= 0:
             os.close(descriptor)
@@ -82,7 +82,7 @@ def _open(
     return Member(layout, mapping, rank, peers, names)
 
 
-def _exchange(
+def exchange(
     store: Any,
     topic: str,
     text: str,

@@ -10,20 +10,34 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from dpbench.parallel.shm import descriptor, memory
-from dpbench.parallel.shm.cuda_copies import HostCopy
 from dpbench.parallel.shm.layout import DESCRIPTOR_BYTES, SLOT_BYTES, STATE_BYTES, Layout
 from dpbench.parallel.shm.peers import Peers
 from dpbench.parallel.shm.semaphores import Flag, has_token, post, try_take, wait_for_token
 
 T = TypeVar("T")
-Waiting = tuple[Flag, ...] | HostCopy
-"""What an operation waits for: all of some flags, one flag of an `AnyOf`, or a copy."""
+
+
+class Arrival(Protocol):
+    """Something to wait for that is no flag: a copy from a GPU, or data from another host."""
+
+    excuse: str
+    """Why a rank that waits for it is late, for messages."""
+
+    @property
+    def has_arrived(self) -> bool: ...
+
+    def wait(self, seconds: float) -> None:
+        """Return when it may have arrived, or after about `seconds`."""
+
+
+Waiting = tuple[Flag, ...] | Arrival
+"""What an operation waits for: all of some flags, one flag of an `AnyOf`, or an arrival."""
 Steps = Generator[Waiting, None, T]
 
 
@@ -204,7 +218,7 @@ class Member:
 
     def absence(self, waiting: Waiting) -> str:
         """Why an operation waits in vain for these flags; empty if it does not."""
-        if isinstance(waiting, HostCopy):
+        if not isinstance(waiting, tuple):
             return ""
         ended = self.peers.ended()
         reasons = []
@@ -220,20 +234,20 @@ class Member:
         return "; ".join(reasons)
 
     def late(self, waiting: Waiting) -> list[int]:
-        """The awaited ranks that have not come; this rank, if it waits for a copy."""
-        if isinstance(waiting, HostCopy):
+        """The awaited ranks that have not come; this rank, if it waits for an arrival."""
+        if not isinstance(waiting, tuple):
             return [self.rank]
         late = [flag.peer for flag in waiting if not has_token(flag)]
         return [] if isinstance(waiting, AnyOf) and len(late) < len(waiting) else late
 
-    def describe(self, ranks: Sequence[int]) -> str:
+    def describe(self, late: Sequence[int], waiting: Waiting) -> str:
         """Names of the late ranks, each with the reason if it can be seen."""
+        if not isinstance(waiting, tuple):
+            return f"{self._tell(self.rank)}, {waiting.excuse}"
         ended = self.peers.ended()
-        return ", ".join(self._tell(rank) + self._why_late(rank, ended) for rank in ranks)
+        return ", ".join(self._tell(rank) + self._why_late(rank, ended) for rank in late)
 
     def _why_late(self, rank: int, ended: set[int]) -> str:
-        if rank == self.rank:
-            return ", whose copy from its GPU has not arrived"
         reason = self._why_absent(rank, ended)
         if not reason and self.peers.is_stopped(rank):
             reason = "is stopped"

@@ -13,6 +13,7 @@ from torch.distributed import distributed_c10d
 from dpbench.parallel.shm.failures import RanksMissing
 
 c10d: Any = distributed_c10d
+OURS = ("shm", "shm+gloo")
 
 
 def too_late(rank: int, milliseconds: int) -> dist.DistBackendError:
@@ -90,4 +91,4 @@ def _set_timeout(timeout: timedelta, group: Any = None, *_: Any, **__: Any) -> b
 
 def _is_shm(group: Any) -> bool:
     # Compared by name: importing the class would make a cycle.
-    return isinstance(group, dist.ProcessGroup) and group._get_backend_name() == "shm"
+    return isinstance(group, dist.ProcessGroup) and group._get_backend_name() in OURS

@@ -34,21 +34,24 @@ class Operator:
     average: bool = False
     wide: torch.dtype | None = None
 
-    def reduce(self, operands: Sequence[Tensor], out: Tensor) -> None:
+    def reduce(self, operands: Sequence[Tensor], out: Tensor, *, ranks: int | None = None) -> None:
         """Compute ((operands[0] ∘ operands[1]) ∘ operands[2]) …, always in the order of the ranks.
 
         Args:
-            operands: one per rank, all of the same shape and dtype.
+            operands: at least one, all of the same shape and dtype; in the order of the ranks.
             out: the result; it may be the first operand, and if there are two, the second.
+            ranks: number of ranks to average over, where an operand is the sum of several; None if
+                each is of one rank.
         """
+        ranks = len(operands) if ranks is None else ranks
         if self.wide is not None:
             total = torch.empty(out.shape, dtype=self.wide, device="cpu")
-            self._reduce([operand.to(self.wide) for operand in operands], total)
+            self._reduce([operand.to(self.wide) for operand in operands], total, ranks)
             out.copy_(total)
         else:
-            self._reduce(operands, out)
+            self._reduce(operands, out, ranks)
 
-    def _reduce(self, operands: Sequence[Tensor], out: Tensor) -> None:
+    def _reduce(self, operands: Sequence[Tensor], out: Tensor, ranks: int) -> None:
         if len(operands) == 1:
             out.copy_(operands[0])
         else:
@@ -56,7 +59,7 @@ class Operator:
             for operand in operands[2:]:
                 self.combine(out, operand, out=out)
         if self.average:
-            out.mul_(1 / len(operands))
+            out.mul_(1 / ranks)
 
 
 _KIND: Any = dist.ReduceOp.RedOpType

@@ -8,7 +8,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -16,11 +17,13 @@ from torch import Tensor
 
 from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.shm import exchanges, monitored, reductions, sparse
+from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.call_forms import listed, listed_lists, options
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.failures import RanksMissing
 from dpbench.parallel.shm.group_base import GroupBase
+from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.mailbox import Mailbox
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import (
@@ -33,33 +36,94 @@ from dpbench.parallel.shm.operand import (
     split_evenly,
     split_rows,
 )
-from dpbench.parallel.shm.operators import operator_for
+from dpbench.parallel.shm.operators import Operator, operator_for
 from dpbench.parallel.shm.shared_arena import SharedArena
 
 # Seconds that a thread gets to leave an operation when the group is destroyed.
-_LAST_STEP = 2.0
+LAST_STEP = 2.0
 _Allreduce: Any = dist.AllreduceOptions
 _Broadcast: Any = dist.BroadcastOptions
 _Allgather: Any = torch._C._distributed_c10d.AllgatherOptions
 
 
+class Collectives(Protocol):
+    """What a group does with tensors that are 1-D, contiguous and in the memory of the process.
+
+    Attributes:
+        rank, size: of this process in the group, and the number of ranks.
+    """
+
+    rank: int
+    size: int
+
+    def barrier(self) -> Steps[None]: ...
+
+    def all_reduce(self, tensor: Tensor, operator: Operator) -> Steps[None]: ...
+
+    def sparse_all_reduce(self, tensor: Tensor) -> Steps[None]: ...
+
+    def reduce(self, tensor: Tensor, operator: Operator, root: int) -> Steps[None]: ...
+
+    def reduce_scatter(
+        self, inputs: Sequence[Tensor], output: Tensor, operator: Operator
+    ) -> Steps[None]: ...
+
+    def broadcast(self, tensor: Tensor, root: int) -> Steps[None]: ...
+
+    def all_gather(self, outputs: Sequence[Tensor], tensor: Tensor) -> Steps[None]: ...
+
+    def gather(self, outputs: Sequence[Tensor], tensor: Tensor, root: int) -> Steps[None]: ...
+
+    def scatter(self, output: Tensor, inputs: Sequence[Tensor], root: int) -> Steps[None]: ...
+
+    def all_to_all(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Steps[None]: ...
+
+
+class LocalCollectives:
+    """The collectives of ranks that share one memory."""
+
+    def __init__(self, member: Member, arena: Arena) -> None:
+        """
+        Args:
+            member: this rank.
+            arena: memory in which `all_reduce` copies nothing.
+        """
+        self.rank, self.size = member.rank, member.size
+        self._member = member
+        self.all_reduce = partial(reductions.all_reduce, member, arena)
+        self.sparse_all_reduce = partial(sparse.all_reduce, member)
+        self.reduce = partial(reductions.reduce, member)
+        self.reduce_scatter = partial(reductions.reduce_scatter, member)
+        self.broadcast = partial(exchanges.broadcast, member)
+        self.all_gather = partial(exchanges.all_gather, member)
+        self.gather = partial(exchanges.gather, member)
+        self.scatter = partial(exchanges.scatter, member)
+        self.all_to_all = partial(exchanges.all_to_all, member)
+
+    def barrier(self) -> Steps[None]:
+        yield from self._member.meet(pack("barrier"))
+
+
 @not_compiled
-class ShmProcessGroup(GroupBase):
-    """A process group of ranks on one Linux host, which exchange data through shared memory.
+class CollectiveGroup(GroupBase):
+    """Turns the calls of torch.distributed into collectives of flat tensors.
 
     The methods without a docstring are those that `torch.distributed` calls, with its arguments.
     """
 
-    def __init__(self, member: Member, store: Any, timeout: timedelta) -> None:
-        """Use `torch.distributed.init_process_group("shm")` or `new_group(backend="shm")`."""
-        super().__init__(member, store, timeout)
-        self.shared = SharedArena(member, self._issuer)
-        self._arena = self.shared.arena
-        self._start = self._issuer.start
-        self._mailbox = Mailbox(member, self._issuer)
-        # Also if the group is dropped without destroy_process_group; at exit the kernel cleans up.
-        self._close = weakref.finalize(self, member.close)
-        self._close.atexit = False
+    def __init__(
+        self, collectives: Collectives, issuer: Issuer, store: Any, shared: SharedArena
+    ) -> None:
+        """
+        Args:
+            collectives: what moves and reduces the data.
+            issuer, store: as in GroupBase.
+            shared: memory in which tensors are reduced without being copied.
+        """
+        super().__init__(collectives.rank, collectives.size, issuer, store)
+        self.shared = shared
+        self._collectives = collectives
+        self._start = issuer.start
 
     def allreduce(
         self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
@@ -72,21 +136,19 @@ class ShmProcessGroup(GroupBase):
         except SparseTensor:
             return self._sparse_allreduce(only(tensors), opts)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
-        steps = reductions.all_reduce(self._member, self._arena, operand.flat, operator)
+        steps = self._collectives.all_reduce(operand.flat, operator)
         return self._start("all_reduce", steps, opts, [operand], [operand], tensors)
 
     def _sparse_allreduce(self, tensor: Tensor, opts: Any) -> dist.Work:
         sparse.require_sum(opts.reduceOp, tensor)
-        steps = sparse.all_reduce(self._member, tensor)
+        steps = self._collectives.sparse_all_reduce(tensor)
         return self._start("sparse_all_reduce", steps, opts, [], [], [tensor])
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         opts = options(dist.AllreduceCoalescedOptions, (), opts)
         operands = [Operand(tensor, write=True) for tensor in tensors]
         steps = [
-            reductions.all_reduce(
-                self._member, self._arena, o.flat, operator_for(opts.reduceOp, o.flat.dtype)
-            )
+            self._collectives.all_reduce(o.flat, operator_for(opts.reduceOp, o.flat.dtype))
             for o in operands
         ]
         return self._start("all_reduce", _in_turn(steps), opts, operands, operands, tensors)
@@ -98,7 +160,7 @@ class ShmProcessGroup(GroupBase):
         is_root = self._is_root(opts)
         operand = Operand(only(listed(tensors)), write=is_root)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
-        steps = reductions.reduce(self._member, operand.flat, operator, opts.rootRank)
+        steps = self._collectives.reduce(operand.flat, operator, opts.rootRank)
         targets = [operand] if is_root else []
         return self._start("reduce", steps, opts, [operand], targets, listed(tensors))
 
@@ -113,14 +175,14 @@ class ShmProcessGroup(GroupBase):
         opts = options(dist.ReduceScatterOptions, ("op", "timeout"), opts, *short, **named)
         outputs, inputs = listed(output_tensors), only(listed_lists(input_tensors))
         target = Operand(only(outputs), read=False, write=True)
-        sources = operand_per_rank(inputs, None, self._member.size)
+        sources = operand_per_rank(inputs, None, self._collectives.size)
         flats = [source.flat for source in sources]
         require_one_dtype([target.flat, *flats], "reduce_scatter")
-        own = flats[self._member.rank].numel()
+        own = flats[self._collectives.rank].numel()
         if target.flat.numel() != own:
             raise ValueError(
                 f"the output has {target.flat.numel()} elements, expected {own} as the input for "
-                f"this rank, {self._member.rank}"
+                f"this rank, {self._collectives.rank}"
             )
         steps = self._reduce_scatter(flats, target.flat, opts)
         return self._start("reduce_scatter", steps, opts, sources, [target], outputs)
@@ -136,7 +198,7 @@ class ShmProcessGroup(GroupBase):
         sources = [Operand(tensor) for tensor in inputs]
         steps = [
             self._reduce_scatter(
-                split_evenly(source.flat, target.flat, self._member.size), target.flat, opts
+                split_evenly(source.flat, target.flat, self._collectives.size), target.flat, opts
             )
             for target, source in zip(targets, sources, strict=True)
         ]
@@ -150,7 +212,7 @@ class ShmProcessGroup(GroupBase):
             opts = options(_Broadcast, ("root", "timeout"), opts, *short, **named)
         is_root = self._is_root(opts)
         operand = Operand(only(tensors), read=is_root, write=not is_root)
-        steps = exchanges.broadcast(self._member, operand.flat, opts.rootRank)
+        steps = self._collectives.broadcast(operand.flat, opts.rootRank)
         sources, targets = ([operand], []) if is_root else ([], [operand])
         return self._start("broadcast", steps, opts, sources, targets, tensors)
 
@@ -170,10 +232,10 @@ class ShmProcessGroup(GroupBase):
     ) -> dist.Work:
         """Gather several tensors; `outputs[rank][i]` gets the i-th tensor of a rank."""
         counts = [len(row) for row in outputs]
-        if counts != [len(inputs)] * self._member.size:
+        if counts != [len(inputs)] * self._collectives.size:
             raise ValueError(
                 f"got lists of {counts} outputs, expected one list for each of the "
-                f"{self._member.size} ranks with a tensor for each of the {len(inputs)} inputs"
+                f"{self._collectives.size} ranks with a tensor for each of the {len(inputs)} inputs"
             )
         rows = [list(row) for row in zip(*outputs, strict=True)]
         results = [tensor for row in outputs for tensor in row]
@@ -185,12 +247,12 @@ class ShmProcessGroup(GroupBase):
         """Gather each input into a row with one tensor for each rank."""
         sources = [Operand(tensor) for tensor in inputs]
         targets = [
-            operand_per_rank(row, source.flat, self._member.size, read=False, write=True)
+            operand_per_rank(row, source.flat, self._collectives.size, read=False, write=True)
             for row, source in zip(rows, sources, strict=True)
         ]
         flats = [[target.flat for target in row] for row in targets]
         steps = [
-            exchanges.all_gather(self._member, outputs, self._own(source.flat, outputs))
+            self._collectives.all_gather(outputs, self._own(source.flat, outputs))
             for outputs, source in zip(flats, sources, strict=True)
         ]
         written = [target for row in targets for target in row]
@@ -206,11 +268,11 @@ class ShmProcessGroup(GroupBase):
         sources = [Operand(tensor) for tensor in inputs]
         targets = [Operand(output, read=False, write=True) for output in outputs]
         flats = [
-            split_evenly(target.flat, source.flat, self._member.size)
+            split_evenly(target.flat, source.flat, self._collectives.size)
             for target, source in zip(targets, sources, strict=True)
         ]
         steps = [
-            exchanges.all_gather(self._member, parts, self._own(source.flat, parts))
+            self._collectives.all_gather(parts, self._own(source.flat, parts))
             for parts, source in zip(flats, sources, strict=True)
         ]
         return self._start("all_gather", _in_turn(steps), opts, sources, targets, outputs)
@@ -228,7 +290,7 @@ class ShmProcessGroup(GroupBase):
         targets = self._at_root(opts, lists, source, read=False)
         flats = [target.flat for target in targets]
         own = self._own(source.flat, flats) if flats else source.flat
-        steps = exchanges.gather(self._member, flats, own, opts.rootRank)
+        steps = self._collectives.gather(flats, own, opts.rootRank)
         return self._start("gather", steps, opts, [source], targets, lists[0] if lists else [])
 
     def scatter(
@@ -243,12 +305,13 @@ class ShmProcessGroup(GroupBase):
         outputs, lists = listed(output_tensors), listed_lists(input_tensors)
         target = Operand(only(outputs), read=False, write=True)
         sources = self._at_root(opts, lists, target, read=True)
-        flats = apart([source.flat for source in sources], [target.flat], (self._member.rank, 0))
-        steps = exchanges.scatter(self._member, target.flat, flats, opts.rootRank)
+        own = (self._collectives.rank, 0)
+        flats = apart([source.flat for source in sources], [target.flat], own)
+        steps = self._collectives.scatter(target.flat, flats, opts.rootRank)
         return self._start("scatter", steps, opts, sources, [target], outputs)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
-        size = self._member.size
+        size = self._collectives.size
         sources = operand_per_rank(inputs, None, size)
         targets = operand_per_rank(outputs, None, size, read=False, write=True)
         steps = self._all_to_all([t.flat for t in targets], [s.flat for s in sources])
@@ -266,7 +329,7 @@ class ShmProcessGroup(GroupBase):
     ) -> dist.Work:
         opts = options(dist.AllToAllOptions, ("timeout",), opts, **named)
         source, target = Operand(input), Operand(output, read=False, write=True)
-        size = self._member.size
+        size = self._collectives.size
         outputs = split_rows(target.flat, output.shape, output_splits, size)
         inputs = split_rows(source.flat, input.shape, input_splits, size)
         steps = self._all_to_all(outputs, inputs)
@@ -281,7 +344,66 @@ class ShmProcessGroup(GroupBase):
 
     def barrier(self, opts: Any = None, **named: Any) -> dist.Work:
         opts = options(dist.BarrierOptions, ("timeout",), opts, **named)
-        return self._start("barrier", self._meet(), opts, [], [], [])
+        return self._start("barrier", self._collectives.barrier(), opts, [], [], [])
+
+    def _is_root(self, opts: Any) -> bool:
+        """Whether this rank is the root of a collective that has one."""
+        root: int = opts.rootRank
+        if not 0 <= root < self._collectives.size:
+            raise ValueError(
+                f"got root {root}, expected a rank of the group, below {self._collectives.size}"
+            )
+        return root == self._collectives.rank
+
+    def _at_root(
+        self, opts: Any, lists: list[list[Tensor]], like: Operand, *, read: bool
+    ) -> list[Operand]:
+        """Operands for the list that only the root of a gather or scatter gives."""
+        if self._is_root(opts):
+            return operand_per_rank(
+                only(lists), like.flat, self._collectives.size, read=read, write=not read
+            )
+        if lists and lists[0]:
+            raise ValueError(
+                f"only the root, rank {opts.rootRank} of the group, may give a list of tensors"
+            )
+        return []
+
+    def _own(self, source: Tensor, targets: list[Tensor]) -> Tensor:
+        """The part of the flat targets that this rank contributes to a gather."""
+        return apart([source], targets, (0, self._collectives.rank))[0]
+
+    def _reduce_scatter(self, sources: list[Tensor], target: Tensor, opts: Any) -> Steps[None]:
+        operator = operator_for(opts.reduceOp, target.dtype)
+        separate = apart(sources, [target], (self._collectives.rank, 0))
+        return self._collectives.reduce_scatter(separate, target, operator)
+
+    def _all_to_all(self, outputs: list[Tensor], inputs: list[Tensor]) -> Steps[None]:
+        require_one_dtype([*inputs, *outputs], "all_to_all")
+        rank = self._collectives.rank
+        return self._collectives.all_to_all(outputs, apart(inputs, outputs, (rank, rank)))
+
+
+@not_compiled
+class ShmProcessGroup(CollectiveGroup):
+    """A process group of ranks on one Linux host, which exchange data through shared memory."""
+
+    def __init__(self, member: Member, store: Any, timeout: timedelta) -> None:
+        """Use `torch.distributed.init_process_group("shm")` or `new_group(backend="shm")`.
+
+        Args:
+            member: this rank.
+            store: used by this group alone.
+            timeout: for operations that name none.
+        """
+        issuer = Issuer(member, timeout)
+        shared = SharedArena(member, issuer)
+        super().__init__(LocalCollectives(member, shared.arena), issuer, store, shared)
+        self._member = member
+        self._mailbox = Mailbox(member, issuer)
+        # Also if the group is dropped without destroy_process_group; at exit the kernel cleans up.
+        self._close = weakref.finalize(self, member.close)
+        self._close.atexit = False
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier that tells which ranks did not come, in the words of torch's monitored barrier
@@ -289,11 +411,11 @@ class ShmProcessGroup(GroupBase):
         opts = options(dist.BarrierOptions, ("timeout",), timeout)
         milliseconds = round(opts.timeout.total_seconds() * 1000)
         if timeout is not None and not milliseconds:
-            raise monitored.too_late(self._member.rank, 0)
+            raise monitored.too_late(self._collectives.rank, 0)
         try:
             self.barrier(opts).wait()
         except RanksMissing as error:
-            raise monitored.described(error, self._member.rank, wait_all_ranks) from None
+            raise monitored.described(error, self._collectives.rank, wait_all_ranks) from None
 
     def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
         return self._mailbox.send(only(tensors), receiver, tag)
@@ -311,57 +433,17 @@ class ShmProcessGroup(GroupBase):
         """
         self._member.broken = self._member.broken or "it has been destroyed"
         for lane in (self._issuer.collectives, *self._mailbox.lanes()):
-            engine().poll(lane, _LAST_STEP)
+            engine().poll(lane, LAST_STEP)
         self._close()
 
     def abort(self) -> None:
         """Leave the group; the same as `shutdown`."""
         self.shutdown()
 
-    def _meet(self) -> Steps[None]:
-        yield from self._member.meet(pack("barrier"))
-
-    def _is_root(self, opts: Any) -> bool:
-        """Whether this rank is the root of a collective that has one."""
-        root: int = opts.rootRank
-        if not 0 <= root < self._member.size:
-            raise ValueError(
-                f"got root {root}, expected a rank of the group, below {self._member.size}"
-            )
-        return root == self._member.rank
-
-    def _at_root(
-        self, opts: Any, lists: list[list[Tensor]], like: Operand, *, read: bool
-    ) -> list[Operand]:
-        """Operands for the list that only the root of a gather or scatter gives."""
-        if self._is_root(opts):
-            return operand_per_rank(
-                only(lists), like.flat, self._member.size, read=read, write=not read
-            )
-        if lists and lists[0]:
-            raise ValueError(
-                f"only the root, rank {opts.rootRank} of the group, may give a list of tensors"
-            )
-        return []
-
-    def _own(self, source: Tensor, targets: list[Tensor]) -> Tensor:
-        """The part of the flat targets that this rank contributes to a gather."""
-        return apart([source], targets, (0, self._member.rank))[0]
-
-    def _reduce_scatter(self, sources: list[Tensor], target: Tensor, opts: Any) -> Steps[None]:
-        operator = operator_for(opts.reduceOp, target.dtype)
-        separate = apart(sources, [target], (self._member.rank, 0))
-        return reductions.reduce_scatter(self._member, separate, target, operator)
-
-    def _all_to_all(self, outputs: list[Tensor], inputs: list[Tensor]) -> Steps[None]:
-        require_one_dtype([*inputs, *outputs], "all_to_all")
-        rank = self._member.rank
-        return exchanges.all_to_all(self._member, outputs, apart(inputs, outputs, (rank, rank)))
-
 
 def arena_of(group: dist.ProcessGroup) -> SharedArena | None:
     """The shared memory of a group, or None if its CPU tensors do not go through any."""
-    if isinstance(group, ShmProcessGroup) and "cpu" in group.device_types:
+    if isinstance(group, CollectiveGroup) and "cpu" in group.device_types:
         return group.shared
     return None
 

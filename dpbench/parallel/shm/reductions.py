@@ -89,9 +89,9 @@ def reduce_scatter(
     me, (buffers, _, numel) = member.rank, member.staging(output.dtype)
     share = numel // member.size
     chunks = -(-max(counts) // share)
-    pieces = [_split(tensor, share, chunks) for tensor in inputs]
+    pieces = [split_into(tensor, share, chunks) for tensor in inputs]
     places = [[torch.split(buffer, share) for buffer in of_rank] for of_rank in buffers]
-    targets = _split(output, share, chunks)
+    targets = split_into(output, share, chunks)
 
     def contribute(chunk: int) -> None:
         for reducer, place in enumerate(places[me][chunk % 2][: member.size]):
@@ -108,7 +108,7 @@ def reduce_scatter(
     yield from pipelined(member, chunks, contribute, reduce_share)
 
 
-def _split(tensor: Tensor, numel: int, count: int) -> list[Tensor]:
+def split_into(tensor: Tensor, numel: int, count: int) -> list[Tensor]:
     """Split into `count` pieces of `numel` elements; the last ones may be shorter or empty."""
     pieces = list(torch.split(tensor, numel))
     return pieces + [tensor[:0]] * (count - len(pieces))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-from dpbench.parallel.shm.cuda_copies import HostCopy
 from dpbench.parallel.shm.member import AnyOf, Waiting
 from dpbench.parallel.shm.semaphores import wait_for_token
 
@@ -14,7 +13,7 @@ SPINS = 160
 YIELD_EVERY = 8
 # While blocked, seconds until the other ranks and the clock are checked.
 FIRST_LOOK, LAST_LOOK = 0.001, 0.05
-# Seconds to wait for one of several flags, or for a copy while other work is pending.
+# Seconds to wait for one of several flags.
 _NAP = 100e-6
 
 
@@ -46,11 +45,8 @@ class Patience:
 
 def block(waiting: Waiting, seconds: float) -> None:
     """Return when what is awaited may be there, or after `seconds` at the latest."""
-    if isinstance(waiting, HostCopy):
-        if seconds > FIRST_LOOK:
-            waiting.wait()
-        else:
-            time.sleep(_NAP)
+    if not isinstance(waiting, tuple):
+        waiting.wait(seconds)
     elif len(waiting) == 1 or (waiting and not isinstance(waiting, AnyOf)):
         wait_for_token(waiting[0], seconds)
     else:

@@ -176,13 +176,14 @@ is_profiling = _autograd._profiler_enabled
 class Event:
     """A profiler event, from the issue of an operation to its end."""
 
-    def __init__(self, name: str, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, backend: str, name: str, tensors: Sequence[Tensor]) -> None:
         """
         Args:
+            backend: the name of the group's backend.
             name: the operation's name.
             tensors: tensors whose shapes are recorded if the profiler wants shapes.
         """
-        record = _autograd._record_function_with_args_enter(f"shm:{name}", *tensors)
+        record = _autograd._record_function_with_args_enter(f"{backend}:{name}", *tensors)
         self._ended: Future[None] = Future()
         # The future carries this thread's profiler state to the thread that ends the event.
         torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(record, self._ended)

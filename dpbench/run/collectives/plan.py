@@ -13,7 +13,7 @@ from dpbench.run.collectives.options import CommOptions
 from dpbench.run.collectives.sizes import parse_sizes
 from dpbench.run.devices import DeviceRequest, devices_for, doubling, threads_for
 from dpbench.settings import AUTO, Auto
-from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.traits import LOCAL_BACKENDS, PROCESS_GROUP_BACKENDS
 from dpbench.units import bytes_exact
 from dpbench.values import (
     comma_list,
@@ -149,7 +149,7 @@ def _with_special_sizes(spec: CollectiveSpec, parsed: ParsedComm) -> CollectiveS
 def _usable_backends(machine: Machine, devices: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
         backend
-        for backend in PROCESS_GROUP_BACKENDS
+        for backend in LOCAL_BACKENDS
         if machine.unusable_backend_reason(backend, devices) is None
     )
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 import dpbench
 from dpbench.launch.server import fork_server
+from tests.parallel.hosts.stand_in import pretend_host
 
 assert dpbench  # for the backend
 
@@ -28,8 +29,11 @@ def run_with_casualties(
     *,
     lost: int = 1,
     group_timeout: float = 20.0,
+    hosts: Sequence[int] = (),
 ) -> dict[int, Any]:
-    """Call a function of the rank on every rank of a shm group, one of which will not come back.
+    """Call a function of the rank on every rank of a group, one of which will not come back.
+
+    The group is one of shm, or of shm+gloo if `hosts` are given.
 
     Args:
         function: importable.
@@ -37,6 +41,7 @@ def run_with_casualties(
         world_size: ranks.
         lost: the rank that nothing is expected from.
         group_timeout: of the group, in seconds.
+        hosts: by rank, the host that it is to say it is on.
 
     Returns:
         By rank, what the others returned.
@@ -45,7 +50,8 @@ def run_with_casualties(
     processes, pipes = [], []
     for rank in range(world_size):
         ours, theirs = context.Pipe(duplex=False)
-        arguments = (function, rank, world_size, str(store), theirs, group_timeout)
+        host = hosts[rank] if hosts else None
+        arguments = (function, rank, world_size, str(store), theirs, group_timeout, host)
         processes.append(context.Process(target=_main, args=arguments, daemon=True))
         processes[-1].start()
         theirs.close()
@@ -84,11 +90,20 @@ def signal_soon(number: signal.Signals) -> None:
 
 
 def _main(
-    function: Callable[[int], Any], rank: int, size: int, store: str, pipe: Connection, limit: float
+    function: Callable[[int], Any],
+    rank: int,
+    size: int,
+    store: str,
+    pipe: Connection,
+    limit: float,
+    host: int | None,
 ) -> None:
     torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    if host is not None:
+        pretend_host(host)
     dist.init_process_group(
-        "shm",
+        "shm" if host is None else "shm+gloo",
         store=dist.FileStore(store, size),
         rank=rank,
         world_size=size,

@@ -1,0 +1,60 @@
+"""Creates new groups of the backend "shm+gloo" for torch.distributed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.distributed.distributed_c10d import PrefixStore
+
+from dpbench.parallel.hosts import membership
+from dpbench.parallel.hosts.carrier import Carrier
+from dpbench.parallel.hosts.membership import Hosts
+from dpbench.parallel.hosts.process_group import NAME, HostsProcessGroup
+from dpbench.parallel.shm.creation import devices_of, names_of
+from dpbench.parallel.shm.meeting import exchange, join
+from dpbench.parallel.shm.monitored import accept_shm
+from dpbench.parallel.shm.process_group import CollectiveGroup, ShmProcessGroup
+
+
+def create(options: Any, backend_options: Any) -> CollectiveGroup:
+    """Create a group, as torch.distributed's callback for this backend; a collective.
+
+    Args:
+        options: torch's DistributedBackendOptions.
+        backend_options: must be None.
+
+    Returns:
+        A group of the backend "shm" if all ranks are on one host.
+
+    Raises:
+        RuntimeError: on every rank: the ranks of a host cannot share memory.
+        ValueError: backend options are given, or another backend for some devices.
+    """
+    accept_shm()
+    if backend_options is not None:
+        raise ValueError(f"backend {NAME!r} has no options, got {backend_options!r}")
+    if others := {device: name for device, name in devices_of().items() if name != NAME}:
+        raise ValueError(
+            f"backend {NAME!r} takes the tensors of all devices, got {others} beside it; make a "
+            "second group for the other backend"
+        )
+    rank, size, store, timeout = (
+        options.group_rank,
+        options.group_size,
+        options.store,
+        options.timeout,
+    )
+    names = names_of(options)
+    keys = exchange(store, "host", membership.host_key(), rank, size, timeout, names)
+    hosts = Hosts.of(keys, rank)
+    local, here = hosts.local, PrefixStore(f"host {hosts.host}", store)
+    place = local.index(rank)
+    member = join(here, place, len(local), timeout, [names[other] for other in local])
+    if len(hosts.ranks) == 1:
+        return ShmProcessGroup(member, store, timeout)
+    leaders = None
+    if hosts.is_leader:
+        among = PrefixStore("leaders", store)
+        leaders = Carrier(among, hosts.host, len(hosts.ranks), timeout, member)
+    everyone = Carrier(PrefixStore("everyone", store), rank, size, timeout, member)
+    return HostsProcessGroup(hosts, member, leaders, everyone, store, timeout)

@@ -1,0 +1,152 @@
+"""The process group that torch.distributed uses for the backend "shm+gloo"."""
+# mypy: disable-error-code="override"
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dpbench.parallel.compilation import not_compiled
+from dpbench.parallel.hosts.carrier import Carrier
+from dpbench.parallel.hosts.collectives import HostsCollectives
+from dpbench.parallel.hosts.membership import Hosts
+from dpbench.parallel.shm.engine import engine
+from dpbench.parallel.shm.failures import HARMLESS
+from dpbench.parallel.shm.issuer import Issuer
+from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.operand import Operand, only
+from dpbench.parallel.shm.process_group import LAST_STEP, CollectiveGroup
+from dpbench.parallel.shm.shared_arena import SharedArena
+from dpbench.parallel.shm.work import NO_TIMEOUT
+
+NAME = "shm+gloo"
+
+
+@not_compiled
+class HostsProcessGroup(CollectiveGroup):
+    """A process group of ranks on several Linux hosts.
+
+    Messages between two ranks go over gloo, and with them what has no form for hosts: gather,
+    scatter, all_to_all, and sums of sparse tensors.
+    """
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        member: Member,
+        leaders: Carrier | None,
+        everyone: Carrier,
+        store: Any,
+        timeout: timedelta,
+    ) -> None:
+        """Use `torch.distributed.init_process_group("shm+gloo")`.
+
+        Args:
+            hosts: where the ranks are.
+            member: this rank's place on its host.
+            leaders: reaches the other leaders; None unless this rank is one.
+            everyone: reaches all ranks.
+            store: used by this group alone.
+            timeout: for operations that name none.
+        """
+        issuer = Issuer(member, timeout, NAME)
+        # A leader that computes must not keep the other hosts waiting for its next chunk.
+        issuer.collectives.is_urgent_always = True
+        shared = SharedArena(member, issuer)
+        collectives = HostsCollectives(hosts, member, shared.arena, leaders, everyone)
+        super().__init__(collectives, issuer, store, shared)
+        self._start = _breaking(issuer.start)
+        self._member = member
+        self._carriers = [everyone] if leaders is None else [leaders, everyone]
+        self._everyone = everyone.gloo
+        self._close = weakref.finalize(self, member.close)
+        self._close.atexit = False
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return NAME
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        super().set_timeout(timeout)
+        for carrier in self._carriers:
+            carrier.set_timeout(timeout)
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """A barrier that tells which ranks did not come; it is gloo's."""
+        self._everyone.monitored_barrier(timeout, wait_all_ranks)
+
+    def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
+        source = Operand(only(tensors))
+        if (copy := source.awaited) is not None:
+            copy.wait()
+        work: dist.Work = self._everyone.send([source.flat.view(torch.uint8)], receiver, tag)
+        return work
+
+    def recv(self, tensors: list[Tensor], sender: int, tag: int) -> dist.Work:
+        target = Operand(only(tensors), read=False, write=True)
+        work = self._everyone.recv([target.flat.view(torch.uint8)], sender, tag)
+        return work if target.is_direct else _Received(work, target)
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> dist.Work:
+        target = Operand(only(tensors), read=False, write=True)
+        work = self._everyone.recv_anysource([target.flat.view(torch.uint8)], tag)
+        return work if target.is_direct else _Received(work, target)
+
+    def shutdown(self) -> None:
+        """Leave the group; torch calls it in destroy_process_group.
+
+        Pending operations fail, here and on the ranks that need this one for them.
+        """
+        self._member.broken = self._member.broken or "it has been destroyed"
+        engine().poll(self._issuer.collectives, LAST_STEP)
+        self._close()
+
+    def abort(self) -> None:
+        """Leave the group; the same as `shutdown`."""
+        self.shutdown()
+
+
+@not_compiled
+class _Received(dist.Work):
+    """A message on its way to a tensor that gloo cannot write to."""
+
+    def __init__(self, work: dist.Work, target: Operand) -> None:
+        super().__init__()
+        self._work = work
+        self._target = target
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        self._work.wait(timeout)
+        self._target.store()
+        self._target.synchronize()
+        return True
+
+    def is_completed(self) -> bool:
+        return bool(self._work.is_completed())
+
+    def _source_rank(self) -> int:
+        return int(self._work._source_rank())
+
+
+def _breaking(start: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
+    """Start collectives so that every failure breaks the group.
+
+    After a mismatch the ranks of one host could go on, but the other hosts wait for them.
+    """
+
+    def started(name: str, steps: Steps[None], *arguments: Any) -> dist.Work:
+        return start(name, _failing(steps), *arguments)
+
+    return started
+
+
+def _failing(steps: Steps[None]) -> Steps[None]:
+    try:
+        yield from steps
+    except HARMLESS as error:
+        raise dist.DistBackendError(str(error)) from error

@@ -1,0 +1,1 @@
+"""ShardedOptimizer: each rank reduces its share of the gradients, and steps that share alone."""

@@ -1,0 +1,194 @@
+"""Every collective of ranks on several hosts against its definition."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dpbench.parallel.hosts import HostsProcessGroup, all_reduce, collectives
+from dpbench.parallel.shm import ShmProcessGroup, arena_of
+from tests.parallel.ranks import run_ranks
+from tests.parallel.shm.cases import (
+    FLOATS,
+    REDUCTIONS,
+    Case,
+    call,
+    expected,
+    random_case,
+    same_bits,
+)
+
+PLACES = {
+    "two and two": (0, 0, 1, 1),
+    "in turn": (0, 1, 0, 1),
+    "two and one": (0, 0, 1),
+    "one each": (0, 1, 2),
+    "three hosts": (0, 1, 1, 2),
+}
+SHORT_CHUNK_BYTES = 128 * 1024
+"""So that there are several in a tensor that takes little time."""
+SEVERAL_CHUNKS = 100_003
+SIZES = (0, 1, 3, 1000, 16_385, SEVERAL_CHUNKS)
+RANDOM_CASES = 150
+IN_FLIGHT = 4
+# Sums are taken host by host, so their last bits differ from those of sums by rank.
+TOLERANCES = {
+    torch.float64: 1e-12,
+    torch.float32: 1e-5,
+    torch.float16: 0.02,
+    torch.bfloat16: 0.1,
+}
+
+
+def _check(case: Case, rank: int, size: int, outputs: list[Tensor]) -> None:
+    results = expected(case, rank, size)
+    assert len(outputs) == len(results), case
+    rounded = case.kind in REDUCTIONS and case.operator in ("sum", "product")
+    for output, result in zip(outputs, results, strict=True):
+        if rounded and case.dtype in FLOATS:
+            limit = TOLERANCES[case.dtype]
+            torch.testing.assert_close(output, result, rtol=limit, atol=limit)
+        else:
+            assert same_bits(output, result), case
+
+
+def _random_collectives(rank: int) -> None:
+    """Some of them in flight together, on the world and on a group of all ranks but the last."""
+    all_reduce.CHUNK_BYTES = collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
+    rng = random.Random(20260101)
+    size = dist.get_world_size()
+    assert isinstance(dist.group.WORLD, HostsProcessGroup)
+    groups = [dist.group.WORLD, dist.new_group(list(range(size - 1)), backend="shm+gloo")]
+    flying: list[tuple[Case, int, list[Tensor], dist.Work | None]] = []
+    for _ in range(RANDOM_CASES):
+        number = rng.randrange(len(groups))
+        case = random_case(rng, size - number, sizes=SIZES)
+        if rank >= size - number:
+            continue
+        outputs, work = call(case, groups[number])
+        flying.append((case, size - number, outputs, work))
+        if len(flying) == IN_FLIGHT:
+            _land(rank, flying)
+    _land(rank, flying)
+
+
+def _land(rank: int, flying: list[tuple[Case, int, list[Tensor], dist.Work | None]]) -> None:
+    for case, size, outputs, work in flying:
+        if work is not None:
+            work.wait()
+        _check(case, rank, size, outputs)
+    flying.clear()
+
+
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+def test_random_collectives_do_what_they_are_defined_to(
+    tmp_path: Path, places: tuple[int, ...]
+) -> None:
+    run_ranks(
+        _random_collectives, tmp_path / "store", len(places), backend="shm+gloo", hosts=places
+    )
+
+
+def _sums(rank: int) -> list[float]:
+    all_reduce.CHUNK_BYTES = collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
+    tensor = torch.randn(SEVERAL_CHUNKS, generator=torch.Generator().manual_seed(rank))
+    dist.all_reduce(tensor)
+    return tensor.tolist()
+
+
+def test_all_ranks_get_the_same_bits_of_a_sum(tmp_path: Path) -> None:
+    places = PLACES["three hosts"]
+    first, *others = run_ranks(
+        _sums, tmp_path / "store", len(places), backend="shm+gloo", hosts=places
+    )
+    assert all(other == first for other in others)
+
+
+def _in_the_arena(rank: int) -> None:
+    all_reduce.CHUNK_BYTES = SHORT_CHUNK_BYTES
+    arena = arena_of(dist.distributed_c10d._get_default_group())
+    assert arena is not None
+    shared = arena.allocate(4 * SEVERAL_CHUNKS).view(torch.float32)
+    for step in range(3):
+        dist.all_reduce(shared.fill_(rank + step))
+        assert (shared == 6 + 4 * step).all()
+    # Only some ranks of a host have their operand in the arena.
+    tensor = shared if rank % 2 else torch.empty(SEVERAL_CHUNKS)
+    dist.all_reduce(tensor.fill_(rank), op=dist.ReduceOp.AVG)
+    assert (tensor == 1.5).all()
+
+
+def test_tensors_in_the_memory_of_a_host_are_reduced_in_place(tmp_path: Path) -> None:
+    run_ranks(_in_the_arena, tmp_path / "store", 4, backend="shm+gloo", hosts=(0, 0, 1, 1))
+
+
+def _averages(rank: int) -> None:
+    size = dist.get_world_size()
+    for dtype in (torch.float32, torch.bfloat16, torch.float8_e5m2):
+        tensor = torch.full((1000,), 4.0 * rank).to(dtype)
+        dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+        assert same_bits(tensor, torch.full((1000,), 2.0 * (size - 1)).to(dtype))
+    output = torch.empty(3)
+    dist.reduce_scatter(output, [torch.full((3,), 1.0 + rank)] * size, op=dist.ReduceOp.AVG)
+    assert (output == (size + 1) / 2).all()
+    with pytest.raises(ValueError, match=r"cannot reduce torch\.int64 with AVG"):
+        dist.all_reduce(torch.ones(2, dtype=torch.int64), op=dist.ReduceOp.AVG)
+
+
+def test_averages_divide_by_the_number_of_ranks_not_of_hosts(tmp_path: Path) -> None:
+    run_ranks(_averages, tmp_path / "store", 3, backend="shm+gloo", hosts=(0, 0, 1))
+
+
+def _uneven_lists(rank: int) -> None:
+    size = dist.get_world_size()
+    all_reduce.CHUNK_BYTES = collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
+    for unit in (1, 50_000):
+        counts = [unit * (peer + 1) for peer in range(size - 1)] + [0]
+        parts = [torch.full((count,), float(peer)) for peer, count in enumerate(counts)]
+        output = torch.empty(counts[rank])
+        dist.reduce_scatter(output, [part + rank for part in parts])
+        assert (output == size * rank + sum(range(size))).all()
+
+
+def test_a_list_to_be_reduced_may_have_several_sizes(tmp_path: Path) -> None:
+    run_ranks(_uneven_lists, tmp_path / "store", 4, backend="shm+gloo", hosts=(0, 1, 0, 1))
+
+
+def _sparse(rank: int) -> None:
+    size = dist.get_world_size()
+    places = torch.tensor([[rank, rank + 1]])
+    tensor = torch.sparse_coo_tensor(places, torch.ones(2, 3), (size + 1, 3))
+    dist.all_reduce(tensor)
+    expected = torch.full((size + 1, 3), 2.0)
+    expected[0] = expected[-1] = 1
+    assert torch.equal(tensor.to_dense(), expected)
+
+
+def test_sparse_tensors_are_added_up(tmp_path: Path) -> None:
+    run_ranks(_sparse, tmp_path / "store", 3, backend="shm+gloo", hosts=(0, 0, 1))
+
+
+def _on_one_host(rank: int) -> None:
+    assert isinstance(dist.group.WORLD, ShmProcessGroup)
+    assert dist.get_backend() == "shm+gloo"
+    dist.all_reduce(tensor := torch.ones(5))
+    assert (tensor == 2).all()
+    dist.monitored_barrier()
+
+
+def test_ranks_of_one_host_are_a_group_of_shm(tmp_path: Path) -> None:
+    run_ranks(_on_one_host, tmp_path / "store", 2, backend="shm+gloo")
+
+
+def _refused(rank: int) -> None:
+    with pytest.raises(ValueError, match=r"takes the tensors of all devices, got \{'cuda': 'gloo'"):
+        dist.new_group(backend="cpu:shm+gloo,cuda:gloo")
+
+
+def test_another_backend_beside_it_is_refused(tmp_path: Path) -> None:
+    run_ranks(_refused, tmp_path / "store", 2, backend="gloo")
