@@ -12,6 +12,7 @@ NAMES = (
     "disturbance",
     "implementations",
     "wrappers",
+    "wrapper_cost",
     "architectures",
     "collectives",
     "staged_ranks",

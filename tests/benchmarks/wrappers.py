@@ -1,5 +1,5 @@
 """What a wrapper costs around a forward and a backward, where there is much to wrap: our
-DistributedDataParallel on gloo and shm against torch's on gloo.
+DistributedDataParallel on gloo and shm against torch's on gloo, and both with a static graph.
 
 `python -m tests.benchmarks.wrappers small` measures the loads that have the word in their names.
 """
@@ -21,21 +21,33 @@ import dpbench
 from dpbench.launch.agent import run_ranks
 from dpbench.rendezvous.process_group import process_group
 from tests.benchmarks.figure import Figure, Ratio
+from tests.benchmarks.implementations import geometric_mean
 from tests.benchmarks.sides import Seconds, Step, take_turns
 
 LIMIT_SECONDS = 600
 Torchs = nn.parallel.DistributedDataParallel
+TORCHS_STATIC: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "torch-ddp, static graph/gloo": partial(Torchs, static_graph=True),
+    "torch-ddp, static graph, views/gloo": partial(
+        Torchs, static_graph=True, gradient_as_bucket_view=True
+    ),
+    "torch-ddp, static graph, views, batched copies/gloo": partial(
+        Torchs, static_graph=True, gradient_as_bucket_view=True, batched_grad_copy=True
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """A model, and what is promised of the time of ours ÷ torch's on gloo."""
+    """A model, and what is promised of the time of ours ÷ torch's on gloo; of static graphs, ÷ the
+    best of torch's."""
 
     name: str
     build: Callable[[], nn.Module]
     batch: Callable[[], Tensor]
     on_gloo: float
     on_shm: float
+    static: float
     steps: int
     """Steps of a block."""
     rounds: int = 24
@@ -65,6 +77,7 @@ LOADS = (
         batch=lambda: torch.randn(8, 32),
         on_gloo=1.00,
         on_shm=0.92,
+        static=0.95,
         steps=10,
     ),
     Load(
@@ -73,6 +86,7 @@ LOADS = (
         batch=lambda: torch.randn(2, 8, 8, 8),
         on_gloo=1.00,
         on_shm=0.92,
+        static=1.00,
         steps=5,
     ),
     Load(
@@ -81,6 +95,7 @@ LOADS = (
         batch=lambda: torch.randn(16, 512),
         on_gloo=1.00,
         on_shm=0.64,
+        static=1.00,
         steps=4,
     ),
 )
@@ -93,10 +108,15 @@ def run(words: Sequence[str] = ()) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory(prefix="dpbench-bench-") as scratch:
             ranks = run_ranks(partial(_sides, number), 2, Path(scratch), LIMIT_SECONDS)
         slowest = {side: list(map(max, *(rank[side] for rank in ranks))) for side in ranks[0]}
-        for side, target in (("ddp/gloo", load.on_gloo), ("ddp/shm", load.on_shm)):
-            ratio = Ratio.of(slowest[side], slowest["torch-ddp/gloo"])
+        best = min(TORCHS_STATIC, key=lambda name: geometric_mean(slowest[name]))
+        for side, other, target in (
+            ("ddp/gloo", "torch-ddp/gloo", load.on_gloo),
+            ("ddp/shm", "torch-ddp/gloo", load.on_shm),
+            ("ddp, static graph/gloo", best, load.static),
+        ):
+            ratio = Ratio.of(slowest[side], slowest[other])
             yield Figure(
-                name=f"forward + backward of {side} ÷ torch-ddp/gloo ({load.name})",
+                name=f"forward + backward of {side} ÷ {other} ({load.name})",
                 value=str(ratio),
                 target=f"at most {target:g}",
                 met=ratio.low <= target,
@@ -112,6 +132,8 @@ def _sides(number: int, rank: int) -> Seconds:
             "ddp/shm": lambda module: dpbench.DistributedDataParallel(module, process_group=shm),
             "ddp/gloo": dpbench.DistributedDataParallel,
             "torch-ddp/gloo": Torchs,
+            "ddp, static graph/gloo": partial(dpbench.DistributedDataParallel, static_graph=True),
+            **TORCHS_STATIC,
         }
         sides = {name: _step(load, wrap, rank) for name, wrap in wrappers.items()}
         return take_turns(sides, load.steps, load.rounds)

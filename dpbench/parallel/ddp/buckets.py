@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from operator import attrgetter, is_not
@@ -19,7 +19,8 @@ from dpbench.parallel.ddp.exchange import Exchange
 from dpbench.parallel.ddp.holders import is_held_elsewhere, reducers, views_of
 from dpbench.parallel.flat import ALIGNMENT_BYTES, copy_all, packed_bytes, views_in
 
-_GRADIENT = attrgetter("grad")
+_GRADIENT, _DATA = attrgetter("grad"), attrgetter("data")
+_IS_SPARSE, _REQUIRES_GRAD = attrgetter("is_sparse"), attrgetter("requires_grad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,18 @@ def assign_buckets(
     return closed + list(open_.values())
 
 
+def last_of_each(buckets: Iterable[Collection[int]], order: Sequence[int]) -> set[int]:
+    """The index in each bucket whose gradient came last; none where no gradient came.
+
+    Args:
+        buckets: the indices in each bucket.
+        order: indices in the order in which their gradients came.
+    """
+    place = {index: number for number, index in enumerate(order)}
+    came = ([index for index in indices if index in place] for indices in buckets)
+    return {max(indices, key=place.__getitem__) for indices in came if indices}
+
+
 class Bucket:
     """The flat gradient of some parameters.
 
@@ -155,6 +168,8 @@ class Bucket:
         self._apart: set[int] = set()
         self._shared: set[int] = set()
         self._changes_seen = 0
+        # Whether no parameter had a gradient at the forward.
+        self._was_empty = False
         self._to_write: list[tuple[Tensor, Tensor]] = []
 
     def _lay_out(self, wire: Tensor) -> None:
@@ -174,7 +189,8 @@ class Bucket:
             self._shared = {place for place, p in places if reducers.share(p)}
         self._apart = set(self._shared)
         gradients = list(map(_GRADIENT, self.parameters))
-        if not any(map(is_not, gradients, repeat(None))):
+        self._was_empty = not any(map(is_not, gradients, repeat(None)))
+        if self._was_empty:
             return
         for place, view in enumerate(self.views):
             if gradients[place] is None:
@@ -214,6 +230,8 @@ class Bucket:
             if missing:
                 self._keep(missing)
             self._collect(scale)
+        if not (self._absent or missing):
+            return []
         without = {self.indices[place] for place in self._absent}
         return [i for i in self.indices if i in without or i in missing]
 
@@ -286,6 +304,9 @@ class Bucket:
 
     def _collect(self, scale: float) -> None:
         gradients = list(map(_GRADIENT, self.parameters))
+        if self._are_all_new(gradients):
+            self._collect_new(gradients, scale)
+            return
         moving: list[int] = []
         in_place = 0
         for place, (gradient, view) in enumerate(zip(gradients, self.views, strict=True)):
@@ -305,7 +326,43 @@ class Bucket:
         sources = [gradients[place] for place in moving]
         for place in moving:
             self._hand_out(place, gradients[place])
-        if scale == 1.0 or in_place or self._views_are_small():
+        self._fill(targets, sources, scale, in_one_pass=not in_place)
+
+    def _are_all_new(self, gradients: Sequence[Tensor | None]) -> bool:
+        """Whether all gradients have come, and none was there before.
+
+        A question for each list and not for each gradient, which takes a third of the time.
+        """
+        return (
+            self._was_empty
+            and not self._apart
+            and all(map(is_not, gradients, repeat(None)))
+            and not any(map(_IS_SPARSE, gradients))
+            and not any(map(_REQUIRES_GRAD, gradients))
+        )
+
+    def _collect_new(self, gradients: Sequence[Tensor], scale: float) -> None:
+        self._leave_to_others(0)
+        self._fill(self.views, gradients, scale, in_one_pass=True)
+        for parameter, alias in zip(self.parameters, map(_DATA, self.views), strict=True):
+            parameter.grad = alias
+
+    def _fill(
+        self,
+        targets: Sequence[Tensor],
+        sources: Sequence[Tensor],
+        scale: float,
+        *,
+        in_one_pass: bool,
+    ) -> None:
+        """Copy gradients to their places, and multiply all gradients by `scale`.
+
+        Args:
+            targets, sources: the places, and the gradients that are not there yet.
+            scale: for all gradients.
+            in_one_pass: whether all gradients are among `sources`.
+        """
+        if scale == 1.0 or not in_one_pass or self._views_are_small():
             copy_all(targets, sources)
             if scale != 1.0:
                 self.flat.mul_(scale)

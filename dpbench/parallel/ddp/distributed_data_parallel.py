@@ -20,6 +20,7 @@ from dpbench.parallel.ddp.buffers import Buffers
 from dpbench.parallel.ddp.children import named_once
 from dpbench.parallel.ddp.comm_hooks import checked_hook
 from dpbench.parallel.ddp.exchange import Exchange
+from dpbench.parallel.ddp.options import MakeBucket, ReducerOptions
 from dpbench.parallel.ddp.preconditions import (
     checked_devices,
     chosen_group,
@@ -28,7 +29,7 @@ from dpbench.parallel.ddp.preconditions import (
     untrainable_reason,
     unwritable_reason,
 )
-from dpbench.parallel.ddp.reducer import MakeBucket, Reducer, ReducerOptions
+from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.uneven_inputs import UnevenInputs
 from dpbench.parallel.devices import DeviceLike
 from dpbench.parallel.sharded.bucket import ShardedBucket

@@ -26,6 +26,8 @@ class Expectation:
             missing.
         idle: parameters whose gradient is no longer awaited.
         unused_everywhere: parameters that no rank uses, once that is known for good.
+        never_used: parameters without a gradient in the recorded backward of a static graph.
+        each_comes_once: whether each other one got its gradient once in that backward.
     """
 
     def __init__(self, names: Sequence[str], *, find_unused: bool, static_graph: bool) -> None:
@@ -51,7 +53,8 @@ class Expectation:
         # For a static graph.
         self._recording = static_graph
         self._fires: Counter[int] = Counter()
-        self._never_used: set[int] = set()
+        self.never_used: set[int] = set()
+        self.each_comes_once = False
         self._left: dict[int, int] = {}
         # Of a graph that is asked at the start of a backward: what it said, and whether it was
         # right the first time.
@@ -65,7 +68,7 @@ class Expectation:
             excluded: parameters that take no part in that forward.
         """
         self._excluded = excluded
-        self.idle = {*excluded, *self._never_used}
+        self.idle = {*excluded, *self.never_used}
         self._seen, self._without_gradient, self._left_out = set(), set(), set()
         if self._recording:
             self._fires.clear()  # left over from a backward that failed
@@ -135,7 +138,9 @@ class Expectation:
             waiting: parameters whose gradients are still awaited.
         """
         if self._recording:
-            self._never_used = set(range(len(self._names))).difference(self._fires)
+            self.never_used = set(range(len(self._names))).difference(self._fires)
+            regular = set(self._fires.values()) == {1} and not self._without_gradient
+            self.each_comes_once = regular and not self._excluded
             self._recording = False
         elif self._graph_tells is None:
             self._graph_tells = waiting == self._unreachable - self._excluded

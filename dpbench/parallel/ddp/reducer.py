@@ -8,6 +8,10 @@ backward ─ hook per parameter             it leaves its bucket's `waiting`
 With unused parameters allowed, those without a gradient at the end of the backward are sent as
 zeros; the first backward of a static graph is recorded, and all of it is sent at its end.
 
+If each gradient of a static graph comes once, only the last of each bucket has a hook from then on.
+That hook, and the end of the backward, look for the others in `.grad`. It must be empty when the
+backward begins; the first time it is not, all parameters get their hooks back.
+
 Several threads may run hooks at once: autograd has one per device, and a user may call backward in
 several. A hook only changes a set and a list, by methods that Python runs atomically. The hook that
 empties a bucket's set takes the lock, under which buckets are launched, in order and each once, and
@@ -17,21 +21,31 @@ finished.
 from __future__ import annotations
 
 import threading
-import weakref
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
+from itertools import repeat
+from operator import attrgetter, is_not
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._functorch import pyfunctorch
-from torch.autograd.graph import get_gradient_edge
 
 from dpbench.parallel.compilation import not_compiled
-from dpbench.parallel.ddp.buckets import Bucket, BucketCaps, LocalBucket, assign_buckets
+from dpbench.parallel.ddp.autograd_hooks import (
+    OUTSIDE,
+    GradientHooks,
+    at_end_of_backward,
+    outside_of_transforms,
+    running_backward,
+    when_alive,
+)
+from dpbench.parallel.ddp.buckets import (
+    Bucket,
+    LocalBucket,
+    assign_buckets,
+    last_of_each,
+)
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.exchange import Exchange
 from dpbench.parallel.ddp.expectation import Expectation
@@ -40,34 +54,14 @@ from dpbench.parallel.ddp.graph_errors import (
     unfinished,
     unfinished_elsewhere,
 )
-from dpbench.parallel.ddp.holders import reducers
 from dpbench.parallel.ddp.missing import MissingReport
 from dpbench.parallel.ddp.optimizer_steps import watch_optimizers
+from dpbench.parallel.ddp.options import AnyBucket, ReducerOptions
 from dpbench.parallel.ddp.participation import NOTHING, Participation
 from dpbench.parallel.ddp.sink import Sink
 from dpbench.parallel.ddp.sparse_bucket import SparseBucket
-from dpbench.parallel.sharded.bucket import ShardedBucket
 
-OUTSIDE = -1
-"""The number of the running backward when there is none."""
-AnyBucket = Bucket | SparseBucket | LocalBucket | ShardedBucket
-MakeBucket = Callable[[Sequence[int], Sequence[nn.Parameter]], ShardedBucket]
-"""Makes the bucket of the parameters at these indices among all; a collective."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReducerOptions:
-    """How gradients are grouped, and which kinds of graph are expected."""
-
-    caps: BucketCaps
-    find_unused: bool = False
-    static_graph: bool = False
-    skip_unused: bool = False
-    """Skip buckets whose parameters are all unused on all ranks."""
-    overlap: bool = True
-    """Send buckets while backward goes on; else all at its end, one after the other."""
-    make_bucket: MakeBucket | None = None
-    """Make all buckets like this, once."""
+_GRADIENT = attrgetter("grad")
 
 
 @not_compiled
@@ -118,6 +112,8 @@ class Reducer:
         self._has_begun = False
         self._rebuild_due = False
         self._rebuilt = options.make_bucket is not None  # shares stay where they are
+        # Whether one hook per bucket will do, and whether there is only one now.
+        self._may_spare_hooks = self._spares_hooks = False
         self._buckets: list[AnyBucket] = []
         self._bucket_of: list[AnyBucket] = []
         # Last layer first, until the actual order of the gradients has been seen.
@@ -136,12 +132,11 @@ class Reducer:
         self._ends_queued: set[int] = set()
         self._graphs: set[int] = set()
         self._late_graphs: set[int] = set()
-        self._has_asked = False
+        self._has_asked = self._began_at_output = False
 
-        self._sink = Sink(partial(_on_backward, weakref.ref(self)), self._parameters[0].device)
-        self._nodes: list[Any] = [None] * len(self._parameters)
-        self._handles: list[Any] = [None] * len(self._parameters)
-        self._attach()
+        self._sink = Sink(when_alive(self.begin_backward), self._parameters[0].device)
+        self._hooks = GradientHooks(self._parameters, self)
+        watch_optimizers(self)
 
     @property
     def has_begun(self) -> bool:
@@ -150,11 +145,12 @@ class Reducer:
 
     def remove_hooks(self) -> None:
         """Remove the hooks from the parameters; also done when the reducer is garbage collected."""
-        self._detach()
+        self._hooks.remove()
 
     def use_hook(self, hook: Hook) -> None:
         """Let `hook` communicate the buckets from now on."""
         self.hook = hook
+        self._hook_all()
         self._buckets = []
 
     def begin(self) -> bool:
@@ -171,15 +167,15 @@ class Reducer:
         with self._lock:
             self._require_all()
             self._excluded, renewed = self._participation.begin()
-            for index in renewed:
-                self._hook(index)
+            self._hooks.renew(renewed)
             return len(self._excluded) < len(self._parameters)
 
     def _require_all(self) -> None:
         """Raise RuntimeError, here and on the other ranks, if gradients of the last backward are
         missing here, or on a rank that has given up."""
-        if self._armed and self._ready_order:
-            with _outside_of_transforms():
+        # Few hooks may not have told; but a backward that failed began and did not end.
+        if self._armed and (self._ready_order or (self._spares_hooks and self._graphs)):
+            with outside_of_transforms():
                 self._give_up()
         if self._buckets:
             self._refuse(self._report.late_where_given_up())
@@ -196,7 +192,7 @@ class Reducer:
         Raises:
             RuntimeError: here and on the other ranks, naming the parameters.
         """
-        if _backward() != OUTSIDE:  # a user's hook steps while gradients arrive
+        if running_backward() != OUTSIDE:  # a user's hook steps while gradients arrive
             return
         with self._lock:
             ready = self._ready_order if self._armed else ()
@@ -211,10 +207,10 @@ class Reducer:
                 rank 0's gradients became ready.
         """
         if not self._buckets:
-            with self._lock, _outside_of_transforms():
+            with self._lock, outside_of_transforms():
                 self._build()
         if rebuild and self._rebuild_due:
-            with self._lock, _outside_of_transforms():
+            with self._lock, outside_of_transforms():
                 order = torch.tensor(self._observed_order, device=self._parameters[0].device)
                 group = self._exchange.group
                 dist.broadcast(order, src=dist.get_global_rank(group, 0), group=group)
@@ -222,6 +218,8 @@ class Reducer:
                 self._build()
                 self._rebuild_due = False
                 self._rebuilt = True
+                if self._may_spare_hooks:
+                    self._spare_hooks()
 
     def arm(self, output: Any) -> Any:
         """Make the next backward reduce. Returns the forward's output, to be used instead of the
@@ -232,7 +230,7 @@ class Reducer:
             self._ready_order = []
             self._flagged = set()
             self._ends_queued, self._graphs, self._late_graphs = set(), set(), set()
-            self._has_asked = False
+            self._has_asked = self._began_at_output = False
             self._expectation.arm(self._excluded)
             for bucket in self._buckets:
                 bucket.arm()
@@ -242,6 +240,8 @@ class Reducer:
             self._skipped = set()
             if self._options.skip_unused:
                 self._skipped = self._buckets_within(self._expectation.unused_everywhere or set())
+            if self._spares_hooks and (self._excluded or not self._sink.watch(output)):
+                self._hook_all()
         return self._sink(output) if self._expectation.awaits_end else output
 
     def mark_ready(self, index: int, has_gradient: bool) -> None:
@@ -254,7 +254,7 @@ class Reducer:
         expectation = self._expectation
         if not self._armed:
             if expectation.tolerates_missing and has_gradient:
-                expectation.note_local_use(index, is_late=_backward() in self._late_graphs)
+                expectation.note_local_use(index, is_late=running_backward() in self._late_graphs)
             return
         self._ready_order.append(index)
         if not has_gradient:
@@ -274,7 +274,13 @@ class Reducer:
             raise RuntimeError(
                 fired_too_often(self._names, index, missing, static=static)
             ) from None
-        if not waiting:
+        if self._spares_hooks:
+            with self._lock:
+                if self._graphs:  # else `.grad` was not seen when the backward began
+                    self._look_for_gradients(self._bucket_of[index])
+                    self._launch_full_buckets()
+                self._queue_end_of_task()
+        elif not waiting:
             with self._lock:
                 self._launch_full_buckets()
                 self._queue_end_of_task()
@@ -283,11 +289,16 @@ class Reducer:
         """Start the outermost backward through the output: register the callback for its end."""
         with self._lock:
             if not self._armed:
-                self._late_graphs.add(_backward())
+                self._late_graphs.add(running_backward())
                 return
             # If there was an earlier one, it failed: its end never came.
-            if _backward() not in self._graphs:
-                self._queue_end_of_graph()
+            if running_backward() not in self._graphs:
+                self._began_at_output = True
+                held = map(is_not, map(_GRADIENT, self._parameters), repeat(None))
+                if self._spares_hooks and any(held):
+                    self._hook_all()
+                if self._spares_hooks or self._expectation.awaits_end:
+                    self._queue_end_of_graph()
             if self._options.find_unused and not self._has_asked:
                 self._ask_the_graph()
 
@@ -318,7 +329,7 @@ class Reducer:
         """Stop waiting for parameters that the starting backward will not reach."""
         # torch.autograd.graph uses this private call to know which other hooks will fire.
         will_run = torch._C._will_engine_execute_node
-        unused = self._expectation.ask_the_graph(lambda index: will_run(self._nodes[index]))
+        unused = self._expectation.ask_the_graph(lambda index: will_run(self._hooks.nodes[index]))
         for bucket in self._buckets:
             bucket.waiting -= self._expectation.idle
         self._agree_on_unused(unused)
@@ -384,36 +395,81 @@ class Reducer:
             bucket.waiting = set()
         self._launch_full_buckets()
 
+    def _spare_hooks(self) -> None:
+        """Hook the last gradient of each bucket, and the parameters that are never used."""
+        unused = self._expectation.never_used
+        came = [index for index in self._observed_order if index not in unused]
+        last = last_of_each([bucket.indices for bucket in self._buckets], came)
+        self._hooks.put_on(last | unused)
+        self._spares_hooks = True
+
+    def _hook_all(self) -> None:
+        self._hooks.put_on(range(len(self._parameters)))
+        self._spares_hooks = False
+
+    def _look_for_gradients(self, bucket: AnyBucket) -> None:
+        """Stop waiting for the gradients that have come without calling a hook."""
+        parameters = self._parameters
+        bucket.waiting = {index for index in bucket.waiting if parameters[index].grad is None}
+
+    def _end_with_few_hooks(self) -> None:
+        """Finish if all gradients have come; if only some have, remember that for an error."""
+        for bucket in self._buckets:
+            self._look_for_gradients(bucket)
+        self._launch_full_buckets()
+        if self._launched == len(self._buckets):
+            self._finish()
+        else:
+            found = (p.grad is not None for p in self._parameters)
+            self._ready_order = [index for index, has_come in enumerate(found) if has_come]
+
     def _queue_end_of_graph(self) -> None:
-        self._graphs.add(_backward())
-        _queue_callback(self._end_of_graph)
+        task = running_backward()
+        self._graphs.add(task)
+        at_end_of_backward(partial(self._end_of_graph, task))
 
     def _queue_end_of_task(self) -> None:
         """Register a callback for the end of the running backward, whether or not it is nested in
         another."""
         if self._graphs:
             return
-        task = _backward()
+        task = running_backward()
         if task not in self._ends_queued:
             self._ends_queued.add(task)
-            _queue_callback(self._end_of_task)
+            at_end_of_backward(self._end_of_task)
 
     def _end_of_task(self) -> None:
         with self._lock:
-            if self._armed and self._launched == len(self._buckets):
+            if self._armed and self._spares_hooks:
+                self._end_with_few_hooks()
+            elif self._armed and self._launched == len(self._buckets):
                 self._finish()
 
-    def _end_of_graph(self) -> None:
+    def _end_of_graph(self, task: int) -> None:
         """Handle the end of the outermost backward, where parameters may have got no gradient."""
         with self._lock:
             if not self._armed:
                 return
+            if self._spares_hooks:
+                self._graphs.discard(task)
+                self._end_with_few_hooks()
+                return
             waiting = self._still_waiting()
             self._expectation.end(waiting)
+            self._may_spare_hooks = self._began_at_output and self._is_regular()
             if self._options.find_unused and not self._has_asked:
                 self._agree_on_unused(self._expectation.without_gradient_yet(waiting))
             self._launch_rest()
             self._finish()
+
+    def _is_regular(self) -> bool:
+        """Whether the recorded backward was one of which `.grad` tells as much as hooks do."""
+        return (
+            self._expectation.each_comes_once
+            and not self._options.find_unused
+            and not self._sparse
+            and all(self._parameters[index].grad is not None for index in self._ready_order)
+        )
 
     def _still_waiting(self) -> set[int]:
         return {index for bucket in self._buckets for index in bucket.waiting}
@@ -530,65 +586,3 @@ class Reducer:
         for index in lent:
             self._bucket_of[index].take_in(index)
         self._report = MissingReport(count, self._exchange, first.device, rider)
-
-    def _attach(self) -> None:
-        """Hook all parameters, for as long as the reducer lives."""
-        for index in range(len(self._parameters)):
-            self._hook(index)
-        reducers.enter(self._parameters)
-        watch_optimizers(self)
-        self._detach = weakref.finalize(
-            self, _remove, self._handles, [weakref.ref(p) for p in self._parameters]
-        )
-
-    def _hook(self, index: int) -> None:
-        """Hook the node that accumulates a parameter's gradient."""
-        # On the node, so that users' hooks on the parameter always run first. The node must be
-        # kept: a parameter does not hold its own.
-        node = get_gradient_edge(self._parameters[index]).node
-        if node is not self._nodes[index]:
-            if self._handles[index] is not None:
-                self._handles[index].remove()
-            self._nodes[index] = node
-            self._handles[index] = node.register_hook(partial(_on_ready, weakref.ref(self), index))
-
-
-def _outside_of_transforms() -> AbstractContextManager[object]:
-    """A context that makes new tensors plain ones, even while torch.func transforms a function."""
-    # Private, but torch's own custom functions do it this way.
-    return pyfunctorch.temporarily_clear_interpreter_stack()
-
-
-def _backward() -> int:
-    """The number of the running backward; a nested one has a number of its own."""
-    # The only way to distinguish backwards of several threads; torch.autograd.graph uses it.
-    return torch._C._current_graph_task_id()
-
-
-def _queue_callback(callback: Callable[[], None]) -> None:
-    """Call `callback` at the end of the running backward."""
-    # Private, but the only way to run code there; torch's own DDP uses it too.
-    engine: Any = torch.autograd.Variable._execution_engine
-    engine.queue_callback(callback)
-
-
-def _on_ready(
-    reducer: weakref.ref[Reducer],
-    index: int,
-    _: object,
-    accumulated: tuple[Tensor | None, ...],
-) -> None:
-    # A weak reference: the parameters outlive the wrapper, and must not keep its buckets.
-    if (alive := reducer()) is not None:
-        alive.mark_ready(index, accumulated[0] is not None)
-
-
-def _on_backward(reducer: weakref.ref[Reducer]) -> None:
-    if (alive := reducer()) is not None:
-        alive.begin_backward()
-
-
-def _remove(handles: Iterable[Any], parameters: Sequence[weakref.ref[nn.Parameter]]) -> None:
-    for handle in handles:
-        handle.remove()
-    reducers.leave(parameters)

@@ -40,6 +40,20 @@ class Sink:
         replaced = {id(old): new for old, new in zip(found, passed, strict=True)}
         return map_tensors(lambda tensor: replaced.get(id(tensor), tensor), output)
 
+    def watch(self, output: Any) -> bool:
+        """Call back for this output too, without copying it, and for autograd.grad as well.
+
+        Returns:
+            Whether the output has a tensor that a backward can start from.
+        """
+        nodes = [tensor.grad_fn for tensor in tensors(output) if tensor.grad_fn is not None]
+        for node in nodes:
+            node.register_prehook(self._node_reached)
+        return bool(nodes)
+
+    def _node_reached(self, _: object) -> None:
+        self._on_backward()
+
     def _reached(self, leaf: Tensor) -> None:
         leaf.grad = None
         self._on_backward()

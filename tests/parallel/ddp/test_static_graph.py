@@ -122,6 +122,87 @@ def with_find_unused_parameters_too_it_is_as_right(rank: int) -> None:
         check_steps(Branches, uses_ab, rank, static_graph=True, find_unused_parameters=True)
 
 
+def hooks(ddp: Ddp) -> int:
+    return len(ddp._reducer._hooks._handles)
+
+
+def one_hook_is_left_per_bucket(rank: int) -> None:
+    for cap, left in ((None, 1), (TINY, 4)):
+        ddp = check_steps(Branches, lambda m, r: step(m, 0, r), rank, static_graph=True)
+        assert hooks(ddp) == 1
+        ddp = check_steps(Branches, uses_ab, rank, static_graph=True, bucket_cap_mb=cap)
+        assert hooks(ddp) == left + len(["c.weight", "c.bias"])
+
+
+def gradients_may_be_cleared_between_forward_and_backward(rank: int) -> None:
+    ddp = Ddp(Branches(), static_graph=True)
+    expected = mean_gradients(Branches, lambda m, r: step(m, 0, r))
+    for _ in range(4):
+        loss = ddp(batches(0)[rank]).pow(2).mean()
+        ddp.zero_grad()
+        loss.backward()
+        assert_same(gradients(ddp), expected)
+    assert hooks(ddp) == 1
+
+
+def gradients_that_are_there_bring_the_hooks_back(rank: int) -> None:
+    ddp = check_steps(Branches, lambda m, r: step(m, 0, r), rank, static_graph=True)
+    assert hooks(ddp) == 1
+    ddp.zero_grad()
+    with ddp.no_sync():
+        step(ddp, 1, rank)
+    step(ddp, 0, rank)
+    accumulated = mean_gradients(Branches, lambda m, r: [step(m, seed, r) for seed in (1, 0)])
+    assert_same(gradients(ddp), accumulated)
+    assert hooks(ddp) == 6
+    ddp.zero_grad()
+    step(ddp, 0, rank)
+    assert_same(gradients(ddp), mean_gradients(Branches, lambda m, r: step(m, 0, r)))
+
+
+def a_gradient_of_the_output_alone_reduces_nothing(rank: int) -> None:
+    ddp = check_steps(Branches, lambda m, r: step(m, 0, r), rank, static_graph=True)
+    before = ddp.reductions
+    ddp.zero_grad()
+    out = ddp(batches(0)[rank])
+    torch.autograd.grad(out.sum(), ddp.module.a.weight, retain_graph=True)
+    assert ddp.reductions == before
+    out.pow(2).mean().backward()
+    assert_same(gradients(ddp), mean_gradients(Branches, lambda m, r: step(m, 0, r)))
+    assert hooks(ddp) == 1
+
+
+def a_step_whose_graph_lacks_a_layer_is_refused_though_its_gradients_are_cleared(rank: int) -> None:
+    ddp = Ddp(Branches(), static_graph=True)
+    for _ in range(3):
+        ddp.zero_grad()
+        step(ddp, 0, rank)
+    assert hooks(ddp) == 1
+    with pytest.raises(RuntimeError, match="training graph has changed") as caught:  # noqa: PT012
+        for _ in range(2):
+            ddp.zero_grad()
+            ddp(batches(0)[rank], "a" if rank else "abc").pow(2).mean().backward()
+    assert "b.weight" in str(caught.value)
+
+
+def a_later_backward_that_fails_is_refused_on_all_ranks(rank: int) -> None:
+    module = FailsOnce()
+    module.fails = False
+    ddp = Ddp(module, static_graph=True)
+    for _ in range(3):
+        ddp.zero_grad()
+        step(ddp, 0, rank)
+    assert hooks(ddp) == 1 + len(["a.weight", "a.bias"])
+    module.fails = rank == 1
+    with pytest.raises((ArithmeticError, RuntimeError)) as caught:
+        step(ddp, 0, rank)
+    if rank == 1:
+        assert isinstance(caught.value, ArithmeticError)
+        ddp.zero_grad()
+        with pytest.raises(RuntimeError, match="finished reduction in the prior iteration"):
+            ddp(batches(0)[rank])
+
+
 def failure(ddp: Ddp, use: str, rank: int) -> str:
     """What a step whose graph has changed, and the one after it, raise on this rank."""
     with pytest.raises(RuntimeError) as caught:  # noqa: PT012
@@ -196,10 +277,16 @@ GRAPHS = [
     set_static_graph_is_for_the_time_before_training,
     a_first_backward_that_fails_is_not_the_graph,
     with_find_unused_parameters_too_it_is_as_right,
+    one_hook_is_left_per_bucket,
+    gradients_may_be_cleared_between_forward_and_backward,
+    gradients_that_are_there_bring_the_hooks_back,
+    a_gradient_of_the_output_alone_reduces_nothing,
 ]
 CHANGES = [
     a_graph_that_changes_on_all_ranks_is_named_on_all,
     a_graph_that_lacks_a_layer_on_one_rank_is_named_on_all,
+    a_step_whose_graph_lacks_a_layer_is_refused_though_its_gradients_are_cleared,
+    a_later_backward_that_fails_is_refused_on_all_ranks,
 ]
 CHECKPOINTS = [
     checkpoints_give_the_same_gradients,
