@@ -255,8 +255,11 @@ class _Region:
         if not self.backend.reduces:
             # Replica 0 stands for any: the result is for measuring only.
             return [*gradients[0], *inputs]
+        # Collected in `.grad`, autograd hands out a copy of what anybody else refers to.
+        are_own = not torch.is_grad_enabled() and all(itertools.chain(*wants))
+        reduction, workers = self.backend.reduction, self.backend.workers
         with self.backend.clock.time("reduce"):
-            return [*self.backend.reduction.add(gradients, self.backend.workers), *inputs]
+            return [*reduction.add(gradients, workers, are_own=are_own), *inputs]
 
     def _per_replica(
         self,

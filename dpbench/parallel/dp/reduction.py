@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dpbench.parallel.ddp.holders import views_of
 from dpbench.parallel.dp.workers import Job, WorkerPool
 from dpbench.parallel.flat import by_kind, flattened, unflattened
 
@@ -37,12 +38,21 @@ class Reduction:
         self.reductions = 0
 
     def add(
-        self, replicas: Sequence[Sequence[Tensor | None]], workers: WorkerPool
+        self,
+        replicas: Sequence[Sequence[Tensor | None]],
+        workers: WorkerPool,
+        *,
+        are_own: bool = False,
     ) -> list[Tensor | None]:
         """Σ over the replicas of each gradient, in their order; None where no replica has one.
 
-        Nothing is added in place: autograd may give the same memory as the gradient of two
-        parameters. Under grad mode (create_graph) the sums are differentiable.
+        Under grad mode (create_graph) the sums are differentiable.
+
+        Args:
+            replicas: the gradients of each replica.
+            workers: share the work.
+            are_own: whether nobody else refers to these tensors. Large sums are then made in the
+                memory of the first one, unless another gradient is in the same memory.
         """
         moved = [coalesced(gradients, self.device) for gradients in replicas]
         columns = {
@@ -52,7 +62,13 @@ class Reduction:
         }
         shared = {i: column for i, column in columns.items() if _shareable(column)}
         others = {i: column for i, column in columns.items() if i not in shared}
-        total = dict(zip(shared, _add_shared(list(shared.values()), workers), strict=True))
+        large = list(shared.values())
+        results = [
+            column[0] if are_own and _is_alone(column[0]) else torch.empty_like(column[0])
+            for column in large
+        ]
+        _add_shared(large, results, workers)
+        total = dict(zip(shared, results, strict=True))
         total.update(zip(others, _add_foreach(list(others.values())), strict=True))
         summed = sum(_bytes(gradient) for gradient in total.values())
         if summed:
@@ -97,11 +113,20 @@ def _add_foreach(columns: Sequence[Column]) -> list[Tensor]:
     return sums
 
 
-def _add_shared(columns: Sequence[Column], workers: WorkerPool) -> list[Tensor]:
-    """The sums of the columns; each worker makes its range of all of them."""
+def _is_alone(gradient: Tensor) -> bool:
+    """Whether no other tensor is in this memory: autograd may give the same memory as the gradient
+    of two parameters."""
+    # The gradient itself, and the storage object made for this call.
+    return views_of(gradient.untyped_storage()) <= 2
+
+
+def _add_shared(columns: Sequence[Column], results: Sequence[Tensor], workers: WorkerPool) -> None:
+    """Write the sums of the columns to `results`; each worker makes its range of all of them.
+
+    A result may be the first tensor of its column.
+    """
     if not columns:
-        return []
-    results = [torch.empty_like(column[0]) for column in columns]
+        return
     count = len(workers.devices)
 
     def job(worker: int) -> Job:
@@ -117,7 +142,6 @@ def _add_shared(columns: Sequence[Column], workers: WorkerPool) -> list[Tensor]:
         return add
 
     workers.run({worker: job(worker) for worker in range(count)})
-    return results
 
 
 def _bytes(gradient: Tensor) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
+from dpbench.parallel import DataParallel
 from tests.parallel.dp.modules import F64, assert_same, batch, gradients, parallel, perceptron
 
 
@@ -77,6 +78,33 @@ def test_activation_checkpointing_works_inside_replicas(reentrant: bool) -> None
     module.zero_grad()
     parallel(module, 2)(x).pow(2).sum().backward()
     assert_same(gradients(module), expected)
+
+
+class InOneMemory(nn.Module):
+    """Autograd gives both parameters their gradient in the same memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.square = nn.Parameter(torch.randn(300, 300))
+        self.flat = nn.Parameter(torch.randn(90000))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.square + self.flat.view(300, 300)
+        return x @ weight.tanh()
+
+
+def test_large_gradients_in_one_memory_are_each_summed_once() -> None:
+    x = torch.randn(4, 300, generator=torch.Generator().manual_seed(1))
+    alone, replicated = InOneMemory(), InOneMemory()
+    alone(x).pow(2).mean().backward()
+    dp = DataParallel(replicated, ["cpu", "cpu"])
+    for _ in range(2):
+        dp.zero_grad()
+        dp(x).pow(2).mean().backward()
+        for name, parameter in replicated.named_parameters():
+            expected = alone.get_parameter(name).grad
+            torch.testing.assert_close(parameter.grad, expected, msg=name)
 
 
 def test_sparse_gradients_stay_sparse() -> None:

@@ -23,7 +23,8 @@ def test_large_and_small_gradients_are_summed_in_the_order_of_the_replicas(repli
     found = [[torch.randn(shape) for shape in shapes] for _ in range(replicas)]
     kept = [[gradient.clone() for gradient in mine] for mine in found]
     reduction = Reduction(CPU)
-    total = reduction.add(found, WorkerPool([CPU] * replicas))
+    with torch.no_grad():
+        total = reduction.add(found, WorkerPool([CPU] * replicas))
     for i, shape in enumerate(shapes):
         expected = kept[0][i]
         for others in kept[1:]:
@@ -35,6 +36,20 @@ def test_large_and_small_gradients_are_summed_in_the_order_of_the_replicas(repli
         assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
     assert reduction.reduced_bytes == 4 * sum(torch.Size(shape).numel() for shape in shapes)
     assert reduction.reductions == 1
+
+
+def test_large_sums_are_made_in_place_where_nothing_else_is_in_the_memory() -> None:
+    pool = WorkerPool([CPU, CPU])
+    memory = torch.ones(SHARED_ELEMENTS)
+    alone, other = torch.ones(SHARED_ELEMENTS), torch.full((SHARED_ELEMENTS,), 2.0)
+    first = [alone, memory, memory.view(-1, 2)]
+    second = [other, other.clone(), other.view(-1, 2)]
+    with torch.no_grad():
+        total = Reduction(CPU).add([first, second], pool, are_own=True)
+    assert [set(t.flatten().tolist()) for t in total if t is not None] == [{3.0}, {3.0}, {3.0}]
+    assert total[0] is alone
+    assert set(memory.tolist()) == {1.0}
+    assert set(other.tolist()) == {2.0}
 
 
 def test_gradients_that_some_replicas_lack_are_summed_over_the_others() -> None:
