@@ -248,7 +248,10 @@ def hook_reason(trial: TrialSpec, *, cuda: str | None) -> str | None:
 
 
 def shards_reason(trial: TrialSpec) -> str | None:
-    """Why the trial cannot run with every parameter sharded over the ranks; None if it can."""
+    """Why the trial cannot run with parameters or their steps sharded over the ranks; None if it
+    can."""
+    if IMPLEMENTATIONS[trial.implementation].shards_optimizer and trial.workload.dtype == "f16":
+        return "a loss scale of float16 needs whole gradients, and it shards them; bf16 has none"
     if not IMPLEMENTATIONS[trial.implementation].shards_parameters:
         return None
     if trial.noise_steps:

@@ -81,7 +81,7 @@ class Run:
         self.module = prepare(architecture.build_model().to(device), trial.workload)
         self.initial_checksum = tensors_checksum(self.module.parameters())
         self.model = wrap(self.module, trial, rank)
-        optimizer = build_optimizer(self.module, trial)
+        optimizer = self.model.optimizer(build_optimizer(self.module, trial))
         self.trainer = trainer_of(trial.workload)(
             self.model,
             optimizer,

@@ -6,7 +6,8 @@ After every step each gradient must agree. Float64 leaves only rounding between 
 scale, a lost shard or a late reduction cannot hide; SGD carries an error into the parameters,
 where Adam would rescale it away. An implementation that averages parameters instead of gradients is
 compared with one copy per rank, averaged as often, up to the gradients of the step after an
-average. Sharded gradients are gathered for the comparison. A communication hook that rounds or
+average. Sharded gradients are gathered for the comparison, and where steps are sharded the
+parameters after the last of them are compared too. A communication hook that rounds or
 compresses is left out: the proof covers the implementation around it.
 
 A model so large that four copies in float64 would fill the memory is compared in float32, with a
@@ -19,6 +20,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Protocol
 
 import torch
@@ -138,24 +140,31 @@ def verify(
     make_trainer = trainer_of(trial.workload)
 
     def trainer(model: ParallelModel, trained: torch.nn.Module) -> Trainer:
-        sgd = torch.optim.SGD(trained.parameters(), lr=trial.learning_rate)
+        sgd = model.optimizer(torch.optim.SGD(trained.parameters(), lr=trial.learning_rate))
         return make_trainer(model, sgd, architecture, samples, trial.accumulation_steps)
 
     plain = reference(module, small, rank, trainer)
     prepare(module, trial.workload)
-    sharded = trainer(wrap(module, small, rank), module)
+    model = wrap(module, small, rank)
+    sharded = trainer(model, module)
     worst = _Deviation(0.0, None)
     for step in range(steps):
         batches = list(_global_batches(small, step, device))
         sharded.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
         plain.step(batches)
         expect_gradients(plain.module, f"step {trial.workload.step!r}")
-        worst = max(worst, _deviation(module, plain.module), key=lambda deviation: deviation.error)
+        model.show_gradients()
+        worst = max(worst, _deviation(module, plain.module), key=attrgetter("error"))
+    tensors = steps * sum(1 for _ in module.parameters())
+    if IMPLEMENTATIONS[trial.implementation].shards_optimizer:
+        # Ranks send each other parameters: those of the last step show in no gradient.
+        worst = max(worst, _distance(module, plain.module), key=attrgetter("error"))
+        tensors += sum(1 for _ in module.parameters())
     return Verification(
         passed=ranks.largest(worst.error) <= TOLERANCES[dtype],
         max_relative_error=worst.error,
         tolerance=TOLERANCES[dtype],
-        tensors_compared=steps * sum(1 for _ in module.parameters()),
+        tensors_compared=tensors,
         worst_parameter=worst.parameter,
         dtype=str(dtype).removeprefix("torch."),
     )
@@ -213,6 +222,17 @@ def _deviation(module: torch.nn.Module, reference: torch.nn.Module) -> _Deviatio
         for (name, ours), gradient in zip(module.named_parameters(), theirs, strict=True)
     ]
     return max(deviations, key=lambda deviation: deviation.error)
+
+
+def _distance(module: torch.nn.Module, reference: torch.nn.Module) -> _Deviation:
+    """The largest relative error of the parameters themselves."""
+    deviations = [
+        _Deviation(_relative_error(ours.detach(), theirs.detach(), floor=0.0), name)
+        for (name, ours), theirs in zip(
+            module.named_parameters(), reference.parameters(), strict=True
+        )
+    ]
+    return max(deviations, key=attrgetter("error"))
 
 
 def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor | None:

@@ -23,6 +23,7 @@ NAMES = (
     "checkpoints",
     "prefetch",
     "accumulation_network",
+    "hosts_network",
     "predictions_fabric",
     "predictions_network",
     "predictions_ranks",

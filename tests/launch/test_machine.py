@@ -236,7 +236,7 @@ def test_an_architecture_tells_of_its_gradients_and_nobodys_code_runs_for_that()
         *((name, "shm", "none", False) for name in ("ddp", "local-sgd")),
         *(("torch-ddp", backend, "none", True) for backend in ("shm", "nccl")),
         *((name, "shm", "none", True) for name in ("torch-ddp-static", "accelerate", "fabric")),
-        *((name, "gloo", "none", True) for name in ("torch-replicate", "fsdp2")),
+        *((name, "gloo", "none", True) for name in ("torch-replicate", "fsdp2", "ddp-sharded")),
         ("ddp", "nccl", "none", False),
         ("ddp", "gloo", "bf16", False),
         *((name, "gloo", "powersgd", True) for name in ("ddp", "torch-ddp")),
@@ -297,6 +297,12 @@ def test_shards_do_not_serve_where_whole_parameters_are_needed() -> None:
     assert shards_reason(trial) is None
     assert "noise scale" in (shards_reason(replace(trial, noise_steps=4)) or "")
     assert shards_reason(trial_spec(noise_steps=4)) is None
+
+
+def test_sharded_steps_have_no_loss_scale() -> None:
+    trial = trial_spec(implementation="ddp-sharded", workload=replace(WORKLOAD, dtype="f16"))
+    assert "bf16 has none" in (shards_reason(trial) or "")
+    assert shards_reason(trial_spec(implementation="ddp-sharded", noise_steps=4)) is None
 
 
 def test_shards_have_no_fused_sgd() -> None:

@@ -1,0 +1,112 @@
+"""shm+gloo against gloo: two hosts with several ranks each, joined by a slow link.
+
+With g ranks on each of two hosts gloo's ring sends 2 (2g - 1)/2g of a tensor over the link, and
+shm+gloo sends it once: so 0.67 of gloo's bytes with two ranks on a host, and 0.57 with four.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+
+from dpbench import store
+from dpbench.records import Status
+from tests.benchmarks.figure import Figure, Ratio, alternating
+from tests.multi_node.all_reduce_program import Crossings, all_reduces
+from tests.multi_node.commands import statuses, sweeping
+from tests.multi_node.hosts import two_hosts, unusable_reason
+
+FAST, SLOW = 1e9, 200e6
+BUCKET_BYTES = 25_000_000
+TIMES, PAIRS = {FAST: 10, SLOW: 3}, 4
+MOST_SENT = 1.05
+"""Times the tensor, with the headers of packets."""
+SLACK = 1.15
+"""Of the ratio of the bytes, for what is not the link's."""
+STEPS = (
+    *("--arch", "mlp", "--data", "synthetic", "--implementations", "ddp", "--gpus", "2"),
+    *("--group-sizes", "4", "--batch-sizes", "8", "--threads", "1", "--warmup", "3"),
+    *("--steps", "15", "--repetitions", "1", "--phases", "0", "--gradient-steps", "0"),
+    *("--no-charts", "--quiet", "--name", "s"),
+)
+MOST_WITH_BF16 = 0.6
+
+
+def run() -> Iterator[Figure]:
+    if (reason := unusable_reason()) is not None:
+        yield Figure(name="shm+gloo across a link", value=reason, target="two hosts", met=False)
+        return
+    for rate, ranks in ((FAST, 2), (SLOW, 2), (SLOW, 4)):
+        yield from _all_reduces(rate, ranks)
+    for hook, most in ((None, SLACK * _bytes_ratio(2)), ("bf16", MOST_WITH_BF16)):
+        yield _steps(hook, most)
+
+
+def _all_reduces(rate: float, ranks: int) -> Iterator[Figure]:
+    sent: list[float] = []
+
+    def seconds(backend: str) -> float:
+        with two_hosts(bits_per_second=rate) as hosts:
+            crossings: Crossings = all_reduces(
+                hosts,
+                ranks_per_host=ranks,
+                backend=backend,
+                nbytes=BUCKET_BYTES,
+                times=TIMES[rate],
+            )
+        if backend == "shm+gloo":
+            sent.extend(crossings.sent_shares)
+        return crossings.seconds
+
+    ours, theirs = alternating(lambda: seconds("shm+gloo"), lambda: seconds("gloo"), PAIRS)
+    where = f"{ranks} + {ranks} ranks, {rate / 1e6:.0f} Mbit/s"
+    yield Figure(
+        name=f"bytes that a host sends for an all-reduce of 25 MB ÷ 25 MB, shm+gloo, {where}",
+        value=f"{max(sent):.3f} at most",
+        target=f"at most {MOST_SENT:g}",
+        met=max(sent) <= MOST_SENT,
+    )
+    ratio, most = Ratio.of(ours, theirs), SLACK * _bytes_ratio(ranks)
+    yield Figure(
+        name=f"all-reduce of 25 MB, shm+gloo ÷ gloo, {where}",
+        value=str(ratio),
+        target=f"at most {most:.2f}",
+        met=ratio.value <= most,
+    )
+
+
+def _steps(hook: str | None, most: float) -> Figure:
+    words = () if hook is None else ("--comm-hook", hook)
+    ours, theirs = alternating(
+        lambda: _step_seconds("shm+gloo", *words), lambda: _step_seconds("gloo"), PAIRS
+    )
+    ratio = Ratio.of(ours, theirs)
+    with_hook = "" if hook is None else f" with {hook}"
+    return Figure(
+        name=f"step of ddp, mlp at batch 8: shm+gloo{with_hook} ÷ gloo, 2 + 2 ranks, 1 Gbit/s",
+        value=str(ratio),
+        target=f"at most {most:.2f}",
+        met=ratio.value <= most,
+    )
+
+
+def _step_seconds(backend: str, *words: str) -> float:
+    with (
+        two_hosts(bits_per_second=FAST) as hosts,
+        tempfile.TemporaryDirectory(prefix="dpbench-") as name,
+    ):
+        folder = Path(name)
+        with sweeping(hosts, *STEPS, "--backends", backend, *words, folder=folder) as commands:
+            assert statuses(commands) == [0, 0]
+        records = store.load(folder / "s").records
+    [record] = [r for r in records if r.trial.group_size == 4]
+    assert record.status is Status.COMPLETED, record.reason
+    return max(mean(rank.timed.step_seconds) for rank in record.ranks)
+
+
+def _bytes_ratio(ranks: int) -> float:
+    """Bytes of shm+gloo ÷ those of gloo's ring."""
+    size = 2 * ranks
+    return 1 / (2 * (size - 1) / size)
