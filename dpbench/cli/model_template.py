@@ -47,8 +47,8 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
 def step(model: Any, optimizer: Any, batches: Any, loss: Any) -> Tensor:
     """Only for --step: one step of training as you write it, here as dpbench makes it itself.
 
-    Returns the mean loss as a tensor. `optimizer.parameters()` have reduced gradients, to clip
-    them; random numbers would be others in the proof of gradients, and fail it.
+    Returns the mean loss as a tensor. `optimizer.clip_grad_norm_(max_norm)` clips the reduced
+    gradients; random numbers would be others in the proof of gradients, and fail it.
     """
     optimizer.zero_grad()
     total = torch.zeros(())

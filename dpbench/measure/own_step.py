@@ -33,6 +33,7 @@ from dpbench.measure.feed import Feed
 from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import Numbers
 from dpbench.measure.training import Enter, Trainer
+from dpbench.parallel import ShardedOptimizer
 from dpbench.specs import WorkloadSpec
 
 
@@ -78,10 +79,24 @@ class StepOptimizer:
         self._optimizer, self._model, self._numbers, self._enter = optimizer, model, numbers, enter
 
     def parameters(self) -> list[nn.Parameter]:
-        """Parameters with reduced gradients, for clipping for example; gradients of float16 are
-        scaled."""
+        """Parameters with reduced gradients, to look at or change; gradients of float16 are scaled.
+
+        Raises UsageError where no rank has whole gradients.
+        """
+        if isinstance(self._optimizer, ShardedOptimizer):
+            raise UsageError(
+                "optimizer.parameters(): the implementation leaves no whole gradients; expected "
+                "optimizer.clip_grad_norm_(max_norm), or another implementation"
+            )
         self._model.finish()
         return [one for group in self._optimizer.param_groups for one in group["params"]]
+
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        """Scale reduced gradients down to this norm; returns the norm before."""
+        if isinstance(self._optimizer, ShardedOptimizer):
+            self._model.finish()
+            return self._optimizer.clip_grad_norm_(max_norm)
+        return nn.utils.clip_grad_norm_(self.parameters(), max_norm)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._enter("optimizer")

@@ -6,7 +6,8 @@ After every step each gradient must agree. Float64 leaves only rounding between 
 scale, a lost shard or a late reduction cannot hide; SGD carries an error into the parameters,
 where Adam would rescale it away. An implementation that averages parameters instead of gradients is
 compared with one copy per rank, averaged as often, up to the gradients of the step after an
-average. Sharded gradients are gathered for the comparison. A communication hook that rounds or
+average. Sharded gradients are gathered for the comparison, and where steps are sharded the
+parameters after the last of them are compared too. A communication hook that rounds or
 compresses is left out: the proof covers the implementation around it.
 
 A model so large that four copies in float64 would fill the memory is compared in float32, with a
@@ -15,24 +16,95 @@ wider tolerance, and so is an implementation that reduces nothing wider. The rec
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Protocol
 
 import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
-from dpbench.measure.implementations import ParallelModel, wrap
+from dpbench.measure.implementations import ParallelModel, Plain, averaging_weight, wrap
 from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.references import reference
 from dpbench.measure.training import Trainer
 from dpbench.records import Verification
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
+
+MakeTrainer = Callable[[ParallelModel, torch.nn.Module], Trainer]
+
+
+class Reference(Protocol):
+    """Plain modules that make the steps of a whole group."""
+
+    module: torch.nn.Module
+    """The module whose gradients this rank must have."""
+
+    def step(self, batches: Sequence[torch.Tensor]) -> None:
+        """Make a step on the global batch of each micro-step."""
+        ...
+
+
+def reference(
+    module: torch.nn.Module, trial: TrialSpec, rank: int, trainer: MakeTrainer
+) -> Reference:
+    """The reference for the trial's implementation; it trains copies of `module`, which stays
+    unchanged."""
+    traits = IMPLEMENTATIONS[trial.implementation]
+    if traits.averages_parameters:
+        return _LocalReplicas(module, trial, rank, trainer)
+    shard = (0, trial.global_batch_size) if traits.communicates else trial.process_shard(rank)
+    return _OneModule(module, shard, trainer)
+
+
+class _OneModule:
+    """One copy on the whole global batch, or on one rank's shard of it."""
+
+    def __init__(
+        self, module: torch.nn.Module, shard: tuple[int, int], trainer: MakeTrainer
+    ) -> None:
+        self.module = copy.deepcopy(module)
+        self._shard = shard
+        self._trainer = trainer(Plain(self.module), self.module)
+
+    def step(self, batches: Sequence[torch.Tensor]) -> None:
+        self._trainer.step([batch.narrow(0, *self._shard) for batch in batches])
+
+
+class _LocalReplicas:
+    """A copy for each rank on its own shard; every few steps their parameters are averaged."""
+
+    def __init__(
+        self, module: torch.nn.Module, trial: TrialSpec, rank: int, trainer: MakeTrainer
+    ) -> None:
+        self._trial = trial
+        self._replicas = [copy.deepcopy(module) for _ in range(trial.group_size)]
+        self.module = self._replicas[rank]
+        self._trainers = [
+            trainer(Plain(replica, averaging_weight(trial, number)), replica)
+            for number, replica in enumerate(self._replicas)
+        ]
+
+    def step(self, batches: Sequence[torch.Tensor]) -> None:
+        for number, trainer in enumerate(self._trainers):
+            shard = self._trial.process_shard(number)
+            trainer.step([batch.narrow(0, *shard) for batch in batches])
+        if trainer.steps % self._trial.sync_every == 0:
+            self._average()
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        for copies in zip(*(replica.parameters() for replica in self._replicas), strict=True):
+            mean = torch.stack([parameter.detach() for parameter in copies]).mean(dim=0)
+            for parameter in copies:
+                parameter.copy_(mean)
+
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}
 """Largest relative errors that pass. Rounding leaves 1e-15 in float64 and up to 1e-5 in float32; a
@@ -68,24 +140,31 @@ def verify(
     make_trainer = trainer_of(trial.workload)
 
     def trainer(model: ParallelModel, trained: torch.nn.Module) -> Trainer:
-        sgd = torch.optim.SGD(trained.parameters(), lr=trial.learning_rate)
+        sgd = model.optimizer(torch.optim.SGD(trained.parameters(), lr=trial.learning_rate))
         return make_trainer(model, sgd, architecture, samples, trial.accumulation_steps)
 
     plain = reference(module, small, rank, trainer)
     prepare(module, trial.workload)
-    sharded = trainer(wrap(module, small, rank), module)
+    model = wrap(module, small, rank)
+    sharded = trainer(model, module)
     worst = _Deviation(0.0, None)
     for step in range(steps):
         batches = list(_global_batches(small, step, device))
         sharded.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
         plain.step(batches)
         expect_gradients(plain.module, f"step {trial.workload.step!r}")
-        worst = max(worst, _deviation(module, plain.module), key=lambda deviation: deviation.error)
+        model.show_gradients()
+        worst = max(worst, _deviation(module, plain.module), key=attrgetter("error"))
+    tensors = steps * sum(1 for _ in module.parameters())
+    if IMPLEMENTATIONS[trial.implementation].shards_optimizer:
+        # Ranks send each other parameters: those of the last step show in no gradient.
+        worst = max(worst, _distance(module, plain.module), key=attrgetter("error"))
+        tensors += sum(1 for _ in module.parameters())
     return Verification(
         passed=ranks.largest(worst.error) <= TOLERANCES[dtype],
         max_relative_error=worst.error,
         tolerance=TOLERANCES[dtype],
-        tensors_compared=steps * sum(1 for _ in module.parameters()),
+        tensors_compared=tensors,
         worst_parameter=worst.parameter,
         dtype=str(dtype).removeprefix("torch."),
     )
@@ -143,6 +222,17 @@ def _deviation(module: torch.nn.Module, reference: torch.nn.Module) -> _Deviatio
         for (name, ours), gradient in zip(module.named_parameters(), theirs, strict=True)
     ]
     return max(deviations, key=lambda deviation: deviation.error)
+
+
+def _distance(module: torch.nn.Module, reference: torch.nn.Module) -> _Deviation:
+    """The largest relative error of the parameters themselves."""
+    deviations = [
+        _Deviation(_relative_error(ours.detach(), theirs.detach(), floor=0.0), name)
+        for (name, ours), theirs in zip(
+            module.named_parameters(), reference.parameters(), strict=True
+        )
+    ]
+    return max(deviations, key=attrgetter("error"))
 
 
 def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor | None:

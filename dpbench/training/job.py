@@ -49,6 +49,11 @@ def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:
             f"{spec.implementation}: it leaves a part of every parameter on each rank, and "
             "checkpoints hold whole ones; expected ddp or another that keeps them whole"
         )
+    if traits.shards_optimizer:
+        raise UsageError(
+            f"{spec.implementation}: it leaves a part of the optimizer's state on each rank, and "
+            "checkpoints hold the whole; expected ddp or another that keeps it whole"
+        )
     if len(spec.devices) != spec.group_size:
         raise UsageError(
             f"got {len(spec.devices)} devices for {spec.group_size} replicas; expected one for each"

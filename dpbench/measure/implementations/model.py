@@ -62,6 +62,10 @@ class ParallelModel(Protocol):
         ones."""
         ...
 
+    def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """The optimizer to step with, in the place of one over all parameters; called once."""
+        ...
+
     def forward(self, inputs: Samples) -> Any: ...
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -78,6 +82,11 @@ class ParallelModel(Protocol):
 
     def after_step(self) -> None:
         """Call this when the optimizer has changed the parameters."""
+        ...
+
+    def show_gradients(self) -> None:
+        """Put the gradients of the last step into `.grad` of every parameter, for the proof; the
+        next step drops them."""
         ...
 
     def settle(self) -> None:
@@ -114,6 +123,9 @@ class Plain:
     loss_weight: float = 1.0
     rehearsals: ClassVar[int] = 0
 
+    def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        return plain
+
     def forward(self, inputs: Samples) -> Any:
         return call(self.module, inputs)
 
@@ -131,6 +143,9 @@ class Plain:
 
     def after_step(self) -> None:
         """Do nothing: with equal gradients, equal parameters stay equal."""
+
+    def show_gradients(self) -> None:
+        """Do nothing: gradients stay where they are."""
 
     def settle(self) -> None:
         """Do nothing: no work is deferred."""

@@ -63,7 +63,7 @@ def trained(trial: TrialSpec, architecture: Rows, rank: int, steps: int) -> list
     checksums = [tensors_checksum(module.parameters())]
     model = wrap(module, trial, rank)
     checksums.append(tensors_checksum(module.parameters()))
-    optimizer = build_optimizer(module, trial)
+    optimizer = model.optimizer(build_optimizer(module, trial))
     trainer = Trainer(model, optimizer, architecture, samples(architecture), 2)
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)

@@ -21,7 +21,7 @@ def whole(
             model.backward(value)
         total = total + value.detach()
     if max_norm is not None:
-        torch.nn.utils.clip_grad_norm_(optimizer.parameters(), max_norm)
+        optimizer.clip_grad_norm_(max_norm)
     optimizer.step()
     return total  # type: ignore[no-any-return]
 

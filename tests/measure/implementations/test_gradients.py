@@ -33,9 +33,12 @@ OURS_AND_TORCHS = tuple(
     if traits.communicates and not traits.one_process and traits.requires is None
 )
 NO_STORAGE = "Cannot access storage of SparseTensorImpl"
+SHARDED_SPARSE = "ShardedOptimizer reduces them in flat tensors"
 REFUSED_SPARSE = {
     ("torch-replicate", "gloo"): NO_STORAGE,
     ("torch-replicate", "shm"): NO_STORAGE,
+    ("ddp-sharded", "gloo"): SHARDED_SPARSE,
+    ("ddp-sharded", "shm"): SHARDED_SPARSE,
     ("fsdp2", "gloo"): "Could not run 'fsdp::chunk_cat'",
     ("fsdp2", "shm"): "Could not run 'fsdp::chunk_cat'",
 }

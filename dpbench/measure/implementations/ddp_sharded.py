@@ -1,0 +1,51 @@
+"""`ddp-sharded`: dpbench's DistributedDataParallel with a ShardedOptimizer."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import torch
+
+from dpbench import parallel
+from dpbench.measure.implementations.model import (
+    Communication,
+    Plain,
+    Settings,
+    averaging_weight,
+    device_ids,
+)
+
+TRAITS = {
+    "order": 25,
+    "description": "dpbench's ShardedOptimizer: ranks reduce and step shares, and send parameters",
+    "ours": True,
+    "shards_optimizer": True,
+    "sparse_backends": (),
+}
+
+
+class StepsShares(Plain):
+    """dpbench.DistributedDataParallel, where backward leaves each rank the average of its share."""
+
+    module: parallel.DistributedDataParallel
+
+    def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        self._optimizer = parallel.ShardedOptimizer(self.module, plain)
+        return self._optimizer
+
+    def show_gradients(self) -> None:
+        for parameter, gradient in self._optimizer.gradients().items():
+            parameter.grad = gradient
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self.module.no_sync()
+
+    def communication(self) -> Communication | None:
+        # A sum into shares and a gathering of them move what one all-reduce moves.
+        return Communication(self.module.reduced_bytes, 2 * self.module.reductions)
+
+
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> StepsShares:
+    """Wrap `module`; its optimizer is sharded when it is made."""
+    wrapped = parallel.DistributedDataParallel(module, device_ids(settings, rank))
+    return StepsShares(wrapped, averaging_weight(settings, rank))

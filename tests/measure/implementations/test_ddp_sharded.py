@@ -1,0 +1,41 @@
+"""What a rank of ddp-sharded holds, and what its steps send."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dpbench.errors import UsageError
+from dpbench.measure.implementations import Communication, wrap
+from dpbench.measure.own_step import StepOptimizer
+from dpbench.measure.precision import FLOAT32
+from tests.builders import trial_spec
+from tests.measure.implementations.architectures import Rows
+from tests.parallel.ranks import run_ranks
+
+
+def one_step(rank: int) -> tuple[int, Communication | None]:
+    torch.manual_seed(0)
+    module = Rows().build_model()
+    model = wrap(module, trial_spec(implementation="ddp-sharded"), rank)
+    optimizer = model.optimizer(torch.optim.AdamW(module.parameters()))
+    stepped: Any = StepOptimizer(optimizer, model, FLOAT32, lambda phase: None)
+    model.backward(model.forward(torch.randn(3, 4)).sum())
+    assert all(p.grad is None for p in module.parameters())
+    with pytest.raises(UsageError, match=r"expected optimizer\.clip_grad_norm_"):
+        stepped.parameters()
+    norm = stepped.clip_grad_norm_(1e-3)
+    stepped.step()
+    model.show_gradients()
+    left = torch.nn.utils.get_total_norm([p.grad for p in module.parameters()])
+    assert norm.item() > 1e-3
+    assert left.item() == pytest.approx(1e-3, rel=1e-3)
+    return sum(p.nbytes for p in module.parameters()), model.communication()
+
+
+def test_a_step_sums_into_shares_and_gathers_them(tmp_path: Path) -> None:
+    for nbytes, communication in run_ranks(one_step, tmp_path / "store"):
+        assert communication == Communication(bytes=nbytes, collectives=2)
