@@ -9,9 +9,8 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.explanation import Explanation, SlowestRank
+from dpbench.analysis.explanation import Explanation, SlowestRank, Stragglers
 from dpbench.analysis.factors import Factor, Part
-from dpbench.analysis.stragglers import Stragglers
 from dpbench.environment import Environment
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS

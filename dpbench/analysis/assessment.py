@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from dpbench import units
 from dpbench.analysis.comparability import check_environments
 from dpbench.analysis.comparison import Comparison, compare
+from dpbench.analysis.configuration import by_configuration, outcome
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Matched, NotComparable, Side, match
-from dpbench.analysis.outcome import by_configuration, outcome
 from dpbench.analysis.verdict import ALPHA, RowVerdict, Verdict, judge
 from dpbench.records import Status
 from dpbench.specs import TrialSpec

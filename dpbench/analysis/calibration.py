@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench.analysis.comparison import Comparison, compare
+from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.differences import minimum_detectable_effect, repetitions_for
 from dpbench.analysis.distributions import chi_square_quantile_above
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import Side, match
-from dpbench.analysis.outcome import by_configuration, usable_repetitions
 from dpbench.analysis.throughput import throughput
 from dpbench.analysis.verdict import ALPHA_OF_A_LOOK, judge
 from dpbench.environment import Environment

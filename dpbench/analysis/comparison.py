@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dpbench.analysis import convergence, throughput
+from dpbench.analysis import loss_curve, throughput
 from dpbench.analysis.differences import (
     ALPHA,
     Array,
@@ -27,7 +27,7 @@ from dpbench.analysis.differences import (
     welch,
 )
 from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, Estimate
-from dpbench.analysis.fields.metric import Metric, Reading
+from dpbench.analysis.fields.field import Metric, Reading
 from dpbench.analysis.loss_agreement import are_one_sample
 from dpbench.analysis.matching import Matched, Pair
 from dpbench.records import TrialRecord
@@ -354,7 +354,7 @@ def _single_curve(pair: Pair) -> str | None:
     Repetitions have the same seed, so their spread is rounding, and anything would be beyond it.
     """
     first, second = (
-        [losses for r in records.values() if convergence.is_finite(losses := convergence.losses(r))]
+        [losses for r in records.values() if loss_curve.is_finite(losses := loss_curve.losses(r))]
         for records in (pair.baseline, pair.candidate)
     )
     if are_one_sample([*first, *second]):

@@ -1,4 +1,4 @@
-"""Learning metrics over the repetitions of each configuration: losses, their rates, the noise.
+"""Learning metrics of each configuration: losses, their rates, the noise, equal budgets.
 
 Deltas compare two single batches; the robust slope uses every step. Per second it is the same
 number times steps/s, so the gain in speed and the loss of progress can be seen separately. Rates
@@ -7,16 +7,31 @@ are comparable only at the same level of the loss: any curve is steeper at its s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis import convergence, throughput
+from dpbench.analysis import throughput
+from dpbench.analysis.configuration import (
+    ConfigurationSummary,
+    by_configuration,
+    usable_repetitions,
+)
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, mean, product
 from dpbench.analysis.loss_agreement import are_one_sample, loss_mean
-from dpbench.analysis.loss_curve import block_medians
+from dpbench.analysis.loss_curve import (
+    Floats,
+    LossCurve,
+    block_medians,
+    is_finite,
+    loss_curve,
+    loss_delta_per_second,
+    loss_delta_per_step,
+)
+from dpbench.analysis.loss_curve import losses as losses_of
 from dpbench.analysis.noise_scale import goodput, noise_scale, statistical_efficiency
 from dpbench.analysis.steady_state import theil_sen
 from dpbench.analysis.time_to_loss import time_to_loss
@@ -49,10 +64,9 @@ def learning(
 
     `diverged` counts the repetitions that have no speed because their loss was not finite.
     """
-    curves = {spec: [convergence.losses(record) for record in usable[spec]] for spec in speeds}
+    curves = {spec: [losses_of(record) for record in usable[spec]] for spec in speeds}
     finite = {
-        spec: [run for run in runs if run and convergence.is_finite(run)]
-        for spec, runs in curves.items()
+        spec: [run for run in runs if run and is_finite(run)] for spec, runs in curves.items()
     }
     slopes = dict(zip(finite, slopes_over_repetitions(list(finite.values())), strict=True))
     found = {}
@@ -74,7 +88,7 @@ def _deltas(
     """Metrics of the original benchmark, which compare the first and the last loss of each
     repetition."""
     runs = [(run, record) for run, record in zip(curves, records, strict=True) if run]
-    finite = [(run, record) for run, record in runs if convergence.is_finite(run)]
+    finite = [(run, record) for run, record in runs if is_finite(run)]
     notes = []
     if bad := len(runs) - len(finite):
         repetitions = units.counted(bad, "completed repetition")
@@ -90,12 +104,11 @@ def _deltas(
         return {}, notes
     losses = [run for run, _ in finite]
     per_second = [
-        convergence.loss_delta_per_second(run, throughput.elapsed_seconds(record))
-        for run, record in finite
+        loss_delta_per_second(run, throughput.elapsed_seconds(record)) for run, record in finite
     ]
     return {
         "loss_delta_per_step": loss_mean(
-            [convergence.loss_delta_per_step(run) for run in losses], losses, unit="per step"
+            [loss_delta_per_step(run) for run in losses], losses, unit="per step"
         ),
         "loss_delta_per_second": mean(per_second, unit="per s"),
         "final_loss": loss_mean([run[-1] for run in losses], losses),
@@ -198,3 +211,79 @@ def loss_slope_per_second(
     """Loss reduction per step times steps per second, from throughput in samples per second."""
     steps_per_second = throughput.scaled(1 / samples_per_step, unit="steps/s")
     return product(per_step, steps_per_second, unit="per s")
+
+
+Budget = Literal["samples", "seconds"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EqualBudget:
+    """The largest budget that every run of every configuration reached, and the losses at it."""
+
+    budget: Budget
+    amount: float
+    """Samples of all replicas, or seconds, since the timed window opened."""
+    losses: Mapping[TrialSpec, Estimate | None]
+    """Smoothed losses; None if the first block ended later than `amount`."""
+
+
+def losses_at_equal_budget(
+    configurations: Mapping[TrialSpec, Sequence[TrialRecord]], budget: Budget
+) -> EqualBudget | None:
+    """Compare the measured repetitions of configurations of one workload.
+
+    A configuration without losses is left out; None if fewer than two are left.
+    """
+    curves = {
+        spec: found
+        for spec, records in configurations.items()
+        if (found := [curve for curve in map(loss_curve, records) if curve is not None])
+    }
+    if len(curves) < 2:
+        return None
+    amount = min(float(_axis(curve, budget)[-1]) for runs in curves.values() for curve in runs)
+    return EqualBudget(
+        budget=budget,
+        amount=amount,
+        losses={spec: _loss_at(runs, budget, amount) for spec, runs in curves.items()},
+    )
+
+
+def with_equal_budgets(
+    rows: Sequence[ConfigurationSummary], records: Iterable[TrialRecord]
+) -> tuple[tuple[ConfigurationSummary, ...], tuple[str, ...]]:
+    """Add losses at equal samples and at equal seconds to rows; with notes on the amounts."""
+    groups = by_configuration(records)
+    usable = {spec: usable_repetitions(group) for spec, group in groups.items()}
+    by_samples = losses_at_equal_budget(usable, "samples")
+    by_seconds = losses_at_equal_budget(usable, "seconds")
+    if by_samples is None or by_seconds is None:
+        return tuple(rows), ("no losses at equal samples or seconds: fewer than two rows have any",)
+    filled = tuple(
+        replace(
+            row,
+            loss_at_equal_samples=by_samples.losses.get(row.configuration),
+            loss_at_equal_seconds=by_seconds.losses.get(row.configuration),
+        )
+        if row.configuration
+        else row
+        for row in rows
+    )
+    note = (
+        f"equal samples are {by_samples.amount:,.0f}, equal seconds "
+        f"{units.seconds(by_seconds.amount)}: what every row reached in its timed window"
+    )
+    return filled, (note,)
+
+
+def _axis(curve: LossCurve, budget: Budget) -> Floats:
+    return curve.samples if budget == "samples" else curve.seconds
+
+
+def _loss_at(curves: Sequence[LossCurve], budget: Budget, amount: float) -> Estimate | None:
+    if any(_axis(curve, budget)[0] > amount for curve in curves):
+        return None
+    values = [float(np.interp(amount, _axis(curve, budget), curve.losses)) for curve in curves]
+    if budget == "seconds":  # repetitions with the same curve differ in speed
+        return loss_mean(values)
+    return loss_mean(values, [curve.losses.tolist() for curve in curves])

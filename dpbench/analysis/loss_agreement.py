@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.convergence import is_finite, losses
 from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.loss_curve import is_finite, losses
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS

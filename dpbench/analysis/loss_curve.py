@@ -1,12 +1,4 @@
-"""The losses of a run as a smooth curve over samples and seconds.
-
-The curve has blocks of about 1 % of the steps, each with its median, so that a single bad batch has
-no effect; then a trailing mean reduces the noise between batches, with a delay of two blocks.
-Samples and seconds count from the opening of the timed window, without the warm-up, which is equal
-in all trials of a sweep.
-
-Over the repetitions of a configuration, the median curve and the range around it.
-"""
+"""The losses of a run: their deltas, and a smooth curve over samples and seconds."""
 
 from __future__ import annotations
 
@@ -16,9 +8,54 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.analysis.convergence import is_finite, losses
 from dpbench.errors import StoreError
 from dpbench.records import TrialRecord
+
+LARGEST_LOSS = float(np.finfo(np.float32).max)
+
+
+def is_finite(step_losses: Sequence[float]) -> bool:
+    """Whether all losses are numbers that single precision can hold."""
+    return all(map(LARGEST_LOSS.__ge__, map(abs, step_losses)))
+
+
+def losses(record: TrialRecord) -> tuple[float, ...]:
+    """Loss of every timed step: the mean over ranks, weighted by the samples they consumed.
+
+    Empty if no rank recorded losses; raises StoreError if the ranks do not fit together.
+    """
+    windows = [rank.timed for rank in record.ranks if rank.timed.samples > 0]
+    lengths = sorted({len(window.losses) for window in windows})
+    if len(lengths) > 1:
+        raise StoreError(
+            f"trial {record.trial.trial_id} ({record.trial.label}): its ranks recorded "
+            f"{' and '.join(map(str, lengths))} losses, expected the same number"
+        )
+    if lengths in ([], [0]):
+        return ()
+    if len(windows) == 1:
+        return windows[0].losses
+    weights = np.array([window.samples for window in windows], dtype=np.float64)
+    # A diverged loss may be infinite on one rank only: that is a result, not an error.
+    with np.errstate(invalid="ignore"):
+        weighted = (weights / weights.sum()) @ np.array([window.losses for window in windows])
+    return tuple(weighted.tolist())
+
+
+def loss_delta(step_losses: Sequence[float]) -> float:
+    """First - last timed loss; positive when training reduced it."""
+    return step_losses[0] - step_losses[-1]
+
+
+def loss_delta_per_step(step_losses: Sequence[float]) -> float:
+    """Loss delta ÷ number of timed steps."""
+    return loss_delta(step_losses) / len(step_losses)
+
+
+def loss_delta_per_second(step_losses: Sequence[float], elapsed_seconds: float) -> float:
+    """Loss delta ÷ seconds of the timed window."""
+    return loss_delta(step_losses) / elapsed_seconds
+
 
 Floats = NDArray[np.float64]
 

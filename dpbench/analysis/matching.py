@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from dpbench.analysis.outcome import usable_repetitions
+from dpbench.analysis.configuration import usable_repetitions
 from dpbench.data.identity import DIGITS
 from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError
@@ -19,7 +19,7 @@ from dpbench.specs import (
     differing_fields,
     series_name,
 )
-from dpbench.specs.placement import host_counts, on_hosts
+from dpbench.specs.parts import host_counts, on_hosts
 from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, place_of
 
 Value = str | int | float

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from dpbench import units
+from dpbench.analysis.configuration import usable_repetitions
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.outcome import usable_repetitions
 from dpbench.analysis.resources import page_faults_per_step
 from dpbench.analysis.scaling import Speed, gain
 from dpbench.analysis.throughput import step_seconds

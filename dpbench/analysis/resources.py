@@ -1,15 +1,21 @@
-"""Resources of a trial's step besides time: memory, traffic between ranks, energy."""
+"""Resources of a trial's step besides time: memory, traffic, energy, operations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.environment import Environment
 from dpbench.records import RankMeasurement, TrialRecord
+from dpbench.specs import TrialSpec, WorkloadSpec
 
 UNBALANCED = 1.2
 """Ratio of largest to mean over ranks from which memory is called unbalanced."""
@@ -132,3 +138,87 @@ def _of_device(ranks: Sequence[RankMeasurement]) -> float | None:
     their mean."""
     joules = [rank.energy_joules for rank in ranks if rank.energy_joules is not None]
     return fmean(joules) if len(joules) == len(ranks) else None
+
+
+TABLE = "peak_flops.toml"
+PEAKS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
+"""Keys of the peak table by dtype."""
+UNITS = {
+    "f32": "float32 without tensor cores",
+    "tf32": "TF32",
+    "bf16": "bfloat16",
+    "f16": "float16",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Utilisation:
+    """Achieved FLOP/s of a configuration's devices, and the share of their peak."""
+
+    achieved: Estimate
+    """FLOP/s of all replicas together."""
+    mfu: Estimate | None
+    note: str
+    """The peak and its source, or why there is none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peak:
+    """Peak FLOP/s of a device for a dtype."""
+
+    flops_per_second: float
+    source: str
+
+
+def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
+    """Operations per item of each workload; a sweep only counts them in its first repetitions."""
+    return {
+        record.trial.workload: record.flops_per_item
+        for record in records
+        if record.flops_per_item is not None
+    }
+
+
+def utilisation(
+    flops_per_item: float, trial: TrialSpec, throughput: Estimate, *machines: Environment
+) -> Utilisation:
+    """Utilisation from the throughput of a configuration in items per second, with one machine per
+    host."""
+    achieved = throughput.scaled(flops_per_item, unit="FLOP/s")
+    dtype, peaks = trial.workload.dtype, []
+    for name in _device_names(trial, machines):
+        if (peak := peak_of(name, dtype)) is None:
+            note = f"no MFU: the {dtype} peak of {name} is not in the table of {_table()['dated']}"
+            return Utilisation(achieved=achieved, mfu=None, note=note)
+        peaks.append(peak)
+    total = sum(peak.flops_per_second for peak in peaks)
+    sources = "; ".join(dict.fromkeys(peak.source for peak in peaks))
+    return Utilisation(
+        achieved=achieved,
+        mfu=achieved.scaled(1 / total, unit="of peak"),
+        note=f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({sources})",
+    )
+
+
+def peak_of(name: str, dtype: str = "f32") -> Peak | None:
+    """The peak of a GPU by the driver's full name for it; None if it is not in the table."""
+    for gpu in _table()["gpu"]:
+        known = [gpu[key] for key in PEAKS[dtype] if key in gpu]
+        if known and re.fullmatch(gpu["name"], name):
+            return Peak(flops_per_second=known[0], source=gpu["source"])
+    return None
+
+
+def _device_names(trial: TrialSpec, machines: Sequence[Environment]) -> list[str]:
+    """Names of the distinct devices; replicas that share one share its peak."""
+    gpus = {
+        (host, f"cuda:{gpu.index}"): gpu.name
+        for host, machine in enumerate(machines)
+        for gpu in machine.accelerators
+    }
+    return [gpus.get(place, machines[place[0]].cpu) for place in dict.fromkeys(trial.places)]
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath(TABLE).read_text(encoding="utf-8"))

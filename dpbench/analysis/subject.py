@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.analysis.advice import Advice, advise
-from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.environments import environment_notes
-from dpbench.analysis.equal_budget import with_equal_budgets
+from dpbench.analysis.comparability import environment_notes
+from dpbench.analysis.configuration import ConfigurationSummary, completed
 from dpbench.analysis.explanation import Explanation, explain
 from dpbench.analysis.headline import Headline, headline
-from dpbench.analysis.hints import hints
+from dpbench.analysis.hints import hints, load_notes
+from dpbench.analysis.learning import with_equal_budgets
 from dpbench.analysis.loss_agreement import agreement_notes, loss_agreements
-from dpbench.analysis.machine_load import load_notes
-from dpbench.analysis.outcome import completed
-from dpbench.analysis.precision import precision_note
 from dpbench.analysis.published import from_csv
+from dpbench.analysis.repetitions import precision_note
 from dpbench.analysis.summary import summarize
 from dpbench.environment import SYNTHETIC
 from dpbench.store import StoredCollectives, StoredSweep

@@ -11,17 +11,28 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis import throughput
-from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
+from dpbench.analysis.configuration import (
+    ConfigurationSummary,
+    by_configuration,
+    effective_status,
+    in_order,
+    outcome,
+    usable_repetitions,
+    with_note,
+)
 from dpbench.analysis.fields.levels import SWEEP_FIELDS
-from dpbench.analysis.flops import counted_flops, utilisation
+from dpbench.analysis.hints import is_disturbed
 from dpbench.analysis.learning import learning
-from dpbench.analysis.machine_load import is_disturbed
-from dpbench.analysis.outcome import by_configuration, effective_status, outcome, usable_repetitions
-from dpbench.analysis.resources import UNBALANCED, memory_imbalance, peak_memory
+from dpbench.analysis.repetitions import two_modes, with_seed_spread
+from dpbench.analysis.resources import (
+    UNBALANCED,
+    counted_flops,
+    memory_imbalance,
+    peak_memory,
+    utilisation,
+)
 from dpbench.analysis.scaling import Speed, with_scaling
-from dpbench.analysis.seeds import with_seed_spread
 from dpbench.analysis.steps import StepSummary, step_notes, step_statistics, summarize_steps
-from dpbench.analysis.two_modes import two_modes
 from dpbench.environment import Environment, comparable
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec, differing_fields

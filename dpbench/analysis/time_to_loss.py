@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.convergence import is_finite, losses
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.loss_agreement import loss_mean
-from dpbench.analysis.loss_curve import Floats, LossCurve, loss_curve
+from dpbench.analysis.loss_curve import Floats, LossCurve, is_finite, loss_curve, losses
 from dpbench.records import TrialRecord
 
 STAY_BLOCKS = 3

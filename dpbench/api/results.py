@@ -1,4 +1,4 @@
-"""The content of a results folder in Python: `dpbench.load`."""
+"""The content of a results folder in Python: `dpbench.load`, and how it looks in a notebook."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dpbench.environment import Environment
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import folder_inside
 from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.footnotes import warnings
 from dpbench.report.headline import sentence
 from dpbench.report.tables import render
-from dpbench.report.warnings import warnings
 from dpbench.specs import SweepSpec
 from dpbench.store import StoredCollectives, StoredSweep
 
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpbench.report.charts.kinds import ChartKind
+import io
+from functools import partial
+from html import escape
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from dpbench.messages import one_line
+from dpbench.report.charts.style import house_style
 
 
 class Results:
@@ -163,7 +172,6 @@ class Results:
     def plot(self, kind: str) -> Figure:
         """A chart, as `dpbench plot` draws it; raises UnknownName for a kind that is not known,
         UsageError for one that has nothing to show here."""
-        from dpbench.api.notebook import shown_by_notebooks
         from dpbench.report.charts.kinds import CHARTS
         from dpbench.report.charts.style import house_style
 
@@ -204,7 +212,6 @@ class Results:
         return f"<Results {str(self.folder)!r}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-        from dpbench.api.notebook import fragment
 
         return fragment(self)
 
@@ -219,3 +226,58 @@ def load(path: str | PathLike[str]) -> Results:
     if collectives is not None and not store.holds_sweep(folder):
         return Results(collectives=collectives)
     return Results(sweep=store.load(folder), collectives=collectives)
+
+
+COLUMNS = (
+    *("implementation", "backend", "group_size", "batch_size"),
+    *("images_per_second", "speedup", "efficiency", "exposed_communication_seconds", "status"),
+)
+"""Columns that fit a page; the frame has all."""
+MOST_ROWS = 60
+"""A notebook keeps every output; the frame has the rest."""
+
+
+def fragment(results: Results) -> str:
+    """HTML to be put into any page: no scripts, no styles of its own but alignment."""
+    rows = results.rows[:MOST_ROWS]
+    table = render(rows, format="html", columns=",".join(COLUMNS), notes=results.notes)
+    parts = [f"<p><strong>{_plain(results.summary)}</strong></p>"] if results.spec else []
+    parts += [f"<p>⚠ {_plain(warning)}</p>" for warning in results.warnings]
+    if rows:
+        parts.append(f'<div style="overflow-x: auto">\n{table.text}</div>')
+    if len(rows) < len(results.rows):
+        parts.append(f"<p>The first {len(rows)} of {len(results.rows):,} rows.</p>")
+    parts += _notes(table.notes_aside if rows else results.notes)
+    parts.append(f"<p><code>{_plain(repr(results))}</code></p>")
+    return "\n".join(["<div>", *parts, "</div>"])
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    """Folded away, since there are more of them than numbers in a small table."""
+    if not notes:
+        return []
+    lines = "\n".join(f"<li>{_plain(note)}</li>" for note in notes)
+    heading = units.counted(len(notes), "note")
+    return [f"<details><summary>{heading}</summary>\n<ul>\n{lines}\n</ul>\n</details>"]
+
+
+def _plain(text: str) -> str:
+    """One line without what a terminal or a browser would act upon."""
+    return escape(one_line(text))
+
+
+def shown_by_notebooks(figure: Figure) -> Figure:
+    """The figure, in a form that a notebook shows as a picture.
+
+    Without pyplot, which charts do not use, it would show its name; and pyplot is the program's own
+    to set up.
+    """
+    setattr(figure, "_repr_png_", partial(_png, figure))  # noqa: B010 - a figure declares none
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    written = io.BytesIO()
+    with house_style():
+        figure.savefig(written, format="png")
+    return written.getvalue()

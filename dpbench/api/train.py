@@ -1,12 +1,14 @@
-"""`dpbench.train`: the command of the same name, called from Python."""
+"""`dpbench.train`: the command of the same name, called from Python, and what it returns."""
 
 from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
 from signal import SIGINT
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.api import host_program
 from dpbench.api.arguments import (
@@ -22,11 +24,131 @@ from dpbench.api.arguments import (
     text,
     words,
 )
-from dpbench.api.trained import Trained
-from dpbench.errors import Interrupted
+from dpbench.errors import Interrupted, StoreError, UsageError
+from dpbench.files import open_to_read
 from dpbench.messages import said_to, to_stderr
 from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.request import TrainArguments
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from dpbench.training.events import Event, Finished
+    from dpbench.training.run_folder import RunHeader
+
+
+Which = Literal["last", "best"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """A run folder whose training is over."""
+
+    folder: Path
+    finished: Finished
+    said: tuple[str, ...] = ()
+    """Notes on the training for the user."""
+
+    def __repr__(self) -> str:
+        done, arch = self.finished, self.header.spec.workload.architecture
+        accuracy = done.test_accuracy
+        tested = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
+        return f"<Trained {str(self.folder)!r}: {arch}, {done.steps:,} steps{tested}>"
+
+    @classmethod
+    def open(cls, folder: str | PathLike[str]) -> Trained:
+        """Read a run folder; nothing in it is executed.
+
+        Raises StoreError if it is none, is damaged, or its training is not over.
+        """
+        from dpbench.training.events import Finished
+        from dpbench.training.run_folder import RunFolder
+
+        run = RunFolder.open(Path(folder))
+        ended = [event for event in run.events() if isinstance(event, Finished)]
+        if not ended:
+            raise StoreError(
+                f"{folder}: its training is not over; dpbench train --resume {folder} goes on"
+            )
+        return cls(folder=Path(folder), finished=ended[-1])
+
+    @property
+    def header(self) -> RunHeader:
+        """The specification, the command and the environment of each start."""
+        from dpbench.training.run_folder import RunFolder
+
+        return RunFolder.open(self.folder).header
+
+    @property
+    def log(self) -> pd.DataFrame:
+        """A row for each line of the log: loss, learning rate, samples per second, …"""
+        from dpbench.training.events import StepLine
+
+        return self._table(StepLine)
+
+    @property
+    def epochs(self) -> pd.DataFrame:
+        """A row for each epoch: losses, test accuracy, seconds, checkpoint, …"""
+        from dpbench.training.events import EpochLine
+
+        return self._table(EpochLine)
+
+    def load_model(self, which: Which = "last", *, arch: str | None = None) -> torch.nn.Module:
+        """The trained module, on the CPU and in evaluation mode, from the last or best checkpoint.
+
+        `arch` must be given where the run names a package.module:factory of somebody's, which is
+        imported: a folder from elsewhere imports nothing by itself.
+
+        Raises UsageError, also for a checkpoint that is missing, damaged or does not fit.
+        """
+        from dpbench import architecture
+        from dpbench.training import checkpoint
+
+        if which not in ("last", "best"):
+            raise UsageError(f"which: got {which!r}; expected 'last' or 'best'")
+        name = self._trusted(arch)
+        path = self._checkpoint(which)
+        with open_to_read(path) as file:
+            stored = checkpoint.from_bytes(file.read(), str(path))
+        module = architecture.load(name).build_model()
+        try:
+            module.load_state_dict(stored.model)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise UsageError(f"{path} does not fit architecture {name!r}: {reason}") from None
+        return module.eval()
+
+    def _trusted(self, arch: str | None) -> str:
+        from dpbench import architecture
+
+        named = self.header.spec.workload.architecture
+        if arch is not None and arch != named:
+            raise UsageError(f"arch: got {arch!r}, but the run is of {named!r}")
+        if architecture.is_theirs(named) and arch is None:
+            raise UsageError(
+                f"{self.folder} is of {named!r}, whose code would be imported; if you trust it, "
+                f"give arch={named!r}"
+            )
+        return named
+
+    def _checkpoint(self, which: Which) -> Path:
+        name = self.finished.last_checkpoint if which == "last" else self.finished.best_checkpoint
+        path = None if name is None else self.folder / "checkpoints" / Path(name).name
+        if path is None or not os.path.lexists(path):
+            raise UsageError(f"{self.folder} has no {which} checkpoint")
+        return path
+
+    def _table(self, kind: type[Event]) -> pd.DataFrame:
+        import pandas as pd
+
+        from dpbench.training.events import standing
+        from dpbench.training.run_folder import RunFolder
+
+        events = standing(RunFolder.open(self.folder).events())
+        rows = [asdict(event) for event in events if isinstance(event, kind)]
+        return pd.DataFrame(rows, columns=[*kind.__dataclass_fields__])
+
 
 ONLY_OF_THE_COMMAND = (
     *("show_config", "dry_run", "memory", "json_result", "json_lines", "quiet"),

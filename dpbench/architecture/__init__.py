@@ -18,7 +18,7 @@ name says, and nothing of torch by `names`, `check` and what else needs only the
 
 from __future__ import annotations
 
-from dpbench.architecture.loading import load, options
+from dpbench.architecture.loading import Option, load, options
 from dpbench.architecture.naming import (
     LIBRARIES,
     folder_name,
@@ -26,7 +26,6 @@ from dpbench.architecture.naming import (
     make_importable,
     with_input_shape,
 )
-from dpbench.architecture.options import Option
 from dpbench.architecture.protocol import (
     Architecture,
     CountsCorrect,

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dpbench.environment import Environment
-    from dpbench.launch.allocator_gain import AllocatorGain
     from dpbench.launch.findings import Finding
     from dpbench.launch.machine import Machine
-    from dpbench.launch.selftest import SelfTest
+    from dpbench.launch.selftest import AllocatorGain, SelfTest
 
 
 def doctor(
@@ -68,8 +67,7 @@ def doctor(
 
 def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     """Prints what there is; False if a backend that should work does not."""
-    from dpbench.launch.allocator_gain import allocator_gain
-    from dpbench.launch.selftest import self_test
+    from dpbench.launch.selftest import allocator_gain, self_test
     from dpbench.run.this_machine import here as environment_of
     from dpbench.traits import LOCAL_BACKENDS
 

@@ -70,10 +70,10 @@ def _explain(
     sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool, verbose: bool
 ) -> None:
     from dpbench.analysis.advice import advise
-    from dpbench.analysis.environments import environment_notes
+    from dpbench.analysis.comparability import environment_notes
+    from dpbench.analysis.configuration import by_configuration
     from dpbench.analysis.explanation import explain
-    from dpbench.analysis.machine_load import load_notes
-    from dpbench.analysis.outcome import by_configuration
+    from dpbench.analysis.hints import load_notes
     from dpbench.analysis.page_faults import memory_advice
     from dpbench.analysis.summary import summarize
     from dpbench.report.explanation import answer

@@ -19,7 +19,7 @@ from dpbench.messages import say, warn
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from dpbench.report.export.source import ExportSource
+    from dpbench.report.export.write import ExportSource
 
 
 Level = Annotated[
@@ -89,7 +89,7 @@ def export(
         from dpbench.run.latest import latest_folder
 
         path = latest_folder("export", sweeps_only=level != "collective")
-    from dpbench.report.export.source import open_source
+    from dpbench.report.export.write import open_source
 
     source = open_source(path, level or "configuration")
     notes = _export(source, name, columns, output)

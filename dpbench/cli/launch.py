@@ -17,7 +17,7 @@ from dpbench.run.interrupts import SIGNALS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpbench.launch.worker_ends import WorkerEnd
+    from dpbench.launch.torchrun import WorkerEnd
 
 
 EXAMPLES = """dpbench launch --nproc-per-node 4 train.py --lr 0.1

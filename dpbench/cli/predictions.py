@@ -64,8 +64,8 @@ def iso(context: typer.Context, typed: Texts) -> int:
     """
     options = _read(IsoOptions, typed)
     loaded = load_series(options)
-    from dpbench.analysis.projection.assumptions import assumptions
     from dpbench.analysis.projection.iso import families, iso_batches
+    from dpbench.analysis.projection.project import assumptions
     from dpbench.report.iso import IsoAnswer, answer
 
     sizes = loaded.sizes(ISO_SIZES)
@@ -112,7 +112,7 @@ def what_if(context: typer.Context, typed: Texts) -> int:
         if changes.setdefault(one.words, one) is not one:
             say(f"--change: {text} is listed twice; it counts once")
     loaded = load_series(options)
-    from dpbench.analysis.projection.assumptions import assumptions
+    from dpbench.analysis.projection.project import assumptions
     from dpbench.analysis.projection.what_if import what_if as changed
     from dpbench.report.what_if import Answers, answer
 

@@ -22,6 +22,7 @@ import typer
 
 from dpbench.cli.shown import open_in_browser
 from dpbench.errors import DpbenchError, StoreError, UsageError
+from dpbench.rendezvous.launch_variables import LOOPBACK
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.subjects import read_subject
 from dpbench.run.watching import is_running
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from dpbench.report.page.pictures import Pictures
 
 
-LOOPBACK = "127.0.0.1"
 NICENESS = 19
 READ_SECONDS = 10.0
 """For each piece of a request."""

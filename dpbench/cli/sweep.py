@@ -63,14 +63,14 @@ def _sweep(asked: SweepArguments, typed: dict[str, Any]) -> int:
         say(note)
     if options.debug:
         say_more()
-    from dpbench.launch.nodes.token import VARIABLE
+    from dpbench.launch.nodes.handshake import VARIABLE
 
     os.environ.pop(VARIABLE, None)  # it is nothing for ranks, which may run anybody's model
     if nodes is not None:
         # torch warns of addresses without a name.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if nodes is not None and nodes.request.node_rank:
-        from dpbench.run.sweep.follow import follow_sweep
+        from dpbench.run.sweep.several_nodes import follow_sweep
 
         return follow_sweep(parsed, nodes)
     from dpbench.run.sweep.execution import measure_sweep, plan_sweep
@@ -139,7 +139,7 @@ def _show_plan(plan: SweepPlan, *, as_json: bool) -> int:
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     from dpbench.report.table import text_table
     from dpbench.report.terminal import write_table
-    from dpbench.specs.placement import on_hosts
+    from dpbench.specs.parts import on_hosts
 
     cells = []
     for row in rows:

@@ -13,8 +13,7 @@ import typer
 from dpbench.analysis.assessment import Assessment
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import write_text
-from dpbench.report.verdict_files import benchmark_action, junit, tool
-from dpbench.report.verdict_table import answer, pull_request
+from dpbench.report.verdict import answer, benchmark_action, junit, pull_request, tool
 from dpbench.run.gate.thresholds import Thresholds
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"

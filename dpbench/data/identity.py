@@ -1,4 +1,4 @@
-"""Whether a workload is unchanged: a hash of the user's files that it names.
+"""The user's code in a workload: whether it is unchanged, and whether this rank may run it.
 
 A specification names files, and their content may change: trials before and after such a change
 measure different things, and must not count as repetitions.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from dpbench.architecture.naming import is_theirs, parse
-from dpbench.architecture.own_files import own_files
-from dpbench.data.registry import TEXT
+from dpbench.architecture.sources import own_files
+from dpbench.data.registry import TEXT, is_function
 from dpbench.errors import UsageError
+from dpbench.messages import printable
 from dpbench.specs import WorkloadSpec
 
 DIGITS = 12
@@ -94,3 +95,50 @@ def _line(path: Path, name: str) -> str:
 
 def _sha256(lines: list[str]) -> str | None:
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
+
+
+LONGEST_SHOWN = 100
+"""Most characters shown of a name from another host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedCode:
+    """The user's code that this process's command names in --arch, --data and --step."""
+
+    architecture: str | None
+    dataset: str | None
+    step: str | None = None
+
+    def refusal(
+        self,
+        *,
+        dataset: str,
+        architecture: str | None = None,
+        step: str | None = None,
+    ) -> str | None:
+        """Why an order is refused; None if it names no other code than the command."""
+        try:
+            if _code(architecture) not in (None, _code(self.architecture)):
+                return _words("--arch", architecture, self.architecture)
+        except UsageError as error:
+            return str(error)
+        if dataset != self.dataset and is_function(dataset):
+            return _words("--data", dataset, self.dataset)
+        if step not in (None, self.step):
+            return _words("--step", step, self.step)
+        return None
+
+
+def _code(architecture: str | None) -> tuple[str, str] | None:
+    """The user's file or module, and the function in it; None for an architecture of dpbench's."""
+    if architecture is None or not is_theirs(architecture):
+        return None
+    name = parse(architecture)
+    return name.origin, name.factory
+
+
+def _words(option: str, ordered: str | None, named: str | None) -> str:
+    return (
+        f"the order is for {option} {printable(str(ordered), LONGEST_SHOWN)}, the command here for "
+        f"{named or 'none'}; expected the same command everywhere"
+    )

@@ -10,8 +10,8 @@ import torch
 
 from dpbench.data.batch import Samples, channels_last
 from dpbench.data.datasets import Dataset
-from dpbench.data.epochs import EpochPlan, MicroBatch
 from dpbench.data.prefetch import Prefetcher
+from dpbench.data.sharding import EpochPlan, MicroBatch
 from dpbench.errors import UsageError
 from dpbench.parallel.tree import map_tensors, tensors
 

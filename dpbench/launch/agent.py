@@ -1,9 +1,8 @@
 """Trials on torch's elastic agent, each in fresh processes of its own.
 
 The processes are forked from a server that has imported torch once (`forkserver`), so a trial
-starts in about a tenth of a second. MONITOR_SECONDS` times a second to see whether they ended. /
-The launching process sleeps while ranks run; it wakes every `MONITOR_SECONDS` to check whether they
-ended. / MONITOR_SECONDS` times a second to see whether they ended.
+starts in about a tenth of a second. The launching process sleeps while ranks run; it wakes every
+`MONITOR_SECONDS` to see whether they have ended.
 """
 
 from __future__ import annotations
@@ -21,26 +20,85 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import (  # type: ignore[attr-defined]
+    HashStore,
+    PrefixStore,
+    TCPStore,
+)
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    rendezvous_handler_registry,
+)
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted
-from dpbench.launch import agent_rendezvous, causes, rank, signals
+from dpbench.launch import causes, rank, signals
 from dpbench.launch.causes import RankTrace
-from dpbench.launch.host_load import LoadMeter
+from dpbench.launch.host import LoadMeter
 from dpbench.launch.killer import AgentWoken, Killer
-from dpbench.launch.launch_store import LOOPBACK, serve_store
+from dpbench.launch.launch_store import serve_store
 from dpbench.launch.launcher import Outcome, judge
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.part import OneHost, Part
 from dpbench.launch.server import fork_server_process, server_end
 from dpbench.measure.trial import RankReport, measure
+from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
 from dpbench.specs import TrialSpec
 from dpbench.store.live import LivePage, can_open
 from dpbench.store.process_identity import ProcessIdentity
 from dpbench.temporary import temporary_folder
+
+NAME = "dpbench-alone"
+
+
+class AloneRendezvous(RendezvousHandler):
+    """A rendezvous of one agent with itself; torch's agent calls its methods."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._store = HashStore()
+
+    def get_backend(self) -> str:
+        return NAME
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True  # the launcher serves the ranks' store, so no rank has to
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        # The agent must give its ranks some address; nothing listens there.
+        nowhere = RendezvousStoreInfo(LOOPBACK, USUAL_PORT)
+        return RendezvousInfo(PrefixStore(self._run_id, self._store), 0, 1, nowhere)
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        """Do nothing: nobody else could join."""
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    def shutdown(self) -> bool:
+        return True
+
+
+def _create(parameters: RendezvousParameters) -> RendezvousHandler:
+    return AloneRendezvous(parameters.run_id)
+
+
+def register() -> None:
+    """Register NAME with torch's launcher; may be called repeatedly."""
+    rendezvous_handler_registry.register(NAME, _create)
+
 
 MONITOR_SECONDS = 0.05
 SHUTDOWN_SECONDS = 1
@@ -248,13 +306,13 @@ def _configuration(
 ) -> LaunchConfig:
     """Configure an agent of this host only, without restarts; with the store on loopback if there
     is one."""
-    agent_rendezvous.register()
+    register()
     configuration = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=process_count,
         run_id=uuid.uuid4().hex,
-        rdzv_backend="static" if store else agent_rendezvous.NAME,
+        rdzv_backend="static" if store else NAME,
         rdzv_endpoint=f"{LOOPBACK}:{store.port}" if store else LOOPBACK,
         rdzv_configs={"rank": 0},
         local_addr=LOOPBACK,

@@ -1,18 +1,16 @@
-"""Readings of this host's processors on Linux.
-
-Every reader takes the function that reads a file, so that it can be tested with another machine's
-files, and returns None if the file is missing or has an unexpected form.
-"""
+"""This host's processors on Linux: readings, and the load that other processes put on them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter, process_time, sleep
 
-from dpbench.environment import Read, read_text
+from dpbench.environment import Read, core_numbers, read_text
+from dpbench.records import HostLoad
 
 CPU = "/sys/devices/system/cpu/cpu{core}/"
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -127,3 +125,80 @@ def swapped_bytes(read: Read = read_text) -> int | None:
 
 def _integer(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
+
+
+BEFORE_SECONDS = 0.05
+"""Seconds to watch before a trial: five ticks of each core, enough to see a busy core, and a tenth
+of a short trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    at: float
+    cores: CpuTimes
+    own: float
+    """Processor seconds of this process and of all ranks that have ended."""
+
+    def others_until(self, later: _Reading) -> tuple[float, float]:
+        """Number of cores that others kept busy, and that the hypervisor took, from this reading to
+        `later`."""
+        seconds = later.at - self.at
+        spent = later.cores - self.cores
+        others = spent.busy - spent.stolen - (later.own - self.own)
+        return max(0.0, others) / seconds, max(0.0, spent.stolen) / seconds
+
+
+class LoadMeter:
+    """Reads the counters around trials; costs a short sleep before each, and two reads of files."""
+
+    def __init__(
+        self,
+        server: Callable[[], int],
+        cores: Collection[int] | None = None,
+        read: Read = read_text,
+    ) -> None:
+        """`server` returns the id of the process that ranks are forked from; `cores` are the usable
+        ones."""
+        self._server = server
+        self._cores = core_numbers() if cores is None else cores
+        self._read = read
+        self._before: float | None = None
+        self._found: HostLoad | None = None
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Measure what others do until the block ends; `load` then has the result."""
+        self._found = None
+        earlier = self._reading()
+        if earlier is None:  # not Linux
+            yield
+            return
+        sleep(BEFORE_SECONDS)
+        start = self._reading()
+        yield
+        end = self._reading()
+        if start is None or end is None:
+            return
+        before, _ = earlier.others_until(start)
+        during, stolen = start.others_until(end)
+        self._found = HostLoad(cores=len(self._cores), before=before, during=during, stolen=stolen)
+
+    @property
+    def load(self) -> HostLoad | None:
+        """Load around the last block that ended well; None if counters cannot be read."""
+        return self._found
+
+    def _reading(self) -> _Reading | None:
+        times = cpu_times(self._cores, self._read)
+        ranks = _with_children_seconds(self._server(), self._read)
+        if times is None or ranks is None:
+            return None
+        return _Reading(perf_counter(), times, process_time() + ranks)
+
+
+def _with_children_seconds(pid: int, read: Read) -> float | None:
+    """Processor seconds of a process and of its ended children (utime, stime, cutime and cstime:
+    the fields 14 to 17 of proc(5))."""
+    _, _, rest = (read(f"/proc/{pid}/stat") or "").rpartition(")")
+    times = rest.split()[11:15]
+    return sum(map(int, times)) / TICKS_PER_SECOND if len(times) == 4 else None

@@ -1,4 +1,4 @@
-"""torch's own torchrun, made to start our worker file around each worker.
+"""torch's own torchrun, made to start our worker file around each worker, and how workers end.
 
 torchrun's parser reads the arguments, and its `run` does the work; nothing is reimplemented.
 """
@@ -9,10 +9,12 @@ import itertools
 import logging
 import os
 import shutil
+import signal
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,15 +23,16 @@ from typing import NoReturn
 import torch
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
-from dpbench.launch import launch_store, node_claims, signals, worker
+from dpbench.launch import launch_store, signals, worker
 from dpbench.launch.agent import AGENT_LOGGERS
 from dpbench.launch.nodes.addresses import GLOO, interface_towards
 from dpbench.launch.part import OneHost
-from dpbench.launch.worker_ends import WorkerEnd, ends_of
+from dpbench.launch.rank import speaks_of_lost_peer
+from dpbench.launch.signals import signal_name
 from dpbench.measure.allocator import kept_variables, reason_to_leave
 from dpbench.specs import KEEP, SYSTEM
 from dpbench.temporary import remove_temporary_folders, temporary_folder
@@ -151,7 +154,7 @@ def _own_number(chosen: Namespace, held: Namespace) -> AbstractContextManager[No
     torch_holds = chosen.node_rank == 0 and held is chosen  # from later on
     if launch_store.is_one_node(chosen) or chosen.rdzv_backend != "static" or torch_holds:
         return nullcontext()
-    return node_claims.claimed(held)
+    return launch_store.claimed(held)
 
 
 def _not_together(chosen: Namespace, error: Exception) -> str:
@@ -291,3 +294,70 @@ def _environment(
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+LAST_LINES = 20
+LARGEST_TAIL_BYTES = 1 << 16
+ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerEnd:
+    """A worker that did not end with status 0."""
+
+    rank: int
+    pid: int
+    exit_code: int
+    """Exit code; negative if a signal ended it."""
+    at_seconds: int
+    """Time at which the launcher saw it, in seconds since 1970."""
+    last_lines: tuple[str, ...]
+    """Last lines of its stderr; empty if that was not kept."""
+
+    def __str__(self) -> str:
+        number = -self.exit_code
+        if number <= 0:
+            return f"rank {self.rank} exited with status {self.exit_code}"
+        name = signal_name(number)
+        hint = " (kill -9, or the kernel for lack of memory)" if name == "SIGKILL" else ""
+        return f"rank {self.rank} was killed by {name}{hint}"
+
+    @property
+    def lost_peer(self) -> bool:
+        """Whether it failed because another worker had."""
+        return speaks_of_lost_peer("\n".join(self.last_lines))
+
+
+def ends_of(failures: Mapping[int, ProcessFailure], logs: Path) -> list[WorkerEnd]:
+    """The workers that failed by themselves, from torch's failures, with the first cause first.
+
+    The first cause is the earliest one that had not just lost its peer. Workers that the launcher
+    ended when another had failed are left out. `logs` is the log folder of torchrun.
+    """
+    ends = [_end(rank, failure, logs) for rank, failure in failures.items()]
+    first = min(ends, key=lambda end: end.at_seconds)
+    own = [end for end in ends if end is first or end.exit_code not in ENDED_BY_LAUNCHER]
+    return sorted(own, key=lambda end: (end.lost_peer, end.at_seconds, end.rank))
+
+
+def _end(rank: int, failure: ProcessFailure, logs: Path) -> WorkerEnd:
+    return WorkerEnd(
+        rank=rank,
+        pid=failure.pid,
+        exit_code=failure.exitcode,
+        at_seconds=failure.timestamp,
+        last_lines=_last_lines(logs, failure.local_rank),
+    )
+
+
+def _last_lines(logs: Path, local_rank: int) -> tuple[str, ...]:
+    """Last lines of the last attempt's stderr; torchrun writes it to
+    LOGS/RUN/attempt_N/LOCAL_RANK."""
+    kept = logs.glob(f"*/attempt_*/{local_rank}/stderr.log")
+    latest = max(kept, key=lambda path: path.stat().st_mtime_ns, default=None)
+    if latest is None:
+        return ()
+    with latest.open("rb") as file:
+        file.seek(max(latest.stat().st_size - LARGEST_TAIL_BYTES, 0))
+        text = file.read().decode(errors="replace")
+    return tuple(text.splitlines()[-LAST_LINES:])

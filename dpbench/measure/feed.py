@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Protocol
 
 import torch
@@ -18,12 +19,48 @@ from dpbench.data.batch import Samples, channels_last
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated, ItemsOf, Source
 from dpbench.data.loader import Transfer, receive
-from dpbench.data.prefetch import Prefetcher
-from dpbench.data.workers import Taken, taken_by_workers
-from dpbench.measure.batches import micro_batches
+from dpbench.data.prefetch import Prefetcher, Taken, taken_by_workers
+from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.measure.preparation import in_layout
 from dpbench.parallel.tree import map_tensors
 from dpbench.specs import TrialSpec, WorkloadSpec
+
+StepBatches = list[torch.Tensor]
+"""The sample indices of each micro-step of one step, int64 (samples,)."""
+
+
+def micro_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
+    """The sample indices of every micro-step of one rank, in host memory, without end."""
+    first, size = trial.process_shard(rank)
+    sampler = GlobalBatchSampler(
+        dataset_size,
+        trial.global_batch_size,
+        first=first,
+        count=size,
+        seed=trial.workload.seed,
+    )
+    return (indices for step in count() for indices in sampler.batches(step, 1))
+
+
+class BatchQueue:
+    """The batches of one rank in the order of the sampler, each taken once."""
+
+    def __init__(
+        self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
+    ) -> None:
+        """`device` holds the samples."""
+        self._stream = micro_batches(trial, rank, dataset_size)
+        self._per_step = trial.accumulation_steps
+        self._device = device
+
+    def take(self, steps: int) -> list[StepBatches]:
+        """The batches of the next `steps` steps. It copies to the device: not for timed windows."""
+        return [self.take_micro(self._per_step) for _ in range(steps)]
+
+    def take_micro(self, count: int) -> StepBatches:
+        """The next `count` micro-batches, which need not be whole steps."""
+        return [indices.to(self._device) for indices in islice(self._stream, count)]
+
 
 SEEDS_PER_SWEEP = 2**32
 """Difference between the seeds of two ranks' workers, so that no two passes share one."""

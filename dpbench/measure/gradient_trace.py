@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from dpbench.measure.batches import StepBatches
+from dpbench.measure.feed import StepBatches
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.training import Phase, Trainer
 from dpbench.measure.window import between_barriers, synchronize

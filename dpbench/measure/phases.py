@@ -16,7 +16,7 @@ from time import perf_counter
 
 import torch
 
-from dpbench.measure.batches import StepBatches
+from dpbench.measure.feed import StepBatches
 from dpbench.measure.implementations.model import ReplicaSeconds
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.training import Phase, Trainer

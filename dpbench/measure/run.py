@@ -12,14 +12,13 @@ import torch
 import torch.distributed as dist
 
 from dpbench.architecture import Architecture
-from dpbench.measure.batches import BatchQueue, StepBatches
 from dpbench.measure.device import (
     peak_device_memory_bytes,
     peak_host_memory_bytes,
     peak_reserved_memory_bytes,
     reset_peak_device_memory,
 )
-from dpbench.measure.feed import Feed
+from dpbench.measure.feed import BatchQueue, Feed, StepBatches
 from dpbench.measure.gradient_trace import trace_gradients
 from dpbench.measure.growth import checkpoints, relative_half_width
 from dpbench.measure.implementations import Communication, wrap

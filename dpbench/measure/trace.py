@@ -11,7 +11,7 @@ from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from dpbench.files import write_whole
-from dpbench.measure.batches import StepBatches
+from dpbench.measure.feed import StepBatches
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.training import Phase, Trainer
 from dpbench.measure.window import between_barriers

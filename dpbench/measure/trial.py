@@ -9,19 +9,20 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from dpbench import architecture as architectures
-from dpbench.architecture import Architecture
+from dpbench.architecture import Architecture, items_per_sample
 from dpbench.data import datasets
+from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.errors import UsageError
 from dpbench.measure.allocator import LEFT_ALONE, keep_freed_memory
-from dpbench.measure.batches import BatchQueue
 from dpbench.measure.device import settle_on_device
-from dpbench.measure.feed import feeding
-from dpbench.measure.flops import SAMPLES, count_flops_per_item
+from dpbench.measure.feed import BatchQueue, feeding
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.run import Run
@@ -135,3 +136,34 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     return datasets.load(
         workload.dataset, prepared, architecture, seed=workload.seed, samples=samples
     )
+
+
+SAMPLES = 2
+
+
+def count_flops_per_item(
+    architecture: Architecture, dataset: Dataset, device: torch.device
+) -> float:
+    """Count the operations of forward and backward of the plain model for one item, 2 per
+    multiply-add.
+
+    Matrix products, convolutions and attention count, as torch's FlopCounterMode sees them run. The
+    gradient of the model's input, which a step does not compute, is left out; attention is split
+    into its products, because the counter does not know the CPU's fused kernel.
+    """
+    samples = min(SAMPLES, len(dataset))
+    batch = dataset.part(0, samples)
+    try:  # on meta tensors: computing a large model takes seconds and gigabytes
+        operations = _count(architecture, batch, torch.device("meta"))
+    except Exception:  # a model that reads values needs real tensors
+        operations = _count(architecture, batch, device)
+    return operations / (samples * items_per_sample(architecture))
+
+
+def _count(architecture: Architecture, batch: Dataset, device: torch.device) -> int:
+    with device:
+        module = architecture.build_model().to(device).eval()  # batch norm accepts one item
+    inputs, targets = batch.to(device).take(slice(None))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        architecture.loss(call(module, inputs), targets).backward()  # type: ignore[no-untyped-call]
+    return int(counter.get_total_flops())

@@ -8,6 +8,7 @@ the window is over, so that the host may run ahead as it does in training.
 from __future__ import annotations
 
 import gc
+import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +18,6 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from dpbench.measure.process_usage import Usage, total, usage
 from dpbench.measure.rank_group import RankGroup
 
 T = TypeVar("T")
@@ -133,3 +133,29 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has no work left."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Counters of getrusage, or their differences."""
+
+    cpu_seconds: float
+    page_faults: int
+    """Minor page faults: pages that the kernel had to map and clear, without reading a disk."""
+
+    def __sub__(self, earlier: Usage) -> Usage:
+        return Usage(self.cpu_seconds - earlier.cpu_seconds, self.page_faults - earlier.page_faults)
+
+
+def usage() -> Usage:
+    """Counters since the process began; a call takes about a microsecond."""
+    counted = resource.getrusage(resource.RUSAGE_SELF)
+    return Usage(counted.ru_utime + counted.ru_stime, counted.ru_minflt)
+
+
+def total(parts: Sequence[Usage | None]) -> Usage | None:
+    """The sum; None if a part was not counted."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return Usage(sum(part.cpu_seconds for part in known), sum(part.page_faults for part in known))

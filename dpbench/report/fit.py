@@ -8,9 +8,8 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.laws.band import CONFIDENCE, LawError
+from dpbench.analysis.laws.band import CONFIDENCE, LARGE_MISFIT, LawError
 from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS, SATURATED
-from dpbench.analysis.laws.reach import LARGE_MISFIT
 from dpbench.analysis.laws.study import Row, Study
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.numbers import (

@@ -19,7 +19,7 @@ from dpbench.messages import one_line
 from dpbench.records import Status
 from dpbench.report.numbers import memory, percentage, plus_minus, significant, time_text
 from dpbench.report.table import MISSING, SortValue, Table, TableCell, TableColumn, TableRow
-from dpbench.specs.placement import host_counts
+from dpbench.specs.parts import host_counts
 
 S = TypeVar("S")
 STATUS_WIDTH = 32

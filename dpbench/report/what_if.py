@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.assumptions import band_meaning
+from dpbench.analysis.projection.project import band_meaning
 from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
 from dpbench.analysis.provenance import Kind
 from dpbench.report.answer import Answer, plain_estimate

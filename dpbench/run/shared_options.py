@@ -21,7 +21,7 @@ from dpbench.settings import (
     WholeNumber,
 )
 from dpbench.specs import MOST_REPETITIONS, SETTINGS
-from dpbench.specs.placement import PLACEMENTS
+from dpbench.specs.parts import PLACEMENTS
 from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 TRIAL = "Settings of every trial"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from dpbench.specs.placement import Placement, placed
+from dpbench.specs.parts import Placement, placed
 from dpbench.specs.trial import AXES, DEFAULTS, Inclusion, TrialSettings, Variant
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpbench.specs import KEEP, WorkloadSpec
-from dpbench.specs.learning_rate import scale_lr
+from dpbench.specs.parts import scale_lr
 from dpbench.traits import IMPLEMENTATIONS
 
 LastWindow = Literal["step", "drop"]

@@ -11,9 +11,7 @@ from typing import Annotated, Any, Literal
 
 from dpbench.codec import content_hash, encode
 from dpbench.settings import Choice, PositiveNumber, Setting, Switch, Text, WholeNumber, settings_of
-from dpbench.specs.learning_rate import scale_lr
-from dpbench.specs.placement import on_hosts
-from dpbench.specs.shares import split_evenly
+from dpbench.specs.parts import on_hosts, scale_lr, split_evenly
 from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.units import counted
 

@@ -36,7 +36,7 @@ from dpbench.specs import (
     TrialSpec,
 )
 from dpbench.specs.exclusion import FIELDS
-from dpbench.specs.learning_rate import RULES
+from dpbench.specs.parts import RULES
 from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 LONGEST_SECONDS = 1e9

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from dpbench.training.dp_train import dp_train
-from dpbench.training.result import NonFinite, TrainingResult
+from dpbench.training.settings import NonFinite, TrainingResult
 
 __all__ = ["NonFinite", "TrainingResult", "dp_train"]

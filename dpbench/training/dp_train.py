@@ -49,14 +49,15 @@ from dpbench.parallel.devices import DeviceLike
 from dpbench.training.loop import round_robin, train
 from dpbench.training.ranks import train_in_processes
 from dpbench.training.replicas import Sequential, Threads, generators, make_models
-from dpbench.training.result import History, TrainingResult
 from dpbench.training.settings import (
     Callback,
+    History,
     Mode,
     OnNonFinite,
     Scheduler,
     Settings,
     Task,
+    TrainingResult,
     check_data,
     choose_devices,
     reporting_period,

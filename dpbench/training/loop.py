@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from dpbench.training.replicas import Group
-from dpbench.training.result import History, Indices, NonFinite
-from dpbench.training.settings import PARTS, Settings
+from dpbench.training.settings import PARTS, History, Indices, NonFinite, Settings
 
 EPSILON = 1e-6
 """Added to the norm before dividing by it, as torch.nn.utils.clip_grad_norm_ does."""

@@ -30,8 +30,7 @@ from dpbench.training.replicas import (
     state,
     take_gradients,
 )
-from dpbench.training.result import History, Indices, NonFinite
-from dpbench.training.settings import Settings, Task
+from dpbench.training.settings import History, Indices, NonFinite, Settings, Task
 
 JOB = "job.pickle"
 

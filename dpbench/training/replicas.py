@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from dpbench.parallel.dp.random_streams import ReplicaStreams
 from dpbench.parallel.dp.workers import WorkerPool
-from dpbench.training.result import Indices
-from dpbench.training.settings import Settings, Task
+from dpbench.training.settings import Indices, Settings, Task
 
 
 def take_gradients(model: nn.Module) -> list[Tensor | None]:

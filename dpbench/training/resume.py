@@ -26,8 +26,7 @@ from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.specs import differing_fields
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.archive import Damaged
-from dpbench.training.checkpoint import Checkpoint, from_bytes
-from dpbench.training.checkpoints import latest, number_of, set_aside
+from dpbench.training.checkpoint import Checkpoint, from_bytes, latest, number_of, set_aside
 from dpbench.training.job import TrainingJob
 from dpbench.training.progress import Sums
 from dpbench.training.run_folder import CHECKPOINTS

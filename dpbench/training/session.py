@@ -15,8 +15,8 @@ from dpbench.architecture import Architecture
 from dpbench.codec import decode, encode
 from dpbench.data.batch import IMAGE_DIMENSIONS
 from dpbench.data.datasets import Splits
-from dpbench.data.epochs import EpochPlan
 from dpbench.data.loader import EpochLoader, LoadedWindow
+from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.precision import SMALLEST_SCALE
 from dpbench.measure.rank_group import RankGroup
@@ -30,8 +30,7 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.learner import Learner
 from dpbench.training.progress import MeanLoss, Pace, Position, Sums
 from dpbench.training.resume import require_fit, require_position
-from dpbench.training.speed import ForwardTimer, agreed_shares
-from dpbench.training.window_log import NotFinite, WindowLog
+from dpbench.training.window_log import ForwardTimer, NotFinite, WindowLog, agreed_shares
 from dpbench.training.writer import Writer
 
 

@@ -14,8 +14,7 @@ from typing import Self
 
 from dpbench.measure.rank_group import RankGroup
 from dpbench.rendezvous.first_rank import on_first_rank
-from dpbench.training.checkpoint import Checkpoint
-from dpbench.training.checkpoints import BEST, CheckpointFolder, latest
+from dpbench.training.checkpoint import BEST, Checkpoint, CheckpointFolder, latest
 from dpbench.training.events import Event
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpbench import store
-from dpbench.analysis.environments import environment_notes
+from dpbench.analysis.comparability import environment_notes
 from dpbench.analysis.explanation import slowest_rank
 from dpbench.analysis.fields.levels import COLUMNS, configuration_row
-from dpbench.analysis.flops import utilisation
 from dpbench.analysis.hints import hints
 from dpbench.analysis.laws.series import series_of
 from dpbench.analysis.matching import match
+from dpbench.analysis.resources import utilisation
 from dpbench.analysis.subject import of_folder
 from dpbench.analysis.summary import summarize
 from dpbench.records import TrialRecord
@@ -21,7 +21,7 @@ from dpbench.report.page.environment import facts_of
 from dpbench.report.values import cell
 from dpbench.store import SweepStore
 from tests.analysis.builders import run, runs, side, steps_of, trial
-from tests.analysis.test_flops import H100, SPEED, machine
+from tests.analysis.test_resources import H100, SPEED, machine
 from tests.builders import sweep_spec
 
 FIRST = machine()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbench.analysis import convergence, throughput
+from dpbench.analysis import loss_curve, throughput
 from dpbench.analysis.resources import collectives_per_step, peak_memory, reduced_bytes_per_step
 from dpbench.errors import StoreError
 from dpbench.records import TrialRecord
@@ -102,20 +102,20 @@ def test_traffic_is_that_of_the_rank_that_sends_most() -> None:
 
 def test_losses_are_weighted_by_samples() -> None:
     # Weights 90 and 30: (3 x 2.0 + 4.0) / 4 = 2.5; 1.5; (3 x 1.0 + 3.0) / 4 = 1.5.
-    assert convergence.losses(two_ranks()) == pytest.approx((2.5, 1.5, 1.5))
+    assert loss_curve.losses(two_ranks()) == pytest.approx((2.5, 1.5, 1.5))
 
 
 def test_loss_deltas_have_the_published_definitions() -> None:
     losses = [2.0, 1.5, 1.0]
-    assert convergence.loss_delta(losses) == 1.0
-    assert convergence.loss_delta_per_step(losses) == pytest.approx(0.3333, abs=1e-4)
-    assert convergence.loss_delta_per_second(losses, 0.5) == 2.0
+    assert loss_curve.loss_delta(losses) == 1.0
+    assert loss_curve.loss_delta_per_step(losses) == pytest.approx(0.3333, abs=1e-4)
+    assert loss_curve.loss_delta_per_second(losses, 0.5) == 2.0
 
 
 def test_ranks_with_different_numbers_of_losses_are_an_error() -> None:
     ranks = [rank(0, window([0.1], 32, [1.0])), rank(1, window([0.1], 32, [1.0, 2.0]))]
     with pytest.raises(StoreError, match="recorded 1 and 2 losses"):
-        convergence.losses(record(trial(group_size=2), ranks))
+        loss_curve.losses(record(trial(group_size=2), ranks))
 
 
 def test_memory_of_devices_goes_before_memory_of_the_host() -> None:

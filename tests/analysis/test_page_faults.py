@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from dpbench.analysis.outcome import by_configuration
+from dpbench.analysis.configuration import by_configuration
 from dpbench.analysis.page_faults import memory_advice
 from dpbench.records import TrialRecord
 from dpbench.specs import KEEP, SYSTEM

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 import dpbench
 from dpbench import store
 from dpbench.analysis.subject import of_folder
-from dpbench.api.notebook import MOST_ROWS
-from dpbench.api.results import Results
+from dpbench.api.results import MOST_ROWS, Results
 from dpbench.cli.app import run
 from dpbench.collectives import CollectiveRecord
 from dpbench.environment import SYNTHETIC, capture

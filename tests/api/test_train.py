@@ -16,9 +16,8 @@ import torch
 import dpbench
 from dpbench.api import host_program
 from dpbench.api.arguments import defaults_of, text
-from dpbench.api.train import command
+from dpbench.api.train import Trained, command
 from dpbench.api.train import train as train_of_python
-from dpbench.api.trained import Trained
 from dpbench.cli.app import run
 from dpbench.cli.train import train as train_of_the_command
 from dpbench.errors import StoreError, TrainingFailed, UsageError

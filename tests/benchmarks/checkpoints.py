@@ -20,8 +20,7 @@ from torch import Tensor
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingSpec
 from dpbench.training import random_state
-from dpbench.training.checkpoint import Checkpoint, to_plain
-from dpbench.training.checkpoints import CheckpointFolder
+from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, to_plain
 from tests.benchmarks.figure import Figure, Ratio, alternating
 
 TENSORS = 100

@@ -22,9 +22,9 @@ from dpbench.analysis.laws.band import (
     calibrated,
     envelope,
 )
+from dpbench.analysis.laws.basis import usl_terms
 from dpbench.analysis.laws.fit import ScalingFit, at, fit, solve
 from dpbench.analysis.laws.series import Series
-from dpbench.analysis.laws.speedup_laws import usl_terms
 from dpbench.analysis.laws.study import last_efficiency
 
 FACTORS = (2, 4)

@@ -14,8 +14,8 @@ import torch
 
 from dpbench import architecture
 from dpbench.data.datasets import Dataset
-from dpbench.data.epochs import EpochPlan
 from dpbench.data.loader import EpochLoader
+from dpbench.data.sharding import EpochPlan
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingSpec
 from tests.benchmarks.figure import Figure, Ratio, alternating

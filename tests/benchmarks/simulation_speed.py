@@ -9,8 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.simulation.buckets import into_buckets
-from dpbench.analysis.simulation.overlap import simulate
+from dpbench.analysis.simulation.buckets import into_buckets, simulate
 from dpbench.analysis.simulation.stragglers import measured_noise, slowdowns
 from dpbench.analysis.simulation.trace import StepTrace
 from tests.benchmarks.figure import Figure

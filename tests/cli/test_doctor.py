@@ -10,12 +10,11 @@ import torch
 
 from dpbench.cli.app import run
 from dpbench.environment import usable_cores
-from dpbench.launch import allocator_gain as module
 from dpbench.launch import quiet, selftest
-from dpbench.launch.allocator_gain import AllocatorGain
+from dpbench.launch import selftest as module
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.quiet import Readings
-from dpbench.launch.selftest import SelfTest
+from dpbench.launch.selftest import AllocatorGain, SelfTest
 from dpbench.traits import LOCAL_BACKENDS
 from tests.launch.readings import BUSY, QUIET, UNKNOWN
 

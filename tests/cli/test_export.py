@@ -14,9 +14,8 @@ import pytest
 
 from dpbench import load, store
 from dpbench.analysis.fields.levels import LEVELS, keys_of
-from dpbench.analysis.frame import step_frame, to_frame
+from dpbench.analysis.frame import step_frame, step_rows, to_frame
 from dpbench.analysis.summary import summarize
-from dpbench.analysis.tidy import step_rows
 from dpbench.cli.app import run
 from dpbench.environment import capture
 from dpbench.report.export.write import SUFFIXES

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dpbench.cli.app import run
 from dpbench.cli.slurm import FIRST_PORT, PORTS, Array, SlurmJob, script
-from dpbench.launch.nodes.token import VARIABLE, given_token
+from dpbench.launch.nodes.handshake import VARIABLE, given_token
 from tests.cli.command import environment
 
 SLURM = {

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.report.progress import training_words as train_words
+from dpbench.report.progress import training as train_words
 from dpbench.training.events import Finished, Started, StepLine
 from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.cli import command

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from dpbench.run.sweep.axes import Axes, combine
 from dpbench.run.sweep.checks import ParsedOptions, parse
 from dpbench.run.sweep.options import SweepOptions
+from dpbench.run.sweep.rules import Axes, combine
 from dpbench.settings import defaults_as_typed, from_texts
 from dpbench.specs import AXES
 

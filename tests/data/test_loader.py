@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dpbench.data.datasets import Dataset
-from dpbench.data.epochs import EpochPlan
 from dpbench.data.loader import EpochLoader, LoadedWindow
+from dpbench.data.sharding import EpochPlan
 from dpbench.errors import UsageError
 from tests.data.training_specs import training_spec
 

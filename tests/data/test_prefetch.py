@@ -1,6 +1,11 @@
+"""Worker processes give batches in their order, say what went wrong, and are gone at the end."""
+
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -8,11 +13,16 @@ import time
 import traceback
 import weakref
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from dpbench.data.prefetch import Prefetcher
-from dpbench.errors import UsageError
+from dpbench.data.items import Collated
+from dpbench.data.prefetch import Prefetcher, taken_by_workers
+from dpbench.errors import DataError, UsageError
 
 
 def threads() -> list[threading.Thread]:
@@ -210,3 +220,98 @@ def test_a_negative_depth_is_a_usage_error_and_starts_nothing() -> None:
     with pytest.raises(UsageError, match="prefetch: got -1, expected 0"):
         Prefetcher(range(3), -1)
     assert threads() == []
+
+
+BATCHES = [torch.tensor([9, 2]), torch.tensor([5]), torch.tensor([2, 7, 1]), torch.tensor([0])]
+
+
+class Theirs:
+    """Says of each item which process took it and what it drew."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        if index == 13:
+            raise KeyError("no label for 13")
+        if index == 14:
+            time.sleep(3600)
+        return (os.getpid(), torch.rand(1), torch.get_num_threads()), index
+
+
+def taken(batches: list[torch.Tensor], workers: int, seed: int = 0) -> list[Any]:
+    with taken_by_workers(
+        Collated(Theirs()), batches, workers=workers, prefetch=2, seed=seed
+    ) as answers:
+        return list(answers)
+
+
+def test_batches_come_in_their_order_with_their_samples_from_other_processes() -> None:
+    before = torch.get_rng_state()
+    answers = taken(BATCHES, workers=2)
+    assert torch.get_rng_state().equal(before)
+    assert [indices.tolist() for indices, _ in answers] == [batch.tolist() for batch in BATCHES]
+    assert [targets.tolist() for _, (_, targets) in answers] == [b.tolist() for b in BATCHES]
+    pids = [inputs[0][0].item() for _, (inputs, _) in answers]
+    assert pids[:2] == pids[2:]
+    assert len({*pids, os.getpid()}) == 3
+    assert multiprocessing.active_children() == []
+
+
+def test_a_worker_has_one_thread_and_the_random_numbers_of_the_seed() -> None:
+    first, again, other = (taken(BATCHES[:1], workers=1, seed=seed) for seed in (1, 1, 2))
+    drawn = [answers[0][1][0][1].tolist() for answers in (first, again, other)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert first[0][1][0][2].tolist() == [1, 1]
+
+
+def test_an_error_comes_in_its_place_with_the_line_and_leaves_no_process() -> None:
+    batches = [torch.tensor([1]), torch.tensor([12, 13]), torch.tensor([2])]
+    with taken_by_workers(Collated(Theirs()), batches, workers=2, prefetch=1, seed=0) as answers:
+        next(answers)
+        with pytest.raises(
+            DataError, match=r"KeyError: 'no label for 13'.*test_prefetch"
+        ) as caught:
+            next(answers)
+    assert "in __getitem__" in caught.value.__notes__[0]
+    assert multiprocessing.active_children() == []
+
+
+def test_a_worker_that_is_killed_is_heard_of() -> None:
+    hanging = [torch.tensor([14])]
+    with taken_by_workers(Collated(Theirs()), hanging, workers=1, prefetch=1, seed=0) as answers:
+        (worker,) = multiprocessing.active_children()
+        worker.kill()
+        with pytest.raises(RuntimeError, match="DataLoader worker"):
+            next(answers)
+    assert multiprocessing.active_children() == []
+
+
+def start_and_tell(answer: Connection) -> None:
+    hanging = [torch.tensor([14])]
+    with taken_by_workers(Collated(Theirs()), hanging, workers=1, prefetch=1, seed=0):
+        answer.send(multiprocessing.active_children()[0].pid)
+        time.sleep(3600)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="the kernel's signal is Linux's")
+def test_a_worker_that_hangs_ends_with_a_rank_that_is_killed() -> None:
+    mine, theirs = multiprocessing.Pipe()
+    rank = multiprocessing.get_context("fork").Process(target=start_and_tell, args=(theirs,))
+    rank.start()
+    worker = mine.recv()
+    time.sleep(0.3)  # it has begun its item
+    os.kill(rank.pid or 0, signal.SIGKILL)
+    rank.join()
+    deadline = time.monotonic() + 10
+    while is_running(worker) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(worker)
+
+
+def is_running(pid: int) -> bool:
+    """A zombie that nobody in a container collects has ended as well."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -135,7 +135,7 @@ class Stage:
                 mock.patch("webbrowser.open"),
                 mock.patch("dpbench.cli.report_server.ReportServer.serve_forever"),
                 mock.patch("dpbench.launch.quiet.look", return_value=QUIET),
-                mock.patch("dpbench.launch.allocator_gain.allocator_gain", return_value=GAIN),
+                mock.patch("dpbench.launch.selftest.allocator_gain", return_value=GAIN),
                 mock.patch("dpbench.launch.agent.ElasticLauncher", _synthetic),
                 mock.patch("dpbench.run.gate.beside.started", _side_here),
                 mock.patch("dpbench.run.gate.check_worker.ElasticLauncher", _synthetic),

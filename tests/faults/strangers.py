@@ -15,9 +15,15 @@ from pathlib import Path
 
 import psutil
 
-from dpbench.launch.nodes.handshake import GREETING, NONCE_BYTES, PROOF_BYTES, prove_as_node
+from dpbench.launch.nodes.handshake import (
+    GREETING,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    VARIABLE,
+    new_token,
+    prove_as_node,
+)
 from dpbench.launch.nodes.messages import Abort, to_json
-from dpbench.launch.nodes.token import VARIABLE, new_token
 from dpbench.run.sweep.joined_world import free_port
 from tests.cli.command import dpbench, start
 from tests.faults.local_stranger import attack

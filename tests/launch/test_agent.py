@@ -19,7 +19,7 @@ from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.server import fork_server_process
 from dpbench.measure.allocator import reason_to_leave
-from dpbench.measure.process_usage import usage
+from dpbench.measure.window import usage
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
 from dpbench.store.live import LivePage, Stage, StepCounter

@@ -14,8 +14,7 @@ import pytest
 from dpbench.data.registry import prepare
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
-from dpbench.launch.machine import inspect_machine
-from dpbench.launch.requirements import missing_package_reason
+from dpbench.launch.machine import inspect_machine, missing_package_reason
 from dpbench.measure.growth import checkpoints
 from dpbench.measure.trace import trace_path
 from dpbench.records import Status

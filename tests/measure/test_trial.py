@@ -13,14 +13,16 @@ import numpy as np
 import pytest
 import torch
 
+from dpbench import architecture as architectures
+from dpbench.architectures import _flops
 from dpbench.data import arrays, datasets, registry
-from dpbench.data.datasets import SYNTHETIC_SAMPLES
+from dpbench.data.datasets import SYNTHETIC_SAMPLES, Dataset
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.errors import UsageError
 from dpbench.measure import run, verification
 from dpbench.measure.allocator import LEFT_ALONE
 from dpbench.measure.implementations import Plain
-from dpbench.measure.trial import RankReport, measure
+from dpbench.measure.trial import RankReport, count_flops_per_item, measure
 from dpbench.measure.verification import tensors_checksum
 from dpbench.measure.window import Timing
 from dpbench.records import RankMeasurement
@@ -447,3 +449,39 @@ def test_what_was_measured_is_kept_where_operations_cannot_be_counted(
     assert report.measurement is not None
     assert report.flops_per_item is None
     assert "were not counted: only for training" in capsys.readouterr().err
+
+
+CPU, META = torch.device("cpu"), torch.device("meta")
+FIRST_LAYER = {
+    "dlrm": _flops.linear(13, 512),
+    "linear": _flops.linear(4, 2),
+    "mlp": _flops.linear(784, 1024),
+    "mnist_cnn": _flops.convolution(1, 32, kernel=3, output_side=26),
+    "resnet": _flops.convolution(3, 64, kernel=3, output_side=32),
+    "vgg16": _flops.convolution(3, 64, kernel=3, output_side=224),
+    "vit": _flops.convolution(3, 384, kernel=16, output_side=14),
+}
+"""Of the architectures whose first layer takes numbers that nothing has made."""
+
+
+@pytest.mark.parametrize("name", architectures.names())
+def test_a_shipped_architecture_states_its_operations(name: str) -> None:
+    """On the meta device, where the largest costs neither memory nor time."""
+    architecture = architectures.load(name)
+    inputs, targets = architecture.synthetic_batch(2, torch.Generator().manual_seed(0))
+    dataset = Dataset(inputs=inputs, targets=targets).to(META)
+    with META:
+        counted = count_flops_per_item(architecture, dataset, META)
+    assert counted == architecture.flops_per_item - FIRST_LAYER.get(name, 0)
+
+
+class NeedsABatch(Healthy):
+    """A batch norm refuses to train on what a single sample is to it."""
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.BatchNorm1d(2))
+
+
+def test_a_dataset_of_one_sample_is_enough() -> None:
+    one = Dataset(inputs=torch.ones(1, 4), targets=torch.ones(1, 2))
+    assert count_flops_per_item(NeedsABatch(), one, CPU) == 2 * 2 * 8

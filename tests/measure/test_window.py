@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import mmap
 import threading
 import time
 from collections.abc import Iterator
@@ -13,9 +14,8 @@ import pytest
 import torch
 
 from dpbench.measure import window
-from dpbench.measure.process_usage import Usage
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.window import Timing, joined, time_steps
+from dpbench.measure.window import Timing, Usage, joined, time_steps, total, usage
 
 CPU = torch.device("cpu")
 ALONE = RankGroup(size=1, control=None)
@@ -139,3 +139,30 @@ def test_a_slow_rank_shows_in_its_own_window_only() -> None:
         assert opened <= timings[rank].start_seconds
         slowest_end = timings[1].start_seconds + timings[1].seconds
         assert closed >= slowest_end  # no rank goes on while another is still being timed
+
+
+PAGES = 500
+
+
+def test_each_page_that_is_touched_for_the_first_time_is_a_page_fault() -> None:
+    with mmap.mmap(-1, PAGES * mmap.PAGESIZE) as memory:
+        if hasattr(memory, "madvise"):
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+        before = usage()
+        for page in range(PAGES):
+            memory[page * mmap.PAGESIZE] = 1
+        taken = usage() - before
+    assert PAGES <= taken.page_faults < 2 * PAGES
+
+
+def test_processor_time_is_that_of_all_work() -> None:
+    before = usage()
+    while (usage() - before).cpu_seconds < 0.02:
+        sum(range(10_000))
+    assert (usage() - before).cpu_seconds >= 0.02
+
+
+def test_a_sum_with_an_unknown_part_is_unknown() -> None:
+    one, other = Usage(1.0, 10), Usage(0.5, 5)
+    assert total([one, other]) == Usage(1.5, 15)
+    assert total([one, None]) is None

@@ -17,9 +17,8 @@ from dpbench.analysis.communication.collective_cost import CollectiveCost, netwo
 from dpbench.analysis.communication.cost_models import Link
 from dpbench.analysis.communication.curve import curves
 from dpbench.analysis.communication.topology import Topology
-from dpbench.analysis.simulation.buckets import caps_bytes, into_buckets
+from dpbench.analysis.simulation.buckets import caps_bytes, into_buckets, simulate
 from dpbench.analysis.simulation.inputs import simulation_inputs
-from dpbench.analysis.simulation.overlap import simulate
 from dpbench.analysis.simulation.stragglers import slowdowns
 from dpbench.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records import RankMeasurement, Status, TrialRecord

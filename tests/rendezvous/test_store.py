@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from dpbench.launch.launch_store import LOOPBACK, serve_store
-from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.launch.launch_store import serve_store
+from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
 from dpbench.rendezvous.store import STORE_PREFIX, open_store
 
 SECONDS = timedelta(seconds=10)

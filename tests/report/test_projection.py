@@ -8,10 +8,9 @@ import re
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.assumptions import assumptions
 from dpbench.analysis.projection.economics import Economics, TrainingToLoss, given
 from dpbench.analysis.projection.iso import IsoRow
-from dpbench.analysis.projection.project import project
+from dpbench.analysis.projection.project import assumptions, project
 from dpbench.analysis.projection.what_if import parse_change, what_if
 from dpbench.report import iso, projection
 from dpbench.report import what_if as what_if_report

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dpbench.codec import canonical_json, decode, encode
 from dpbench.errors import StoreError
 from dpbench.specs import ALLOCATORS, TrialSpec, differing_fields
-from dpbench.specs.placement import PLACEMENTS, Placement, host_counts, placed
+from dpbench.specs.parts import PLACEMENTS, Placement, host_counts, placed
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
 SIZES = st.integers(min_value=1, max_value=64)

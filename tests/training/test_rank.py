@@ -14,7 +14,7 @@ import torch
 from dpbench import architecture as architectures
 from dpbench.codec import encode
 from dpbench.data import datasets
-from dpbench.data.epochs import EpochPlan
+from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.training import TrainingRun, TrainingSpec

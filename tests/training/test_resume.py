@@ -18,8 +18,7 @@ from dpbench.errors import UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training import archive, resume
-from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes, to_plain
-from dpbench.training.checkpoints import CheckpointFolder
+from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, from_bytes, to_bytes, to_plain
 from dpbench.training.job import TrainingJob
 from dpbench.training.resume import (
     agreed_checkpoint,

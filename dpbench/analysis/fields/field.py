@@ -1,15 +1,21 @@
-"""Fields: their key, meaning and type, how they are read, and the style they are printed in."""
+"""Fields: key, meaning, type, style, how they are read, and how those that compare are averaged."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.configuration import (
+    ConfigurationSummary,
+    by_configuration,
+    usable_repetitions,
+)
+from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.loss_agreement import loss_mean
 from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
 
 Plain = str | int | float | bool | None
 FieldKind = Literal["text", "integer", "number", "boolean"]
@@ -184,3 +190,83 @@ def _simple(value: Value) -> Plain | Estimate:
     if value is None or isinstance(value, str | int | float | Estimate):
         return value
     return value.plain
+
+
+Reading = Callable[[TrialRecord], float | None]
+Average = Callable[[Sequence[float], str], Estimate]
+"""Combines the values of runs, given their unit."""
+
+
+def geometric(values: Sequence[float], unit: str) -> Estimate:
+    """Mean of values that are compared by ratio, on logarithms if all values are positive."""
+    if min(values) <= 0:
+        return mean(values, unit=unit)
+    return LogMean.of_runs(values).estimate(unit)
+
+
+def arithmetic(values: Sequence[float], unit: str) -> Estimate:
+    """Mean of values that are compared by difference."""
+    return mean(values, unit=unit)
+
+
+def mean_of_losses(values: Sequence[float], unit: str) -> Estimate:
+    """Mean of values that depend on one loss curve, which repetitions of one seed share."""
+    return loss_mean(values, unit=unit)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric(SweepField):
+    """A field that can be compared: one number per run, None if not measured.
+
+    Positive ones are compared by their ratio. Those that may be zero or negative have a
+    `reference`: their difference is a part of the baseline's mean reference.
+    """
+
+    run: Reading
+    """Reads it from one run; if the metric is `relative`, use `reader`."""
+    higher_is_better: bool
+    reference: Reading | None = None
+    reference_words: str = ""
+    relative: bool = False
+    """True if `run` counts per replica against group size 1 of the same repetition."""
+    is_speed: bool = True
+    """Whether better means faster."""
+    average: Average = geometric
+    """The mean over the runs of one side."""
+    of_losses: bool = False
+    """Whether runs with the same seed are one sample of it."""
+    counts_steps: bool = False
+    """Whether it depends on the number of steps."""
+
+    @property
+    def additive(self) -> bool:
+        return self.reference is not None
+
+    def reader(self, records: Sequence[TrialRecord]) -> Reading:
+        """The metric as a function of one record out of all those of a sweep."""
+        return _against_one(self.run, records) if self.relative else self.run
+
+
+def _against_one(read_run: Reading, records: Sequence[TrialRecord]) -> Reading:
+    ones = {
+        _run(record.trial): record
+        for spec, group in by_configuration(records).items()
+        if spec.group_size == 1
+        for record in usable_repetitions(group)
+    }
+
+    def read(record: TrialRecord) -> float | None:
+        size = record.trial.group_size
+        one = ones.get(_run(record.trial))
+        if size == 1 or one is None:
+            return None
+        mine, alone = read_run(record), read_run(one)
+        return None if mine is None or alone is None else mine / alone / size
+
+    return read
+
+
+def _run(trial: TrialSpec) -> TrialSpec:
+    """The parts of a run's specification shared with the run of its first replica alone in the same
+    pass."""
+    return replace(trial.of_one_replica, trace_steps=0)

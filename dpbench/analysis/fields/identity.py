@@ -6,15 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.configuration import ConfigurationSummary, effective_status
 from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, Value, stored
-from dpbench.analysis.outcome import effective_status
 from dpbench.data.identity import DIGITS
 from dpbench.records import Status, TrialRecord
 from dpbench.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
 from dpbench.specs import ALLOCATORS, AXES, KEEP, TrialSpec
 from dpbench.specs import SETTINGS as SETTINGS_OF_TRIALS
-from dpbench.specs.placement import host_counts
+from dpbench.specs.parts import host_counts
 
 
 @dataclass(frozen=True, slots=True)

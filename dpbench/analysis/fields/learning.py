@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis import convergence, throughput
+from dpbench.analysis import loss_curve, throughput
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields.field import Plain, SweepField, Value, stored
+from dpbench.analysis.fields.field import (
+    Metric,
+    Plain,
+    Reading,
+    SweepField,
+    Value,
+    arithmetic,
+    mean_of_losses,
+    stored,
+)
 from dpbench.analysis.fields.measured import if_completed
-from dpbench.analysis.fields.metric import Metric, Reading, arithmetic, mean_of_losses
 from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.records import TrialRecord
 
@@ -18,8 +26,8 @@ def _from_losses(measure: Callable[[Sequence[float], float], float]) -> Reading:
     """A reader of the timed steps' losses and seconds; None unless all are finite."""
 
     def read(record: TrialRecord) -> float | None:
-        losses = convergence.losses(record)
-        if not losses or not convergence.is_finite(losses):
+        losses = loss_curve.losses(record)
+        if not losses or not loss_curve.is_finite(losses):
             return None
         return measure(losses, throughput.elapsed_seconds(record))
 
@@ -60,7 +68,7 @@ LEARNING: tuple[SweepField, ...] = (
     SweepField(
         key="loss_delta",
         meaning="First timed loss − last timed loss.",
-        run=_from_losses(lambda losses, _: convergence.loss_delta(losses)),
+        run=_from_losses(lambda losses, _: loss_curve.loss_delta(losses)),
     ),
     Metric(
         key="loss_delta_per_step",
@@ -72,7 +80,7 @@ LEARNING: tuple[SweepField, ...] = (
         wrapped="Loss delta\n/step",
         style="significant",
         row=stored("loss_delta_per_step"),
-        run=_from_losses(lambda losses, _: convergence.loss_delta_per_step(losses)),
+        run=_from_losses(lambda losses, _: loss_curve.loss_delta_per_step(losses)),
         higher_is_better=True,
         average=mean_of_losses,
         reference=_from_losses(lambda losses, _: losses[0] / len(losses)),
@@ -92,7 +100,7 @@ LEARNING: tuple[SweepField, ...] = (
         style="significant",
         shown="always",
         row=stored("loss_delta_per_second"),
-        run=_from_losses(convergence.loss_delta_per_second),
+        run=_from_losses(loss_curve.loss_delta_per_second),
         higher_is_better=True,
         average=arithmetic,
         reference=_from_losses(lambda losses, seconds: losses[0] / seconds),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields import collectives, identity, learning, measured, ranks, usage
+from dpbench.analysis.fields import identity, learning, measured, ranks
 from dpbench.analysis.fields.field import (
     Field,
+    Metric,
     Plain,
     ReadField,
     SweepField,
@@ -17,7 +18,6 @@ from dpbench.analysis.fields.field import (
     of_trial,
     read_row,
 )
-from dpbench.analysis.fields.metric import Metric
 from dpbench.records import TrialRecord
 
 SWEEP_FIELDS: tuple[SweepField, ...] = (
@@ -27,7 +27,7 @@ SWEEP_FIELDS: tuple[SweepField, ...] = (
     *learning.LEARNING,
     *measured.MACHINE,
     *measured.STEPS,
-    *usage.USAGE,
+    *measured.USAGE,
     *measured.TRIAL,
     *identity.OUTCOME,
 )
@@ -99,7 +99,7 @@ LEVELS: dict[str, tuple[Field, ...]] = {
     "trial": TRIAL_FIELDS,
     "rank": (*TRIAL_IDENTITY, *ranks.RANK_FIELDS),
     "step": (*TRIAL_IDENTITY, *ranks.STEP_FIELDS),
-    "collective": (*collectives.SPEC_FIELDS, *collectives.SIZE_FIELDS),
+    "collective": (*ranks.SPEC_FIELDS, *ranks.SIZE_FIELDS),
 }
 
 

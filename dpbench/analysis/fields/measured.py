@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench.analysis import throughput
-from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.configuration import ConfigurationSummary, effective_status
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.fields.field import SweepField, Value, stored
-from dpbench.analysis.fields.metric import Metric, Reading, arithmetic
-from dpbench.analysis.outcome import effective_status
+from dpbench.analysis.fields.field import Metric, Reading, SweepField, Value, arithmetic, stored
 from dpbench.analysis.resources import (
     collectives_per_step,
+    cpu_seconds_per_step,
     joules_per_item,
     memory_imbalance,
+    page_faults_per_step,
     peak_memory,
     peak_reserved_memory,
     reduced_bytes_per_step,
@@ -392,5 +392,32 @@ TRIAL: tuple[SweepField, ...] = (
         kind="integer",
         meaning="Samples that all ranks consumed in the timed window.",
         run=if_completed(lambda r: sum(rank.timed.samples for rank in r.ranks)),
+    ),
+)
+
+
+USAGE: tuple[SweepField, ...] = (
+    SweepField(
+        key="page_faults_per_step",
+        meaning="Minor page faults of a rank's process in a step of the timed window, the mean "
+        "over ranks: memory that the C library gave back to the kernel and takes again.",
+        header="Page faults/step",
+        wrapped="Page\nfaults\n/step",
+        style="significant",
+        row=stored("page_faults_per_step"),
+        run=if_completed(page_faults_per_step),
+        over=mean_over(page_faults_per_step, "page faults"),
+    ),
+    SweepField(
+        key="cpu_seconds_per_step",
+        meaning="Processor time of a rank's process in a step of the timed window, all its threads "
+        "together, the mean over ranks; without the processes that load its data.",
+        unit="s",
+        header="CPU time/step",
+        wrapped="CPU time\n/step",
+        style="time",
+        row=stored("cpu_seconds_per_step"),
+        run=if_completed(cpu_seconds_per_step),
+        over=mean_over(cpu_seconds_per_step, "s"),
     ),
 )

@@ -1,11 +1,12 @@
-"""The fields of a rank of a trial, and of its steps."""
+"""The fields of what ranks measured: of a trial, of its steps, and of collectives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from dpbench.analysis.fields.field import Field, ReadField, integer, number, text
+from dpbench.analysis.communication.timings import MeasuredCollective, SizeCost
+from dpbench.analysis.fields.field import Field, ReadField, flat, integer, number, text
 from dpbench.records import Phases, RankMeasurement, Window
 
 WINDOWS = TIMED, WITHOUT_SYNC = ("timed", "without_sync")
@@ -153,3 +154,83 @@ STEP_FIELDS: tuple[Field, ...] = (
     Field(key="samples", kind="integer", meaning="Samples that the rank consumed in the step."),
 )
 """Fields of steps, without readers: `tidy` makes millions of these rows, a window at once."""
+
+
+def _ended(one: MeasuredCollective) -> tuple[str, str | None]:
+    if not one.failures:
+        return "completed", None
+    status, reason = one.failures[0]
+    return status.value, reason or None
+
+
+SPEC_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
+    text(
+        "collective",
+        "Operation that the ranks perform together.",
+        lambda m: m.spec.collective,
+        required=True,
+    ),
+    text("backend", "How the bytes travel.", lambda m: m.spec.backend, required=True),
+    integer("group_size", "Ranks that take part.", lambda m: m.spec.group_size, required=True),
+    integer(
+        "nodes", "Hosts that the ranks ran on; 0 if no repetition completed.", lambda m: m.nodes
+    ),
+    text("dtype", "Type of an element.", lambda m: m.spec.dtype, required=True),
+    integer(
+        "threads_per_replica",
+        "Threads of each rank.",
+        lambda m: m.spec.threads_per_replica,
+        required=True,
+    ),
+    integer(
+        "repetitions",
+        "Completed repetitions, each in fresh processes.",
+        lambda m: m.repetitions,
+        required=True,
+    ),
+    text("status", "completed, or how the first failed repetition ended.", lambda m: _ended(m)[0]),
+    text("reason", "Why it is not simply completed.", lambda m: _ended(m)[1]),
+)
+SIZE_FIELDS: tuple[ReadField[SizeCost], ...] = tuple(
+    flat(
+        (
+            integer("nbytes", "Size of the message, as nccl-tests counts it.", lambda c: c.nbytes),
+            integer(
+                "samples", "Timed samples behind it, all repetitions together.", lambda c: c.samples
+            ),
+            number(
+                "seconds", "Time of one call on the slowest rank.", lambda c: c.seconds, ends=True
+            ),
+            number(
+                "algorithm_bytes_per_second",
+                "Size ÷ time (algbw).",
+                lambda c: c.algorithm_bandwidth,
+                ends=True,
+            ),
+            number(
+                "bus_bytes_per_second",
+                "algbw × the factor of the collective (busbw of nccl-tests).",
+                lambda c: c.bus_bandwidth,
+                ends=True,
+            ),
+            number(
+                "copy_bytes_per_second",
+                "Bytes copied from one tensor to another by all ranks at once ÷ time.",
+                lambda c: c.copy_bandwidth,
+                ends=True,
+            ),
+            number(
+                "share_of_copies",
+                "algbw ÷ that of copies, a fraction.",
+                lambda c: c.copy_share,
+                ends=True,
+            ),
+            number(
+                "largest_error",
+                "Largest error of a result on values that have to be rounded, over all ranks, "
+                "relative to exact arithmetic.",
+                lambda c: c.largest_error,
+            ),
+        )
+    )
+)

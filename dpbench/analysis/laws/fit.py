@@ -31,12 +31,13 @@ from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.laws.band import (
     CONFIDENCE,
     Misspecification,
+    Reach,
     band,
     envelope,
+    lack_of_fit,
     published_misspecification,
 )
 from dpbench.analysis.laws.basis import DEFAULT, Term, default_basis, saturated, terms
-from dpbench.analysis.laws.reach import Reach, lack_of_fit
 from dpbench.analysis.laws.series import Series, require_points
 from dpbench.analysis.numerics import nonnegative_least_squares
 from dpbench.analysis.provenance import FARTHEST, PredictedRow

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.outcome import by_configuration, usable_repetitions
 from dpbench.analysis.scaling import Speed
 from dpbench.environment import Environment
 from dpbench.errors import UsageError

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.laws.band import Misspecification
+from dpbench.analysis.laws.band import Misspecification, sizes_beyond
+from dpbench.analysis.laws.basis import Trend, karp_flatt_estimate, trend
 from dpbench.analysis.laws.fit import Prediction, ScalingFit, fit
-from dpbench.analysis.laws.reach import sizes_beyond
 from dpbench.analysis.laws.series import LoneStep, Point, Series, require_points
-from dpbench.analysis.laws.speedup_laws import Trend, karp_flatt_estimate, trend
 from dpbench.analysis.scaling import BASELINE, gain, speedup
 from dpbench.errors import UsageError
 from dpbench.traits import IMPLEMENTATIONS

@@ -9,9 +9,15 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from dpbench.analysis.simulation.buckets import Bucket, caps_bytes, into_buckets
+from dpbench.analysis.simulation.buckets import (
+    Bucket,
+    Cost,
+    SimulatedStep,
+    caps_bytes,
+    into_buckets,
+    simulate,
+)
 from dpbench.analysis.simulation.inputs import SimulationInputs
-from dpbench.analysis.simulation.overlap import Cost, SimulatedStep, simulate
 from dpbench.analysis.simulation.stragglers import StragglerNoise, slowdowns
 from dpbench.analysis.simulation.trace import Floats, StepTrace
 

@@ -1,9 +1,9 @@
-"""A quantity against the group size, a panel a batch size, beside linear scaling."""
+"""Throughput, speedup and efficiency against group size, a panel a batch size."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -132,3 +132,69 @@ def _log_axis(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
+
+
+def throughput(source: ChartSource) -> Figure:
+    """One panel a batch size; linear scaling starts at `single`, or at the fastest one replica."""
+    return by_group_size(
+        source,
+        source.rows,
+        Against(
+            title="Throughput by group size",
+            quantity="throughput",
+            y=lambda row: row.throughput,
+            linear=_linear,
+            linear_name=lambda panel: f"linear from {_start(_ones(panel))}",
+        ),
+    )
+
+
+def _linear(panel: Panel, group_size: int) -> float | None:
+    """n times one replica; None where nothing ran at group size 1."""
+    ones = _ones(panel)
+    return group_size * ones[_start(ones)] if ones else None
+
+
+def _ones(panel: Panel) -> dict[str, float]:
+    """Values at group size 1."""
+    return {
+        curve.label: estimate.value
+        for curve in panel.curves
+        for n, estimate in zip(curve.xs, curve.ys, strict=True)
+        if n == 1
+    }
+
+
+def _start(ones: Mapping[str, float]) -> str:
+    return "single" if "single" in ones else max(ones, key=ones.__getitem__)
+
+
+def speedup(source: ChartSource) -> Figure:
+    """One panel a batch size; each curve against itself at group size 1."""
+    return by_group_size(
+        source,
+        in_groups(source),
+        Against(
+            title="Speedup by group size",
+            quantity="speedup",
+            y=lambda row: row.speedup,
+            remark=LINEAR_OF_ITSELF,
+            linear=lambda _, group_size: float(group_size),
+        ),
+    )
+
+
+def efficiency(source: ChartSource) -> Figure:
+    """One panel a batch size; each curve against itself at group size 1."""
+    return by_group_size(
+        source,
+        in_groups(source),
+        Against(
+            title="Efficiency by group size",
+            quantity="efficiency",
+            y=lambda row: row.efficiency,
+            remark=LINEAR_OF_ITSELF,
+            linear=lambda _, __: 1.0,
+            grows=False,
+        ),
+    )

@@ -10,13 +10,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from dpbench import units
-from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.configuration import (
+    ConfigurationSummary,
+    by_configuration,
+    usable_repetitions,
+)
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean
-from dpbench.analysis.outcome import by_configuration, usable_repetitions
 from dpbench.analysis.scaling import BASELINE, Speed, gain
 from dpbench.messages import one_line
 from dpbench.report.charts import bars
-from dpbench.report.charts.cases import as_many, cases, title
+from dpbench.report.charts.bars import as_many, cases, title
 from dpbench.report.charts.curves import CUT_OFF, FARTHEST_END, MARGIN
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, plain_number, series_styles

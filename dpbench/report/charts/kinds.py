@@ -1,7 +1,8 @@
 """Every kind of chart: what it is called, what it shows, which function draws it.
 
-A kind has a module of its name ("-" is "_" there), with a function of its name. It is imported
-when it is used: names and sentences are there without matplotlib, for help and completion.
+A kind has a function of its name ("-" is "_" there), in a module of that name or in one that it
+shares with its like. It is imported when it is used: names and sentences are there without
+matplotlib, for help and completion.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class ChartKind:
     section: Section
     """Section of the page."""
     source: Source = "sweep"
+    module: str | None = None
+    """The module of its function, where that is not of its name."""
 
     @property
     def draw(self) -> Callable[..., Figure]:
@@ -40,9 +43,8 @@ class ChartKind:
         To be called within `style.house_style()`. Raises NothingToDraw with a reason.
         """
         function = self.name.replace("-", "_")
-        drawn: Callable[..., Figure] = getattr(
-            import_module(f"dpbench.report.charts.{function}"), function
-        )
+        module = import_module(f"dpbench.report.charts.{self.module or function}")
+        drawn: Callable[..., Figure] = getattr(module, function)
         return drawn
 
 
@@ -55,6 +57,7 @@ CHARTS = {
             shows="Items per second against the number of replicas, a panel a batch size, with the "
             "line of linear scaling and the interval of every point.",
             section="speed",
+            module="group_sizes",
         ),
         ChartKind(
             name="batch-size",
@@ -76,12 +79,14 @@ CHARTS = {
             shows="How many times as fast as one replica each group is, a panel a batch size, with "
             "the line of linear scaling.",
             section="scaling",
+            module="group_sizes",
         ),
         ChartKind(
             name="efficiency",
             title="Efficiency by group size",
             shows="The share of linear scaling that each group reaches, a panel a batch size.",
             section="scaling",
+            module="group_sizes",
         ),
         ChartKind(
             name="efficiency-map",
@@ -118,6 +123,7 @@ CHARTS = {
             shows="Training loss against optimizer steps, a panel a batch size, with the range "
             "over repetitions.",
             section="learning",
+            module="loss",
         ),
         ChartKind(
             name="loss-samples",
@@ -125,6 +131,7 @@ CHARTS = {
             shows="Training loss against the samples seen, a panel a batch size, with the range "
             "over repetitions.",
             section="learning",
+            module="loss",
         ),
         ChartKind(
             name="loss-seconds",
@@ -132,6 +139,7 @@ CHARTS = {
             shows="Training loss against the time it took, a panel a batch size, with the range "
             "over repetitions: who learns fastest.",
             section="learning",
+            module="loss",
         ),
         ChartKind(
             name="bandwidth",

@@ -1,4 +1,4 @@
-"""Training loss along something that it costs: what the three charts of it have in common."""
+"""Training loss along steps, samples or seconds: what learns the same, and what learns fastest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpbench.analysis.loss_curve import (
     loss_curve,
 )
 from dpbench.messages import one_line
-from dpbench.report.charts.cases import Measured, measured
+from dpbench.report.charts.bars import Measured, measured
 from dpbench.report.charts.curves import MOST_SERIES, chosen
 from dpbench.report.charts.end_labels import label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
@@ -139,3 +139,37 @@ def _remarks(lines: Sequence[_Line], shown: Sequence[int]) -> list[str]:
         listed = ", ".join(map(str, shown))
         remarks.append(f"batch sizes {listed} of {len(measured_sizes)} measured")
     return remarks
+
+
+def loss_steps(source: ChartSource) -> Figure:
+    """One panel a batch size; equal curves lie on each other."""
+    along = Along(
+        title="Loss by steps",
+        quantity="timed window",
+        unit="steps",
+        of=lambda curve: curve.steps,
+    )
+    return loss_chart(source, along)
+
+
+def loss_samples(source: ChartSource) -> Figure:
+    """One panel a batch size; samples are those of all ranks."""
+    item = next((row.item for row in source.rows), "samples")
+    along = Along(
+        title=f"Loss by {item}",
+        quantity="timed window, all ranks",
+        unit=item,
+        of=lambda curve: curve.samples,
+    )
+    return loss_chart(source, along)
+
+
+def loss_seconds(source: ChartSource) -> Figure:
+    """One panel a batch size; curves of faster ones end further left."""
+    along = Along(
+        title="Loss by seconds",
+        quantity="timed window",
+        unit="s",
+        of=lambda curve: curve.seconds,
+    )
+    return loss_chart(source, along)

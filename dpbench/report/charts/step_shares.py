@@ -12,8 +12,8 @@ from matplotlib.patches import Patch
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.phases import PHASES, PhaseEstimate, PhaseName, StepPhases, step_phases
-from dpbench.report.charts import bars, cases
-from dpbench.report.charts.cases import Measured
+from dpbench.report.charts import bars
+from dpbench.report.charts.bars import Measured
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     GREEN,
@@ -58,17 +58,17 @@ class _Bar:
 
 def step_shares(source: ChartSource) -> Figure:
     """One bar a configuration, of its mean instrumented step over ranks, steps, repetitions."""
-    found = {one: phases for one in cases.measured(source) if (phases := step_phases(one.records))}
+    found = {one: phases for one in bars.measured(source) if (phases := step_phases(one.records))}
     if not found:
         raise NothingToDraw("no trial measured the phases of a step; sweep with --phases 5")
-    every = cases.cases(list(found))
-    shown = cases.as_many(every, MOST_BARS, len)
+    every = bars.cases(list(found))
+    shown = bars.as_many(every, MOST_BARS, len)
     blocks = [[_Bar(measured=one, phases=found[one]) for one in case] for case in shown]
     height = bars.height_of(blocks)
     figure, axes = bars.figure_of(height)
     named = []
     for (place, rows), case in zip(bars.places(blocks), shown, strict=True):
-        bars.heading(axes, place, cases.title(case))
+        bars.heading(axes, place, bars.title(case))
         for at, bar in rows:
             _draw(axes, at, bar)
             named.append((at, bar.measured.name))

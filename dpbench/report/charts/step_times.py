@@ -15,8 +15,8 @@ from dpbench import units
 from dpbench.analysis.explanation import SlowestRank, slowest_rank
 from dpbench.analysis.steady_state import Floats
 from dpbench.analysis.steps import RankSteps, rank_steps
-from dpbench.report.charts import bars, cases
-from dpbench.report.charts.cases import Case, Measured
+from dpbench.report.charts import bars
+from dpbench.report.charts.bars import Case, Measured
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, scaled_axis, series_styles
 
@@ -50,17 +50,17 @@ class _Row:
 
 def step_times(source: ChartSource) -> Figure:
     """A panel a case, a row a rank: above its line the timed steps, below those without sync."""
-    found = [one for one in cases.measured(source) if _steps_of_a_rank(one) >= FEWEST_STEPS]
+    found = [one for one in bars.measured(source) if _steps_of_a_rank(one) >= FEWEST_STEPS]
     if not found:
         raise NothingToDraw("no completed trial has two timed steps or more")
-    shown = [case[:MOST_OF_A_CASE] for case in cases.as_many(cases.cases(found), MOST_ROWS, _count)]
+    shown = [case[:MOST_OF_A_CASE] for case in bars.as_many(bars.cases(found), MOST_ROWS, _count)]
     most_ranks = min(MOST_RANKS, max(2, MOST_ROWS // max(map(len, shown))))
     styles = series_styles([(one.row.implementation, one.row.backend) for one in found])
     blocks = [[row for one in case for row in _rows(one, styles, most_ranks)] for case in shown]
     figure, axes = bars.stacked([len(block) for block in blocks])
     for axis, case, block in zip(axes, shown, blocks, strict=True):
         _panel(axis, block)
-        axis.set_title(cases.title(case), pad=4)
+        axis.set_title(bars.title(case), pad=4)
     longest = [axis.get_xlim()[1] for axis in axes]
     for axis in axes:  # the same unit in all
         scaled_axis(axis.xaxis, longest, "s", "step time")

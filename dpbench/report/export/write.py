@@ -1,18 +1,130 @@
-"""Writes the rows of an export in one of its formats."""
+"""An export: the rows of one level, from a results folder or a published file, in any format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TextIO
 
+from dpbench import store, units
+from dpbench.analysis.comparability import environment_notes
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.fields.field import Field, Plain
+from dpbench.analysis.fields.levels import LEVELS, configuration_row
+from dpbench.analysis.frame import (
+    Rows,
+    collective_rows,
+    final_records,
+    rank_rows,
+    step_rows,
+    trial_rows,
+)
+from dpbench.analysis.subject import Subject, of_folder, of_published
+from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
+from dpbench.records import TrialRecord
 from dpbench.report import seed_table
 from dpbench.report.export.data import WRITERS, write_parquet
-from dpbench.report.export.source import ExportSource
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow
 from dpbench.report.tables import SEED, parse_keys, render
 from dpbench.report.terminal import write_table
 from dpbench.report.values import write
+
+TIDY: dict[str, Callable[[Iterable[TrialRecord]], Rows]] = {
+    "trial": trial_rows,
+    "rank": rank_rows,
+    "step": step_rows,
+}
+NO_TRIAL = "no trial has ended yet: there are no rows"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportSource:
+    """The rows of one level; they may be read once."""
+
+    fields: tuple[Field, ...]
+    rows: Iterable[Mapping[str, Plain]]
+    caption: str
+    summaries: tuple[ConfigurationSummary, ...] | None = None
+    """Summaries of configurations, which documents show with their intervals."""
+    warnings: tuple[str, ...] = ()
+    """Data that could not be read, and warnings before a number is believed."""
+    notes: tuple[str, ...] = ()
+    """Notes on data without a row."""
+    budget_notes: tuple[str, ...] = ()
+    """At which samples and seconds losses are compared, where their columns are kept."""
+
+
+def open_source(path: Path, level: str) -> ExportSource:
+    """Reads a results folder, or a .csv file of configurations.
+
+    Raises UnknownName for a level, UsageError for one that the path does not have, StoreError.
+    """
+    if level not in LEVELS:
+        raise UnknownName("level", level, LEVELS)
+    if path.suffix.lower() == ".csv" and not path.is_dir():
+        if level != "configuration":
+            raise UsageError(
+                f"--level {level}: {path} has configurations only; expected a results folder"
+            )
+        return _of_configurations(of_published(path), path.stem)
+    if path.is_file():
+        raise UsageError(f"{path}: expected a results folder or a .csv file")
+    if level == "collective":
+        return _of_collectives(path)
+    sweep = store.load(path)
+    name = f"{path.resolve().name}: {sweep.spec.workload.architecture}"
+    if level == "configuration":
+        return _of_configurations(of_folder(sweep), name, sweep.warnings)
+    return ExportSource(
+        fields=LEVELS[level],
+        rows=TIDY[level](sweep.records),
+        caption=f"{name}, a row a {level}",
+        warnings=(*sweep.warnings, *environment_notes(sweep.records, sweep.environments)),
+        notes=tuple(_without_rows(level, sweep.records)),
+    )
+
+
+def _of_configurations(subject: Subject, name: str, unread: tuple[str, ...] = ()) -> ExportSource:
+    rows = subject.rows
+    return ExportSource(
+        fields=LEVELS["configuration"],
+        rows=map(configuration_row, rows),
+        caption=f"{name}, {units.counted(len(rows), 'configuration')}",
+        summaries=rows,
+        warnings=(*unread, *subject.warnings),
+        budget_notes=subject.budget_notes,
+        notes=(*_claims(rows), *([] if rows else [NO_TRIAL])),
+    )
+
+
+def _of_collectives(path: Path) -> ExportSource:
+    found = store.load_collectives(path)
+    return ExportSource(
+        fields=LEVELS["collective"],
+        rows=collective_rows(found.records),
+        caption=f"{path.resolve().name}, collectives",
+        warnings=found.warnings,
+    )
+
+
+def _claims(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+    if names := dict.fromkeys(name for row in rows for name, _ in row.claims):
+        yield f"claims of the source are no keys; documents show them: {', '.join(names)}"
+
+
+def _without_rows(level: str, records: Sequence[TrialRecord]) -> Iterable[str]:
+    if not records:
+        yield NO_TRIAL
+    final = list(final_records(records))
+    if again := len(records) - len(final):
+        yield f"{units.counted(again, 'trial')} run again; the last record counts"
+    empty = sum(not record.ranks for record in final)
+    if level != "trial" and empty:
+        trials = units.counted(len(final), "trial")
+        yield f"{empty} of {trials} measured nothing and have no row; --level trial says why"
+
 
 SUFFIXES = {
     ".csv": "csv",

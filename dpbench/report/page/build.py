@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from dpbench import __version__, units
+from dpbench.analysis.advice import LARGE
+from dpbench.analysis.configuration import ConfigurationSummary, effective_status
+from dpbench.analysis.fields.identity import Ending
 from dpbench.analysis.fields.levels import COLUMNS
-from dpbench.analysis.outcome import effective_status
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records import Status
-from dpbench.report.explanation import advice_lines
-from dpbench.report.footnotes import footnotes, reasons
+from dpbench.report.collectives import collective_notes, collectives_table
+from dpbench.report.explanation import advice_lines, reading
+from dpbench.report.explanation import tables as explanation_tables
+from dpbench.report.footnotes import footnotes, reasons, warnings
 from dpbench.report.headline import findings
-from dpbench.report.page.command import command_of
+from dpbench.report.numbers import percentage
 from dpbench.report.page.comparison import comparison
-from dpbench.report.page.content import Finding, Page, SweepContent
-from dpbench.report.page.environment import facts_of, in_short
+from dpbench.report.page.content import Finding, Page, Section, SweepContent
+from dpbench.report.page.environment import command_of, facts_of, in_short
 from dpbench.report.page.pictures import Pictures
-from dpbench.report.page.results_table import empty_columns, failures_table, results_table
-from dpbench.report.page.sections import not_drawn, sections
-from dpbench.report.table import Table
-from dpbench.report.warnings import warnings
+from dpbench.report.table import MISSING, Table, TableCell, TableColumn, TableRow, words
+from dpbench.report.tables import Column, claim_columns, header_of
+from dpbench.report.values import table_of
 
 MOST_ADVICE = 3
 """Sentences of advice at the top; the section on time has all."""
@@ -151,3 +155,213 @@ def proof(subject: Subject) -> Finding | None:
     whole = len({row.configuration for row in (*measured, *judged)})
     value = f"{right:,} of {units.counted(whole, 'configuration')}"
     return Finding(title=title, value=value, about=about)
+
+
+Rows = Sequence[ConfigurationSummary]
+
+STATUS = TableColumn(
+    key="status",
+    header="Status",
+    meaning="How the configuration ended; why it did not complete stands in a table of its own.",
+    text=True,
+)
+"""Without the reason, which may be long."""
+
+
+def results_table(rows: Rows) -> Table:
+    """A row a configuration; cells say what the tables in other formats say, and are sorted by
+    the values of the JSON rows."""
+    columns = _columns(rows)
+    table = table_of(columns, rows, key="configurations", caption="Configurations")
+    shown = (
+        STATUS
+        if column.key == STATUS.key
+        else replace(
+            column,
+            header=header_of(column.header, rows),
+            shown=_is_shown(field, table.texts(place)),
+        )
+        for place, (field, column) in enumerate(zip(columns, table.columns, strict=True))
+    )
+    lines = (
+        replace(line, status=row.status.value) for row, line in zip(rows, table.rows, strict=True)
+    )
+    return replace(table, columns=tuple(shown), rows=tuple(lines))
+
+
+def _columns(rows: Rows) -> Sequence[Column]:
+    """In the usual order, but for the status, which must not be scrolled out of sight."""
+    usual = [column for column in COLUMNS.values() if column.key != STATUS.key]
+    place = usual.index(COLUMNS["efficiency"]) + 1
+    status = replace(COLUMNS[STATUS.key], read=lambda row: Ending(row.status, None))
+    return (*usual[:place], status, *usual[place:], *claim_columns(rows))
+
+
+def _is_shown(column: Column, texts: Sequence[str]) -> bool:
+    """Usual ones with a value somewhere; of no rows at all, those that every sweep has."""
+    if not texts:
+        return column.shown == "always"
+    return column.shown != "on request" and any(text != MISSING for text in texts)
+
+
+def empty_columns(table: Table) -> tuple[str, ...]:
+    """The headers of usual columns that have no value anywhere."""
+    return tuple(
+        column.header
+        for column in table.columns
+        if not column.shown and (known := COLUMNS.get(column.key)) and known.shown == "always"
+    )
+
+
+def failures_table(rows: Rows) -> Table | None:
+    """Configurations that failed or were skipped, wholly or in part, with the full reason."""
+    ended = [row for row in rows if row.status is not Status.COMPLETED or row.reason]
+    if not ended:
+        return None
+    return Table(
+        key="failures",
+        caption="Configurations that did not complete, or not in all repetitions",
+        columns=(
+            TableColumn(key="configuration", header="Configuration", meaning="", text=True),
+            STATUS,
+            TableColumn(
+                key="repetitions", header="Repetitions", meaning=COLUMNS["repetitions"].meaning
+            ),
+            TableColumn(
+                key="reason", header="Reason", meaning="The first cause that is known.", text=True
+            ),
+        ),
+        rows=tuple(
+            TableRow(
+                cells=(
+                    words(row.label),
+                    words(row.status.words),
+                    TableCell(text=str(row.repetitions), sort=float(row.repetitions)),
+                    words(row.reason or MISSING),
+                ),
+                status=row.status.value,
+            )
+            for row in ended
+        ),
+    )
+
+
+TITLES = {
+    "scaling": "How well does it scale?",
+    "speed": "What does the speed depend on?",
+    "time": "Where does the time go?",
+    "learning": "Do they learn alike?",
+    "communication": "What does communication cost?",
+    "projection": "What would more replicas give?",
+}
+OPEN = ("scaling",)
+"""The chart that most readers come for; the titles of the others say what is in them."""
+
+
+def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
+    """Sections with content; each names the charts that it lacks."""
+    tables = {
+        "time": (*_sections_advice(subject), *explanation_tables(subject.explanations)),
+        "communication": tuple(_collectives(subject)),
+    }
+    notes = {
+        "time": tuple(_time_notes(subject)),
+        "learning": tuple(_learning_notes(subject)),
+        "communication": tuple(collective_notes(subject.collectives))
+        if subject.collectives
+        else (),
+    }
+    found = (
+        Section(
+            key=key,
+            title=title,
+            charts=tuple(image for kind, image in pictures.drawn if kind.section == key),
+            tables=tables.get(key, ()),
+            notes=tuple(map(one_line, notes.get(key, ()))),
+            folded=key not in OPEN,
+        )
+        for key, title in TITLES.items()
+    )
+    return tuple(
+        replace(one, notes=(*one.notes, *_lacking(one.key, pictures)))
+        for one in found
+        if one.charts or one.tables or one.notes
+    )
+
+
+def not_drawn(sections: Sequence[Section], pictures: Pictures) -> str | None:
+    """The charts of the questions that have no section, in one line."""
+    missing = TITLES.keys() - {section.key for section in sections}
+    listed = "; ".join(f"{charts} ({reason})" for reason, charts in _absent(missing, pictures))
+    return f"Not drawn: {listed}." if listed else None
+
+
+def _lacking(key: str, pictures: Pictures) -> Iterator[str]:
+    return (f"no chart {charts}: {reason}" for reason, charts in _absent([key], pictures))
+
+
+def _absent(keys: Collection[str], pictures: Pictures) -> Iterator[tuple[str, str]]:
+    """(Reason, charts that have nothing to show for it)."""
+    titles: dict[str, list[str]] = {}
+    for kind, reason in pictures.absent:
+        if kind.section in keys:
+            titles.setdefault(one_line(reason), []).append(f"“{kind.title}”")
+    for reason, charts in titles.items():
+        yield reason, ", ".join(charts)
+
+
+def _time_notes(subject: Subject) -> Iterator[str]:
+    if subject.explanations:
+        if not any(subject.advice):
+            yield from advice_lines(subject.explanations, subject.advice)
+        yield from reading(subject.explanations)
+
+
+def _learning_notes(subject: Subject) -> Iterator[str]:
+    yield from subject.loss_notes
+    if any(row.loss_at_equal_samples for row in subject.rows):
+        yield from subject.budget_notes
+
+
+def _sections_advice(subject: Subject) -> Iterator[Table]:
+    """The largest loss first."""
+    found = [
+        (explanation.row.label, one)
+        for explanation, lines in zip(subject.explanations, subject.advice, strict=True)
+        for one in lines
+    ]
+    if not found:
+        return
+    yield Table(
+        key="advice",
+        caption="What costs most, and what to try",
+        columns=(
+            TableColumn(key="configuration", header="Configuration", meaning="", text=True),
+            TableColumn(
+                key="cost",
+                header="Cost",
+                meaning="Share of a step's seconds that the loss takes; only what is beyond the "
+                f"noise and at least {units.exact_percent(LARGE)} is listed.",
+            ),
+            TableColumn(key="loss", header="Loss", meaning="", text=True),
+            TableColumn(key="remedy", header="What to do", meaning="", text=True),
+        ),
+        rows=tuple(
+            TableRow(
+                cells=(
+                    words(label),
+                    TableCell(text=percentage(one.share), sort=one.share.value),
+                    words(one.loss),
+                    words(one.remedy),
+                )
+            )
+            for label, one in sorted(found, key=lambda pair: -pair[1].share.value)
+        ),
+    )
+
+
+def _collectives(subject: Subject) -> Iterator[Table]:
+    if subject.collectives is not None:
+        table = collectives_table(subject.collectives)
+        if table.rows:
+            yield table

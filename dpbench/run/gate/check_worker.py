@@ -26,7 +26,7 @@ from typing import Any
 
 import dpbench
 from dpbench.architecture import make_importable
-from dpbench.architecture.own_files import own_files
+from dpbench.architecture.sources import own_files
 from dpbench.architecture.user_errors import is_machinery
 from dpbench.codec import decode, encode
 from dpbench.data.registry import prepare
@@ -34,7 +34,7 @@ from dpbench.errors import DataError, DpbenchError, UsageError
 from dpbench.grid import run
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.machine import inspect_machine
-from dpbench.run.gate.checks import as_it_is_now
+from dpbench.run.gate.thresholds import as_it_is_now
 from dpbench.run.this_machine import here
 from dpbench.specs import TrialSpec, WorkloadSpec
 from dpbench.temporary import temporary_folder

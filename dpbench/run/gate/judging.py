@@ -10,16 +10,18 @@ from typing import Any, Protocol
 from dpbench import store
 from dpbench.analysis.assessment import Assessment, assess
 from dpbench.analysis.comparison import Comparison
-from dpbench.analysis.machine_load import load_notes
+from dpbench.analysis.configuration import effective_status
+from dpbench.analysis.hints import load_notes
 from dpbench.analysis.matching import NotComparable, Side, match
-from dpbench.analysis.outcome import effective_status
 from dpbench.analysis.verdict import ALPHA, ALPHA_OF_A_LOOK, Outcome
 from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.records import Status, TrialRecord
-from dpbench.run.gate.checks import (
+from dpbench.run.gate.sweep import MeasuredFolder, parse_sweep
+from dpbench.run.gate.thresholds import (
+    Thresholds,
     as_it_is_now,
     candidates,
     check_baseline,
@@ -30,8 +32,6 @@ from dpbench.run.gate.checks import (
     check_usable,
     unmeasured,
 )
-from dpbench.run.gate.sweep import MeasuredFolder, parse_sweep
-from dpbench.run.gate.thresholds import Thresholds
 from dpbench.run.subjects import load_sides, split_selection
 from dpbench.run.sweep.execution import exit_status
 from dpbench.run.sweep.measuring import measure

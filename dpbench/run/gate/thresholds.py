@@ -1,17 +1,29 @@
-"""What `dpbench check` holds a sweep to: the command line before pyproject.toml before defaults."""
+"""What `dpbench check` holds a sweep to, and its checks before it measures anything."""
 
 from __future__ import annotations
 
+import shlex
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpbench import units
+from dpbench.analysis.configuration import by_configuration, usable_repetitions
+from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.matching import NotComparable, Side, match
+from dpbench.architecture import is_theirs, make_importable
+from dpbench.data.identity import with_files
 from dpbench.errors import UnknownName, UsageError
+from dpbench.grid import plan
+from dpbench.launch.machine import Machine
+from dpbench.records import Status, TrialRecord
 from dpbench.run.shared_options import REPETITIONS
-from dpbench.values import duration_seconds, known_name, percentage
+from dpbench.run.this_machine import here
+from dpbench.specs import SweepSpec, WorkloadSpec
+from dpbench.traits import IMPLEMENTATIONS
+from dpbench.values import comma_list, duration_seconds, known_name, percentage
 
 PROJECT_FILE = "pyproject.toml"
 SECTION = "[tool.dpbench.check]"
@@ -159,3 +171,139 @@ def _tolerances(
             raise UsageError(f"{name['metric']}: {metric} is listed twice; give it one tolerance")
         held[metric] = percentage(f"{name['metric']} {metric}", own) if has_own else default
     return held
+
+
+def candidates(implementations: str, against: str, notes: list[str]) -> tuple[str, ...]:
+    """The names in --implementations; raises UsageError if --against is one of them."""
+    known_name("--against", against, IMPLEMENTATIONS)
+    names = comma_list(
+        "--implementations",
+        implementations,
+        lambda option, token: known_name(option, token, IMPLEMENTATIONS),
+        notes,
+    )
+    if against in names:
+        raise UsageError(
+            f"--against {against} is among --implementations {implementations}; it would be "
+            "compared with itself"
+        )
+    return names
+
+
+def unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
+    """The planned trials as records without numbers, to find out what can be compared."""
+    return tuple(
+        TrialRecord(
+            trial=trial,
+            environment_id="",
+            started_utc="",
+            duration_seconds=0.0,
+            status=Status.SKIPPED,
+        )
+        for trial in plan(spec, 1)
+    )
+
+
+def check_consent(baseline: str, workload: WorkloadSpec, theirs: Mapping[str, str]) -> None:
+    """Raises UsageError unless the command names just that code of the user's that the sweep of the
+    baseline would run."""
+    named = {"arch": workload.architecture, "step": workload.step, "data": workload.dataset}
+    needed = {key: name for key, name in named.items() if name is not None and is_theirs(name)}
+    for key in {**needed, **theirs}:
+        if key not in needed:
+            raise UsageError(
+                f"--{key} {theirs[key]} has no effect, as {baseline} is run again as it is; leave "
+                "it out"
+            )
+        if theirs.get(key) != needed[key]:
+            raise UsageError(
+                f"--baseline {baseline}: its sweep is of --{key} {needed[key]}, whose code would "
+                f"be imported; if you trust it, give --{key} {shlex.quote(needed[key])} as well"
+            )
+    make_importable(*needed.values())
+
+
+def as_it_is_now(workload: WorkloadSpec, data_dir: Path | None) -> WorkloadSpec:
+    """With the user's files of today; raises UsageError for code that does not run."""
+    from dpbench.measure.try_out import load_tried, try_step
+
+    loaded = load_tried(workload.architecture)
+    if workload.step is not None:
+        try_step(workload.step, loaded)
+    return with_files(workload, data_dir)
+
+
+def check_pairs(sides: Iterable[tuple[Side, Side]], spec: SweepSpec) -> None:
+    """Raises UsageError for a candidate with nothing to be compared with, or with several things.
+
+    All of them are of the sweep `spec`, so they can differ in group sizes and backends only.
+    """
+    for before, now in sides:
+        try:
+            match(before, now)
+        except NotComparable:
+            raise UsageError(_no_common_size(before, now, spec)) from None
+        except UsageError:
+            raise UsageError(
+                f"--backends {_listed(spec.backends)}: only one of {now.label} and {before.label} "
+                "has a choice of backend, so there are several to compare with one; give one "
+                "backend"
+            ) from None
+
+
+def _no_common_size(before: Side, now: Side, spec: SweepSpec) -> str:
+    first, second = (
+        sorted({record.trial.group_size for record in side.selected()}) for side in (before, now)
+    )
+    return (
+        f"--group-sizes {_listed(spec.group_sizes)}: {now.label} runs at {_listed(second)}, but "
+        f"{before.label} at {_listed(first)}; add {min(*first, *second)}"
+    )
+
+
+def check_usable(sides: Iterable[tuple[Side, Side]], machine: Machine) -> None:
+    """Raises NotComparable if each pair has a side of which this machine can run nothing."""
+    reasons = [_unusable(before, machine) or _unusable(now, machine) for before, now in sides]
+    if all(reasons):
+        raise NotComparable(f"nothing could be compared: {reasons[0]}")
+
+
+def _unusable(side: Side, machine: Machine) -> str | None:
+    reasons = [machine.unusable_reason(record.trial) for record in side.selected()]
+    return f"{side.label}: {reasons[0]}" if all(reasons) else None
+
+
+def check_baseline(before: Side) -> None:
+    """Raises UsageError for results with less than a spread in every configuration."""
+    groups = by_configuration(before.selected()).values()
+    most = max(len(usable_repetitions(group)) for group in groups)
+    if most < FEWEST_REPETITIONS:
+        raise UsageError(
+            f"{before.label} has at most {units.counted(most, 'completed repetition')} of a "
+            f"configuration, but a spread takes {FEWEST_REPETITIONS}, better 5; measure it again"
+        )
+
+
+def check_environment(before: Side, machine: Machine, *, synthetic: bool) -> None:
+    """Raises NotComparable for results of another environment than this one."""
+    now = here(machine, synthetic=synthetic)
+    different = [d for there in before.environments.values() for d in now.differences_from(there)]
+    if different:
+        raise NotComparable(
+            f"{before.label} comes from another environment than this one: "
+            f"{'; '.join(dict.fromkeys(different))}. --force compares nevertheless, --against "
+            "measures a baseline here"
+        )
+
+
+def check_baselines_of_efficiency(metrics: Collection[str], spec: SweepSpec) -> None:
+    relative = [metric for metric in metrics if METRICS[metric].relative]
+    if relative and (1 not in spec.group_sizes or max(spec.group_sizes) == 1):
+        raise UsageError(
+            f"--metric {relative[0]} needs group size 1 and a larger one, but --group-sizes are "
+            f"{_listed(spec.group_sizes)}; measure both"
+        )
+
+
+def _listed(values: Sequence[object]) -> str:
+    return ",".join(map(str, values))

@@ -71,7 +71,7 @@ def refuse_all(rows: Sequence[PredictedRow]) -> None:
 
 def load_series(options: PredictionOptions, *, target_loss: float | None = None) -> Loaded:
     """Raises UsageError or StoreError for what cannot be simulated."""
-    from dpbench.analysis.environments import environment_notes
+    from dpbench.analysis.comparability import environment_notes
     from dpbench.analysis.projection.series import series_of
     from dpbench.analysis.summary import summarize
     from dpbench.report.charts.source import environment_line
@@ -154,7 +154,7 @@ def projections_of(
 
 
 def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
-    from dpbench.analysis.projection.assumptions import assumptions
+    from dpbench.analysis.projection.project import assumptions
     from dpbench.analysis.projection.project import project as projected
     from dpbench.report.projection import Projection
 

@@ -8,14 +8,19 @@ from dataclasses import dataclass, replace
 from dpbench import architecture
 from dpbench.errors import UsageError, about
 from dpbench.run.shared_options import LARGEST, STAGED_BACKEND
-from dpbench.run.sweep.axes import Axes, combine
 from dpbench.run.sweep.effort import Effort, effort
-from dpbench.run.sweep.exclude import parse_exclude
-from dpbench.run.sweep.include import OPTION as INCLUDE
-from dpbench.run.sweep.include import Include, inclusions, named_implementations
 from dpbench.run.sweep.loading import check_included, with_loading
 from dpbench.run.sweep.options import SweepOptions
-from dpbench.run.sweep.rules import parse_rules
+from dpbench.run.sweep.rules import (
+    INCLUDE,
+    Axes,
+    Include,
+    combine,
+    inclusions,
+    named_implementations,
+    parse_exclude,
+    parse_rules,
+)
 from dpbench.settings import AUTO, Auto
 from dpbench.specs import AXES
 from dpbench.specs.exclusion import Rule

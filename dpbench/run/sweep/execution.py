@@ -32,7 +32,7 @@ class SweepPlan:
 def measure_sweep(request: SweepRequest, nodes: Nodes | None) -> StoredSweep:
     """Runs the sweep; raises Interrupted, with what was stored, when a signal ends it."""
     if nodes is not None:
-        from dpbench.run.sweep.lead import lead_sweep
+        from dpbench.run.sweep.several_nodes import lead_sweep
 
         return lead_sweep(request, nodes)
     return prepare(request, find_place(request)).measure()
@@ -41,7 +41,7 @@ def measure_sweep(request: SweepRequest, nodes: Nodes | None) -> StoredSweep:
 def plan_sweep(request: SweepRequest, nodes: Nodes | None) -> SweepPlan:
     """Says what the sweep would measure and how long that may take; nothing is stored."""
     if nodes is not None:
-        from dpbench.run.sweep.lead import prepare_for_nodes
+        from dpbench.run.sweep.several_nodes import prepare_for_nodes
 
         return _planned(prepare_for_nodes(request, nodes))
     return _planned(prepare(request, find_place(request, may_exist=True)))
@@ -109,7 +109,7 @@ def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = 
     It is 1 as well if nothing completed of the implementations that were `asked` for: the baseline
     alone, which every sweep measures, is no answer.
     """
-    from dpbench.analysis.outcome import by_configuration, effective_status
+    from dpbench.analysis.configuration import by_configuration, effective_status
 
     counted = [record for group in by_configuration(records).values() for record in group]
     statuses = Counter(effective_status(record) for record in counted)

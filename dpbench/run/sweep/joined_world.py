@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dpbench.errors import UsageError
-from dpbench.launch.nodes.token import OPTION, VARIABLE
+from dpbench.launch.nodes.handshake import OPTION, VARIABLE
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from typing import Protocol
 from dpbench.architecture import check_function
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import UsageError
-from dpbench.run.sweep.axes import Axes
+from dpbench.run.sweep.rules import Axes
 from dpbench.settings import AUTO, Auto
 from dpbench.specs import AXES, Inclusion
 from dpbench.values import known_name

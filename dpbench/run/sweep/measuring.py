@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
-from dpbench.analysis.outcome import effective_status
+from dpbench.analysis.configuration import effective_status
 from dpbench.data.identity import code_sha256, named_files
 from dpbench.data.registry import Prepared, prepare
 from dpbench.environment import Environment

@@ -6,15 +6,15 @@ import os
 from dataclasses import dataclass, fields
 
 from dpbench.errors import UsageError
+from dpbench.launch.nodes.handshake import OPTION, VARIABLE, given_token, new_token
 from dpbench.launch.nodes.node import (
     DEFAULT_JOB_ID,
     JOIN_TIMEOUT_SECONDS,
     LOST_SECONDS,
     NodeRequest,
 )
-from dpbench.launch.nodes.token import OPTION, VARIABLE, given_token, new_token
 from dpbench.run.shared_options import NodeOptions
-from dpbench.specs.placement import PLACEMENTS, Placement
+from dpbench.specs.parts import PLACEMENTS, Placement
 from dpbench.values import duration_seconds, integer, known_name, shorten
 
 MOST_NODES = 1024

@@ -36,7 +36,7 @@ from dpbench.settings import (
     WholeNumber,
 )
 from dpbench.specs import AXES, DEFAULTS, SCALINGS, SYSTEM
-from dpbench.specs.learning_rate import RULES
+from dpbench.specs.parts import RULES
 
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
 """Statuses of trials that --retry measures again, as it names them."""

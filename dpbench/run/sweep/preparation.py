@@ -34,7 +34,7 @@ from dpbench.run.sweep.spec import build
 from dpbench.run.this_machine import free, machine_for, results_folder
 from dpbench.settings import AUTO
 from dpbench.specs import KEEP, SweepSpec, differing_fields
-from dpbench.specs.placement import Placement
+from dpbench.specs.parts import Placement
 from dpbench.store import StoredSweep
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _of_the_files_of(earlier: SweepSpec, spec: SweepSpec) -> SweepSpec:
 def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
     if spec.precision is None or spec.budget_seconds is None:
         return all_trials(spec)
-    from dpbench.analysis.precision import too_wide
+    from dpbench.analysis.repetitions import too_wide
 
     precision = spec.precision
     return UntilSettled(

@@ -10,7 +10,7 @@ from dpbench import architecture, units
 from dpbench.data.identity import with_files
 from dpbench.data.registry import DATASETS, check_fits, is_function
 from dpbench.errors import UsageError
-from dpbench.launch.requirements import optimizer_reason
+from dpbench.launch.machine import optimizer_reason
 from dpbench.measure.allocator import reason_to_leave
 from dpbench.measure.try_out import load_tried, try_dataset, try_step
 from dpbench.run.devices import (
@@ -25,11 +25,15 @@ from dpbench.run.devices import (
 )
 from dpbench.run.shared_options import LARGEST
 from dpbench.run.sweep.checks import ParsedOptions
-from dpbench.run.sweep.exclude import exclusion_notes
-from dpbench.run.sweep.include import check_group_sizes, check_shares, inclusion_notes
+from dpbench.run.sweep.rules import (
+    check_group_sizes,
+    check_shares,
+    exclusion_notes,
+    inclusion_notes,
+)
 from dpbench.settings import AUTO, Auto
 from dpbench.specs import AXES, KEEP, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
-from dpbench.specs.placement import Placement, placed
+from dpbench.specs.parts import Placement, placed
 from dpbench.values import known_name
 
 

@@ -24,7 +24,7 @@ from dpbench.settings import (
     settings_of,
 )
 from dpbench.specs import KEEP, SETTINGS, WorkloadSpec
-from dpbench.specs.learning_rate import RULES
+from dpbench.specs.parts import RULES
 from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
 from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS, TRAINABLE
 from dpbench.values import duration_seconds, known_name, positive_float

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from dpbench import errors
 from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, TrainingFailed
-from dpbench.launch.nodes.token import VARIABLE, given_token
+from dpbench.launch.nodes.handshake import VARIABLE, given_token
 from dpbench.messages import printable
 from dpbench.parallel.groups import name_ranks
 from dpbench.rendezvous.launch_variables import LaunchVariables

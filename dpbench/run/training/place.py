@@ -12,7 +12,7 @@ from dpbench.architecture import folder_name, is_theirs
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import say, warn
 from dpbench.run.this_machine import free, results_folder
-from dpbench.run.training.request import AUTO
+from dpbench.run.training.request import LATEST
 from dpbench.specs import differing_fields
 from dpbench.specs.training import TrainingSpec
 from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder, require_free
@@ -43,7 +43,7 @@ def target(resume: str | None, runs_dir: Path) -> ResumedRun | None:
 
     Raises UsageError where there is nothing of that name, StoreError for a damaged run.
     """
-    if resume is None or resume == AUTO:
+    if resume is None or resume == LATEST:
         return None
     path = next((one for one in (Path(resume), runs_dir / resume) if one.exists()), None)
     if not resume or path is None:
@@ -66,12 +66,12 @@ def choose(spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str 
     """
     arch = folder_name(spec.workload.architecture)
     folder = results_folder(runs_dir, name, otherwise=arch)
-    if resume == AUTO:
+    if resume == LATEST:
         return _latest(spec, folder, runs_dir, named=name is not None)
     named = target(resume, runs_dir)
     if named is None:
         return RunPlace(path=_new(folder, named=name is not None))
-    start = AUTO if named.checkpoint is None else str(named.checkpoint.absolute())
+    start = LATEST if named.checkpoint is None else str(named.checkpoint.absolute())
     if named.run is None or (name is not None and named.checkpoint is not None):
         return RunPlace(path=_new(folder, named=name is not None), resume=start)
     if name is not None:
@@ -101,12 +101,12 @@ def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) ->
     if named and os.path.lexists(folder / RUN_FILE):
         run = RunFolder.open(folder)
         _check_same(spec, run)
-        return RunPlace(path=folder, existing=run, resume=AUTO)
+        return RunPlace(path=folder, existing=run, resume=LATEST)
     runs = () if named else _newest_first(runs_dir)
     run_of_spec = next((run for run in runs if not _differences(spec, run)), None)
     if run_of_spec is not None:
         say(f"--resume auto: goes on with {run_of_spec.path}, the latest run of this training")
-        return RunPlace(path=run_of_spec.path, existing=run_of_spec, resume=AUTO)
+        return RunPlace(path=run_of_spec.path, existing=run_of_spec, resume=LATEST)
     place = _new(folder, named=named)
     missing = f"no {folder}" if named else f"no run of this training in {runs_dir}"
     say(f"--resume auto: {missing} yet; begins anew")

@@ -1,4 +1,4 @@
-"""What was asked for, from all the places that options come from.
+"""What was asked for, from all the places that options come from, and whether it goes together.
 
 The command line goes before the file of --config, the file before the preset, the preset before
 the run that is resumed, and that before the defaults.
@@ -14,16 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpbench import architecture
 from dpbench.architecture import is_theirs, make_importable, with_input_shape
-from dpbench.data.trusted_code import NamedCode
+from dpbench.data.identity import NamedCode
 from dpbench.errors import UsageError
 from dpbench.run.option_file import Layer, merged
+from dpbench.run.shared_options import STAGED_BACKEND
 from dpbench.run.training import config as train_config
-from dpbench.run.training.checks import check, check_values
 from dpbench.run.training.options import TrainOptions
-from dpbench.settings import Texts, from_texts
+from dpbench.settings import AUTO, Texts, from_texts, settings_of
+from dpbench.traits import IMPLEMENTATIONS
 
-AUTO = "auto"
+LATEST = "auto"
+"""The value of --resume that means the last checkpoint."""
 EXCLUSIVE = (("backend", "sync_backend"), ("evaluate", "no_eval"), ("balance", "shares"))
 """One of them, where it is given, takes the place of the others as well."""
 
@@ -124,7 +127,7 @@ def _parse(texts: Texts, notes: list[str]) -> TrainOptions:
 
 def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> Layer:
     """The options of the run that --resume names; none where it names no run."""
-    if resume is None or resume == AUTO:
+    if resume is None or resume == LATEST:
         return {}
     from dpbench.run.training.place import target
 
@@ -141,3 +144,106 @@ def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> L
     if "RANK" in os.environ:  # the launcher says how many there are
         options.pop("gpus", None)
     return options
+
+
+def check_values(options: TrainOptions, notes: list[str]) -> None:
+    """Raises UsageError for an architecture that there is not, and for two names of one option."""
+    architecture.check(options.architecture)
+    _two_backends(options, notes)
+    _two_evaluations(options)
+
+
+def check(options: TrainOptions) -> None:
+    """Raises UsageError for options that contradict each other, or that nothing would heed.
+
+    What depends on the devices is in `training.job.refuse_unusable`.
+    """
+    for part in (_backend, _own_settings, _warmup, _shares, _checkpoint, _download):
+        part(options)
+
+
+def _two_backends(options: TrainOptions, notes: list[str]) -> None:
+    if options.backend is not AUTO and options.sync_backend is not None:
+        raise UsageError(
+            f"got --backend {options.backend} and --sync-backend {options.sync_backend}, which "
+            "are two names of one option; give one of them"
+        )
+    for option, asked in (("--backend", options.backend), ("--sync-backend", options.sync_backend)):
+        if asked == STAGED_BACKEND:
+            notes.append(
+                f"{option} {STAGED_BACKEND} means shm: ranks reduce through the host's memory"
+            )
+
+
+def _two_evaluations(options: TrainOptions) -> None:
+    if options.no_eval and options.evaluate not in (None, "off"):
+        raise UsageError(
+            f"got --evaluate {options.evaluate} and --no-eval, which means --evaluate off; give "
+            "one of them"
+        )
+
+
+def _backend(options: TrainOptions) -> None:
+    only = IMPLEMENTATIONS[options.implementation].backend
+    if options.process_backend is not AUTO and only is not None:
+        raise UsageError(
+            f"--backend {options.process_backend}: {options.implementation} has no choice of "
+            "backend; leave --backend out, or take an implementation that has one, such as ddp"
+        )
+
+
+def _own_settings(options: TrainOptions) -> None:
+    """Settings that only some implementations have."""
+    traits = IMPLEMENTATIONS[options.implementation]
+    for name, declared in settings_of(TrainOptions).items():
+        value = getattr(options, name)
+        if value is None or traits.has_setting(name):
+            continue
+        having = [one for one, others in IMPLEMENTATIONS.items() if others.has_setting(name)]
+        remedy = having[0] if len(having) == 1 else "one of them"
+        raise UsageError(
+            f"{declared.option} {value:g}: it is an option of {', '.join(having)}, but "
+            f"--implementation is {options.implementation}; take {remedy}, or leave it out"
+        )
+
+
+def _warmup(options: TrainOptions) -> None:
+    if options.lr_warmup and options.lr_scaling == "none":
+        raise UsageError(
+            f"--lr-warmup {options.lr_warmup}: the rate rises from --lr to the scaled one, and "
+            "with --lr-scaling none they are the same; add --lr-scaling linear or sqrt"
+        )
+
+
+def _shares(options: TrainOptions) -> None:
+    if options.shares and options.balance != "equal":
+        raise UsageError(
+            f"got --shares and --balance {options.balance}, which sets the shares; give one of them"
+        )
+
+
+def _checkpoint(options: TrainOptions) -> None:
+    """Now, as the first checkpoint is written when an epoch has been trained."""
+    named = options.run.checkpoint
+    if named is None:
+        return
+    if Path(named).is_dir():
+        raise UsageError(f"--checkpoint {named} is a folder; expected the name of a file")
+    if not Path(named).parent.is_dir():
+        raise UsageError(f"--checkpoint {named}: there is no folder {Path(named).parent}; make it")
+
+
+def _download(options: TrainOptions) -> None:
+    if not options.download:
+        return
+    if options.data is not AUTO and options.data != "mnist":
+        raise UsageError(
+            f"--download fetches MNIST, but --data is {options.data}; leave it out, or take "
+            "--data mnist"
+        )
+    if options.data is AUTO or options.data_dir is None:
+        missing = "--data mnist" if options.data is AUTO else "--data-dir data"
+        raise UsageError(
+            "--download needs --data mnist, and --data-dir with the folder to download to; add "
+            f"{missing}"
+        )

@@ -39,7 +39,7 @@ from dpbench.run.training.request import TrainRequest
 from dpbench.specs import KEEP, SYSTEM
 from dpbench.specs.training import TrainingSpec
 from dpbench.store.record_log import LineReader
-from dpbench.training.checkpoints import latest
+from dpbench.training.checkpoint import latest
 from dpbench.training.events import Event, Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.analysis.laws.band import published_misspecification
+from dpbench.analysis.laws.band import Reach, published_misspecification, sizes_beyond
 from dpbench.analysis.laws.fit import fit
-from dpbench.analysis.laws.reach import Reach, sizes_beyond
 from dpbench.analysis.laws.series import LoneStep, Series
 from dpbench.errors import UsageError
 from tests.analysis.laws.series import log_mean, ring_and_log, series

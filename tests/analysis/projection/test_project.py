@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.laws.band import published_misspecification
-from dpbench.analysis.projection.assumptions import assumptions, band_meaning
 from dpbench.analysis.projection.economics import Economics, given
-from dpbench.analysis.projection.project import project
+from dpbench.analysis.projection.project import assumptions, band_meaning, project
 from dpbench.analysis.projection.series import series_of
 from dpbench.analysis.projection.step_model import StepModel
 from dpbench.analysis.provenance import weaker

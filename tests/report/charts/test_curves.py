@@ -12,10 +12,9 @@ from dpbench.analysis.published import from_csv
 from dpbench.report.charts import curves
 from dpbench.report.charts.batch_size import batch_size
 from dpbench.report.charts.curves import Curve, Panel, chosen, evenly, number_axis
+from dpbench.report.charts.group_sizes import speedup, throughput
 from dpbench.report.charts.source import ChartSource
-from dpbench.report.charts.speedup import speedup
 from dpbench.report.charts.style import IMPLEMENTATION_COLOURS, series_styles
-from dpbench.report.charts.throughput import throughput
 from tests.analysis.builders import run, trial
 from tests.report.charts.pictured import title
 from tests.report.charts.sources import source

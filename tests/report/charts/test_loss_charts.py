@@ -11,9 +11,7 @@ from matplotlib.figure import Figure
 
 from dpbench.analysis.loss_curve import loss_curve
 from dpbench.records import TrialRecord
-from dpbench.report.charts.loss_samples import loss_samples
-from dpbench.report.charts.loss_seconds import loss_seconds
-from dpbench.report.charts.loss_steps import loss_steps
+from dpbench.report.charts.loss import loss_samples, loss_seconds, loss_steps
 from dpbench.report.charts.source import NothingToDraw
 from tests.analysis.builders import PASSED, rank, record, trial, window
 from tests.report.charts.sources import source

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from dpbench.report.charts.group_sizes import throughput
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
-from dpbench.report.charts.throughput import throughput
 from tests.report.charts.pictured import figure, sweep
 from tests.report.charts.reference import FOLDER, TILE, difference, picture, reference
 

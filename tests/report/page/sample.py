@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from dpbench.report.charts import style
 from dpbench.report.charts.files import svg_of
 from dpbench.report.page.content import ChartImage, Finding, Page, Section, SweepContent
-from dpbench.report.page.inline_svg import caption_of, inline_svg
+from dpbench.report.page.pictures import caption_of, inline_svg
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow
 
 HOSTILE = "<script>alert('x')</script>\"&{{ 7*7 }}\x1b[31m\x00\u202egnp.exe"

@@ -13,7 +13,7 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.launch.nodes.token import VARIABLE
+from dpbench.launch.nodes.handshake import VARIABLE
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.run.sweep.joined_world import NEEDED, OF_NODES, World, take_world
 from tests.cli.command import environment

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.run.sweep.axes import Axes
 from dpbench.run.sweep.loading import check_included, dataset_name, with_loading
+from dpbench.run.sweep.rules import Axes
 from dpbench.specs import Inclusion, Variant
 from tests.cli.typed import axes_of, options_of
 

@@ -11,10 +11,10 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.environment import usable_cores
 from dpbench.launch.machine import inspect_machine
-from dpbench.report.progress.training_words import batch
-from dpbench.run.training.checks import check_values
+from dpbench.report.progress.training import batch
 from dpbench.run.training.options import TrainOptions
-from dpbench.run.training.spec import build
+from dpbench.run.training.preparation import build
+from dpbench.run.training.request import check_values
 from dpbench.settings import defaults_as_typed, from_texts
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRun

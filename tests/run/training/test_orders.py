@@ -12,9 +12,9 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 from dpbench.codec import encode
 from dpbench.errors import TrainingFailed, UsageError
-from dpbench.launch.launch_store import LOOPBACK, serve_store
-from dpbench.launch.nodes.token import VARIABLE
-from dpbench.rendezvous.launch_variables import LaunchVariables
+from dpbench.launch.launch_store import serve_store
+from dpbench.launch.nodes.handshake import VARIABLE
+from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
 from dpbench.run.training.joined import _follow
 from dpbench.run.training.orders import Agreed, Launch, Orders
 from dpbench.specs.training import TrainingRun, TrainingSpec

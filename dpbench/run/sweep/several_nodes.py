@@ -1,0 +1,261 @@
+"""This host as a node of a sweep over several: what it lends; it leads and records, or follows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from dpbench import messages, units
+from dpbench.analysis.configuration import by_configuration
+from dpbench.data.identity import files_sha256, named_files, shown
+from dpbench.data.registry import prepare as prepare_data
+from dpbench.errors import UsageError
+from dpbench.files import folder_inside
+from dpbench.launch.machine import Machine
+from dpbench.launch.nodes.addresses import this_node
+from dpbench.launch.nodes.follower import follow
+from dpbench.launch.nodes.handshake import OPTION, VARIABLE
+from dpbench.launch.nodes.node import Node, NodeRequest
+from dpbench.launch.nodes.team import Team, lead
+from dpbench.messages import printable, say, warn
+from dpbench.run.interrupts import as_exceptions
+from dpbench.run.shared_options import NODES, OUTPUT
+from dpbench.run.sweep.checks import ParsedOptions
+from dpbench.run.sweep.nodes import Nodes
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.run.sweep.preparation import (
+    PreparedSweep,
+    SweepPlace,
+    SweepRequest,
+    find_place,
+    how_to_finish,
+    prepare,
+)
+from dpbench.run.sweep.spec import devices_lent
+from dpbench.run.this_machine import here, machine_for
+from dpbench.settings import AUTO, as_typed, settings_of
+from dpbench.specs import WorkloadSpec
+from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, check_name
+from dpbench.temporary import temporary_folder
+
+OF_ONE_NODE = ("gpus", "config", "preset", "data_dir", "stop_after_failure", "synthetic")
+PANELS_OF_ONE_NODE = (NODES, OUTPUT)
+"""Options that may differ from node to node, or that node 0 alone follows."""
+
+
+def node_here(
+    parsed: ParsedOptions,
+    nodes: Nodes,
+    machine: Machine,
+    *,
+    data_dir: Path | None,
+    synthetic: bool,
+    say: Callable[[str], None],
+) -> Node:
+    """Says the notes that the user must see; raises UsageError for what this host cannot lend."""
+    notes: list[str] = []
+    devices = devices_lent(parsed, machine, notes)
+    for note in notes:
+        messages.say(note)
+    return this_node(
+        nodes.request,
+        environment=here(machine, synthetic=synthetic),
+        machine=machine,
+        devices=devices,
+        options=(*_options(parsed, nodes, synthetic=synthetic), *_files(parsed, data_dir)),
+        say=say,
+    )
+
+
+def said_unless(*, quiet: bool) -> Callable[[str], None]:
+    """A function that prints messages about the nodes as progress, unless quiet."""
+    return (lambda _: None) if quiet else messages.say
+
+
+def _files(parsed: ParsedOptions, data_dir: Path | None) -> tuple[tuple[str, ...], ...]:
+    """The content of the user's files, which all nodes must have alike too."""
+    options = parsed.options
+    dataset = "" if options.data is AUTO else options.data
+    workload = WorkloadSpec(architecture=options.arch, dataset=dataset, step=options.step)
+    found = files_sha256(workload, data_dir)
+    return () if found is None else ((f"SHA-256 of {named_files(workload)}", shown(found)),)
+
+
+def _options(
+    parsed: ParsedOptions, nodes: Nodes, *, synthetic: bool
+) -> tuple[tuple[str, ...], ...]:
+    """Those that all nodes must be given alike, as they would be typed; not those left out."""
+    options = parsed.options
+    alike = [
+        (setting.option, as_typed(value))
+        for name, setting in settings_of(SweepOptions).items()
+        if (value := getattr(options, name)) not in (None, AUTO, False)
+        and setting.panel not in PANELS_OF_ONE_NODE
+        and name not in OF_ONE_NODE
+    ]
+    alike.append(("--placement", nodes.placement))
+    return (*alike, *([("--synthetic-launcher", "yes")] if synthetic else []))
+
+
+LONGEST_DIFFERENCES = 1000
+"""Characters that another node's environment may fill."""
+
+
+def lead_sweep(request: SweepRequest, nodes: Nodes) -> StoredSweep:
+    """Measures the sweep with all nodes."""
+    place = find_place(request)
+    me, listener = _this_node(request, nodes, place)
+    if nodes.request.token_is_new:
+        _tell_how_to_join(request.command, nodes.request)
+    with as_exceptions(), lead(nodes.request, me, say=listener) as team:
+        _tell_differences(team)
+        stored = prepare(request, place, team=team, placement=nodes.placement).measure()
+    _tell_left_over(request, team, stored)
+    return stored
+
+
+def prepare_for_nodes(request: SweepRequest, nodes: Nodes) -> PreparedSweep:
+    """Prepares the sweep for its plan alone: no other node is waited for."""
+    place = find_place(request, may_exist=True)
+    me, _ = _this_node(request, nodes, place)
+    team = _Alike(nodes.request, me)
+    return prepare(request, place, team=team, placement=nodes.placement)
+
+
+def _this_node(
+    request: SweepRequest, nodes: Nodes, place: SweepPlace
+) -> tuple[Node, Callable[[str], None]]:
+    """This host as node 0, and who hears what happens among the nodes."""
+    listener = said_unless(quiet=request.options.quiet)
+    me = node_here(
+        request.parsed,
+        nodes,
+        place.machine,
+        data_dir=request.options.data_dir,
+        synthetic=request.options.synthetic,
+        say=listener,
+    )
+    return me, listener
+
+
+def _tell_how_to_join(command: Sequence[str], node: NodeRequest) -> None:
+    """The command for the other nodes, with the token where other users of a host cannot see it."""
+    where = "on node 1" if node.node_count == 2 else "on each other node, with its --node-rank"
+    say(f"{where}: {VARIABLE}={node.token} {_as_node_1(command)}")
+    with suppress(OSError, ValueError):  # no such stream
+        found = os.fstat(sys.stderr.fileno())
+        if stat.S_ISREG(found.st_mode) and found.st_mode & 0o044:
+            warn(
+                "that line has the token of the sweep and is in a file that other users can read; "
+                f"{OPTION} keeps it out of there"
+            )
+
+
+def _as_node_1(command: Sequence[str]) -> str:
+    words: list[str] = []
+    for word in command:
+        if words and words[-1] == "--node-rank":
+            words.append("1")
+        else:
+            words.append("--node-rank=1" if word.startswith("--node-rank=") else word)
+    return f"dpbench {shlex.join(words)}"
+
+
+class _Alike(Team):
+    """For a plan, which waits for nobody: every node is taken to lend what this one does."""
+
+    def __init__(self, node: NodeRequest, me: Node) -> None:
+        super().__init__(node, me, say)
+        self._alike = tuple(replace(me, number=number) for number in range(node.node_count))
+        lent = units.counted(len(me.devices), "replica")
+        say(f"the plan assumes that every node lends {lent}, as this one does")
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return self._alike
+
+    def prepare(self, dataset: str) -> None:
+        """Nothing will be trained."""
+
+
+def _tell_differences(team: Team) -> None:
+    """Print the differences that may make one node slower than another."""
+    first = team.nodes[0]
+    for node in team.nodes[1:]:
+        differences = node.environment.differences_from(first.environment)
+        if differences:
+            shown = printable("; ".join(differences), LONGEST_DIFFERENCES)
+            warn(f"{node.name} differs from {first.name}: {shown}")
+
+
+def _tell_left_over(request: SweepRequest, team: Team, stored: StoredSweep) -> None:
+    """How to measure what a lost node left over."""
+    final = [record for group in by_configuration(stored.records).values() for record in group]
+    left_over = [record for record in final if record.lost_host is not None]
+    if not left_over:
+        return
+    reasons = dict.fromkeys(record.reason for record in left_over if record.reason)
+    say(
+        f"{units.counted(len(left_over), 'trial')} left over: {'; '.join(reasons)}; to finish: "
+        f"{how_to_finish(request, stored.folder, team)}"
+    )
+
+
+def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
+    """Takes part until node 0 has no more to run, and returns the exit status."""
+    options = parsed.options
+    if options.dry_run:
+        raise UsageError("--dry-run: the plan is made by node 0; expected --node-rank 0")
+    folder = _folder(options, nodes.request)
+    machine = machine_for(synthetic=options.synthetic)
+    listener = said_unless(quiet=options.quiet)
+    me = node_here(
+        parsed,
+        nodes,
+        machine,
+        data_dir=options.data_dir,
+        synthetic=options.synthetic,
+        say=listener,
+    )
+    with temporary_folder() as cache, as_exceptions():
+
+        def prepare_here(dataset: str) -> Path | None:
+            prepared = prepare_data(
+                dataset,
+                data_dir=options.data_dir,
+                cache=cache,
+                architecture=options.arch,
+            )
+            for note in prepared.notes:
+                say(note)
+            return prepared.folder
+
+        try:
+            farewell = follow(
+                nodes.request,
+                me,
+                prepare=prepare_here,
+                logs=folder_inside(folder, LOGS_FOLDER),
+                traces=folder_inside(folder, TRACES_FOLDER),
+                say=listener,
+            )
+        finally:
+            with suppress(OSError):  # it stays if something was left in it
+                folder.rmdir()
+    listener(farewell)
+    return 0
+
+
+def _folder(options: SweepOptions, request: NodeRequest) -> Path:
+    """For the output of failed ranks and for traces; records are on node 0."""
+    plain_id = re.sub("[^A-Za-z0-9_.-]", "-", request.job_id)
+    name = options.name or f"{plain_id}-node{request.node_rank}"
+    check_name(name)
+    return options.results_dir / name

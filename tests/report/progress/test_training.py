@@ -1,0 +1,167 @@
+"""What is printed of a training, line by line."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dpbench.report.progress import training as words
+from dpbench.report.progress.training import (
+    JsonLines,
+    TrainingBar,
+    TrainingLines,
+    TrainingNotes,
+    TrainOutput,
+)
+from dpbench.specs import WorkloadSpec
+from dpbench.specs.training import TrainingRun
+from tests.training.jobs import training_spec
+from tests.training.test_events import EPOCH, EVENTS, FINISHED, STARTED, STEP
+
+SPEC = training_spec(workload=WorkloadSpec(architecture="mlp", dataset="digits"))
+ONE = replace(STARTED, world_size=1)
+STEP_LINE = (
+    "epoch 1  step 20  [1,280/1,442 ( 89 %), rank 0: 640/721]  loss 0.4213  lr 1.0e+00  "
+    "3,412 images/s"
+)
+EPOCH_LINE = (
+    "epoch 1: train loss 0.5000, test loss 0.0911, accuracy 350/360 (97.2 %), lr 1.0e+00, "
+    "4.1 s + 200 ms evaluation, checkpoint step-00000023.pt (best)"
+)
+
+
+def test_a_start_says_what_runs_where() -> None:
+    assert words.started(STARTED, SPEC) == (
+        "mlp on digits, 1,199,882 parameters: ddp/gloo ×2 on cpu, cpu of 2 hosts"
+    )
+
+
+def test_a_step_says_how_far_and_how_well() -> None:
+    assert words.step(STEP, STARTED) == STEP_LINE
+    alone = words.step(replace(STEP, processed=64), ONE)
+    assert "[   64/1,442 (  4 %)]" in alone
+    more = replace(STEP, gradient_norm=1.5, data_wait_share=0.25, skipped_steps=2)
+    assert words.step(more, ONE).endswith(
+        "  gradient norm 1.5  25 % waiting for data  2 steps skipped"
+    )
+
+
+def test_an_epoch_says_what_was_reached() -> None:
+    assert words.epoch(EPOCH) == EPOCH_LINE
+    bare = replace(
+        EPOCH,
+        test_loss=None,
+        test_correct=None,
+        evaluation_seconds=None,
+        best=False,
+        shares=(0.66, 0.34),
+    )
+    assert words.epoch(bare) == (
+        "epoch 1: train loss 0.5000, lr 1.0e+00, 4.1 s, checkpoint step-00000023.pt, "
+        "shares 0.66:0.34"
+    )
+
+
+def test_the_end_says_the_result_and_where_it_is() -> None:
+    assert words.finished_words(FINISHED, FINISHED.epochs, "runs/one") == (
+        "finished: test accuracy 97.2 %, final loss 0.0100; 115 steps, 21 s, 343 images/s with "
+        "evaluation; state 0123456789ab; in runs/one"
+    )
+
+
+def test_speeds_count_the_items_of_a_sample() -> None:
+    of_text = replace(STARTED, item="tokens", items_per_sample=64)
+    assert words.step(STEP, of_text).endswith("218,394 tokens/s")
+    ended = replace(FINISHED, item="tokens", items_per_sample=64)
+    assert "s, 21,973 tokens/s with" in words.finished_words(ended, FINISHED.epochs, "runs/one")
+    assert "= 8 samples of 64 tokens per step" in words.batch(SPEC, 6, " of 64 tokens")
+
+
+def test_what_is_stopped_before_all_epochs_is_not_finished() -> None:
+    line = words.finished_words(FINISHED, FINISHED.epochs + 1, "runs/one")
+    assert line.startswith("stopped: test accuracy 97.2 %")
+
+
+def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
+    held = (100 << 20, 160 << 20)
+    on_gpus = replace(
+        FINISHED,
+        peak_host_memory_bytes=held,
+        peak_device_memory_bytes=(1 << 30, 1 << 30),
+        peak_reserved_memory_bytes=(2 << 30, 2 << 30),
+    )
+    assert list(words.memory(on_gpus, ("cuda:0", "cuda:1"))) == [
+        "rank 0 on cuda:0: at most 100 MiB of host, 1 GiB of device, 2 GiB of "
+        "reserved device memory",
+        "rank 1 on cuda:1: at most 160 MiB of host, 1 GiB of device, 2 GiB of "
+        "reserved device memory",
+        "host memory, largest ÷ mean of ranks: 1.23, above 1.2: uneven",
+        "device memory, largest ÷ mean of ranks: 1.00",
+        "reserved device memory, largest ÷ mean of ranks: 1.00",
+    ]
+    dp = replace(FINISHED, world_size=1, peak_host_memory_bytes=(1 << 20,))
+    assert list(words.memory(dp, ("cpu", "cpu"))) == [
+        "rank 0 on cpu, cpu: at most 1 MiB of host memory"
+    ]
+
+
+def test_lines_are_written_as_events_come() -> None:
+    lines: list[str] = []
+    with TrainingLines(SPEC, lines.append) as hears:
+        for event in EVENTS:
+            hears.hear(event)
+    assert lines == [words.started(STARTED, SPEC), STEP_LINE, EPOCH_LINE]
+
+
+def test_json_lines_are_the_log_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for event in EVENTS:
+        JsonLines().hear(event)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["kind"] for line in lines] == ["started", "step", "epoch", "note", "finished"]
+    assert lines[1]["samples_per_second"] == 3412.4
+
+
+def test_notes_are_told_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
+    for event in EVENTS:
+        TrainingNotes().hear(event)
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "dpbench: a note\n")
+
+
+def test_a_terminal_shows_the_lines_above_a_bar() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=160, color_system=None)
+    with TrainingBar(SPEC, 60, console) as hears:
+        for event in EVENTS:
+            hears.hear(event)
+        hears._progress.refresh()
+    shown = screen.getvalue()
+    assert STEP_LINE in shown
+    assert EPOCH_LINE in shown
+    assert "epoch 1/2" in shown
+    assert "20/60 steps, 3,412 images/s, 6.4 s left" in shown
+
+
+def test_a_bar_is_for_terminals_only() -> None:
+    kinds = [
+        type(TrainOutput(quiet=q, json_lines=j).listener(SPEC, TrainingRun(), 60))
+        for q, j in ((False, False), (True, False), (False, True), (True, True))
+    ]
+    assert kinds == [TrainingLines, TrainingNotes, JsonLines, JsonLines]
+
+
+def test_the_result_has_all_keys_measured_or_not(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    output = TrainOutput(json_result=True)
+    output.conclude(replace(FINISHED, test_accuracy=None), SPEC, tmp_path)
+    (line,) = capsys.readouterr().out.splitlines()
+    content = json.loads(line)
+    assert {"test_accuracy", "final_loss", "epochs", "world_size", "state_sha256"} <= {*content}
+    assert content["test_accuracy"] is None
+    assert content["folder"] == str(tmp_path)

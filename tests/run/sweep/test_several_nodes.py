@@ -1,0 +1,210 @@
+"""A sweep over several nodes, as far as one host can tell; tests/multi_node has two."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+import psutil
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.environment import variables
+from dpbench.errors import UsageError
+from dpbench.launch.machine import Machine
+from dpbench.launch.nodes.handshake import VARIABLE
+from dpbench.records import Status
+from dpbench.run.sweep.execution import exit_status
+from dpbench.run.sweep.joined_world import free_port
+from dpbench.run.sweep.measuring import lasting
+from dpbench.run.sweep.spec import build
+from dpbench.specs import SweepSpec
+from dpbench.store import SweepStore
+from tests.analysis.builders import record, trial
+from tests.analysis.builders import run as completed
+from tests.builders import sweep_spec
+from tests.cli.command import start
+from tests.cli.typed import parsed_options
+
+SYNTHETIC = ("--synthetic-launcher", "--arch", "mlp", "--gpus", "1", "--no-charts")
+TOKEN = "a-token-of-the-tests"
+CPUS = Machine(cores=4, gpus=(), cuda=None, missing_backends=())
+
+
+def meeting(rank: int, port: int = 29503) -> tuple[str, ...]:
+    return ("--nnodes", "2", "--node-rank", str(rank), "--rdzv-endpoint", f"127.0.0.1:{port}")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("here")
+def test_a_plan_waits_for_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--dry-run", "--json", "--implementations", "ddp", "--batch-sizes", "8")
+    assert run(["sweep", *SYNTHETIC, *meeting(0), *arguments]) == 0
+    out, err = capsys.readouterr()
+    assert "the plan assumes that every node lends 1 replica, as this one does" in err
+    nodes = {(row["implementation"], row["group_size"]): row["nodes"] for row in json.loads(out)}
+    assert nodes == {("single", 1): [], ("ddp", 1): [], ("ddp", 2): [1, 1]}
+
+
+@pytest.mark.usefixtures("here")
+def test_only_node_0_plans(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    assert run(["sweep", *SYNTHETIC, *meeting(1), "--dry-run"]) == 2
+    assert "the plan is made by node 0; expected --node-rank 0" in capsys.readouterr().err
+
+
+def command_told(err: IO[str]) -> list[str]:
+    """What node 0 says is to be typed on node 1, as the words of a shell."""
+    for line in err:
+        if line.startswith("dpbench: on node 1: "):
+            return shlex.split(line.removeprefix("dpbench: on node 1: "))
+    raise AssertionError("node 0 did not say how to join")
+
+
+@pytest.mark.slow
+def test_a_sweep_of_two_nodes_runs_with_the_command_that_node_0_prints(here: Path) -> None:
+    """And the token in it is nowhere else: not in arguments of processes, nor in any file."""
+    options = (*SYNTHETIC, "--implementations", "ddp", "--batch-sizes", "8", "--name", "s")
+    port = free_port("127.0.0.1")
+    lead = start("sweep", *options, *meeting(0, port), cwd=here)
+    assert lead.stderr is not None
+    variable, *words = command_told(lead.stderr)
+    name, _, token = variable.partition("=")
+    assert (name, len(token)) == (VARIABLE, 32)
+    assert words == ["dpbench", "sweep", *options, *meeting(1, port)]
+    follow = start(*words[1:], cwd=here, **{VARIABLE: token})
+    listed = [process.cmdline() for process in psutil.process_iter() if is_ours(process, here)]
+    _, said_there = follow.communicate(timeout=60)
+    out, err = lead.communicate(timeout=60)
+    assert (lead.returncode, follow.returncode) == (0, 0), err + said_there
+    assert "node 0 (" in said_there
+    for text in (out, err, said_there, repr(listed), *contents(here)):
+        assert token not in text
+    assert any(VARIABLE.encode() not in path.read_bytes() for path in here.rglob("*.json"))
+
+
+def is_ours(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.cwd() == str(folder)
+    except psutil.Error:
+        return False
+
+
+def contents(folder: Path) -> list[str]:
+    return [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.usefixtures("here")
+def test_a_node_without_the_token_says_where_to_get_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["sweep", *SYNTHETIC, *meeting(1)]) == 2
+    err = capsys.readouterr().err
+    assert "--node-rank 1 needs the token of the sweep; expected DPBENCH_TOKEN as node 0" in err
+
+
+@pytest.mark.usefixtures("here")
+def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    assert run(["sweep", *SYNTHETIC, *meeting(0), "--show-config"]) == 0
+    assert run(["sweep", *SYNTHETIC, *meeting(0), "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert TOKEN not in out + err
+    assert VARIABLE not in os.environ
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    assert VARIABLE not in dict(variables())
+
+
+@pytest.mark.slow
+def test_nodes_that_were_told_different_things_are_refused(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    asked = meeting(0, port := free_port("127.0.0.1"))
+    other = start("sweep", *SYNTHETIC, *meeting(1, port), "--batch-sizes", "16", cwd=here)
+    options = ("--batch-sizes", "8", "--name", "s", "--join-timeout", "15s")
+    status = run(["sweep", *SYNTHETIC, *asked, *options])
+    _, said_there = other.communicate(timeout=60)
+    assert (status, other.returncode) == (2, 2)
+    for text in (capsys.readouterr().err, said_there):
+        assert "differs from node 0" in text
+        assert "--batch-sizes 16 instead of 8" in text
+    assert not (here / "results").exists()
+
+
+def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() -> None:
+    done, across = completed(trial(), 1.0), trial(group_size=2, nodes=(1, 1))
+    lost = record(across, status=Status.SKIPPED, lost_host=1)
+    assert lasting([done, lost]) == [done]
+    assert exit_status([done, lost]) == 1
+    assert exit_status([done, replace(lost, lost_host=None)]) == 0
+
+
+def test_a_sweep_of_several_nodes_is_no_baseline_to_run_again_here(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    SweepStore.create(here / "s", sweep_spec(nodes=(1, 1)), []).close()
+    assert run(["check", "--baseline", "s", "--synthetic-launcher"]) == 2
+    assert "that sweep ran on 2 nodes, and here it would run on one" in capsys.readouterr().err
+
+
+class Lent:
+    """A host as `build` sees it."""
+
+    def __init__(self, machine: Machine, *devices: str) -> None:
+        self.machine = machine
+        self.devices = devices
+
+
+def built(*hosts: Lent, **options: str) -> SweepSpec:
+    parsed = parsed_options(**{"arch": "mlp", "data": "digits", **options})
+    return build(parsed, hosts[0].machine, hosts)[0]
+
+
+def test_threads_are_those_that_every_host_has() -> None:
+    small = replace(CPUS, cores=2)
+    spec = built(Lent(CPUS, "cpu", "cpu"), Lent(small, "cpu", "cpu"))
+    assert (spec.group_sizes, spec.nodes, spec.threads_per_replica) == ((1, 2, 4), (2, 2), 1)
+    assert built(Lent(CPUS, "cpu", "cpu"), Lent(small, "cpu")).threads_per_replica == 2
+
+
+def test_several_numbers_of_threads_are_each_checked_on_every_host() -> None:
+    small = replace(CPUS, cores=2)
+    spec = built(Lent(CPUS, "cpu"), Lent(small, "cpu"), threads="1,2")
+    assert spec.threads_per_replica == 1
+    assert spec.values_of("threads_per_replica") == (1, 2)
+    assert spec.compared == ("threads_per_replica",)
+    with pytest.raises(UsageError, match=r"--threads 2: 2 × 2 replicas are more than the 2 cores"):
+        built(Lent(CPUS, "cpu", "cpu"), Lent(small, "cpu", "cpu"), threads="1,2")
+
+
+def test_threads_of_a_rule_are_checked_for_its_own_group() -> None:
+    alone = built(Lent(CPUS, "cpu", "cpu"), include="group_size=1 threads_per_replica=4")
+    assert (alone.threads_per_replica, alone.compared) == (2, ("threads_per_replica",))
+    with pytest.raises(UsageError, match=r"^--include threads_per_replica=4: 4 × 2 replicas are"):
+        built(Lent(CPUS, "cpu", "cpu"), include="threads_per_replica=4")
+
+
+def test_a_group_is_no_larger_than_all_hosts_together() -> None:
+    hosts = (Lent(CPUS, "cpu", "cpu"), Lent(CPUS, "cpu"))
+    assert built(*hosts, group_sizes="3").group_sizes == (3,)
+    with pytest.raises(UsageError, match=r"4 is above the 3 replicas of all nodes \(2 \+ 1\)"):
+        built(*hosts, group_sizes="4")
+
+
+def test_hosts_lend_devices_of_one_kind() -> None:
+    with pytest.raises(UsageError, match="node 0 lends cpu devices and node 1 cuda ones"):
+        built(Lent(CPUS, "cpu"), Lent(CPUS, "cuda:0"))

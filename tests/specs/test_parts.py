@@ -1,0 +1,144 @@
+"""Learning rates of other batches, by hand; and what no rule can be applied to."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpbench
+from dpbench.errors import UsageError
+from dpbench.parallel.dp.scatter import balanced_split
+from dpbench.specs.parts import RULES, scale_lr, shares_by_speed, split, split_evenly
+
+quick = settings(max_examples=100, deadline=None)
+shares_of_ranks = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=8)
+
+
+@quick
+@given(shares_of_ranks, st.integers(0, 500))
+def test_the_sizes_are_all_of_the_total_and_nobody_goes_empty(
+    shares: list[float], more: int
+) -> None:
+    total = len(shares) + more
+    sizes = split(total, shares)
+    assert sum(sizes) == total
+    assert min(sizes) >= 1
+
+
+@quick
+@given(shares_of_ranks, st.integers(0, 500))
+def test_a_size_is_less_than_one_from_its_due_unless_somebody_is_due_less_than_one(
+    shares: list[float], more: int
+) -> None:
+    total = len(shares) + more
+    due = [total * share / sum(shares) for share in shares]
+    if min(due) >= 1:
+        sizes = split(total, shares)
+        assert all(abs(size - part) < 1 for size, part in zip(sizes, due, strict=True))
+
+
+@quick
+@given(st.integers(1, 600), st.integers(1, 5000))
+def test_a_batch_is_divided_among_ranks_as_it_is_scattered_over_replicas(
+    parts: int, total: int
+) -> None:
+    """dpbench.parallel stands alone, so its function is another one."""
+    assert [size for size in split_evenly(total, parts) if size] == balanced_split(total, parts)
+    if total >= parts:
+        assert split(total, (1.0,) * parts) == split_evenly(total, parts)
+
+
+@pytest.mark.parametrize(
+    ("total", "shares", "sizes"),
+    [
+        (10, (1, 1, 1, 1), (3, 3, 2, 2)),
+        (10, (2, 1), (7, 3)),
+        (30, (9, 1), (27, 3)),
+        # Due 0.1 and 9.9: the least of one comes from the other.
+        (10, (1, 99), (1, 9)),
+        # Due 2.94, 0.03, 0.03.
+        (3, (98, 1, 1), (1, 1, 1)),
+        # The sum of 0.1, 0.2 and 0.3 is a little more than 0.6.
+        (6, (0.1, 0.2, 0.3), (1, 2, 3)),
+        # Due 2.5 and 2.5: the earlier one gets what is left.
+        (5, (0.3, 0.3), (3, 2)),
+    ],
+)
+def test_divisions_worked_by_hand(
+    total: int, shares: tuple[float, ...], sizes: tuple[int, ...]
+) -> None:
+    assert split(total, shares) == sizes
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_share_or_speed_that_cannot_be_is_named(bad: float) -> None:
+    with pytest.raises(UsageError, match=rf"shares: got 1\.0, {bad}; expected a finite number"):
+        split(4, (1.0, bad))
+    with pytest.raises(UsageError, match=rf"speeds in samples/s: got {bad}; expected"):
+        shares_by_speed((bad,))
+
+
+def test_no_shares_and_too_few_samples_are_refused() -> None:
+    with pytest.raises(UsageError, match="shares: got none"):
+        split(4, ())
+    with pytest.raises(UsageError, match=r"got 2 samples for 3 ranks; .* or fewer ranks"):
+        split(2, (1, 1, 1))
+
+
+@quick
+@given(st.lists(st.floats(10, 1000), min_size=2, max_size=6))
+def test_with_shares_by_speed_all_ranks_end_a_step_within_a_sample_of_each_other(
+    speeds: list[float],
+) -> None:
+    shares = shares_by_speed(speeds)
+    assert math.isclose(sum(shares), 1)
+    sizes = split(10_000, shares)
+    step_seconds = 10_000 / sum(speeds)
+    for size, speed in zip(sizes, speeds, strict=True):
+        assert abs(size / speed - step_seconds) < 1 / speed
+
+
+def test_a_rank_slowed_to_a_third_gets_a_third_of_the_others_samples() -> None:
+    assert split(70, shares_by_speed((300.0, 300.0, 100.0))) == (30, 30, 10)
+
+
+POSITIVE = st.floats(1e-6, 1e6)
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("linear", 8e-5), ("sqrt", 4e-5), ("none", 2e-5)])
+def test_four_times_the_batch_of_a_fine_tuning(rule: str, expected: float) -> None:
+    assert dpbench.scale_lr(2e-5, 4, rule) == pytest.approx(expected)
+
+
+@given(base=POSITIVE, ratio=POSITIVE, rule=st.sampled_from(RULES))
+def test_the_same_batch_keeps_the_rate_and_going_back_restores_it(
+    base: float, ratio: float, rule: str
+) -> None:
+    assert scale_lr(base, 1, rule) == base
+    assert scale_lr(scale_lr(base, ratio, rule), 1 / ratio, rule) == pytest.approx(base)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, True, "2e-5", None])
+def test_only_finite_numbers_above_zero_are_scaled(value: float) -> None:
+    with pytest.raises(ValueError, match=r"base is .*; expected a finite number above 0"):
+        scale_lr(value, 2, "linear")
+    with pytest.raises(ValueError, match=r"ratio is .*; expected a finite number above 0"):
+        scale_lr(0.1, value, "none")
+
+
+def test_a_whole_number_beyond_all_floats_is_no_ratio() -> None:
+    with pytest.raises(ValueError, match=r"ratio is 1000.*; expected a finite number"):
+        scale_lr(1.0, 10**400, "sqrt")
+
+
+def test_a_rate_beyond_all_numbers_is_refused() -> None:
+    with pytest.raises(ValueError, match="scaled learning rate is inf"):
+        scale_lr(1e300, 1e300, "linear")
+
+
+def test_an_unknown_rule_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match="'cubic'; expected one of none, linear, sqrt"):
+        scale_lr(0.1, 2, "cubic")
