@@ -14,6 +14,7 @@ NAMES = (
     "wrappers",
     "wrapper_cost",
     "architectures",
+    "sharded_steps",
     "collectives",
     "staged_ranks",
     "operating_characteristics",

@@ -52,24 +52,24 @@ def run(architectures: Sequence[str] = ()) -> Iterator[Figure]:
         on_gloo.append(Ratio.of(seconds[best], seconds["ddp/gloo"]))
         on_shm.append(Ratio.of(seconds[best], seconds["ddp/shm"]))
         share = Ratio.of(seconds["independent"], seconds["ddp/shm"])
-        yield _at_least(1.0, on_gloo[-1], f"images/s of ddp/gloo ÷ {best} ({load})")
+        yield at_least(1.0, on_gloo[-1], f"images/s of ddp/gloo ÷ {best} ({load})")
         target = SHM_OVER_TORCH.get(str(load))
-        yield _at_least(target, on_shm[-1], f"images/s of ddp/shm ÷ {best} ({load})")
+        yield at_least(target, on_shm[-1], f"images/s of ddp/shm ÷ {best} ({load})")
         target = SHARE_OF_INDEPENDENT.get(str(load))
-        yield _at_least(target, share, f"images/s of ddp/shm ÷ independent ({load})")
+        yield at_least(target, share, f"images/s of ddp/shm ÷ independent ({load})")
         bound = Ratio.of(seconds[best], seconds["independent"])
         bounds.append(bound)
-        yield _at_least(None, bound, f"images/s of independent ÷ {best}, the bound ({load})")
+        yield at_least(None, bound, f"images/s of independent ÷ {best}, the bound ({load})")
         if load.batch == 32 or str(load) in SPEEDUP_OF_THREADS:
             yield from _one_process(load)
-    yield _at_least(
-        1.05, _overall(on_gloo), "images/s of ddp/gloo ÷ torch's best on gloo, geometric mean"
+    yield at_least(
+        1.05, overall(on_gloo), "images/s of ddp/gloo ÷ torch's best on gloo, geometric mean"
     )
-    yield _at_least(
-        1.3, _overall(on_shm), "images/s of ddp/shm ÷ torch's best on gloo, geometric mean"
+    yield at_least(
+        1.3, overall(on_shm), "images/s of ddp/shm ÷ torch's best on gloo, geometric mean"
     )
-    yield _at_least(
-        None, _overall(bounds), "images/s of independent ÷ torch's best on gloo, geometric mean"
+    yield at_least(
+        None, overall(bounds), "images/s of independent ÷ torch's best on gloo, geometric mean"
     )
     yield from _memory(dict.fromkeys(load.architecture for load in loads))
 
@@ -79,7 +79,7 @@ def _one_process(load: Load) -> Iterator[Figure]:
     per_batch = [both / 2 for both in seconds["dp ×2"]]  # a step of two replicas takes two batches
     target = SPEEDUP_OF_THREADS.get(str(load))
     speedup = Ratio.of(seconds["single"], per_batch)
-    yield _at_least(target, speedup, f"images/s of dp ×2 ÷ single ({load})")
+    yield at_least(target, speedup, f"images/s of dp ×2 ÷ single ({load})")
     overhead = Ratio.of(seconds["ddp ×1"], seconds["single"])
     yield _at_most(1.02, overhead, f"step time of ddp ×1 ÷ single ({load})")
 
@@ -118,7 +118,7 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(mean(map(math.log, values)))
 
 
-def _overall(ratios: Sequence[Ratio]) -> Ratio:
+def overall(ratios: Sequence[Ratio]) -> Ratio:
     """The geometric mean over loads; their intervals, which are independent, add in squares."""
     halves = [math.log(ratio.high / ratio.value) for ratio in ratios]
     half = math.hypot(*halves) / len(ratios)
@@ -127,7 +127,7 @@ def _overall(ratios: Sequence[Ratio]) -> Ratio:
     return Ratio(math.exp(center), math.exp(center - half), math.exp(center + half), pairs)
 
 
-def _at_least(target: float | None, ratio: Ratio, name: str) -> Figure:
+def at_least(target: float | None, ratio: Ratio, name: str) -> Figure:
     """Met unless the whole interval lies below; nothing is promised for None."""
     words = "nothing" if target is None else f"at least {target:g}"
     met = target is None or ratio.high >= target
