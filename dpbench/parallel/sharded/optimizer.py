@@ -12,8 +12,8 @@ from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
 from dpbench.parallel.agreement import Entry, require_agreement
+from dpbench.parallel.ddp.comm_hooks import Exchange
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
-from dpbench.parallel.ddp.exchange import Exchange
 from dpbench.parallel.ddp.holders import reducers
 from dpbench.parallel.groups import gather_values
 from dpbench.parallel.sharded.bucket import ShardedBucket
