@@ -48,7 +48,7 @@ class ShardedOptimizer(Optimizer):
     - Parameters are views of flat tensors: change them in place only, as `load_state_dict` does.
       Saving one of them alone with torch.save stores its whole bucket; save a clone.
     - Learning rate schedulers, parameter groups and `state_dict` are as in the plain optimizer. Its
-      state moves here, and it must not be stepped again.
+      state moves here, so it refuses to be stepped, saved or loaded from then on.
 
     Args:
         model: the wrapper whose gradients are sharded from now on, without a comm hook.
@@ -95,7 +95,9 @@ class ShardedOptimizer(Optimizer):
         self._addresses = list(map(Tensor.data_ptr, self._parameters))
         self._install(optimizer.state)
         optimizer.state.clear()
-        optimizer.register_step_pre_hook(_refuse_to_step)
+        optimizer.register_step_pre_hook(_refuse)
+        optimizer.register_state_dict_pre_hook(_refuse)
+        optimizer.register_load_state_dict_pre_hook(_refuse)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Step this rank's share, and give all ranks the parameters; a collective.
@@ -379,7 +381,8 @@ def _wide(part: Tensor) -> Tensor:
     return part if part.dtype.itemsize >= 4 else part.float()
 
 
-def _refuse_to_step(*_: object) -> NoReturn:
+def _refuse(*_: object) -> NoReturn:
     raise RuntimeError(
-        "this optimizer's parameters are stepped by a ShardedOptimizer; call its step() instead"
+        "this optimizer's parameters are stepped by a ShardedOptimizer, which has their state; "
+        "step, save and load that one instead"
     )

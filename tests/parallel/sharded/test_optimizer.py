@@ -429,8 +429,9 @@ def what_makes_no_sense_is_refused(rank: int) -> None:
     optimizer = ShardedOptimizer(model, plain)
     with pytest.raises(RuntimeError, match="another ShardedOptimizer"):
         ShardedOptimizer(model, adamw(model.parameters()))
-    with pytest.raises(RuntimeError, match="stepped by a ShardedOptimizer"):
-        plain.step()
+    for call in (plain.step, plain.state_dict, lambda: plain.load_state_dict({})):
+        with pytest.raises(RuntimeError, match="stepped by a ShardedOptimizer"):
+            call()
     with pytest.raises(RuntimeError, match="parameter groups are fixed"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
     with pytest.raises(RuntimeError, match="got a communication hook"):
