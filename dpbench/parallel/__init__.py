@@ -28,9 +28,8 @@ from dpbench.parallel.broadcast_checkpoint import broadcast_checkpoint
 from dpbench.parallel.check_sync import RanksDiffer, check_sync
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.decisions import all_ranks, any_rank
-from dpbench.parallel.dp.accumulation import accumulate
 from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.dp.fitting import fit, predict
+from dpbench.parallel.dp.fitting import accumulate, fit, predict
 from dpbench.parallel.dp.gather import gather
 from dpbench.parallel.dp.scatter import NoScatter, balanced_split, scatter
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer

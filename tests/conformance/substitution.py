@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.parallel.distributed import DistributedDataParallel as TorchDDP
 
 from dpbench.parallel import DistributedDataParallel
-from dpbench.parallel.ddp.missing import MissingReport
+from dpbench.parallel.ddp.participation import MissingReport
 from dpbench.parallel.ddp.reducer import Reducer
 
 # The compiler splits graphs at the buckets of torch's class; any other module it takes as it is.

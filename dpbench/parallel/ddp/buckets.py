@@ -14,8 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.ddp.comm_hooks import Future, GradientBucket, Hook
-from dpbench.parallel.ddp.exchange import Exchange
+from dpbench.parallel.ddp.comm_hooks import Exchange, Future, GradientBucket, Hook
 from dpbench.parallel.ddp.holders import is_held_elsewhere, reducers, views_of
 from dpbench.parallel.flat import ALIGNMENT_BYTES, copy_all, packed_bytes, views_in
 

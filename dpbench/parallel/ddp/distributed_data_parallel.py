@@ -14,12 +14,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as _TorchDdp
 
 from dpbench.parallel.agreement import Entry, Objection, describe, require_agreement
-from dpbench.parallel.ddp.broadcast import broadcast_coalesced
+from dpbench.parallel.ddp.broadcast import Buffers, broadcast_coalesced, named_once
 from dpbench.parallel.ddp.buckets import BucketCaps
-from dpbench.parallel.ddp.buffers import Buffers
-from dpbench.parallel.ddp.children import named_once
-from dpbench.parallel.ddp.comm_hooks import checked_hook
-from dpbench.parallel.ddp.exchange import Exchange
+from dpbench.parallel.ddp.comm_hooks import Exchange, checked_hook
 from dpbench.parallel.ddp.options import MakeBucket, ReducerOptions
 from dpbench.parallel.ddp.preconditions import (
     checked_devices,

@@ -46,18 +46,16 @@ from dpbench.parallel.ddp.buckets import (
     assign_buckets,
     last_of_each,
 )
-from dpbench.parallel.ddp.comm_hooks import Hook
-from dpbench.parallel.ddp.exchange import Exchange
-from dpbench.parallel.ddp.expectation import Expectation
-from dpbench.parallel.ddp.graph_errors import (
+from dpbench.parallel.ddp.comm_hooks import Exchange, Hook
+from dpbench.parallel.ddp.expectation import (
+    Expectation,
     fired_too_often,
     unfinished,
     unfinished_elsewhere,
 )
-from dpbench.parallel.ddp.missing import MissingReport
 from dpbench.parallel.ddp.optimizer_steps import watch_optimizers
 from dpbench.parallel.ddp.options import AnyBucket, ReducerOptions
-from dpbench.parallel.ddp.participation import NOTHING, Participation
+from dpbench.parallel.ddp.participation import NOTHING, MissingReport, Participation
 from dpbench.parallel.ddp.sink import Sink
 from dpbench.parallel.ddp.sparse_bucket import SparseBucket
 

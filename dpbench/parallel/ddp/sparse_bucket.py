@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.ddp.comm_hooks import Future, GradientBucket, Hook
-from dpbench.parallel.ddp.exchange import Exchange
+from dpbench.parallel.ddp.comm_hooks import Exchange, Future, GradientBucket, Hook
 
 
 class SparseBucket:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.parallel.dp.packed import join_packed
+from dpbench.parallel.dp.scatter import join_packed
 from dpbench.parallel.tree import zip_leaves
 
 ScalarRule = Callable[[list[Tensor], str], Tensor]

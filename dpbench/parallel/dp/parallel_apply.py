@@ -23,11 +23,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from dpbench.parallel.dp.leaves import new_leaf
 from dpbench.parallel.dp.phases import PhaseClock
 from dpbench.parallel.dp.random_streams import ReplicaStreams, saved_tensors_hooks
 from dpbench.parallel.dp.reduction import Reduction
-from dpbench.parallel.dp.replicate import Replica
+from dpbench.parallel.dp.replicate import Replica, new_leaf
 from dpbench.parallel.dp.saved_tensors import SavedInOrder, saved_in_order
 from dpbench.parallel.dp.workers import Job, WorkerPool
 from dpbench.parallel.tree import map_tensors, tensors

@@ -1,24 +1,76 @@
-"""Clones of a module tree, one per device, whose parameters are leaves of their own.
-
-A replica is rebuilt for each forward, so that its structure, hooks, modes and plain attributes are
-the original's current ones. The parameters, which are expensive, are kept between forwards: on the
-original's device a replica's parameters share its memory (nothing is ever copied); elsewhere they
-are copies, which are renewed when the original has changed.
-"""
+"""Clones of a module tree, one per device, whose graphs begin at leaves of their own."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MethodType
+from types import MethodType, TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dpbench.parallel.dp.leaves import Collecting, new_leaf, watch_leaf
 from dpbench.parallel.flat import by_kind, flattened, unflattened
+
+
+class Collecting:
+    """A context, active while a backward of the wrapper runs in one replica's graph; any thread may
+    enter it."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._changing = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._changing:
+            self._depth += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._changing:
+            self._depth -= 1
+
+    def __bool__(self) -> bool:
+        return self._depth > 0
+
+
+class _PassOn:
+    """Leaf hook: passes an uncollected gradient on to the tensor that the leaf stands for."""
+
+    __slots__ = ("_collecting", "_source")
+
+    def __init__(self, source: Tensor, collecting: Collecting) -> None:
+        self._source = source
+        self._collecting = collecting
+
+    def __call__(self, leaf: Tensor) -> None:
+        if self._collecting:
+            return
+        gradient, leaf.grad = leaf.grad, None
+        if gradient is not None:
+            # Retained: the backward from the wrapper's outputs still needs the caller's graph.
+            torch.autograd.backward(
+                self._source, gradient.to(self._source.device), retain_graph=True
+            )
+
+
+def watch_leaf(leaf: Tensor, source: Tensor, collecting: Collecting) -> None:
+    """Pass gradients that no backward of the wrapper collects from `leaf` on to `source`."""
+    hook = _PassOn(source, collecting)
+    leaf.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+
+def new_leaf(source: Tensor, collecting: Collecting) -> Tensor:
+    """A leaf that shares the memory of `source` and requires a gradient."""
+    leaf = source.detach().requires_grad_()
+    watch_leaf(leaf, source, collecting)
+    return leaf
 
 
 @dataclass(frozen=True, slots=True)

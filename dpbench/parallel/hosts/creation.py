@@ -10,9 +10,8 @@ from dpbench.parallel.hosts import membership
 from dpbench.parallel.hosts.carrier import Carrier
 from dpbench.parallel.hosts.membership import Hosts
 from dpbench.parallel.hosts.process_group import NAME, HostsProcessGroup
-from dpbench.parallel.shm.creation import devices_of, names_of
-from dpbench.parallel.shm.meeting import exchange, join
-from dpbench.parallel.shm.monitored import accept_shm
+from dpbench.parallel.shm.creation import devices_of, exchange, join, names_of
+from dpbench.parallel.shm.failures import accept_shm
 from dpbench.parallel.shm.process_group import CollectiveGroup, ShmProcessGroup
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.ddp.exchange import Exchange
+from dpbench.parallel.ddp.comm_hooks import Exchange
 
 Wait = Callable[[], None]
 """Call it once, to wait for what was started (on CUDA only the current stream waits)."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
 from dpbench.parallel.agreement import Entry, require_agreement
+from dpbench.parallel.ddp.comm_hooks import Exchange
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
-from dpbench.parallel.ddp.exchange import Exchange
 from dpbench.parallel.ddp.holders import reducers
 from dpbench.parallel.groups import gather_values
 from dpbench.parallel.sharded.bucket import ShardedBucket
@@ -85,7 +85,8 @@ class ShardedOptimizer(Optimizer):
         self._exchange = ShareExchange(
             Exchange(model.process_group, self._parameters[0].device), self._parameters[0].device
         )
-        buckets = model.shard(self._bucket)
+        # Without a reference to this object: only the garbage collector would end such a cycle.
+        buckets = model.shard(partial(_bucket, self._group_of, self._exchange))
         # The layers that a forward begins with are in the last bucket.
         self._shares = [
             ShareOptimizer(bucket, type(optimizer), optimizer.defaults, self._group_of)
@@ -153,14 +154,12 @@ class ShardedOptimizer(Optimizer):
         norms = [
             torch.linalg.vector_norm(_wide(part), norm_type).double() for part in own if len(part)
         ]
-        together = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
-        if math.isinf(norm_type):
-            together = torch.stack([together, *norms]).max()
-            dist.all_reduce(together, dist.ReduceOp.MAX, self._model.process_group)
-        else:
-            together = torch.stack([together, *(norm**norm_type for norm in norms)]).sum()
-            dist.all_reduce(together, dist.ReduceOp.SUM, self._model.process_group)
-            together = together ** (1 / norm_type)
+        nothing = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
+        mine = torch.linalg.vector_norm(torch.stack([nothing, *norms]), norm_type)
+        # Not a maximum over the ranks, in which gloo loses a NaN.
+        everyone = [torch.empty_like(mine) for _ in range(self._exchange.size)]
+        dist.all_gather(everyone, mine, self._model.process_group)
+        together = torch.linalg.vector_norm(torch.stack(everyone), norm_type)
         if error_if_nonfinite and not together.isfinite():
             raise RuntimeError(
                 f"The total norm of order {norm_type} for gradients is non-finite, so it cannot be "
@@ -204,7 +203,13 @@ class ShardedOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state dict of this class or of the plain optimizer: on every rank the whole."""
+        groups = self.param_groups
         super().load_state_dict(state_dict)
+        # Into the dictionaries that a scheduler of the plain optimizer acts on.
+        for group, loaded in zip(groups, self.param_groups, strict=True):
+            group.clear()
+            group.update(loaded)
+        self.param_groups = groups
         self._install(self.state)
         self.state.clear()
 
@@ -235,12 +240,6 @@ class ShardedOptimizer(Optimizer):
         if has_stepped:
             share.bucket.gather()
         return has_stepped
-
-    def _bucket(self, indices: Sequence[int], parameters: Sequence[nn.Parameter]) -> ShardedBucket:
-        """A bucket in which the parameters of a group are neighbours."""
-        return ShardedBucket(
-            sorted(indices, key=self._group_of.__getitem__), parameters, self._exchange
-        )
 
     def _assigned(self, groups: Iterable[Mapping[str, Any]]) -> dict[int, int]:
         """The number of the parameter group of each reduced parameter, by its index."""
@@ -355,6 +354,16 @@ class ShardedOptimizer(Optimizer):
             self._exchange.gather(flat)()
             found[name] = bucket.views_of(flat)
         return found
+
+
+def _bucket(
+    group_of: Mapping[int, int],
+    exchange: ShareExchange,
+    indices: Sequence[int],
+    parameters: Sequence[nn.Parameter],
+) -> ShardedBucket:
+    """A bucket in which the parameters of a group are neighbours."""
+    return ShardedBucket(sorted(indices, key=group_of.__getitem__), parameters, exchange)
 
 
 def _described(name: str, value: Any) -> Any:

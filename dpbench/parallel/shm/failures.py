@@ -1,11 +1,15 @@
-"""Failures of an operation: for this rank alone, or for the whole group."""
+"""Failures of an operation, for this rank or the group; the barrier that names who is missing."""
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from dpbench.parallel.shm.arena import AllocationFailed
 from dpbench.parallel.shm.descriptor import Mismatch
@@ -85,3 +89,85 @@ def break_group(member: Member, name: str, error: BaseException) -> None:
 
 def broken_error(member: Member) -> dist.DistBackendError:
     return dist.DistBackendError(f"this 'shm' group can no longer be used: {member.broken}")
+
+
+c10d: Any = distributed_c10d
+OURS = ("shm", "shm+gloo")
+
+
+def too_late(rank: int, milliseconds: int) -> dist.DistBackendError:
+    """The error of a rank that had no time left to wait."""
+    return dist.DistBackendError(
+        f"Rank {rank} timed out in monitoredBarrier after {milliseconds} ms"
+    )
+
+
+def described(error: RanksMissing, rank: int, wait_all_ranks: bool) -> dist.DistBackendError:
+    """The error of a barrier in torch's own words, which scripts look for.
+
+    Args:
+        error: the barrier's error.
+        rank: this process's rank in the group.
+        wait_all_ranks: whether rank 0 names all missing ranks, or only the first.
+    """
+    missing = sorted(error.ranks)
+    if rank == 0:
+        names = ", ".join(map(str, missing)) if wait_all_ranks else str(missing[0])
+        noun = "Ranks" if wait_all_ranks and len(missing) > 1 else "Rank"
+        words = f"{noun} {names} failed to pass monitoredBarrier in {error.milliseconds} ms"
+    else:
+        words = (
+            f"Rank {rank} successfully reached monitoredBarrier, but received errors while waiting "
+            "for send/recv from rank 0. Please check rank 0 logs for faulty rank"
+        )
+    return dist.DistBackendError(f"{words}. {error}")
+
+
+def accept_shm() -> None:
+    """Make torch functions that only know torch's own backends accept groups of this one too.
+
+    `torch.distributed.monitored_barrier` rejects groups other than gloo's, and `_set_pg_timeout`
+    ignores them, although this backend has the needed methods. For other groups torch's functions
+    still run. The patch is applied when the first group of this backend is made.
+    """
+    for name, instead in (("monitored_barrier", _barrier), ("_set_pg_timeout", _set_timeout)):
+        theirs = getattr(c10d, name)
+        if not hasattr(theirs, "takes_shm"):
+            ours = _for_shm(theirs, instead)
+            setattr(c10d, name, ours)
+            if getattr(dist, name, None) is theirs:
+                setattr(dist, name, ours)
+
+
+def _for_shm(theirs: Callable[..., None], instead: Callable[..., bool]) -> Callable[..., None]:
+    @functools.wraps(theirs)
+    def function(*arguments: Any, **named: Any) -> None:
+        if not instead(*arguments, **named):
+            theirs(*arguments, **named)
+
+    function.takes_shm = True  # type: ignore[attr-defined]
+    return function
+
+
+def _barrier(
+    group: Any = None, timeout: Any = None, wait_all_ranks: bool = False, *_: Any, **__: Any
+) -> bool:
+    """Run the barrier if the group is of this backend; returns whether it was run."""
+    group = dist.group.WORLD if group is None else group
+    if not _is_shm(group) or "cpu" not in group.device_types:
+        return False
+    group.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+    return True
+
+
+def _set_timeout(timeout: timedelta, group: Any = None, *_: Any, **__: Any) -> bool:
+    group = dist.group.WORLD if group is None else group
+    if not _is_shm(group):
+        return False
+    group.set_timeout(timeout)
+    return True
+
+
+def _is_shm(group: Any) -> bool:
+    # Compared by name: importing the class would make a cycle.
+    return isinstance(group, dist.ProcessGroup) and group._get_backend_name() in OURS

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.compilation import not_compiled
-from dpbench.parallel.shm import exchanges, monitored, reductions, sparse
+from dpbench.parallel.shm import exchanges, failures, reductions, sparse
 from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.call_forms import listed, listed_lists, options
 from dpbench.parallel.shm.descriptor import pack
@@ -24,8 +24,8 @@ from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.failures import RanksMissing
 from dpbench.parallel.shm.group_base import GroupBase
 from dpbench.parallel.shm.issuer import Issuer
-from dpbench.parallel.shm.mailbox import Mailbox
 from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.messages import Mailbox
 from dpbench.parallel.shm.operand import (
     Operand,
     SparseTensor,
@@ -411,11 +411,11 @@ class ShmProcessGroup(CollectiveGroup):
         opts = options(dist.BarrierOptions, ("timeout",), timeout)
         milliseconds = round(opts.timeout.total_seconds() * 1000)
         if timeout is not None and not milliseconds:
-            raise monitored.too_late(self._collectives.rank, 0)
+            raise failures.too_late(self._collectives.rank, 0)
         try:
             self.barrier(opts).wait()
         except RanksMissing as error:
-            raise monitored.described(error, self._collectives.rank, wait_all_ranks) from None
+            raise failures.described(error, self._collectives.rank, wait_all_ranks) from None
 
     def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
         return self._mailbox.send(only(tensors), receiver, tag)

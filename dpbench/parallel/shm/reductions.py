@@ -102,7 +102,11 @@ def reduce_scatter(
     def reduce_share(chunk: int) -> None:
         target = targets[chunk]
         operands = [place[chunk % 2][me][: target.numel()] for place in places]
-        operands[me] = pieces[me][chunk]
+        if me < 2:
+            operands[me] = pieces[me][chunk]
+        else:
+            # The first two are combined into the target, which may be this operand's memory.
+            operands[me].copy_(pieces[me][chunk])
         operator.reduce(operands, out=target)
 
     yield from pipelined(member, chunks, contribute, reduce_share)

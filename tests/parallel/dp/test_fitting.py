@@ -13,7 +13,65 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpbench.parallel import DataParallel, fit, predict
-from tests.parallel.dp.modules import F64, Losses, assert_same, batch, parallel, perceptron
+from dpbench.parallel.dp.fitting import accumulate
+from tests.parallel.dp.modules import (
+    F64,
+    Losses,
+    assert_same,
+    batch,
+    gradients,
+    parallel,
+    perceptron,
+)
+
+BATCH, TARGETS = batch(10), torch.linspace(0, 1, 40, dtype=F64).view(10, 4)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("sizes", [(4, 4, 2), (1, 9), (10,)])
+def test_unequal_micro_batches_equal_the_large_batch(
+    reduction: Any, sizes: tuple[int, ...]
+) -> None:
+    module = Losses(reduction)
+    expected_loss = module(BATCH, targets=TARGETS)[1]
+    expected_loss.backward()
+    expected = gradients(module)
+    wrapper = parallel(module, 3, loss_reduction=reduction)
+    parts = zip(BATCH.split(sizes), TARGETS.split(sizes), strict=True)
+    batches = [{"x": x, "targets": y} for x, y in parts]
+    for _ in range(2):
+        module.zero_grad()
+        loss = accumulate(wrapper, batches)
+        torch.testing.assert_close(loss, expected_loss.detach(), rtol=1e-12, atol=1e-12)
+        assert not loss.requires_grad
+        assert_same(gradients(module), expected)
+
+
+def test_equal_steps_by_hand_equal_the_large_batch() -> None:
+    module, steps = Losses(), 5
+    wrapper = parallel(module, 2)
+    module(BATCH, targets=TARGETS)[1].backward()
+    expected = gradients(module)
+    for _ in range(2):
+        module.zero_grad()
+        for part, targets in zip(BATCH.chunk(steps), TARGETS.chunk(steps), strict=True):
+            wrapper(part, targets=targets)
+            wrapper.backward(scale=1.0 / steps)
+        assert_same(gradients(module), expected)
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([], "got no batches"),
+        ([BATCH, ("text",)], "batch 1 has no samples"),
+        ([BATCH[:0]], "batch 0 has no samples"),
+    ],
+)
+def test_batches_that_cannot_be_weighed_are_refused(batches: list[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        accumulate(parallel(perceptron(), 2), batches)
+
 
 X, Y = batch(10), torch.linspace(0, 1, 40, dtype=F64).view(10, 4)
 BATCHES = list(zip(X.split(4), Y.split(4), strict=True))

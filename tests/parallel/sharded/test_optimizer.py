@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
+import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,30 @@ def groups_keep_their_hyperparameters_and_schedules(rank: int) -> None:
     assert_same_state(optimizer.state_dict(), reference.optimizer.state_dict())
 
 
+def a_schedule_of_the_plain_optimizer_goes_on_after_a_state_is_loaded(rank: int) -> None:
+    model = Ddp(Model())
+    plain = optim.SGD(model.parameters(), lr=0.8)
+    schedule = optim.lr_scheduler.ExponentialLR(plain, 0.5)
+    optimizer = ShardedOptimizer(model, plain)
+    train(model, optimizer, rank, [0])
+    schedule.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == 0.2
+
+
+def memory_returns_with_the_last_reference(rank: int) -> None:
+    model, optimizer = wrapped()
+    train(model, optimizer, rank, [0])
+    flat = weakref.ref(optimizer._shares[0].bucket.values)
+    gc.disable()
+    try:
+        del model, optimizer
+        assert flat() is None
+    finally:
+        gc.enable()
+
+
 def gradients_accumulate_until_a_step(rank: int) -> None:
     model, optimizer = wrapped()
     reference = Reference()
@@ -225,6 +251,13 @@ def clipping_takes_the_norm_of_all_shares(rank: int) -> None:
     loss(model, 0, rank).mul(float("inf") if rank == 0 else 1.0).backward()
     with pytest.raises(RuntimeError, match="non-finite"):
         optimizer.clip_grad_norm_(1.0, error_if_nonfinite=True)
+    for poisoned in range(dist.get_world_size()):
+        model, optimizer = wrapped()
+        loss(model, 0, rank).backward()
+        if rank == poisoned:
+            optimizer._shares[0].bucket.own_gradients[0] = float("nan")
+        for norm_type in (2.0, float("inf")):
+            assert optimizer.clip_grad_norm_(1.0, norm_type).isnan()
 
 
 def whole_gradients_can_be_gathered(rank: int) -> None:
@@ -453,6 +486,8 @@ def a_saved_tensor_that_a_step_has_changed_is_noticed(rank: int) -> None:
 CASES = [
     every_optimizer_makes_the_plain_steps,
     groups_keep_their_hyperparameters_and_schedules,
+    a_schedule_of_the_plain_optimizer_goes_on_after_a_state_is_loaded,
+    memory_returns_with_the_last_reference,
     gradients_accumulate_until_a_step,
     a_step_uses_its_gradients_up,
     clipping_takes_the_norm_of_all_shares,
@@ -475,10 +510,10 @@ def test_two_ranks_step_shares(tmp_path: Path, backend: str) -> None:
     run_ranks(cases, tmp_path / "store", timeout=120.0, backend=backend)
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_other_numbers_of_ranks_step_shares(tmp_path: Path, ranks: int) -> None:
+@pytest.mark.parametrize(("ranks", "backend"), [(1, "gloo"), (3, "gloo"), (3, "shm")])
+def test_other_numbers_of_ranks_step_shares(tmp_path: Path, ranks: int, backend: str) -> None:
     cases = [case for case in CASES if case is not unused_parameters_keep_state_of_their_own]
-    run_ranks(cases, tmp_path / "store", ranks, timeout=120.0)
+    run_ranks(cases, tmp_path / "store", ranks, timeout=120.0, backend=backend)
 
 
 def test_every_optimizer_that_is_offered_is_tried() -> None:

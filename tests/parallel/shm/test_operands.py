@@ -249,10 +249,12 @@ def _overlapping(rank: int) -> None:
             theirs = [torch.empty(numel) for _ in range(size)]
             dist.all_gather(theirs, mine)
             assert torch.equal(whole, torch.cat(theirs)), (numel, shift)
-        whole = everything + rank
-        dist.reduce_scatter_single(whole[:numel], whole)
         expected = size * everything[rank * numel :][:numel] + sum(range(size))
-        assert torch.equal(whole[:numel], expected)
+        for place in (0, rank):
+            whole = everything + rank
+            output = whole[place * numel :][:numel]
+            dist.reduce_scatter_single(output, whole)
+            assert torch.equal(output, expected)
         whole = everything + rank
         dist.all_to_all_single(whole, whole)
         parts = [everything[rank * numel :][:numel] + peer for peer in range(size)]
@@ -263,8 +265,9 @@ def _overlapping(rank: int) -> None:
         assert torch.equal(output, everything[rank * numel :][:numel])
 
 
-def test_results_may_go_where_operands_are(tmp_path: Path) -> None:
-    run_ranks(_overlapping, tmp_path / "store", 2, backend="shm")
+@pytest.mark.parametrize("size", [2, 3])
+def test_results_may_go_where_operands_are(tmp_path: Path, size: int) -> None:
+    run_ranks(_overlapping, tmp_path / "store", size, backend="shm")
 
 
 def _coalesced_lists(rank: int) -> None:
