@@ -4,6 +4,9 @@ left out: seconds per step, per tensor, per bucket and per rank, from 2 to 512 r
 A group of torch's fake backend has any number of ranks in one process, and its collectives do
 nothing. What is left is the wrapper: its hooks, and small copies into buckets.
 The processor time of the calling thread counts, so other processes of the machine matter little.
+
+dpbench/analysis/projection/wrapper_cost.toml keeps the range of several runs, which is printed
+beside each figure.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from torch import Tensor, nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import dpbench
+from dpbench.analysis.projection.wrapper_cost import Cost, Ends, wrapper_cost
 from tests.benchmarks.figure import Figure
 
 TENSORS = (16, 128, 512, 1024)
@@ -65,23 +69,32 @@ class Many(nn.Module):
 
 def run() -> Iterator[Figure]:
     torch.set_num_threads(1)
-    for name, options in (("ddp", {}), ("ddp, static graph", {"static_graph": True})):
-        yield from _of_wrapper(name, options)
+    kept = wrapper_cost()
+    yield from _of_wrapper("ddp", {}, kept.dynamic)
+    yield from _of_wrapper("ddp, static graph", {"static_graph": True}, kept.static)
 
 
-def _of_wrapper(name: str, options: dict[str, bool]) -> Iterator[Figure]:
+def _of_wrapper(name: str, options: dict[str, bool], kept: Cost) -> Iterator[Figure]:
     points, costs = [], []
+    per_rank = (0.0, wrapper_cost().rank_seconds)
+    terms = (kept.step_seconds, kept.tensor_seconds, kept.bucket_seconds, per_rank)
     for tensors, buckets, ranks in itertools.product(TENSORS, BUCKETS, RANKS):
         points.append((1, tensors, buckets, ranks))
         costs.append(_seconds(tensors, buckets, ranks, options))
-    for term, number in zip(TERMS, np.eye(len(TERMS)), strict=True):
-        yield _figure(f"{name}: cost per {term}", points, costs, number)
+    for term, number, ends in zip(TERMS, np.eye(len(TERMS)), terms, strict=True):
+        yield _figure(f"{name}: cost per {term}", points, costs, number, ends)
     what = "161 tensors in 5 buckets on 512 ranks"
-    yield _figure(f"{name}: cost of a step of {what}", points, costs, np.array(RESNET50))
+    _, tensors, buckets, _ = RESNET50
+    ends = kept.seconds(tensors, buckets)
+    yield _figure(f"{name}: cost of a step of {what}", points, costs, np.array(RESNET50), ends)
 
 
 def _figure(
-    name: str, points: Sequence[Sequence[int]], costs: Sequence[float], at: np.ndarray[Any, Any]
+    name: str,
+    points: Sequence[Sequence[int]],
+    costs: Sequence[float],
+    at: np.ndarray[Any, Any],
+    kept: Ends,
 ) -> Figure:
     """The least-squares plane through the points, at a place, with its 95 % interval.
 
@@ -93,8 +106,11 @@ def _figure(
     variance = float(np.sum((rows @ found - 1) ** 2)) / freedom
     error = math.sqrt(variance * float(at @ np.linalg.inv(rows.T @ rows) @ at))
     value, half = float(at @ found), float(stdtrit(freedom, 0.975)) * error
-    ends = " to ".join(f"{end * 1e6:.3g}" for end in (value - half, value + half))
-    text = f"{value * 1e6:.3g} µs ({ends}, n = {len(costs)})"
+    found_ends, kept_ends = (
+        " to ".join(f"{end * 1e6:.3g}" for end in ends)
+        for ends in ((value - half, value + half), kept)
+    )
+    text = f"{value * 1e6:.3g} µs ({found_ends}, n = {len(costs)}); kept: {kept_ends}"
     return Figure(name=name, value=text, target="nothing", met=True)
 
 

@@ -15,6 +15,7 @@ from dpbench.analysis.projection.economics import Economics, energy_per_million,
 from dpbench.analysis.projection.series import ONE_HOST, Series
 from dpbench.analysis.projection.spread import EXACT, part_band, step_band
 from dpbench.analysis.projection.step_model import NOISY_STEPS, MeanStep
+from dpbench.analysis.projection.wrapper_cost import WrapperShare, is_ours, wrapper_share
 from dpbench.analysis.provenance import Kind, PredictedRow
 from dpbench.analysis.scaling import BASELINE
 from dpbench.analysis.simulation.buckets import caps_bytes
@@ -48,6 +49,8 @@ class ProjectedRow(PredictedRow):
     straggler_seconds: Estimate | None = None
     """Seconds that waiting for the slowest replica adds; simulated even if the step was
     measured."""
+    wrapper: WrapperShare | None = None
+    """Part of the step that is our wrapper's own Python; never measured here."""
     price_per_million: Estimate | None = None
     energy_per_million: Estimate | None = None
     statistical_efficiency: Estimate | None = None
@@ -112,6 +115,8 @@ def _row(series: Series, group_size: int, known: Economics) -> ProjectedRow:
         row = _simulated_row(series, group_size, simulated)
     else:
         return ProjectedRow(group_size=group_size, kind="refused", reason=refusal)
+    assert row.step_seconds is not None
+    row = replace(row, wrapper=wrapper_share(series, group_size, row.step_seconds))
     return _with_economics(series, row, known)
 
 
@@ -182,6 +187,7 @@ def assumptions(series: Series, largest: int, machine: str) -> tuple[str, ...]:
         *_buffers(series),
         *series.network.assumptions,
         *_sharing(series),
+        *_wrapper(series),
         *_without_interval(series),
         "no replica fails or is replaced, no checkpoint is written, and the input pipeline keeps "
         "up as it did for one replica",
@@ -259,6 +265,16 @@ def _buffers(series: Series) -> Iterable[str]:
         yield (
             f"at the start of a step buffers of {units.bytes_binary(size)} are sent; "
             f"{series.network.broadcast_assumption}"
+        )
+
+
+def _wrapper(series: Series) -> Iterable[str]:
+    # A group of one rank has a LocalBucket in place of a Bucket.
+    if is_ours(series):
+        yield (
+            "a measured step contains all of the wrapper's own Python, a simulated one as much as "
+            "the trace of one replica, and the measured collectives, contain: one replica fills no "
+            "buckets, and nothing is added for that"
         )
 
 

@@ -156,6 +156,7 @@ def projections_of(
 def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
     from dpbench.analysis.projection.project import assumptions
     from dpbench.analysis.projection.project import project as projected
+    from dpbench.analysis.projection.wrapper_cost import wrapper_assumptions
     from dpbench.report.projection import Projection
 
     sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)
@@ -167,7 +168,10 @@ def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
         item=series.item,
         network=series.network.name,
         rows=projected(series, sizes, known),
-        assumptions=assumptions(series, max(sizes), loaded.machine),
+        assumptions=(
+            *assumptions(series, max(sizes), loaded.machine),
+            *wrapper_assumptions(series),
+        ),
         notes=(*_noise_scale(known, series.item), *known.notes),
     )
 
