@@ -161,7 +161,7 @@ class ShardedOptimizer(Optimizer):
         # Not a maximum over the ranks, in which gloo loses a NaN.
         everyone = [torch.empty_like(mine) for _ in range(self._exchange.size)]
         dist.all_gather(everyone, mine, self._model.process_group)
-        together = torch.linalg.vector_norm(torch.stack(everyone), norm_type)
+        together: Tensor = torch.linalg.vector_norm(torch.stack(everyone), norm_type)
         if error_if_nonfinite and not together.isfinite():
             raise RuntimeError(
                 f"The total norm of order {norm_type} for gradients is non-finite, so it cannot be "
