@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from dpbench.codec import content_hash
 from dpbench.settings import Choice, PositiveNumber, Setting, Switch, Text, WholeNumber, settings_of
-from dpbench.specs.parts import on_hosts, scale_lr, series_name, split_evenly
+from dpbench.specs.parts import WIRE_SHARES, on_hosts, scale_lr, series_name, split_evenly
 from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.units import counted
 
@@ -32,9 +32,6 @@ DTYPE_NAMES = {
 """Every spelling of a dtype."""
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
 """Modes of torch.compile; "reduce-overhead" uses CUDA graphs."""
-WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None, "bf16-feedback": 0.5}
-"""Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, torch's or with
-error feedback, or matrices of low rank, whose bytes depend on the shapes of the gradients."""
 COMM_HOOKS = tuple(WIRE_SHARES)
 OPTIMIZERS = (
     *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
