@@ -277,6 +277,9 @@ class Setting:
     Annotations are evaluated with the class for globals, so that a lambda there sees no name of
     its module: what needs one is a function.
     """
+    apart: bool = False
+    """Whether its values are different work, so that speeds are not compared across them; a row's
+    name has it where the sweep has several, and only there."""
     position: int = 0
     """Position in a row's name: smaller numbers come first."""
 
@@ -329,7 +332,7 @@ class Setting:
             return self.none or ""
         if isinstance(value, bool):
             return "yes" if value else "no"
-        return str(value).removesuffix(".0")
+        return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def as_typed(value: Any) -> str:

@@ -213,9 +213,30 @@ class ConfigurationSummary:
         return None if trial is None else trial.workload.learning_rate_rule
 
     @property
+    def work(self) -> str:
+        """See TrialSpec.work: speeds of rows are compared only where it is the same."""
+        return "" if self.configuration is None else self.configuration.work
+
+    @property
+    def named_within_work(self) -> ConfigurationSummary:
+        """The row without the name of its work in its own, for where that is said already."""
+        trial = self.configuration
+        return self if trial is None else replace(self, implementation=trial.label_within_work)
+
+    @property
     def series(self) -> str:
         """Name of the scaling curve: "ddp/gloo"."""
         return series_name(self.implementation, self.backend)
+
+
+def by_work(
+    rows: Iterable[ConfigurationSummary],
+) -> dict[str, tuple[ConfigurationSummary, ...]]:
+    """Rows by their work, in the order of the first ones."""
+    groups: dict[str, list[ConfigurationSummary]] = {}
+    for row in rows:
+        groups.setdefault(row.work, []).append(row)
+    return {work: tuple(group) for work, group in groups.items()}
 
 
 def with_note(row: ConfigurationSummary, *notes: str) -> ConfigurationSummary:

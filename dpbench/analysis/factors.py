@@ -87,9 +87,11 @@ class References:
 
     def __init__(self, records: Sequence[TrialRecord]) -> None:
         self._records = {_work(record.trial): record for record in records}
+        self._own = {_timed(record.trial): record for record in records}
 
     def find(self, trial: TrialSpec) -> TrialRecord | None:
-        return self._records.get(_work(trial))
+        """The same work, in a sweep of both kinds of scaling that of its own kind if there is."""
+        return self._own.get(_timed(trial)) or self._records.get(_work(trial))
 
     def single(self, trial: TrialSpec, batch_size: int) -> TrialRecord | None:
         """The plain module on the first device, in the same repetition."""
@@ -220,10 +222,14 @@ def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Est
 
 
 def _work(trial: TrialSpec) -> TrialSpec:
+    """The same for weak and strong scaling of one replica, which has the batch to itself."""
+    return replace(_timed(trial), scaling="weak" if trial.group_size == 1 else trial.scaling)
+
+
+def _timed(trial: TrialSpec) -> TrialSpec:
     """The trial without settings that do not change its timed steps: a lookup key."""
     return replace(
         trial.with_own_settings,
-        scaling="weak" if trial.group_size == 1 else trial.scaling,
         phase_steps=0,
         noise_steps=0,
         trace_steps=0,

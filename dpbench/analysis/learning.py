@@ -252,28 +252,42 @@ def losses_at_equal_budget(
 def with_equal_budgets(
     rows: Sequence[ConfigurationSummary], records: Iterable[TrialRecord]
 ) -> tuple[tuple[ConfigurationSummary, ...], tuple[str, ...]]:
-    """Add losses at equal samples and at equal seconds to rows; with notes on the amounts."""
-    groups = by_configuration(records)
-    usable = {spec: usable_repetitions(group) for spec, group in groups.items()}
+    """Add losses at equal samples and at equal seconds to rows, of each work for itself; with notes
+    on the amounts."""
+    works: dict[str, dict[TrialSpec, list[TrialRecord]]] = {}
+    for spec, group in by_configuration(records).items():
+        works.setdefault(spec.work, {})[spec] = usable_repetitions(group)
+    found: dict[TrialSpec, dict[str, Any]] = {}
+    notes = []
+    for work, usable in (works or {"": {}}).items():
+        losses, note = _equal_budgets(usable)
+        found |= losses
+        notes.append(f"{work}: {note}" if work else note)
+    return tuple(
+        replace(row, **found.get(row.configuration, {})) if row.configuration else row
+        for row in rows
+    ), tuple(notes)
+
+
+def _equal_budgets(
+    usable: Mapping[TrialSpec, Sequence[TrialRecord]],
+) -> tuple[dict[TrialSpec, dict[str, Any]], str]:
+    """Both losses of each configuration, and a note on the amounts or why there are none."""
     by_samples = losses_at_equal_budget(usable, "samples")
     by_seconds = losses_at_equal_budget(usable, "seconds")
     if by_samples is None or by_seconds is None:
-        return tuple(rows), ("no losses at equal samples or seconds: fewer than two rows have any",)
-    filled = tuple(
-        replace(
-            row,
-            loss_at_equal_samples=by_samples.losses.get(row.configuration),
-            loss_at_equal_seconds=by_seconds.losses.get(row.configuration),
-        )
-        if row.configuration
-        else row
-        for row in rows
-    )
-    note = (
+        return {}, "no losses at equal samples or seconds: fewer than two rows have any"
+    found = {
+        spec: {
+            "loss_at_equal_samples": by_samples.losses.get(spec),
+            "loss_at_equal_seconds": by_seconds.losses.get(spec),
+        }
+        for spec in usable
+    }
+    return found, (
         f"equal samples are {by_samples.amount:,.0f}, equal seconds "
         f"{units.seconds(by_seconds.amount)}: what every row reached in its timed window"
     )
-    return filled, (note,)
 
 
 def _axis(curve: LossCurve, budget: Budget) -> Floats:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpbench.analysis.advice import Advice, advise
 from dpbench.analysis.comparability import environment_notes
-from dpbench.analysis.configuration import ConfigurationSummary, completed
+from dpbench.analysis.configuration import ConfigurationSummary, by_work, completed
 from dpbench.analysis.explanation import Explanation, explain
 from dpbench.analysis.headline import Headline, headline
 from dpbench.analysis.hints import hints, load_notes
@@ -18,6 +18,7 @@ from dpbench.analysis.published import from_csv
 from dpbench.analysis.repetitions import precision_note
 from dpbench.analysis.summary import summarize
 from dpbench.environment import SYNTHETIC
+from dpbench.errors import UsageError
 from dpbench.store import StoredCollectives, StoredSweep
 
 
@@ -53,14 +54,34 @@ class Subject:
 
     @property
     def headline(self) -> Headline:
-        return headline(
-            self.rows,
-            self.explanations,
-            self.advice,
-            running=self.running,
-            synthetic=self.synthetic,
-            disturbance=next(iter(load_notes(self.sweep.records)), None) if self.sweep else None,
-        )
+        """The main results; raises UsageError for rows of several works, which have no fastest."""
+        found = self.headlines
+        if len(found) > 1:
+            raise UsageError(
+                f"{self.name}: its rows are of several works ({'; '.join(found)}), each with a "
+                "headline of its own; expected one, or take headlines"
+            )
+        return next(iter(found.values()))
+
+    @property
+    def headlines(self) -> dict[str, Headline]:
+        """The main results of each work, of which a sweep of one architecture has one: ""."""
+        disturbance = next(iter(load_notes(self.sweep.records)), None) if self.sweep else None
+        return {
+            work: headline(
+                rows,
+                [one for one in self.explanations if one.row.work == work],
+                [
+                    lines
+                    for one, lines in zip(self.explanations, self.advice, strict=True)
+                    if one.row.work == work
+                ],
+                running=self.running,
+                synthetic=self.synthetic,
+                disturbance=disturbance,
+            )
+            for work, rows in (by_work(self.rows) or {"": ()}).items()
+        }
 
     @property
     def synthetic(self) -> bool:

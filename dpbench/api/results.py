@@ -16,9 +16,10 @@ from dpbench.analysis.subject import Subject, of_folder
 from dpbench.environment import Environment
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import folder_inside
+from dpbench.report.charts.files import drawn
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.footnotes import warnings
-from dpbench.report.headline import sentence
+from dpbench.report.headline import sentences
 from dpbench.report.tables import render
 from dpbench.specs import SweepSpec
 from dpbench.store import StoredCollectives, StoredSweep
@@ -98,15 +99,24 @@ class Results:
 
     @property
     def headline(self) -> Headline:
-        """The fastest configuration, the best scaling, and what limits it; `summary` in words."""
+        """The fastest configuration, the best scaling, and what limits it; `summary` in words.
+
+        Raises UsageError for a sweep of several architectures or kinds of scaling: see `headlines`.
+        """
         return self._subject.headline
 
     @property
+    def headlines(self) -> dict[str, Headline]:
+        """A headline for each architecture and kind of scaling that the sweep compares, by name; of
+        a sweep that has one of both, that by ""."""
+        return self._subject.headlines
+
+    @property
     def summary(self) -> str:
-        """The headline in one sentence."""
+        """The headline in one sentence; in one for each of several."""
         if self._sweep is None:
             return "Collectives only: no training was measured."
-        return sentence(self.headline)
+        return " ".join(sentences(self.headlines))
 
     @cached_property
     def configurations(self) -> pd.DataFrame:
@@ -169,9 +179,12 @@ class Results:
         folder = folder_inside(self.folder, REPORT_FOLDER)
         return write_report(folder, self._subject, charts=charts).page
 
-    def plot(self, kind: str) -> Figure:
-        """A chart, as `dpbench plot` draws it; raises UnknownName for a kind that is not known,
-        UsageError for one that has nothing to show here."""
+    def plot(self, kind: str, *, work: str | None = None) -> Figure:
+        """A chart, as `dpbench plot` draws it; `work` is one of `headlines` if there are several.
+
+        Raises UnknownName for a kind or a work that is not known, UsageError for a chart that has
+        nothing to show here and for one of several works.
+        """
         from dpbench.report.charts.kinds import CHARTS
         from dpbench.report.charts.style import house_style
 
@@ -179,11 +192,11 @@ class Results:
             raise UnknownName("chart", kind, CHARTS)
         try:
             with house_style():
-                return shown_by_notebooks(self._figure(CHARTS[kind]))
+                return shown_by_notebooks(self._figure(CHARTS[kind], work))
         except NothingToDraw as error:
             raise UsageError(f"nothing to draw as {kind!r} in {self.folder}: {error}") from None
 
-    def _figure(self, chart: ChartKind) -> Figure:
+    def _figure(self, chart: ChartKind, work: str | None) -> Figure:
         """A chart of the loaded results; for projections, the one of `dpbench plot` for the
         folder."""
         from dpbench.analysis.laws.series import series_of
@@ -191,10 +204,11 @@ class Results:
         from dpbench.run.row_filter import RowFilter
 
         if chart.source == "projections":
-            return Plotted(path=self.folder, wanted=RowFilter()).figure(chart)
+            ((_, draw),) = Plotted(path=self.folder, wanted=RowFilter()).charts(chart)
+            return draw()
         source = ChartSource.of(self._subject)
         if chart.source == "sweep":
-            return chart.draw(source)
+            return drawn(chart.draw, _of_work(source, work))
         if chart.source == "collectives":
             return chart.draw(self._collectives.records if self._collectives else (), source)
         return chart.draw(studied(series_of(source.records, source.environments)), source)
@@ -214,6 +228,21 @@ class Results:
     def _repr_html_(self) -> str:
 
         return fragment(self)
+
+
+def _of_work(source: ChartSource, work: str | None) -> ChartSource:
+    """The part of the source that a chart is of."""
+    works = {one.work: one for one in source.works}
+    if work is None and len(works) == 1:
+        return next(iter(works.values()))
+    if work is None:
+        raise UsageError(
+            f"plot: a chart is of one work, and there are {'; '.join(works)}; expected one of "
+            f"them, as in work={next(iter(works))!r}"
+        )
+    if work not in works:
+        raise UnknownName("work", work, works)
+    return works[work]
 
 
 def load(path: str | PathLike[str]) -> Results:

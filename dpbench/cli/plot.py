@@ -20,6 +20,8 @@ from dpbench.run.subjects import is_table
 from dpbench.values import comma_list, known_name
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from dpbench.report.charts.kinds import ChartKind
 
 ALL = "all"
@@ -115,24 +117,40 @@ def _draw(
     is_all: bool,
 ) -> None:
     """Writes what there is to show, and prints where; of charts that were named all have to be."""
+    from dpbench.report.charts.files import stem_of
     from dpbench.report.charts.source import NothingToDraw
     from dpbench.report.charts.style import house_style
 
-    empty = []
+    empty, count = [], 0
     with house_style():
         for kind in kinds:
-            try:
-                figure = subject.figure(kind)
-            except NothingToDraw as reason:
-                empty.append(f"no chart {kind.name}: {reason}")
-                continue
-            for file in targets[kind.name]:
-                write_chart(figure, file, named_by_user=file == named)
-                typer.echo(file)
-    if empty and (not is_all or len(empty) == len(kinds)):
+            charts = subject.charts(kind)
+            count += len(charts)
+            if len(charts) > 1 and targets[kind.name] == [named]:
+                works = "; ".join(work for work, _ in charts)
+                raise UsageError(
+                    f"--output {named}: one file for {len(charts)} charts ({works}); name a folder"
+                )
+            for work, draw in charts:
+                try:
+                    figure = draw()
+                except NothingToDraw as reason:
+                    empty.append(f"no chart {stem_of(kind.name, work)}: {reason}")
+                    continue
+                for file in targets[kind.name]:
+                    _write(figure, file, "" if file == named else work, named=named)
+    if empty and (not is_all or len(empty) == count):
         raise UsageError(f"{subject.path}: {'; '.join(empty)}")
     for line in empty:
         say(line)
+
+
+def _write(figure: Figure, file: Path, work: str, *, named: Path | None) -> None:
+    from dpbench.report.charts.files import stem_of
+
+    target = file.with_name(f"{stem_of(file.stem, work)}{file.suffix}")
+    write_chart(figure, target, named_by_user=target == named)
+    typer.echo(target)
 
 
 def _kinds(text: str) -> list[ChartKind]:

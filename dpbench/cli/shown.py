@@ -53,12 +53,15 @@ def report_folder(results: Path) -> Path:
 
 
 def print_headline(subject: Subject, *, aside: bool) -> None:
-    """Print the main results of a sweep in one sentence: below the table, or on stderr."""
+    """Print the main results of a sweep, a sentence for each work: below the table, or on
+    stderr."""
     import textwrap
 
-    from dpbench.report.headline import sentence
+    from dpbench.report.headline import sentences
 
-    lines = textwrap.fill(sentence(subject.headline), table_width(), break_on_hyphens=False)
+    said, width = sentences(subject.headlines), table_width()
+    filled = (textwrap.fill(one, width, break_on_hyphens=False) for one in said)
+    lines = "\n".join(filled)
     typer.echo(lines if aside else f"\n{lines}\n", err=aside)
 
 

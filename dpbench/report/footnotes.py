@@ -213,8 +213,14 @@ def _scaling(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
     if not larger:
         return
-    strong = any(row.configuration and row.configuration.scaling == "strong" for row in rows)
-    batch = "global batch" if strong else "batch per replica"
+    kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
+    batch = " (weak) or ".join(
+        words
+        for scaling, words in (("weak", "batch per replica"), ("strong", "global batch"))
+        if scaling in kept
+    )
+    if len(kept) > 1:
+        batch += " (strong)"
     if any(row.duration for row in rows):
         batch = "work"
     yield (

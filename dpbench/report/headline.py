@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
@@ -17,6 +18,13 @@ NAMED = 2
 NOT_KNOWN = "not known"
 NO_WINNER = "no clear winner"
 SYNTHETIC = "Synthetic (nothing was run): "
+
+
+def sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
+    """A sentence for each work, which it begins with; what disturbed the trials is said once."""
+    for number, (work, one) in enumerate(headlines.items()):
+        said = sentence(one if number == 0 else replace(one, disturbance=None))
+        yield f"{one_line(work)}: {said}" if work else said
 
 
 def sentence(headline: Headline) -> str:
@@ -41,17 +49,15 @@ def sentence(headline: Headline) -> str:
     return f"{doubt}{SYNTHETIC if headline.synthetic else ''}{'; '.join(parts)}."
 
 
-def findings(headline: Headline) -> tuple[Finding, ...]:
-    """Findings with all qualifications; or the reason why one is missing."""
-    doubt = Finding(
-        title="Busy machine", value="not to be trusted", about=headline.disturbance or ""
-    )
-    return (
-        *([doubt] if headline.disturbance else []),
-        _fastest(headline.fastest),
-        _best_scaling(headline.scaling),
-        _limit(headline.limit),
-    )
+def findings(headlines: Mapping[str, Headline]) -> Iterator[Finding]:
+    """Findings with all qualifications, or the reason why one is missing; those of each work, whose
+    titles say so."""
+    if doubt := next(iter(headlines.values())).disturbance:
+        yield Finding(title="Busy machine", value="not to be trusted", about=doubt)
+    for work, one in headlines.items():
+        for found in (_fastest(one.fastest), _best_scaling(one.scaling), _limit(one.limit)):
+            title = f"{found.title}: {one_line(work)}" if work else found.title
+            yield replace(found, title=title)
 
 
 def _fastest(found: Best | Absent) -> Finding:

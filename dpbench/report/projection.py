@@ -37,6 +37,8 @@ class Projection:
     backend: str
     batch_size: int
     item: str
+    work: str = ""
+    """See TrialSpec.work."""
     network: str
     """Name of the network."""
     rows: tuple[ProjectedRow, ...]
@@ -88,9 +90,15 @@ def answer(
     )
 
 
+def item_of(projections: Sequence[Projection]) -> str:
+    """What they count: "images"; "items" where they count several things."""
+    counted = {one.item for one in projections}
+    return counted.pop() if len(counted) == 1 else "items"
+
+
 def _brief(projections: Sequence[Projection]) -> Brief:
     """Speed, efficiency, and what was asked for beyond that."""
-    item = projections[0].item
+    item = item_of(projections)
     columns = (*_speed(item)[:4], *_losses_and_costs(item)[4:], *_training(item)[2:], _KIND)
     rows = [
         [one.label, *(column.cell(row) for column in columns)]

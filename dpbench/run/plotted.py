@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from dpbench.run.subjects import is_table
 from dpbench.settings import from_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from matplotlib.figure import Figure
 
@@ -38,15 +38,21 @@ class Plotted:
     wanted: RowFilter
     beside: Path | None = None
 
-    def figure(self, kind: ChartKind) -> Figure:
-        """Raises NothingToDraw, or StoreError or UsageError for what cannot be used."""
-        if kind.source == "collectives":
-            return self._bandwidth(kind)
-        if kind.source == "series":
-            return self._fit(kind)
-        if kind.source == "projections":
-            return self._projection(kind)
-        return kind.draw(self.source)
+    def charts(self, kind: ChartKind) -> Sequence[tuple[str, Callable[[], Figure]]]:
+        """The charts of a kind that are to be drawn, each by its work: "", or one of several.
+
+        They raise NothingToDraw, or StoreError or UsageError for what cannot be used.
+        """
+        from dpbench.report.charts.files import drawn
+
+        others = {
+            "collectives": self._bandwidth,
+            "series": self._fit,
+            "projections": self._projection,
+        }
+        if kind.source in others:
+            return [("", partial(others[kind.source], kind))]
+        return [(one.work, partial(drawn, kind.draw, one)) for one in self.source.works]
 
     @cached_property
     def sweep(self) -> StoredSweep:

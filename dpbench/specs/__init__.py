@@ -1,11 +1,13 @@
 """What to run: sweeps, their trials, trainings, and the settings that rows differ by."""
 
-from dpbench.specs.sweep import SweepSpec
+from dpbench.specs.parts import differing_fields, series_name
+from dpbench.specs.sweep import Inclusion, SweepSpec
 from dpbench.specs.trial import (
     ALLOCATORS,
     AXES,
     BASELINE,
     COMM_HOOKS,
+    COMPARED,
     COMPILE_MODES,
     DEFAULTS,
     DTYPES,
@@ -16,14 +18,11 @@ from dpbench.specs.trial import (
     SETTINGS,
     SYSTEM,
     WORKLOAD_SETTINGS,
-    Inclusion,
     Scaling,
     TrialSettings,
     TrialSpec,
     Variant,
     WorkloadSpec,
-    differing_fields,
-    series_name,
 )
 
 __all__ = [
@@ -31,6 +30,7 @@ __all__ = [
     "AXES",
     "BASELINE",
     "COMM_HOOKS",
+    "COMPARED",
     "COMPILE_MODES",
     "DEFAULTS",
     "DTYPES",

@@ -1,16 +1,23 @@
-"""Parts of specifications: shares of samples, the rule of the learning rate, places on hosts."""
+"""Parts of specifications: shares of samples, the rule of the learning rate, places on hosts,
+communication hooks, names and differences."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from itertools import groupby
 from numbers import Real
 from typing import Literal
 
 from dpbench import units
+from dpbench.codec import encode
 from dpbench.errors import UsageError
+
+WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None, "bf16-feedback": 0.5}
+"""Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, torch's or with
+error feedback, or matrices of low rank, whose bytes depend on the shapes of the gradients."""
 
 
 def split(total: int, shares: Sequence[float], *, least: int = 1) -> tuple[int, ...]:
@@ -126,3 +133,20 @@ def host_counts(nodes: Sequence[int]) -> str:
         hosts = len([*alike])
         words += [f"{hosts}×{count}"] if hosts > LONGEST_LISTED else [str(count)] * hosts
     return "+".join(words)
+
+
+def series_name(implementation: str, backend: str | None) -> str:
+    """Name of a scaling curve: "ddp/gloo"; a backend that adds no information is left out."""
+    return implementation if backend in (None, "none", "threads") else f"{implementation}/{backend}"
+
+
+def differing_fields(ours: object, theirs: object) -> list[str]:
+    """Lists "name: theirs -> ours" for every field in which two specifications differ."""
+    differences = []
+    for field in fields(ours):  # type: ignore[arg-type]
+        mine, other = getattr(ours, field.name), getattr(theirs, field.name)
+        if is_dataclass(mine):
+            differences += differing_fields(mine, other)
+        elif mine != other:
+            differences.append(f"{field.name}: {encode(other)!r} -> {encode(mine)!r}")
+    return differences

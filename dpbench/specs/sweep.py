@@ -7,7 +7,21 @@ from itertools import accumulate
 from typing import Any
 
 from dpbench.specs.parts import Placement, placed
-from dpbench.specs.trial import AXES, DEFAULTS, Inclusion, TrialSettings, Variant
+from dpbench.specs.trial import COMPARED, TrialSettings, Variant
+
+AS_THE_SWEEP = Variant()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inclusion:
+    """Rows beyond a grid, as a small grid of their own; None takes the whole list of the sweep."""
+
+    implementations: tuple[str, ...]
+    backend: str | None = None
+    group_size: int | None = None
+    batch_size: int | None = None
+    settings: Variant = AS_THE_SWEEP
+    """None in it keeps to the sweep, also where that has `variants`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +61,7 @@ class SweepSpec(TrialSettings):
 
     def values_of(self, name: str) -> tuple[Any, ...]:
         """Every value that rows have of a setting, those of excluded ones too, in their order."""
-        points = (*(self.variants or (Variant(),)), *(one.settings for one in self.include))
+        points = (*(self.variants or (AS_THE_SWEEP,)), *(one.settings for one in self.include))
         given = (getattr(point, name) for point in points)
         return tuple(
             dict.fromkeys(self.setting(name) if value is None else value for value in given)
@@ -56,8 +70,8 @@ class SweepSpec(TrialSettings):
     @property
     def with_comparisons(self) -> SweepSpec:
         """The same, whose rows are named by what it has several values of."""
-        several = (name for name in AXES if len(self.values_of(name)) > 1)
-        return replace(self, compared=tuple(name for name in several if name not in DEFAULTS))
+        several = (name for name in COMPARED if len(self.values_of(name)) > 1)
+        return replace(self, compared=tuple(several))
 
     def nodes_of(self, group_size: int) -> tuple[int, ...]:
         """How many of a group's replicas each host gets; () when all are on the first."""

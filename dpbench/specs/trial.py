@@ -6,12 +6,12 @@ without the fields that are at their default, so a new option orphans no old res
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
-from dpbench.codec import content_hash, encode
+from dpbench.codec import content_hash
 from dpbench.settings import Choice, PositiveNumber, Setting, Switch, Text, WholeNumber, settings_of
-from dpbench.specs.parts import on_hosts, scale_lr, split_evenly
+from dpbench.specs.parts import WIRE_SHARES, on_hosts, scale_lr, series_name, split_evenly
 from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.units import counted
 
@@ -32,8 +32,7 @@ DTYPE_NAMES = {
 """Every spelling of a dtype."""
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
 """Modes of torch.compile; "reduce-overhead" uses CUDA graphs."""
-COMM_HOOKS = ("none", "bf16", "powersgd")
-"""Compression of gradients when they are sent: bfloat16, or matrices of low rank."""
+COMM_HOOKS = tuple(WIRE_SHARES)
 OPTIMIZERS = (
     *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
     *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
@@ -233,7 +232,18 @@ class TrialSettings:
             position=13,
         ),
     ]
-    scaling: Scaling = "weak"
+    scaling: Annotated[
+        Scaling,
+        Setting(
+            options=("--scaling",),
+            kind=Choice(SCALINGS, "kind of scaling"),
+            metavar="weak,strong",
+            help="Keep the batch size constant per replica (weak) or per group (strong).",
+            shown=str,
+            apart=True,
+            position=-1,
+        ),
+    ] = "weak"
     accumulation_steps: Annotated[
         int,
         Setting(
@@ -293,7 +303,7 @@ class TrialSettings:
             options=("--comm-hook", "--comm-hooks"),
             kind=Choice(COMM_HOOKS, "communication hook"),
             metavar="A,B",
-            help="Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
+            help="Gradient compression: none, bf16, powersgd, bf16-feedback (ddp, torch-ddp).",
             meaning="Compression of gradients on their way.",
             shown=lambda hook: f"{hook} hook",
             position=5,
@@ -363,8 +373,8 @@ class TrialSettings:
     """Handling of freed host memory, see ALLOCATORS; None, in results older than the choice, means
     that it was kept."""
     compared: tuple[str, ...] = ()
-    """Settings without a stored default that the sweep has several values of, so that the names of
-    its rows tell them."""
+    """Settings that the names of rows tell because the sweep has several values of them; of most
+    others, names tell a value that is not the default."""
 
     @property
     def keeps_memory(self) -> bool:
@@ -449,6 +459,11 @@ class TrialSpec(TrialSettings):
         return self.global_batch_size * self.accumulation_steps
 
     @property
+    def wire_share(self) -> float | None:
+        """Bytes of gradients that travel ÷ the bytes they have; see WIRE_SHARES."""
+        return WIRE_SHARES[self.comm_hook]
+
+    @property
     def traces_gradients(self) -> bool:
         """Whether it notes when gradients are ready: where those of one replica meet no others."""
         alone = self.group_size == 1 and not IMPLEMENTATIONS[self.implementation].one_process
@@ -494,19 +509,34 @@ class TrialSpec(TrialSettings):
         return alone.with_own_settings
 
     @property
+    def work(self) -> str:
+        """What the sweep's comparisons keep apart, in words: "gpt, strong"; "" if all its rows are
+        alike in that."""
+        apart = (n for n, setting in BY_POSITION if setting.apart and n in self.compared)
+        return ", ".join(SETTINGS[name].text(self.setting(name)) for name in apart)
+
+    @property
+    def label_within_work(self) -> str:
+        """`implementation_label` without what `work` says."""
+        named = tuple(name for name in self.compared if not SETTINGS[name].apart)
+        return replace(self, compared=named).implementation_label
+
+    @property
     def implementation_label(self) -> str:
         """The implementation's name, with what is not at its default or is compared: "ddp(bf16,
         5 MiB)", "local-sgd(4)" for the steps between two averages."""
         words = [
             word
             for name, setting in BY_POSITION
-            if setting.shown and (name in self.compared or self._has_other_than_default(name))
+            if setting.shown and (name in self.compared or self._is_named(name, setting))
             if (word := setting.shown(self.setting(name)))
         ]
         return f"{self.implementation}({', '.join(words)})" if words else self.implementation
 
-    def _has_other_than_default(self, name: str) -> bool:
-        return name in DEFAULTS and self.setting(name) != DEFAULTS[name]
+    def _is_named(self, name: str, setting: Setting) -> bool:
+        """Whether it is in names of rows although the sweep has one value of it."""
+        changed = name in DEFAULTS and self.setting(name) != DEFAULTS[name]
+        return changed and not setting.apart
 
     @property
     def label(self) -> str:
@@ -520,6 +550,7 @@ class TrialSpec(TrialSettings):
 class Variant:
     """A point of those axes that every implementation goes along; None keeps to the sweep."""
 
+    scaling: Scaling | None = None
     optimizer: str | None = None
     learning_rate: float | None = None
     seed: int | None = None
@@ -565,32 +596,5 @@ DEFAULTS = {
 Settings without one are in every trial."""
 AXES = {field.name: SETTINGS[field.name] for field in fields(Variant)}
 """The settings of which a list makes rows, in the order in which rows vary."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Inclusion:
-    """Rows beyond a grid, as a small grid of their own; None takes the whole list of the sweep."""
-
-    implementations: tuple[str, ...]
-    backend: str | None = None
-    group_size: int | None = None
-    batch_size: int | None = None
-    settings: Variant = Variant()
-    """None in it keeps to the sweep, also where that has `variants`."""
-
-
-def series_name(implementation: str, backend: str | None) -> str:
-    """Name of a scaling curve: "ddp/gloo"; a backend that adds no information is left out."""
-    return implementation if backend in (None, "none", "threads") else f"{implementation}/{backend}"
-
-
-def differing_fields(ours: object, theirs: object) -> list[str]:
-    """Lists "name: theirs -> ours" for every field in which two specifications differ."""
-    differences = []
-    for field in fields(ours):  # type: ignore[arg-type]
-        mine, other = getattr(ours, field.name), getattr(theirs, field.name)
-        if is_dataclass(mine):
-            differences += differing_fields(mine, other)
-        elif mine != other:
-            differences.append(f"{field.name}: {encode(other)!r} -> {encode(mine)!r}")
-    return differences
+COMPARED = tuple(name for name, axis in AXES.items() if name not in DEFAULTS or axis.apart)
+"""Those that names of rows tell only where a sweep has several values."""

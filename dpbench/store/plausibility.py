@@ -28,7 +28,7 @@ from dpbench.records import (
     TrialRecord,
 )
 from dpbench.specs import (
-    DEFAULTS,
+    COMPARED,
     MOST_REPETITIONS,
     SETTINGS,
     SweepSpec,
@@ -141,8 +141,8 @@ def _impossible_settings(spec: TrialSettings) -> Iterator[str]:
         if flaw := setting.flaw(name, spec.setting(name)):
             yield flaw
     for name in spec.compared:
-        if name not in SETTINGS or name in DEFAULTS:
-            yield f"{name!r} is compared, and no setting that all trials store"
+        if name not in COMPARED:
+            yield f"{name!r} is compared, and no setting that names of rows tell only there"
 
 
 def _impossible_settings_of_trial(trial: TrialSpec) -> Iterator[str]:

@@ -154,3 +154,19 @@ def test_collectives_are_drawn_beside_what_nccl_tests_printed(
         (["--batch-sizes", "8"], "collectives have no batch size; leave --batch-sizes out"),
     ):
         assert line in refused(["bandwidth", str(tmp_path / "c"), *words], capsys)
+
+
+def test_a_chart_of_each_work_goes_into_no_single_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = [
+        throughput(trial(scaling=scaling, group_size=n, compared=("scaling",)), 100.0 * n)
+        for scaling in ("weak", "strong")
+        for n in (1, 2)
+    ]
+    folder = str(stored(tmp_path / "both", both))
+    message = refused(["speedup", folder, "--output", "one.svg"], capsys)
+    assert message == ("--output one.svg: one file for 2 charts (strong; weak); name a folder")
+    assert run(["plot", "speedup", folder, "--format", "svg"]) == 0
+    names = [Path(line).name for line in capsys.readouterr().out.splitlines()]
+    assert names == ["speedup-strong.svg", "speedup-weak.svg"]

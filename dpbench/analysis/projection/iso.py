@@ -51,7 +51,7 @@ class Family:
 
     @property
     def label(self) -> str:
-        return self.members[0].label.partition(",")[0]
+        return self.members[0].label.rpartition(",")[0]
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:

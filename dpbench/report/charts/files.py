@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ from typing import IO, Any, Literal
 from matplotlib.figure import Figure
 
 from dpbench.files import write_named, write_whole
+from dpbench.messages import one_line
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import house_style
+from dpbench.report.charts.style import add_to_title, house_style
 
 Chart = Callable[[ChartSource], Figure]
 """Draws, or raises `NothingToDraw` where its data is missing."""
@@ -32,22 +34,37 @@ def write_charts(
     source: ChartSource,
     images: Sequence[Image] = ("svg",),
 ) -> tuple[list[Path], list[str]]:
-    """Writes folder/<name>.<image>; also says which charts have nothing to show and why.
+    """Writes folder/<name>.<image>, or folder/<name>-<work>.<image> for each of several works; also
+    says which charts have nothing to show and why.
 
     Files of those are removed, whatever their format. Raises OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths, remarks = [], []
     with house_style():
-        for name, chart in charts.items():
+        for name, chart, one in ((*pair, one) for pair in charts.items() for one in source.works):
+            stem = stem_of(name, one.work)
             try:
-                figure = chart(source)
+                figure = drawn(chart, one)
             except NothingToDraw as reason:
-                remarks.append(f"no chart {name}: {reason}")
-                remove_images(folder, name)
+                remarks.append(f"no chart {stem}: {reason}")
+                remove_images(folder, stem)
                 continue
-            paths += [write_figure(figure, folder / f"{name}.{image}") for image in images]
+            paths += [write_figure(figure, folder / f"{stem}.{image}") for image in images]
     return paths, remarks
+
+
+def drawn(chart: Chart, source: ChartSource) -> Figure:
+    """The chart of one work, whose title says which. Raises NothingToDraw."""
+    figure = chart(source)
+    if source.work:
+        add_to_title(figure, one_line(source.work))
+    return figure
+
+
+def stem_of(name: str, work: str) -> str:
+    """What the file of a chart is called before its suffix: "speedup", "speedup-gpt"."""
+    return f"{name}-{re.sub('[^A-Za-z0-9_.=]+', '-', work).strip('-.')}" if work else name
 
 
 def write_figure(figure: Figure, path: Path, *, named_by_user: bool = False) -> Path:

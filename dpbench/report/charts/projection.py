@@ -28,7 +28,7 @@ from dpbench.report.charts.style import (
     panels,
     plain_number,
 )
-from dpbench.report.projection import Projection
+from dpbench.report.projection import Projection, item_of
 
 MOST_SERIES = len(PALETTE)
 BAND_OPACITY = 0.15
@@ -108,11 +108,13 @@ def _speed_axis(axes: Axes, shown: Sequence[Projection]) -> None:
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if short else (1,)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(plain_number))
-    axes.set_ylabel(f"throughput ({shown[0].item}/s)")
+    axes.set_ylabel(f"throughput ({item_of(shown)}/s)")
 
 
 def _ideal(axes: Axes, shown: Sequence[Projection], sizes: Sequence[int]) -> None:
-    """n times one replica, of the fastest."""
+    """n times one replica, of the fastest; none where nobody compares their speeds."""
+    if len({one.work for one in shown}) > 1:
+        return
     ones = [row.throughput.value for one in shown for row in _rows(one)[:1] if row.throughput]
     firsts = [_rows(one)[0].group_size for one in shown]
     if set(firsts) == {1}:

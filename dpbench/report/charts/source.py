@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpbench import units
-from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.configuration import ConfigurationSummary, by_work
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.explanation import Explanation, explain
 from dpbench.analysis.subject import Subject
@@ -32,6 +32,8 @@ class ChartSource:
     name: str
     explained: tuple[Explanation, ...] | None = None
     """Why the rows are as they are, where that is known already."""
+    work: str = ""
+    """The work of its rows, if the sweep has several; the names of the rows leave it out."""
 
     @classmethod
     def of(cls, subject: Subject) -> ChartSource:
@@ -59,6 +61,28 @@ class ChartSource:
             environments=sweep.environments,
             name=sweep.folder.resolve().name,
             explained=None if explained is None else tuple(explained),
+        )
+
+    @property
+    def works(self) -> tuple[ChartSource, ...]:
+        """A source for each work of the rows, as a chart is of one."""
+        groups = by_work(self.rows)
+        if not any(groups):
+            return (self,)
+        return tuple(
+            replace(
+                self,
+                rows=tuple(row.named_within_work for row in rows),
+                explained=None
+                if self.explained is None
+                else tuple(
+                    replace(one, row=one.row.named_within_work)
+                    for one in self.explained
+                    if one.row.work == work
+                ),
+                work=work,
+            )
+            for work, rows in groups.items()
         )
 
     @property

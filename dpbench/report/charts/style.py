@@ -138,6 +138,13 @@ def finish(figure: Figure, *, title: str, caption: str) -> Figure:
     return figure
 
 
+def add_to_title(figure: Figure, words: str) -> None:
+    """Writes "Speedup by group size: gpt" for "Speedup by group size"."""
+    for text in figure.texts:
+        if text.get_gid() == TITLE:
+            text.set_text(f"{text.get_text()}: {words}")
+
+
 def plain_number(value: float, _: object = None) -> str:
     """Writes axis numbers without exponents: 1,500 or 42.5 or 0.25."""
     if abs(value) < 10 and value != int(value):

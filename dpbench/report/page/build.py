@@ -78,7 +78,7 @@ def _findings(subject: Subject) -> Iterator[Finding]:
     """None where there are no rows: collectives have a section of their own."""
     if not subject.rows and subject.sweep is None:
         return
-    yield from findings(subject.headline)
+    yield from findings(subject.headlines)
     if (proved := proof(subject)) is not None:
         yield proved
 

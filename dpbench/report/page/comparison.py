@@ -39,8 +39,8 @@ from dpbench.report.table import (
 METRIC = METRICS["images_per_second"]
 
 
-Work = tuple[str | None, int, int]
-"""Backend, group size, batch size."""
+Work = tuple[str, str | None, int, int]
+"""Which of the works of its sweep, backend, group size, batch size."""
 WORK = ("Workload", "CPU", "GPUs")
 """Without which nobody knows whether two speeds are of the same work."""
 
@@ -230,9 +230,9 @@ def by_work(subjects: Sequence[Subject]) -> Table | None:
         rows=tuple(
             TableRow(
                 cells=(
-                    words(work[0] or MISSING),
-                    TableCell(text=str(work[1]), sort=float(work[1])),
+                    words(work[1] or MISSING),
                     TableCell(text=str(work[2]), sort=float(work[2])),
+                    TableCell(text=str(work[3]), sort=float(work[3])),
                     *(_named_speed(rows.get(work)) for rows in fastest),
                 )
             )
@@ -246,7 +246,7 @@ def _fastest_by_work(rows: Sequence[ConfigurationSummary]) -> dict[Work, Configu
     for row in rows:
         if row.throughput is None or row.batch_size is None or not trains_together(row):
             continue
-        work = (row.backend, row.group_size, row.batch_size)
+        work = (row.work, row.backend, row.group_size, row.batch_size)
         best = fastest.get(work)
         if best is None or best.throughput is None or row.throughput.value > best.throughput.value:
             fastest[work] = row

@@ -72,11 +72,12 @@ def _workload(spec: SweepSpec) -> Facts:
         f"{workload.optimizer}, learning rate {workload.learning_rate:g}{scaled}, "
         f"seed {workload.seed}",
     )
-    batch = "per replica" if spec.scaling == "weak" else "global"
+    batches = {"weak": "weak: the batch is per replica", "strong": "strong: the batch is global"}
     micro_steps = (
         f", {spec.accumulation_steps} micro-steps a step" if spec.accumulation_steps > 1 else ""
     )
-    yield "Scaling", f"{spec.scaling}: the batch is {batch}{micro_steps}"
+    scalings = "; ".join(batches[scaling] for scaling in spec.values_of("scaling"))
+    yield "Scaling", f"{scalings}{micro_steps}"
     steps, warmup, threads = (
         units.any_of(spec.values_of(name))
         for name in ("timed_steps", "warmup_steps", "threads_per_replica")

@@ -13,8 +13,16 @@ from matplotlib.figure import Figure
 
 from dpbench.analysis.subject import Subject
 from dpbench.files import as_text, write_whole
+from dpbench.messages import one_line
 from dpbench.report.charts import style
-from dpbench.report.charts.files import IMAGES, any_letters, remove_images, svg_of
+from dpbench.report.charts.files import (
+    IMAGES,
+    any_letters,
+    drawn,
+    remove_images,
+    stem_of,
+    svg_of,
+)
 from dpbench.report.charts.kinds import CHARTS, ChartKind
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
@@ -50,23 +58,24 @@ def draw(
     """
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    drawn, absent, paths = [], [], []
+    pictures, absent, paths = [], [], []
     with house_style():
-        for kind in _kinds(subject):
+        for kind, source in _charts(subject):
             between()
             try:
-                figure = _figure(kind, subject)
+                figure = _figure(kind, subject, source)
             except NothingToDraw as reason:
-                absent.append((kind, str(reason)))
+                absent.append((kind, f"{source.work}: {reason}" if source.work else str(reason)))
                 if folder is not None:
-                    remove_images(folder, kind.name)
+                    remove_images(folder, stem_of(kind.name, source.work))
                 continue
             svg = svg_of(figure)
             if folder is not None:
-                paths.append(write_whole(folder / f"{kind.name}.svg", as_text(svg)))
-            drawn.append((kind, _image(kind, figure, svg)))
+                file = folder / f"{stem_of(kind.name, source.work)}.svg"
+                paths.append(write_whole(file, as_text(svg)))
+            pictures.append((kind, _image(kind, figure, svg, source.work)))
     return Pictures(
-        drawn=tuple(drawn), absent=tuple(absent), paths=tuple(paths), older=tuple(_older(paths))
+        drawn=tuple(pictures), absent=tuple(absent), paths=tuple(paths), older=tuple(_older(paths))
     )
 
 
@@ -84,20 +93,29 @@ def _kinds(subject: Subject) -> Iterable[ChartKind]:
     return (kind for kind in CHARTS.values() if sources.get(kind.source))
 
 
-def _figure(kind: ChartKind, subject: Subject) -> Figure:
-    source = ChartSource.of(subject)
+def _charts(subject: Subject) -> Iterator[tuple[ChartKind, ChartSource]]:
+    """Every chart of each work, or of the collectives."""
+    whole = ChartSource.of(subject)
+    works = whole.works
+    for kind in _kinds(subject):
+        for source in works if kind.source == "sweep" else [whole]:
+            yield kind, source
+
+
+def _figure(kind: ChartKind, subject: Subject, source: ChartSource) -> Figure:
     if kind.source == "collectives":
         assert subject.collectives is not None
         return kind.draw(subject.collectives.records, source)
-    return kind.draw(source)
+    return drawn(kind.draw, source)
 
 
-def _image(kind: ChartKind, figure: Figure, svg: str) -> ChartImage:
+def _image(kind: ChartKind, figure: Figure, svg: str, work: str) -> ChartImage:
+    title = f"{kind.title}: {one_line(work)}" if work else kind.title
     return ChartImage(
         kind=kind.name,
-        title=kind.title,
+        title=title,
         description=kind.shows,
-        svg=inline_svg(figure, svg, kind=kind.name, title=kind.title, description=kind.shows),
+        svg=inline_svg(figure, svg, kind=kind.name, title=title, description=kind.shows),
         caption=caption_of(figure),
     )
 

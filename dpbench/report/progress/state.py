@@ -14,6 +14,7 @@ from typing import Literal
 
 from dpbench.records import Status, TrialRecord
 from dpbench.report.progress.words import Record, Spec, result, spec_of
+from dpbench.specs import TrialSpec
 
 RowState = Literal["queued", "running", "done", "failed", "skipped"]
 
@@ -23,6 +24,8 @@ class Row:
     """One configuration and what became of its repetitions so far."""
 
     label: str
+    work: str = ""
+    """See TrialSpec.work: speeds of others cannot be compared with this one's."""
     planned: int = 0
     """Repetitions in all."""
     done: int = 0
@@ -206,5 +209,6 @@ class ProgressState:
         place = self._places.get(spec.configuration)
         if place is None:
             place = self._places[spec.configuration] = len(self.rows)
-            self.rows.append(Row(label=spec.label))
+            work = spec.work if isinstance(spec, TrialSpec) else ""
+            self.rows.append(Row(label=spec.label, work=work))
         return place

@@ -6,7 +6,7 @@ launching process must not take time from what it measures.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -153,14 +153,18 @@ class Columns:
     runs: int
     bar: int
     unit: str
-    fastest: float | None
+    fastest: Mapping[str, float]
+    """The highest speed of each work."""
 
     @classmethod
     def fitting(cls, rows: Sequence[Row], width: int) -> Self:
         """Gives room to what matters most: state, configuration, speed, runs, bar."""
         items = {row.item for row in rows if row.item}
-        unit = f"{one_line(items.pop())}/s"[:LONGEST_UNIT] if items else ""
-        fastest = max((row.speed for row in rows if row.speed is not None), default=None)
+        item = one_line(items.pop()) if len(items) == 1 else "items"
+        unit = f"{item}/s"[:LONGEST_UNIT] if any(row.item for row in rows) else ""
+        fastest: dict[str, float] = {}
+        for row in rows:
+            fastest[row.work] = max(fastest.get(row.work, 0.0), row.speed or 0.0)
         wanted = max((cell_len(row.label) for row in rows), default=0)
         room = max(width - STATE - len(GAP), 1)
         label = min(wanted, SHORTEST_LABEL, room)
@@ -206,8 +210,8 @@ class Columns:
             return text
         if self.speed:
             text.append(GAP + _number(row.speed).rjust(self.speed), emphasis)
-        if self.bar and self.fastest:
-            text.append(GAP + bar(row.speed / self.fastest, self.bar), "blue")
+        if self.bar and (fastest := self.fastest.get(row.work)):
+            text.append(GAP + bar(row.speed / fastest, self.bar), "blue")
         return text
 
 

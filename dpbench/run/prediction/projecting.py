@@ -166,6 +166,7 @@ def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
         backend=series.trial.backend,
         batch_size=series.trial.batch_size,
         item=series.item,
+        work=series.trial.work,
         network=series.network.name,
         rows=projected(series, sizes, known),
         assumptions=(

@@ -100,7 +100,7 @@ def with_largest(
         alike = earlier.batch_sizes[:count] == parsed.batch_sizes
         sizes = earlier.batch_sizes if alike else parsed.batch_sizes
         return replace(parsed, batch_sizes=sizes, largest_batch=False)
-    if parsed.options.scaling == "strong":
+    if "strong" in parsed.axes.values["scaling"]:
         raise UsageError(
             f"{OPTION} with --scaling strong: the batch is that of the whole group there; expected "
             "a number"

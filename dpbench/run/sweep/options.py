@@ -35,7 +35,7 @@ from dpbench.settings import (
     Text,
     WholeNumber,
 )
-from dpbench.specs import AXES, DEFAULTS, SCALINGS, SYSTEM
+from dpbench.specs import AXES, DEFAULTS, SYSTEM
 from dpbench.specs.parts import RULES
 
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
@@ -71,6 +71,7 @@ def _flag(option: str, help: str, panel: str = OUTPUT, **more: Any) -> Setting:
 class AxisOptions:
     """Settings that make rows; AUTO is a trial's default."""
 
+    scaling: Annotated[tuple[str, ...], _axis("scaling")] = ("weak",)
     optimizer: Annotated[tuple[str, ...] | Auto, _axis("optimizer")] = AUTO
     lr: Annotated[tuple[float, ...], _axis("learning_rate")] = (0.01,)
     seed: Annotated[tuple[int, ...], _axis("seed")] = (0,)
@@ -120,15 +121,6 @@ class AxisOptions:
 class TrialOptions:
     """Options of every trial."""
 
-    scaling: Annotated[
-        str,
-        Setting(
-            options=("--scaling",),
-            kind=Choice(SCALINGS),
-            metavar="weak|strong",
-            help="Keep the batch size constant per replica (weak) or per group (strong).",
-        ),
-    ] = "weak"
     repetitions: Annotated[
         int | Auto,
         Setting(

@@ -85,7 +85,6 @@ def build(
         include=tuple(parsed.include.values()),
         target_loss=options.target_loss,
         time_limit_seconds=options.time_limit,
-        scaling="strong" if options.scaling == "strong" else "weak",
         order_seed=options.order_seed,
     ).with_comparisons
     check_shares(parsed.include, spec)
@@ -199,7 +198,7 @@ def _backends(parsed: ParsedOptions, machine: Resources) -> tuple[str, ...]:
 
 
 def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -> None:
-    if parsed.options.scaling != "strong":
+    if "strong" not in parsed.axes.values["scaling"]:
         return
     smallest, largest = min(parsed.batch_sizes), max(group_sizes)
     if smallest < largest:

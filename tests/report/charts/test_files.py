@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from dpbench.report.charts.files import IMAGES, write_charts, write_figure
+from dpbench.analysis.summary import summarize
+from dpbench.report.charts.files import IMAGES, stem_of, write_charts, write_figure
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import finish, house_style, panels
+from tests.analysis.builders import run, trial
 
 SOURCE = ChartSource(rows=(), environments={}, name="demo")
 STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
@@ -67,3 +70,27 @@ def test_a_style_of_the_user_changes_nothing(tmp_path: Path) -> None:
             second = write_figure(small(SOURCE), tmp_path / "b.png").read_bytes()
         assert mpl.rcParams["lines.linewidth"] == 9
     assert first == second
+
+
+def test_a_chart_of_several_works_is_a_file_for_each_whose_title_says_which(
+    tmp_path: Path,
+) -> None:
+    specs = [
+        trial(scaling=scaling, group_size=n, compared=("scaling",))
+        for scaling in ("weak", "strong")
+        for n in (1, 2)
+    ]
+    records = tuple(run(spec, 100.0 * spec.group_size) for spec in specs)
+    source = ChartSource(rows=summarize(records), records=records, environments={}, name="demo")
+    paths, remarks = write_charts(tmp_path, {"speedup": CHARTS["speedup"].draw}, source)
+    assert remarks == []
+    assert {path.name for path in paths} == {"speedup-weak.svg", "speedup-strong.svg"}
+    text = (tmp_path / "speedup-weak.svg").read_text()
+    assert ">Speedup by group size: weak</text>" in text
+    assert ">ddp/gloo</text>" in text
+    assert "strong" not in text
+
+
+def test_the_name_of_a_file_has_no_letters_that_a_folder_would_be_read_of() -> None:
+    assert stem_of("speedup", "") == "speedup"
+    assert stem_of("speedup", "../a/model.py:make:depth=3") == "speedup-a-model.py-make-depth=3"

@@ -27,7 +27,7 @@ from dpbench.specs.exclusion import FIELDS
 from dpbench.store import load_header
 from dpbench.store.plausibility import impossible_in_spec
 from dpbench.traits import IMPLEMENTATIONS
-from tests.builders import WORKLOAD, sweep_spec
+from tests.builders import WORKLOAD, sweep_spec, trial_spec
 from tests.cli.synthetic import dpbench, signals
 from tests.cli.typed import axes_of
 from tests.run.sweep.test_file import asked
@@ -371,3 +371,32 @@ def test_a_stored_rule_about_what_is_not_there_is_impossible() -> None:
     for wrong in ({"implementations": ("foo",)}, {"backend": "foo"}, {"group_size": 3}):
         include = (Inclusion(**{"implementations": ("ddp",), **wrong}),)  # type: ignore[arg-type]
         assert len([*impossible_in_spec(sweep_spec(include=include))]) == 1
+
+
+def test_both_kinds_of_scaling_make_rows_whose_names_say_which(tmp_path: Path) -> None:
+    words = ("--arch", "mlp", "--scaling", "weak,strong", "--backends", "shm", "--repetitions", 1)
+    typed = (*words, "--implementations", "ddp", "--batch-sizes", 8, "--gpus", 2, "--oversubscribe")
+    folder = ("--name", "both", "--results-dir", tmp_path)
+    assert dpbench("sweep", *typed, *folder, "--exclude", "scaling=weak group_size=2") == 0
+    spec, _ = load_header(tmp_path / "both")
+    assert spec.compared == ("scaling",)
+    assert [(row.label, row.global_batch_size) for row in rows(spec)] == [
+        ("single(weak) ×1, batch 8", 8),
+        ("single(strong) ×1, batch 8", 8),
+        ("ddp(weak)/shm ×1, batch 8", 8),
+        ("ddp(strong)/shm ×1, batch 8", 8),
+        ("ddp(strong)/shm ×2, batch 8", 8),
+    ]
+
+
+def test_one_kind_of_scaling_is_in_no_name() -> None:
+    assert trial_spec(scaling="strong").label == "ddp/gloo ×2, batch 4"
+    assert trial_spec(scaling="strong").work == ""
+
+
+def test_a_list_with_strong_scaling_takes_a_sample_for_every_replica(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--arch", "mlp", "--gpus", 2, "--oversubscribe", "--scaling", "weak,strong")
+    assert dpbench("sweep", "--dry-run", *words, "--batch-sizes", 1) == 2
+    assert "with --scaling strong 1 is the global batch" in capsys.readouterr().err
