@@ -565,7 +565,6 @@ class Reducer:
         groups = assign_buckets(self._order, self._parameters, self._options.caps, self._sparse)
         count = len(self._parameters)
         lent = [index for bucket in self._buckets for index in bucket.lent()]
-        self._buckets = []  # their memory is free for the new ones
         self._buckets, rider = make_buckets(
             groups,
             self._parameters,
