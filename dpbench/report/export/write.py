@@ -74,7 +74,8 @@ def open_source(path: Path, level: str) -> ExportSource:
     if level == "collective":
         return _of_collectives(path)
     sweep = store.load(path)
-    name = f"{path.resolve().name}: {sweep.spec.workload.architecture}"
+    named = ", ".join(one.architecture for one in sweep.spec.workloads)
+    name = f"{path.resolve().name}: {named}"
     if level == "configuration":
         return _of_configurations(of_folder(sweep), name, sweep.warnings)
     return ExportSource(
