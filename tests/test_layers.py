@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,13 @@ def layer_path(path: Path) -> str:
     return path.relative_to(ROOT / "dpbench").as_posix()
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def imported(path: Path) -> tuple[str, ...]:
     """Every module that a file imports, at any depth, as "dpbench.store" for names from it."""
+    return tuple(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -126,7 +132,7 @@ def test_no_module_is_a_box_of_leftovers() -> None:
 
 def test_one_module_lays_tables_out() -> None:
     """Every other one makes a report.table.Table, which all formats are written from."""
-    callers = {layer_path(path) for path in MODULES if "tabulate" in {*imported(path)}}
+    callers = {layer_path(path) for path in MODULES if "tabulate" in imported(path)}
     assert callers == {"report/formats.py", "report/terminal.py"}
 
 

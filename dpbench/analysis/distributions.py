@@ -63,6 +63,18 @@ def t_quantile(degrees_of_freedom: ArrayLike, probability: float) -> Array:
     freedom = np.asarray(degrees_of_freedom, np.float64)
     if not 0.5 <= probability < 1:
         raise ValueError(f"t quantile: got probability {probability}, expected 0.5 to below 1")
+    if freedom.ndim == 0:
+        return np.array(_t_quantile_of_one(float(freedom), probability))
+    return _t_quantiles(freedom, probability)
+
+
+@lru_cache(maxsize=4096)
+def _t_quantile_of_one(degrees_of_freedom: float, probability: float) -> float:
+    """Kept, as a report asks for few of them hundreds of times."""
+    return float(_t_quantiles(np.array([degrees_of_freedom]), probability)[0])
+
+
+def _t_quantiles(freedom: Array, probability: float) -> Array:
     normal = STANDARD.inv_cdf(probability)
     found = np.where(np.isnan(freedom), np.nan, normal)
     # Above zero the distribution function is concave, so Newton's steps from a smaller value,

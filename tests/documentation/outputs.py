@@ -19,9 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-import typer
-
-from dpbench.cli.app import app, run
+from dpbench.cli import app
 from tests.documentation import ROOT
 
 PROMPT = "$ "
@@ -99,7 +97,7 @@ def _printed(command: str) -> str:
             status = importlib.import_module(arguments[1]).main(arguments[2:])
         else:
             assert program == "dpbench", f"{command}: only dpbench and benchmarks are run"
-            status = run([*arguments, *without_charts(arguments[0])])
+            status = app.run([*arguments, *without_charts(arguments[0])])
     assert status == 0, f"{command}: exit status {status}: {stderr.getvalue()}"
     lines = stdout.getvalue().splitlines()[: int(head["lines"]) if head else None]
     return "".join(f"{line.rstrip()}\n" for line in lines)
@@ -107,7 +105,7 @@ def _printed(command: str) -> str:
 
 def without_charts(name: str) -> list[str]:
     """The option that leaves charts out, where the command has it."""
-    command = typer.main.get_command(app).commands.get(name)  # type: ignore[attr-defined]
+    command = app.commands().commands.get(name)
     draws = command is not None and any("--charts" in option.opts for option in command.params)
     return ["--no-charts"] if draws else []
 

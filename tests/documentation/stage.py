@@ -245,8 +245,11 @@ def _modules_of_users() -> dict[str, ModuleType]:
 
 
 def _is_temporary(path: str) -> bool:
-    """Whether a document's file is meant, and not a checkout that lies among temporary files."""
-    return Path(path).is_relative_to(tempfile.gettempdir()) and not Path(path).is_relative_to(ROOT)
+    """Whether a document's file is meant, and not a checkout that lies among temporary files.
+
+    Texts are compared, as thousands of modules are asked each time and paths would take seconds.
+    """
+    return path.startswith(f"{tempfile.gettempdir()}/") and not path.startswith(f"{ROOT}/")
 
 
 @contextlib.contextmanager

@@ -78,7 +78,7 @@ def measured_noise(tables: Sequence[Floats]) -> StragglerNoise:
     parts = [_variances(table) for table in quiet if table.shape[1] > 1]
     residuals = np.sort(np.concatenate([part.residuals for part in parts]))
     if residuals.size > MOST_QUANTILES:
-        residuals = np.quantile(residuals, _midpoints(MOST_QUANTILES))
+        residuals = _many_quantiles(residuals, MOST_QUANTILES)
     return StragglerNoise(
         rank_cv=_cv(float(np.mean([part.rank for part in parts]))),
         time_cv=_cv(float(np.mean([part.time for part in parts]))),
@@ -197,13 +197,22 @@ def _quantiles(noise: StragglerNoise) -> _Quantiles:
     values = np.asarray(noise.residuals)
     if rank > 0:
         both = values[:, None] + rank * normal_quantile(_midpoints(RANK_QUANTILES))
-        values = np.quantile(both, _midpoints(MOST_QUANTILES))
+        values = _many_quantiles(both.ravel(), MOST_QUANTILES)
     measured = noise.rank_steps or MOST_QUANTILES
     return _Quantiles(
         values=values,
         deviation=float(np.hypot(rank, residual)),
         tail=max(0.5, 1 - TAIL_SAMPLES / measured),
     )
+
+
+def _many_quantiles(values: Floats, count: int) -> Floats:
+    """Those at the midpoints of `count` equal parts of 0 to 1, as numpy.quantile gives them.
+
+    It looks for each by itself, which takes four times as long as sorting a million values.
+    """
+    places = _midpoints(count) * (values.size - 1)
+    return np.interp(places, np.arange(values.size), np.sort(values))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.flat import ALIGNMENT_BYTES, copy_all, packed_bytes, views_in
-from dpbench.parallel.sharded.exchange import ShareExchange, Wait
+from dpbench.parallel.sharded.exchange import ShareExchange
+from dpbench.parallel.sharded.shares import Wait
 
 LINE_BYTES = 64
 """Shares begin at cache lines, so that no two ranks write to one."""
@@ -29,7 +30,6 @@ class ShardedBucket:
         parameters: the parameters themselves.
         waiting: indices whose gradient has not arrived yet in the running backward.
         nbytes: bytes of the gradients.
-        exchange: sums into shares, and gathers them.
         gradients, values: flat; this rank's share of `gradients` holds averages.
         begin, end: where this rank's share begins and ends, in elements.
         offsets: where each parameter begins, by its index.
@@ -46,7 +46,7 @@ class ShardedBucket:
         self.parameters = [parameters[index] for index in indices]
         self.waiting: set[int] = set()
         self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
-        self.exchange = exchange
+        self._exchange = exchange
         first = self.parameters[0]
         item = first.element_size()
         self._alignment = max(ALIGNMENT_BYTES, item)
@@ -54,9 +54,10 @@ class ShardedBucket:
         used = packed_bytes(self.parameters, self._alignment) // item
         share = -(-used // (exchange.size * line)) * line
         self.begin, self.end = exchange.rank * share, (exchange.rank + 1) * share
-        self.gradients = exchange.zeros(share * exchange.size, first.dtype, first.device)
-        self.values = exchange.zeros(share * exchange.size, first.dtype, first.device)
-        self._scratch = exchange.scratch(self.gradients)
+        count = share * exchange.size
+        self._gradient_shares = exchange.zeros(count, first.dtype, first.device)
+        self._value_shares = exchange.zeros(count, first.dtype, first.device)
+        self.gradients, self.values = self._gradient_shares.flat, self._value_shares.flat
         self._gradient_views = self._views(self.gradients)
         places = self._views(self.values)
         start = self.values.storage_offset()
@@ -91,7 +92,7 @@ class ShardedBucket:
 
     def gather(self) -> None:
         """Begin to give all ranks the parameters that each has stepped; a collective."""
-        self._gathering = self.exchange.gather(self.values)
+        self._gathering = self._value_shares.gather()
 
     def settle(self) -> None:
         """Wait until this rank has the parameters of all ranks."""
@@ -113,7 +114,8 @@ class ShardedBucket:
             self.own_gradients.zero_()
 
     def arm(self) -> None:
-        """Do nothing: no gradient outside of a backward is in the bucket's memory."""
+        """Prepare for a forward whose backward fills the bucket."""
+        self._exchange.settle()
 
     def lent(self) -> list[int]:
         """Always empty: no `.grad` refers to the bucket."""
@@ -169,7 +171,7 @@ class ShardedBucket:
 
     def send(self, *, average: bool, hook: Hook | None, number: int, last: bool) -> None:
         """Start the sum over the ranks, or the mean, of each rank's share."""
-        self._reduction = self.exchange.reduce(self.gradients, self._scratch, average=average)
+        self._reduction = self._gradient_shares.reduce(self._scale, average=average)
 
     def wait(self) -> None:
         """Wait until this rank's share holds averages."""
@@ -177,8 +179,6 @@ class ShardedBucket:
             return
         wait, self._reduction = self._reduction, None
         wait()
-        if self._scale != 1.0:
-            self.own_gradients.mul_(self._scale)
         if self._earlier is not None:
             self.own_gradients.add_(self._earlier)
             self._earlier = None

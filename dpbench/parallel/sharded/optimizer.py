@@ -87,10 +87,9 @@ class ShardedOptimizer(Optimizer):
         )
         # Without a reference to this object: only the garbage collector would end such a cycle.
         buckets = model.shard(partial(_bucket, self._group_of, self._exchange))
-        # The layers that a forward begins with are in the last bucket.
         self._shares = [
             ShareOptimizer(bucket, type(optimizer), optimizer.defaults, self._group_of)
-            for bucket in reversed(buckets)
+            for bucket in buckets
         ]
         self._addresses = list(map(Tensor.data_ptr, self._parameters))
         self._install(optimizer.state)
@@ -120,6 +119,7 @@ class ShardedOptimizer(Optimizer):
         stepped = [share.bucket for share in self._shares if self._step_share(share)]
         for bucket in stepped:
             bucket.settle()
+        self._exchange.settle()
         torch.autograd.graph.increment_version(
             [parameter for bucket in stepped for parameter in bucket.parameters]
         )
@@ -185,7 +185,7 @@ class ShardedOptimizer(Optimizer):
             if not bucket.present:
                 continue
             flat = bucket.gradients.clone()
-            self._exchange.gather(flat)()
+            self._exchange.over(flat).gather()()
             views = bucket.views_of(flat)
             for index in bucket.indices:
                 if index in bucket.present:
@@ -353,7 +353,7 @@ class ShardedOptimizer(Optimizer):
                 if name in state:
                     begin, end = share.parts[index]
                     flat[begin:end] = state[name]
-            self._exchange.gather(flat)()
+            self._exchange.over(flat).gather()()
             found[name] = bucket.views_of(flat)
         return found
 

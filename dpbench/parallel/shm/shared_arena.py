@@ -6,6 +6,7 @@ from torch import Tensor
 
 from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.shm.arena import Arena, allocate
+from dpbench.parallel.shm.descriptor import NOWHERE
 from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member
@@ -16,11 +17,16 @@ class SharedArena:
     """Allocates memory in which a group reduces without copying.
 
     It is not an attribute of the group, as compiled code may use only what torch's own groups have.
+
+    Attributes:
+        size: number of ranks that share it.
+        arena: the memory itself.
     """
 
     def __init__(self, member: Member, issuer: Issuer) -> None:
         self._member = member
         self._issuer = issuer
+        self.size = member.size
         self.arena = Arena(member.rank)
 
     def allocate(self, nbytes: int) -> Tensor:
@@ -47,6 +53,21 @@ class SharedArena:
         work.wait()
         tensor: Tensor = work.value
         return tensor
+
+    def everywhere(self, tensor: Tensor) -> list[Tensor]:
+        """What all ranks have where this rank has `tensor`, by rank.
+
+        Args:
+            tensor: 1-D, contiguous and within what `allocate` returned, of which all ranks have as
+                much.
+
+        Raises:
+            ValueError: it lies elsewhere.
+        """
+        place = self.arena.place_of(tensor)
+        if place == NOWHERE:
+            raise ValueError("got a tensor of other memory, expected one that `allocate` returned")
+        return self.arena.operands(place, tensor)
 
     def poll(self) -> None:
         """Advance pending collectives without waiting; cheap when there are none."""

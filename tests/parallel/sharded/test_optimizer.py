@@ -511,7 +511,7 @@ def test_two_ranks_step_shares(tmp_path: Path, backend: str) -> None:
     run_ranks(cases, tmp_path / "store", timeout=120.0, backend=backend)
 
 
-@pytest.mark.parametrize(("ranks", "backend"), [(1, "gloo"), (3, "gloo"), (3, "shm")])
+@pytest.mark.parametrize(("ranks", "backend"), [(1, "gloo"), (3, "gloo"), (3, "shm"), (4, "shm")])
 def test_other_numbers_of_ranks_step_shares(tmp_path: Path, ranks: int, backend: str) -> None:
     cases = [case for case in CASES if case is not unused_parameters_keep_state_of_their_own]
     run_ranks(cases, tmp_path / "store", ranks, timeout=120.0, backend=backend)

@@ -228,6 +228,27 @@ def test_memory_outlives_its_group(tmp_path: Path) -> None:
     run_ranks(_outlives_the_group, tmp_path / "store", 2, backend="shm")
 
 
+def _sees_everything(rank: int) -> None:
+    arena, size = _arena(), dist.get_world_size()
+    assert arena.size == size
+    space = arena.allocate(100_000)[40:80_040].view(torch.float32)
+    everywhere = arena.everywhere(space)
+    assert everywhere[rank].data_ptr() == space.data_ptr()
+    space.fill_(rank)
+    dist.barrier()
+    for peer, theirs in enumerate(everywhere):
+        assert theirs.shape == space.shape
+        assert (theirs == peer).all()
+    with pytest.raises(ValueError, match="got a tensor of other memory"):
+        arena.everywhere(torch.ones(3))
+    dist.barrier()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_each_rank_sees_the_memory_of_all(tmp_path: Path, size: int) -> None:
+    run_ranks(_sees_everything, tmp_path / "store", size, backend="shm")
+
+
 def _bad_sizes(rank: int) -> None:
     with pytest.raises(ValueError, match="got nbytes=-1, expected a number of bytes, 0 or more"):
         _arena().allocate(-1)

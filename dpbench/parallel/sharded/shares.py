@@ -1,0 +1,168 @@
+"""A flat tensor with one share per rank: the two halves of an all-reduce, sum and gather."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Wait = Callable[[], None]
+"""Call it once, to wait for what was begun (on CUDA only the current stream waits)."""
+# Their names before torch 2.13 are deprecated.
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_REDUCE_TAG, _GATHER_TAG = 7301, 7302
+"""Tags of messages between two ranks, apart from those that a user may send in the same group."""
+_PIECE_BYTES = 256 * 1024
+"""Several such pieces fit the second-level cache of a core."""
+
+
+class Shares:
+    """The shares of a rank that is alone, and has nothing to exchange.
+
+    Attributes:
+        flat: 1-D, contiguous; it consists of one equal share per rank.
+        own: this rank's share.
+        rank, size: in the group.
+    """
+
+    def __init__(self, flat: Tensor, rank: int, size: int) -> None:
+        """
+        Args:
+            flat: see Shares.
+            rank, size: in the group.
+        """
+        self.flat = flat
+        self.rank, self.size = rank, size
+        self.own = self.of_ranks(flat)[rank]
+
+    def reduce(self, scale: float, *, average: bool) -> Wait:
+        """Begin to replace this rank's share by its sum over the ranks times `scale`.
+
+        What the other shares hold afterwards is undefined.
+
+        Args:
+            scale: for the sum.
+            average: whether the backend divides by the number of ranks, as nccl can.
+        """
+        return _nothing
+
+    def gather(self) -> Wait:
+        """Begin to replace the other shares by those of the ranks that own them."""
+        return _nothing
+
+    def of_ranks(self, flat: Tensor) -> list[Tensor]:
+        """The shares in a tensor like this one, by rank."""
+        return list(flat.view(self.size, flat.numel() // self.size))
+
+    @property
+    def others(self) -> list[int]:
+        """The other ranks, the next one first, so that not all turn to the same rank at once."""
+        return [(self.rank + distance) % self.size for distance in range(1, self.size)]
+
+
+class CollectiveShares(Shares):
+    """Shares that a backend's own collectives exchange."""
+
+    def __init__(self, flat: Tensor, group: dist.ProcessGroup) -> None:
+        super().__init__(flat, dist.get_rank(group), dist.get_world_size(group))
+        self._group = group
+        self._wire = _real(flat)
+        self._own_wire = self.of_ranks(self._wire)[self.rank]
+
+    def reduce(self, scale: float, *, average: bool) -> Wait:
+        operator = dist.ReduceOp.AVG if average else dist.ReduceOp.SUM
+        work = _reduce_scatter(
+            self._own_wire, self._wire, op=operator, group=self._group, async_op=True
+        )
+        return partial(_scale, work, self.own, scale)
+
+    def gather(self) -> Wait:
+        work = _all_gather(self._wire, self._own_wire, group=self._group, async_op=True)
+        return partial(_wait, [work])
+
+
+class MessageShares(Shares):
+    """Shares that ranks send each other, on gloo: its own reduce-scatter is an all-reduce, which
+    moves twice as much, and its all-gather copies all shares once more."""
+
+    def __init__(self, flat: Tensor, group: dist.ProcessGroup) -> None:
+        super().__init__(flat, dist.get_rank(group), dist.get_world_size(group))
+        self._group = group
+        self._wires = self.of_ranks(_real(flat))
+        self._peers = {peer: dist.get_global_rank(group, peer) for peer in self.others}
+        self._summands: Summands | None = None
+        self._received: list[Tensor] = []
+
+    def reduce(self, scale: float, *, average: bool) -> Wait:
+        if self._summands is None:
+            received = [torch.empty_like(self.own) for _ in self._peers]
+            self._received = [_real(one) for one in received]
+            self._summands = Summands(self.own, received)
+        works: list[Any] = [
+            dist.isend(self._wires[peer], name, self._group, _REDUCE_TAG)
+            for peer, name in self._peers.items()
+        ]
+        works += [
+            dist.irecv(place, name, self._group, _REDUCE_TAG)
+            for place, name in zip(self._received, self._peers.values(), strict=True)
+        ]
+        return partial(_add_up, works, self._summands, scale)
+
+    def gather(self) -> Wait:
+        works: list[Any] = []
+        for peer, name in self._peers.items():
+            works.append(dist.isend(self._wires[self.rank], name, self._group, _GATHER_TAG))
+            works.append(dist.irecv(self._wires[peer], name, self._group, _GATHER_TAG))
+        return partial(_wait, works)
+
+
+class Summands:
+    """Tensors of one size that are added up piece by piece, each while it is in the cache."""
+
+    def __init__(self, own: Tensor, others: Sequence[Tensor]) -> None:
+        """
+        Args:
+            own: the first summand, and the place of the sum.
+            others: the other summands.
+        """
+        numel = max(1, _PIECE_BYTES // own.itemsize)
+        split = [torch.split(one, numel) for one in (own, *others)]
+        self._pieces = list(zip(*split, strict=True))
+
+    def add_up(self, scale: float) -> None:
+        """Replace the first tensor by the sum of all, times `scale`."""
+        for own, *others in self._pieces:
+            for other in others:
+                own.add_(other)
+            if scale != 1.0:
+                own.mul_(scale)
+
+
+def _real(flat: Tensor) -> Tensor:
+    """The same memory as real numbers, since not all backends know complex ones."""
+    return torch.view_as_real(flat).flatten() if flat.is_complex() else flat
+
+
+def _nothing() -> None:
+    """There is nothing to wait for."""
+
+
+def _wait(works: Sequence[Any]) -> None:
+    for work in works:
+        work.wait()
+
+
+def _scale(work: Any, own: Tensor, scale: float) -> None:
+    work.wait()
+    if scale != 1.0:
+        own.mul_(scale)
+
+
+def _add_up(works: Sequence[Any], summands: Summands, scale: float) -> None:
+    _wait(works)
+    summands.add_up(scale)
