@@ -91,10 +91,10 @@ def _of_preset(name: str | None, spellings: Mapping[str, str]) -> dict[str, Any]
 
 def _measure(given: dict[str, Any]) -> Results:
     check_flags(given, FLAGS)
+    given = plain(given, sweep)
     check_importable(given["arch"], several=True)
     if given["data"] not in (None, AUTO):
         check_importable(given["data"], "data")
-    given = plain(given, sweep)
     check_folder("results_dir", given["results_dir"])
     dataset = None if given["data"] is AUTO else given["data"]
     make_importable(as_typed(given["arch"]), given["step"], dataset)

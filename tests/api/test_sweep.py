@@ -476,7 +476,7 @@ def test_architectures_are_a_name_or_a_list_of_them(here: Path) -> None:
 
 def test_a_chart_of_several_architectures_is_asked_for_by_name(here: Path) -> None:
     several = dpbench.sweep(**SMALL, arch=["mlp", "gpt"], name="several")
-    with pytest.raises(UsageError, match="a chart is of one work, and there are mlp; gpt"):
+    with pytest.raises(UsageError, match="a chart is of one work, and there are gpt; mlp"):
         several.plot("speedup")
     with pytest.raises(DpbenchError, match="unknown work 'gtp'"):
         several.plot("speedup", work="gtp")
