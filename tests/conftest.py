@@ -1,4 +1,5 @@
-"""What every test gets: a small heap to collect, and one server that all ranks are forked from.
+"""What every test gets: a small heap to collect, one thread of torch's, and one server that all
+ranks are forked from.
 
 And in which order workers take the files.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_runtest_setup() -> None:
+    """What tests compute gains nothing from more threads of torch's than one.
+
+    They would spin for cores that other tests have. A test may have changed it, as a rank does.
+    """
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -51,7 +51,7 @@ _LOST_PEER_WORDS = (
     "recvvalue failed",
     "remote process exited",
     "cannot complete: rank",  # shm's words for a peer that is gone
-    "'shm' group can no longer be used",
+    "group can no longer be used",
 )
 _OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 

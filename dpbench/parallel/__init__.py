@@ -12,6 +12,7 @@ thread and does not touch CUDA.
 
     DistributedDataParallel   one replica per process of a torch.distributed group
     ShardedOptimizer          steps its parameters, on each rank a share, with a part of the state
+    Bf16Feedback, bf16_feedback   a communication hook of it: bfloat16 on the network
     LocalSGD                  train each replica alone, and average the parameters now and then
     sync_gradients            average the gradients of a plain module, once
     check_sync                do all ranks hold the same values? RanksDiffer if not
@@ -26,6 +27,7 @@ from __future__ import annotations
 from dpbench.parallel.averaging import LocalSGD, sync_gradients
 from dpbench.parallel.broadcast_checkpoint import broadcast_checkpoint
 from dpbench.parallel.check_sync import RanksDiffer, check_sync
+from dpbench.parallel.ddp.bf16_feedback import Bf16Feedback, bf16_feedback
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.decisions import all_ranks, any_rank
 from dpbench.parallel.dp.data_parallel import DataParallel
@@ -35,6 +37,7 @@ from dpbench.parallel.dp.scatter import NoScatter, balanced_split, scatter
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
 
 __all__ = [
+    "Bf16Feedback",
     "DataParallel",
     "DistributedDataParallel",
     "LocalSGD",
@@ -45,6 +48,7 @@ __all__ = [
     "all_ranks",
     "any_rank",
     "balanced_split",
+    "bf16_feedback",
     "broadcast_checkpoint",
     "check_sync",
     "fit",

@@ -1,5 +1,5 @@
 """Parts of specifications: shares of samples, the rule of the learning rate, places on hosts,
-names and differences."""
+communication hooks, names and differences."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from typing import Literal
 from dpbench import units
 from dpbench.codec import encode
 from dpbench.errors import UsageError
+
+WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None, "bf16-feedback": 0.5}
+"""Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, torch's or with
+error feedback, or matrices of low rank, whose bytes depend on the shapes of the gradients."""
 
 
 def split(total: int, shares: Sequence[float], *, least: int = 1) -> tuple[int, ...]:

@@ -17,15 +17,14 @@ from dpbench.settings import (
     WholeNumber,
     settings_of,
 )
-from dpbench.specs.parts import on_hosts, scale_lr, series_name, split_evenly
+from dpbench.specs.parts import WIRE_SHARES, on_hosts, scale_lr, series_name, split_evenly
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
 from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
-COMM_HOOKS = ("none", "bf16", "powersgd")
-"""Compression of gradients when they are sent: bfloat16, or matrices of low rank."""
+COMM_HOOKS = tuple(WIRE_SHARES)
 KEEP, SYSTEM = "keep", "system"
 ALLOCATORS = (SYSTEM, KEEP)
 """Handling of freed host memory: by the C library's default, or keep it."""
@@ -163,7 +162,7 @@ class TrialSettings:
             options=("--comm-hook", "--comm-hooks"),
             kind=Choice(COMM_HOOKS, "communication hook"),
             metavar="A,B",
-            help="Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
+            help="Gradient compression: none, bf16, powersgd, bf16-feedback (ddp, torch-ddp).",
             meaning="Compression of gradients on their way.",
             shown=lambda hook: f"{hook} hook",
             position=5,
@@ -317,6 +316,11 @@ class TrialSpec(TrialSettings):
     def effective_batch_size(self) -> int:
         """Samples behind one optimizer step: all replicas, all accumulated micro-steps."""
         return self.global_batch_size * self.accumulation_steps
+
+    @property
+    def wire_share(self) -> float | None:
+        """Bytes of gradients that travel ÷ the bytes they have; see WIRE_SHARES."""
+        return WIRE_SHARES[self.comm_hook]
 
     @property
     def traces_gradients(self) -> bool:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -18,13 +15,6 @@ def loss_before_and_after(
     architecture: Architecture, steps: int, *, learning_rate: float = 0.05
 ) -> tuple[float, float]:
     """The loss on samples not trained on, without dropout, before and after `steps` steps."""
-    with _one_thread():
-        return _loss_before_and_after(architecture, steps, learning_rate)
-
-
-def _loss_before_and_after(
-    architecture: Architecture, steps: int, learning_rate: float
-) -> tuple[float, float]:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
     model = architecture.build_model()
@@ -37,17 +27,6 @@ def _loss_before_and_after(
         torch.autograd.backward(architecture.loss(call(model.train(), inputs), targets))
         optimizer.step()
     return before, _loss(architecture, model, held_out)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small models gain nothing from more, which spin for cores that other tests have."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def counted_flops(architecture: Architecture, *, backward: bool) -> float:

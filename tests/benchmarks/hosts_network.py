@@ -1,7 +1,8 @@
 """shm+gloo against gloo: two hosts with several ranks each, joined by a slow link.
 
 With g ranks on each of two hosts gloo's ring sends 2 (2g - 1)/2g of a tensor over the link, and
-shm+gloo sends it once: so 0.67 of gloo's bytes with two ranks on a host, and 0.57 with four.
+shm+gloo sends it once: so 0.67 of gloo's bytes with two ranks on a host, and 0.57 with four. The
+hook bf16-feedback halves what shm+gloo sends.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ STEPS = (
     *("--steps", "15", "--repetitions", "1", "--phases", "0", "--gradient-steps", "0"),
     *("--no-charts", "--quiet", "--name", "s"),
 )
-STEP_CASES = ((FAST, None, 0.9), (SLOW, None, 0.8), (SLOW, "bf16", 0.6))
+STEP_CASES = (
+    *((FAST, None, 0.9), (SLOW, None, 0.8), (SLOW, "bf16", 0.6)),
+    *((FAST, "bf16-feedback", 0.6), (SLOW, "bf16-feedback", 0.6)),
+)
 """Bits per second, the communication hook, and the most that a step may take of gloo's: all four
 ranks compute on the cores of one machine, which the faster link leaves less time for."""
 STEP_PAIRS = 3
@@ -43,11 +47,13 @@ def run() -> Iterator[Figure]:
         return
     for rate, ranks in ((FAST, 2), (SLOW, 2), (SLOW, 4)):
         yield from _all_reduces(rate, ranks)
+    yield from _all_reduces(FAST, 2, hook="bf16-feedback")
     for rate, hook, most in STEP_CASES:
         yield _steps(rate, hook, most)
 
 
-def _all_reduces(rate: float, ranks: int) -> Iterator[Figure]:
+def _all_reduces(rate: float, ranks: int, hook: str = "none") -> Iterator[Figure]:
+    """With `hook`, averages by it on shm+gloo against plain all-reduces on gloo."""
     sent: list[float] = []
 
     def seconds(backend: str) -> float:
@@ -58,6 +64,7 @@ def _all_reduces(rate: float, ranks: int) -> Iterator[Figure]:
                 backend=backend,
                 nbytes=BUCKET_BYTES,
                 times=TIMES[rate],
+                hook=hook if backend == "shm+gloo" else "none",
             )
         if backend == "shm+gloo":
             sent.extend(crossings.sent_shares)
@@ -65,15 +72,17 @@ def _all_reduces(rate: float, ranks: int) -> Iterator[Figure]:
 
     ours, theirs = alternating(lambda: seconds("shm+gloo"), lambda: seconds("gloo"), PAIRS)
     where = f"{ranks} + {ranks} ranks, {rate / 1e6:.0f} Mbit/s"
+    backend, share = ("shm+gloo", 1.0) if hook == "none" else (f"shm+gloo with {hook}", 0.5)
     yield Figure(
-        name=f"bytes that a host sends for an all-reduce of 25 MB ÷ 25 MB, shm+gloo, {where}",
+        name=f"bytes that a host sends for an all-reduce of 25 MB ÷ 25 MB, {backend}, {where}",
         value=f"{max(sent):.3f} at most",
-        target=f"at most {MOST_SENT:g}",
-        met=max(sent) <= MOST_SENT,
+        target=f"at most {MOST_SENT * share:g}",
+        met=max(sent) <= MOST_SENT * share,
     )
-    ratio, most = Ratio.of(ours, theirs), SLACK * _bytes_ratio(ranks)
+    # Of the smaller share of the bytes, more of the time is not the link's.
+    ratio, most = Ratio.of(ours, theirs), max(SLACK * _bytes_ratio(ranks) * share, 0.6)
     yield Figure(
-        name=f"all-reduce of 25 MB, shm+gloo ÷ gloo, {where}",
+        name=f"all-reduce of 25 MB, {backend} ÷ gloo, {where}",
         value=str(ratio),
         target=f"at most {most:.2f}",
         met=ratio.value <= most,

@@ -186,9 +186,7 @@ def of_one(items: Noted, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any
     )
     alone = {"implementation": "single", "backend": "none", "group_size": 1, "repetition": 1}
     settings = {"workload": workload, "gradient_steps": 2, **alone, **changes}
-    threads = torch.get_num_threads()
     report = measure(trial_spec(**settings), None, 0)
-    torch.set_num_threads(threads)
     assert report.verification.passed
     assert report.measurement is not None
     return report.measurement

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -63,14 +62,11 @@ class Classes(Healthy):
 
 
 @pytest.fixture(autouse=True)
-def _unchanged_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A rank sets the threads and the allocator of its process: here that is everybody's."""
+def _unchanged_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank sets the allocator of its process: here that is everybody's."""
     monkeypatch.setenv("MALLOC_ARENA_MAX", "8")
     Counting.replicas.clear()
     Counting.losses.clear()
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """All-reduces across the link, one rank of them; says how long they took and what the host sent.
 
-python -m tests.multi_node.all_reduce_program RANK SIZE ADDRESS BACKEND BYTES TIMES
+python -m tests.multi_node.all_reduce_program RANK SIZE ADDRESS BACKEND BYTES TIMES HOOK
+
+HOOK is "none", for all-reduces, or "bf16-feedback", for averages by that communication hook.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +22,8 @@ import torch
 import torch.distributed as dist
 
 import dpbench
+from dpbench.parallel import Bf16Feedback, bf16_feedback
+from dpbench.parallel.ddp.comm_hooks import GradientBucket
 from tests.multi_node.hosts import INTERFACE, Host, interface_sent_bytes
 
 assert dpbench  # for the backends
@@ -40,14 +44,20 @@ class Crossings:
 
 
 def all_reduces(
-    hosts: Sequence[Host], *, ranks_per_host: int, backend: str, nbytes: int, times: int
+    hosts: Sequence[Host],
+    *,
+    ranks_per_host: int,
+    backend: str,
+    nbytes: int,
+    times: int,
+    hook: str = "none",
 ) -> Crossings:
-    """Run all-reduces of so many bytes on ranks of all hosts; raises AssertionError if a rank
-    fails."""
+    """Run all-reduces of so many bytes on ranks of all hosts, or averages by a communication hook;
+    raises AssertionError if a rank fails."""
     size = ranks_per_host * len(hosts)
     ranks = []
     for rank in range(size):
-        words = (str(rank), str(size), hosts[0].address, backend, str(nbytes), str(times))
+        words = (str(rank), str(size), hosts[0].address, backend, str(nbytes), str(times), hook)
         command = (sys.executable, "-m", "tests.multi_node.all_reduce_program", *words)
         ranks.append(
             subprocess.Popen(
@@ -70,22 +80,25 @@ def all_reduces(
     return Crossings(seconds=results[0]["seconds"], sent_shares=tuple(shares))
 
 
-def main(rank: int, size: int, address: str, backend: str, nbytes: int, times: int) -> None:
+def main(
+    rank: int, size: int, address: str, backend: str, nbytes: int, times: int, hook: str
+) -> None:
     """What one rank does."""
     torch.set_num_threads(1)
     limit = timedelta(seconds=PATIENCE_SECONDS)
     store = dist.TCPStore(address, PORT, is_master=rank == 0, timeout=limit)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     tensor = torch.full((nbytes // 4,), float(rank))
-    dist.all_reduce(tensor)
-    assert (tensor == size * (size - 1) / 2).all()
+    reduce = _reduction(hook)
+    reduce(tensor)
+    assert (tensor == (size - 1) / 2 * (size if hook == "none" else 1)).all()
     seconds = []
     dist.barrier()
     before = _sent_bytes()
     for _ in range(times):
         dist.barrier()
         start = time.perf_counter()
-        dist.all_reduce(tensor)
+        reduce(tensor)
         seconds.append(time.perf_counter() - start)
     sent = _sent_bytes() - before
     print(json.dumps({"seconds": median(seconds), "sent_bytes": sent}), flush=True)
@@ -97,11 +110,18 @@ def main(rank: int, size: int, address: str, backend: str, nbytes: int, times: i
         store.wait([f"left {peer}" for peer in range(size)])
 
 
+def _reduction(hook: str) -> Callable[[torch.Tensor], object]:
+    if hook == "none":
+        return dist.all_reduce
+    state = Bf16Feedback()
+    return lambda tensor: bf16_feedback(state, GradientBucket(0, tensor, [tensor], [], True)).wait()
+
+
 def _sent_bytes() -> int:
     # Not from /sys, which shows the interfaces of the machine and not those of this host.
     return interface_sent_bytes(Path("/proc/net/dev"))
 
 
 if __name__ == "__main__":
-    number, ranks, where, which, length, count = sys.argv[1:]
-    main(int(number), int(ranks), where, which, int(length), int(count))
+    number, ranks, where, which, length, count, what = sys.argv[1:]
+    main(int(number), int(ranks), where, which, int(length), int(count), what)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -248,14 +246,3 @@ class Slow(torch.nn.Module):
         if dist.get_rank() == 1:
             time.sleep(0.001 * len(inputs))
         return inputs
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Several would wait for each other longer than they compute here."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

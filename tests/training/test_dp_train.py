@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dpbench.measure.implementations.threads import threads_kept
 from dpbench.training import NonFinite, dp_train
 from tests.training import tasks
 from tests.training.tasks import F64, make_model, run, samples
@@ -243,7 +244,8 @@ def test_the_state_of_the_caller_is_restored(mode: Any) -> None:
         )
 
     models = [tasks.make_noisy_model() for _ in range(4)]
-    with torch.no_grad():
+    with torch.no_grad(), threads_kept():
+        torch.set_num_threads(2)
         before = state()
         run(mode=mode, make_model=lambda: models.pop(), n_iter=3)
         with pytest.raises(KeyError):

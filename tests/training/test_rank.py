@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,19 +27,13 @@ from dpbench.training.rank import train
 from dpbench.training.run_folder import RunFolder
 from dpbench.training.window_log import NotFinite
 from tests.parallel.ranks import run_ranks
-from tests.training.jobs import QUIET, one_thread, ranks_here, stored, training_job, training_spec
+from tests.training.jobs import QUIET, ranks_here, stored, training_job, training_spec
 
 CPU = torch.device("cpu")
 EVERYTHING = TrainingRun(
     evaluation="sharded", log_interval=1, checkpoint_every=4, prefetch=2, check_sync_every=2
 )
 """Stops in the middle of an epoch of 6 steps, too."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 UNFINISHED = encode(Sums())

@@ -66,12 +66,17 @@ class CollectiveCost:
     """Measured broadcasts, each at a group size of `curves`."""
     uncertainty: float | None = None
     """Factor by which the given network's figures may be off; see `Topology.uncertainty`."""
+    wire_share: float = 1.0
+    """Bytes that travel ÷ bytes of the gradients, which are what the methods are asked for."""
 
     def seconds(self, nbytes: float, group_size: int) -> float:
         """Seconds of one all-reduce; 0 for one rank or no bytes.
 
         Raises UsageError if `kind` is refused; `refusal` says why.
         """
+        return self._all_reduce_seconds(self.wire_share * nbytes, group_size)
+
+    def _all_reduce_seconds(self, nbytes: float, group_size: int) -> float:
         if (reason := self.refusal(group_size)) is not None:
             raise UsageError(reason)
         if group_size == 1 or nbytes <= 0:
@@ -88,7 +93,7 @@ class CollectiveCost:
         At other group sizes than the measured ones, it scales like an all-reduce. Raises UsageError
         as `seconds`.
         """
-        took = self.seconds(nbytes, group_size)
+        took = self._all_reduce_seconds(nbytes, group_size)
         if took == 0 or not self.broadcasts:
             return took
         nearest = min(self.broadcasts, key=lambda c: abs(math.log(c.group_size / group_size)))
@@ -149,7 +154,7 @@ class CollectiveCost:
     def lost_share(self, nbytes: float) -> float:
         """Share of a rank's computing that is lost while a collective is running."""
         curve = self._overlapping
-        return 0.0 if curve is None else curve.lost_share_at(nbytes)
+        return 0.0 if curve is None else curve.lost_share_at(self.wire_share * nbytes)
 
     def fill_seconds(self, nbytes: float) -> float:
         """Seconds that a rank needs to fill a bucket before it is sent; 0 if not measured."""
@@ -159,11 +164,22 @@ class CollectiveCost:
     def stretch(self, nbytes: float) -> float:
         """Factor by which a collective takes longer while the ranks compute."""
         curve = self._overlapping
-        return 1.0 if curve is None else curve.stretch_at(nbytes)
+        return 1.0 if curve is None else curve.stretch_at(self.wire_share * nbytes)
 
     def seen(self, curve: CollectiveCurve) -> CollectiveCurve:
         """The curve whose times count: see `in_step`."""
         return (curve.in_step or curve) if self.in_step else curve
+
+    def compressed(self, wire_share: float) -> CollectiveCost:
+        """The same network for gradients of which this share of their bytes travels."""
+        if wire_share == 1:
+            return self
+        compression = (
+            f"a communication hook sends {wire_share:g} of the bytes of the gradients: a bucket "
+            "takes what an all-reduce of so many bytes takes, inside hosts too, and rounding takes "
+            "no time"
+        )
+        return replace(self, wire_share=wire_share, assumptions=(*self.assumptions, compression))
 
     def scaled(self, *, latency: float = 1.0, bandwidth: float = 1.0) -> CollectiveCost:
         """The same cost with latency and bandwidth multiplied by these factors.

@@ -229,7 +229,7 @@ def _buckets(series: Series) -> str:
     largest = series.network.largest_bytes
     beyond = (
         f"; beyond the largest message measured, {units.bytes_binary(largest)}, the bandwidth stays"
-        if largest is not None and max(sizes) > largest
+        if largest is not None and series.network.wire_share * max(sizes) > largest
         else ""
     )
     return (

@@ -146,7 +146,7 @@ def series_of(
                 trial,
                 own,
                 simulation_inputs(records, trial),
-                network_of(trial.backend),
+                network_of(trial.backend).compressed(trial.wire_share or 1.0),
                 collectives,
                 replicas_per_node,
                 network_is_given=network_is_given,
@@ -177,6 +177,11 @@ def _unfit(trial: TrialSpec) -> str | None:
         return f"the simulation is of {', '.join(BUCKETED)}"
     if trial.scaling == "strong":
         return "the batch of a replica changes with their number; sweep with --scaling weak"
+    if trial.wire_share is None:
+        return (
+            "what its communication hook sends depends on the shapes of the gradients, which no "
+            "trace has; sweep without it"
+        )
     return None
 
 
@@ -214,7 +219,7 @@ def _series(
 def _require_sizes(trial: TrialSpec, buckets: Sequence[Bucket], network: CollectiveCost) -> None:
     """Raise UsageError for buckets far larger than any measured message."""
     largest, needed = network.largest_bytes, max(bucket.nbytes for bucket in buckets)
-    if largest is not None and needed > FARTHEST * largest:
+    if largest is not None and network.wire_share * needed > FARTHEST * largest:
         raise UsageError(
             f"{trial.label}: a bucket of {units.bytes_binary(needed)}, but all_reduce on "
             f"{trial.backend} was measured up to {units.bytes_binary(largest)}; measure larger "

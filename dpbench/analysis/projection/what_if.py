@@ -87,8 +87,8 @@ def _gradients(value: str) -> _Parsed:
         if len(sizes) != 1 or (size := sizes.pop()) is None:
             raise UsageError(f"--change gradients={value}: gradients are not all of one known size")
         part = ELEMENT_BYTES[value] / size
-        buckets = (replace(b, nbytes=round(b.nbytes * part)) for b in one.model.buckets)
-        return replace(one, model=replace(one.model, buckets=tuple(buckets)))
+        network = replace(one.network, wire_share=part)
+        return replace(one, network=network, model=replace(one.model, network=network))
 
     return words, apply
 

@@ -21,6 +21,10 @@ from dpbench.parallel.flat import ALIGNMENT_BYTES, copy_all, packed_bytes, views
 _GRADIENT, _DATA = attrgetter("grad"), attrgetter("data")
 _IS_SPARSE, _REQUIRES_GRAD = attrgetter("is_sparse"), attrgetter("requires_grad")
 
+LARGE_BYTES = 32 * 1024
+"""Gradients of this mean size are copied when they come: a call for each costs less than to read it
+again when it has left the cache, and the next one gets the memory that it frees, still cached."""
+
 
 @dataclass(frozen=True, slots=True)
 class BucketCaps:
@@ -128,6 +132,8 @@ class Bucket:
         indices: the parameters' indices in the reducer.
         waiting: indices whose gradient has not arrived yet in the running backward.
         nbytes: bytes of the gradients.
+        at_once: by the index of a large gradient, which places to copy when it has come; empty if
+            most gradients are small, or not on the CPU.
     """
 
     def __init__(
@@ -170,6 +176,10 @@ class Bucket:
         # Whether no parameter had a gradient at the forward.
         self._was_empty = False
         self._to_write: list[tuple[Tensor, Tensor]] = []
+        self._are_large = self.nbytes >= LARGE_BYTES * len(self.parameters)
+        self.at_once = self._runs_to_large() if first.device.type == "cpu" else {}
+        # Positions of the gradients that `collect_at_once` has copied, times the scale.
+        self._taken: set[int] = set()
 
     def _lay_out(self, wire: Tensor) -> None:
         """Place the gradients in this memory from now on."""
@@ -187,6 +197,7 @@ class Bucket:
             places = enumerate(self.parameters)
             self._shared = {place for place, p in places if reducers.share(p)}
         self._apart = set(self._shared)
+        self._taken = set()
         gradients = list(map(_GRADIENT, self.parameters))
         self._was_empty = not any(map(is_not, gradients, repeat(None)))
         if self._was_empty:
@@ -213,6 +224,34 @@ class Bucket:
         """Indices of the parameters whose gradients alias the bucket."""
         places = zip(self.indices, self.parameters, self.views, strict=True)
         return [i for i, p, view in places if p.grad is not None and p.grad.is_set_to(view)]
+
+    def collect_at_once(self, index: int, scale: float, *, all_are_new: bool) -> None:
+        """Collect a large gradient that has come, and small ones, ahead of the others.
+
+        Args:
+            index: one of `at_once`.
+            scale: as for `collect`, which must get the same.
+            all_are_new: whether no parameter had a gradient when the backward began, so that
+                whatever has one now is complete.
+        """
+        for place in self.at_once[index]:
+            gradient, other = self.parameters[place].grad, self.indices[place]
+            has_come = all_are_new or (self._was_empty and other not in self.waiting)
+            if (
+                gradient is None
+                or not (has_come or other == index)
+                or place in self._apart
+                or gradient.is_sparse
+                or gradient.requires_grad
+                or gradient.is_set_to(self.views[place])
+            ):
+                continue
+            if not self._taken:
+                with torch.no_grad():
+                    self._leave_to_others(len(self.lent()))
+            torch.mul(gradient, scale, out=self.views[place])
+            self._taken.add(place)
+            self._hand_out(place, gradient)
 
     def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
         """Bring all gradients into the flat tensor, times `scale`; they become views of it.
@@ -307,25 +346,36 @@ class Bucket:
             self._collect_new(gradients, scale)
             return
         moving: list[int] = []
-        in_place = 0
+        in_place: list[int] = []
         for place, (gradient, view) in enumerate(zip(gradients, self.views, strict=True)):
             if gradient is None:
                 self._absent.append(place)
                 continue
             _require_dense(gradient)
             if gradient.is_set_to(view):
-                in_place += 1
+                in_place.append(place)
             else:
                 moving.append(place)
         if moving or self._absent:
-            self._leave_to_others(in_place)
+            self._leave_to_others(len(in_place))
         if self._absent:
             torch._foreach_zero_([self.views[place] for place in self._absent])
         targets = [self.views[place] for place in moving]
         sources = [gradients[place] for place in moving]
         for place in moving:
             self._hand_out(place, gradients[place])
-        self._fill(targets, sources, scale, in_one_pass=not in_place)
+        unscaled = [self.views[place] for place in in_place if place not in self._taken]
+        self._fill(targets, sources, scale, unscaled)
+
+    def _runs_to_large(self) -> dict[int, range]:
+        """The positions up to each large gradient, from the one before, by its index."""
+        runs: dict[int, range] = {}
+        start = 0
+        for place, parameter in enumerate(self.parameters):
+            if self._are_large and parameter.nbytes >= LARGE_BYTES:
+                runs[self.indices[place]] = range(start, place + 1)
+                start = place + 1
+        return runs
 
     def _are_all_new(self, gradients: Sequence[Tensor | None]) -> bool:
         """Whether all gradients have come, and none was there before.
@@ -335,6 +385,7 @@ class Bucket:
         return (
             self._was_empty
             and not self._apart
+            and not self._taken
             and all(map(is_not, gradients, repeat(None)))
             and not any(map(_IS_SPARSE, gradients))
             and not any(map(_REQUIRES_GRAD, gradients))
@@ -342,7 +393,7 @@ class Bucket:
 
     def _collect_new(self, gradients: Sequence[Tensor], scale: float) -> None:
         self._leave_to_others(0)
-        self._fill(self.views, gradients, scale, in_one_pass=True)
+        self._fill(self.views, gradients, scale)
         for parameter, alias in zip(self.parameters, map(_DATA, self.views), strict=True):
             parameter.grad = alias
 
@@ -351,21 +402,24 @@ class Bucket:
         targets: Sequence[Tensor],
         sources: Sequence[Tensor],
         scale: float,
-        *,
-        in_one_pass: bool,
+        unscaled: list[Tensor] | None = None,
     ) -> None:
         """Copy gradients to their places, and multiply all gradients by `scale`.
 
         Args:
             targets, sources: the places, and the gradients that are not there yet.
             scale: for all gradients.
-            in_one_pass: whether all gradients are among `sources`.
+            unscaled: the places of gradients that are there, but not multiplied yet.
         """
-        if scale == 1.0 or not in_one_pass or self._views_are_small():
+        if scale == 1.0:
             copy_all(targets, sources)
-            if scale != 1.0:
-                self.flat.mul_(scale)
             return
+        if not self._taken and (unscaled or not self._are_large):
+            copy_all(targets, sources)
+            self.flat.mul_(scale)
+            return
+        if unscaled:
+            torch._foreach_mul_(unscaled, scale)
         for view, gradient in zip(targets, sources, strict=True):
             torch.mul(gradient, scale, out=view)
 
@@ -401,10 +455,6 @@ class Bucket:
         self._lay_out(wire)
         for index in lent:
             self.take_in(index)
-
-    def _views_are_small(self) -> bool:
-        """Whether a call per gradient costs more than a second pass over the flat tensor."""
-        return self.nbytes < 32 * 1024 * len(self.views)
 
 
 class LocalBucket:

@@ -40,6 +40,14 @@ class Exchange:
             return torch.zeros(count, dtype=dtype, device=device)
         return self._arena.allocate(count * dtype.itemsize).view(dtype)
 
+    def factor(self, divisor: int | None) -> float:
+        """What a gradient is multiplied by before it is summed, for a mean.
+
+        Args:
+            divisor: of the sum; None means the number of ranks, by which the collective may divide.
+        """
+        return 1.0 if divisor is None and self.averages else 1 / (divisor or self.size)
+
     def start(self, flat: Tensor, *, average: bool) -> dist.Work | None:
         """Begin the sum of `flat` over the ranks, or its mean, in place; wait for the result.
 

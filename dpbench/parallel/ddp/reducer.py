@@ -8,9 +8,9 @@ backward ─ hook per parameter             it leaves its bucket's `waiting`
 With unused parameters allowed, those without a gradient at the end of the backward are sent as
 zeros; the first backward of a static graph is recorded, and all of it is sent at its end.
 
-If each gradient of a static graph comes once, only the last of each bucket has a hook from then on.
-That hook, and the end of the backward, look for the others in `.grad`. It must be empty when the
-backward begins; the first time it is not, all parameters get their hooks back.
+If each gradient of a static graph comes once, only large ones and the last of each bucket have a
+hook from then on. That of the last, and the end of the backward, look for the others in `.grad`,
+which must be empty when the backward begins; else all parameters get their hooks back for good.
 
 Several threads may run hooks at once: autograd has one per device, and a user may call backward in
 several. A hook only changes a set and a list, by methods that Python runs atomically. The hook that
@@ -110,10 +110,12 @@ class Reducer:
         self._has_begun = False
         self._rebuild_due = False
         self._rebuilt = options.make_bucket is not None  # shares stay where they are
-        # Whether one hook per bucket will do, and whether there is only one now.
+        # Whether few hooks will do, whether there are only few, and which of them launch buckets.
         self._may_spare_hooks = self._spares_hooks = False
+        self._launching: set[int] = set()
         self._buckets: list[AnyBucket] = []
         self._bucket_of: list[AnyBucket] = []
+        self._at_once: dict[int, Bucket] = {}
         # Last layer first, until the actual order of the gradients has been seen.
         self._order = list(range(len(self._parameters) - 1, -1, -1))
         self._observed_order = self._order
@@ -272,7 +274,14 @@ class Reducer:
             raise RuntimeError(
                 fired_too_often(self._names, index, missing, static=static)
             ) from None
+        if has_gradient and index in self._at_once:
+            with self._lock:
+                are_new = self._spares_hooks and bool(self._graphs)
+                self._at_once[index].collect_at_once(index, self._factor, all_are_new=are_new)
+                self._follow(self._at_once[index])
         if self._spares_hooks:
+            if index not in self._launching:
+                return
             with self._lock:
                 if self._graphs:  # else `.grad` was not seen when the backward began
                     self._look_for_gradients(self._bucket_of[index])
@@ -359,20 +368,22 @@ class Reducer:
 
     def _launch(self, number: int) -> None:
         bucket = self._buckets[number]
-        average = self.divisor is None and self.hook is None and self._exchange.averages
         if number not in self._skipped:
-            divides = not average and self.hook is None
             missing = self._expectation.missing(bucket.indices)
-            without = bucket.collect(
-                1 / (self.divisor or self._exchange.size) if divides else 1.0, missing
-            )
+            without = bucket.collect(self._factor, missing)
             self._follow(bucket)
             flagged = without if self._expectation.tolerates_missing else missing
             self._report.flag(flagged)
             self._flagged.update(flagged)
             self.reductions += bucket.nbytes > 0
             self.reduced_bytes += bucket.nbytes
+        average = self.divisor is None and self.hook is None and self._exchange.averages
         self._send(number, average=average)
+
+    @property
+    def _factor(self) -> float:
+        """What gradients are multiplied by on their way into a bucket."""
+        return 1.0 if self.hook is not None else self._exchange.factor(self.divisor)
 
     def _follow(self, bucket: AnyBucket) -> None:
         """Move the report to the end of the last bucket, wherever that is now."""
@@ -394,11 +405,12 @@ class Reducer:
         self._launch_full_buckets()
 
     def _spare_hooks(self) -> None:
-        """Hook the last gradient of each bucket, and the parameters that are never used."""
+        """Hook large gradients, the last of each bucket, and parameters that are never used."""
         unused = self._expectation.never_used
         came = [index for index in self._observed_order if index not in unused]
         last = last_of_each([bucket.indices for bucket in self._buckets], came)
-        self._hooks.put_on(last | unused)
+        self._hooks.put_on({*last, *unused, *self._at_once})
+        self._launching = last
         self._spares_hooks = True
 
     def _hook_all(self) -> None:
@@ -581,6 +593,7 @@ class Reducer:
             self._buckets.append(bucket)
         of = {index: bucket for bucket in self._buckets for index in bucket.indices}
         self._bucket_of = [of[index] for index in range(count)]
+        self._at_once = {i: b for b in self._buckets if isinstance(b, Bucket) for i in b.at_once}
         for index in lent:
             self._bucket_of[index].take_in(index)
         self._report = MissingReport(count, self._exchange, first.device, rider)

@@ -49,23 +49,31 @@ class HostsAllReduce:
         self._leaders = leaders
         self._staging: Tensor | None = None
 
-    def run(self, tensor: Tensor, operator: Operator) -> Steps[None]:
-        """Every rank gets the reduction in place of its operand, which has elements."""
+    def run(
+        self, tensor: Tensor, operator: Operator, feedback: Tensor | None = None
+    ) -> Steps[None]:
+        """Every rank gets the reduction in place of its operand, which has elements; a leader's
+        `feedback` is that of `among_leaders`."""
         if tensor.nbytes > SLOT_BYTES:
-            yield from self._in_chunks(tensor, operator)
+            yield from self._in_chunks(tensor, operator, feedback)
             return
         if self._member.size > 1:
             partial = replace(operator, average=False)
             yield from reductions.reduce(self._member, tensor, partial, 0)
         if self._leaders is not None:
-            outside = among_leaders(self._leaders, self._hosts, tensor, operator)
+            outside = among_leaders(self._leaders, self._hosts, tensor, operator, feedback)
             yield from outside.combine()
             yield from outside.arrival()
         if self._member.size > 1:
             yield from exchanges.broadcast(self._member, tensor, 0)
 
-    def _in_chunks(self, tensor: Tensor, operator: Operator) -> Steps[None]:
+    def _in_chunks(
+        self, tensor: Tensor, operator: Operator, feedback: Tensor | None
+    ) -> Steps[None]:
         chunks = torch.split(tensor, CHUNK_BYTES // tensor.itemsize)
+        lost: Sequence[Tensor | None] = [None] * len(chunks)
+        if feedback is not None:
+            lost = torch.split(feedback, chunks[0].numel())
         shared = yield from self._meet(tensor, chunks, operator)
         rows = shared or (yield from self._staged(chunks))
         partial, me = replace(operator, average=False), self._member.rank
@@ -82,7 +90,9 @@ class HostsAllReduce:
         def send(number: int) -> None:
             if self._leaders is not None:
                 mine = rows[0][number]
-                outside[number] = among_leaders(self._leaders, self._hosts, mine, operator)
+                outside[number] = among_leaders(
+                    self._leaders, self._hosts, mine, operator, lost[number]
+                )
 
         def combine(number: int) -> Steps[None]:
             if self._leaders is not None:

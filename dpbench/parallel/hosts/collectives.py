@@ -67,10 +67,13 @@ class HostsCollectives:
             yield from self._leaders.arrival(crossing)
         yield from self._member.barrier()
 
-    def all_reduce(self, tensor: Tensor, operator: Operator) -> Steps[None]:
-        """Every rank gets the reduction in place of its operand."""
+    def all_reduce(
+        self, tensor: Tensor, operator: Operator, feedback: Tensor | None = None
+    ) -> Steps[None]:
+        """Every rank gets the reduction in place of its operand; a leader with `feedback` sends
+        bfloat16 for float32, see `among_leaders`."""
         if tensor.numel():
-            yield from self._all_reduce.run(tensor, operator)
+            yield from self._all_reduce.run(tensor, operator, feedback)
         else:
             yield from self.barrier()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from torch.distributed.distributed_c10d import PrefixStore
@@ -44,11 +45,11 @@ def create(options: Any, backend_options: Any) -> CollectiveGroup:
         options.timeout,
     )
     names = names_of(options)
-    keys = exchange(store, "host", membership.host_key(), rank, size, timeout, names)
+    keys = exchange(store, "host", membership.host_key(), rank, size, timeout, names, NAME)
     hosts = Hosts.of(keys, rank)
     local, here = hosts.local, PrefixStore(f"host {hosts.host}", store)
     place = local.index(rank)
-    member = join(here, place, len(local), timeout, [names[other] for other in local])
+    member = join(here, place, len(local), timeout, [names[other] for other in local], NAME)
     if len(hosts.ranks) == 1:
         return ShmProcessGroup(member, store, timeout)
     leaders = None
@@ -57,3 +58,18 @@ def create(options: Any, backend_options: Any) -> CollectiveGroup:
         leaders = Carrier(among, hosts.host, len(hosts.ranks), timeout, member)
     everyone = Carrier(PrefixStore("everyone", store), rank, size, timeout, member)
     return HostsProcessGroup(hosts, member, leaders, everyone, store, timeout)
+
+
+def each_alone(store: Any, rank: int, size: int, timeout: timedelta) -> HostsProcessGroup:
+    """A group of its own, over gloo, in which every rank counts as a host; a collective.
+
+    Args:
+        store: used by this group alone.
+        rank, size: of this process, and the number of ranks, at least 2.
+        timeout: to connect, and for each operation.
+    """
+    hosts = Hosts.of([str(number) for number in range(size)], rank)
+    here = PrefixStore(f"host {rank}", store)
+    member = join(here, 0, 1, timeout, [f"rank {rank}"], "gloo")
+    leaders = Carrier(PrefixStore("leaders", store), rank, size, timeout, member)
+    return HostsProcessGroup(hosts, member, leaders, leaders, store, timeout)

@@ -21,6 +21,7 @@ from dpbench.parallel.shm.failures import HARMLESS
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, only
+from dpbench.parallel.shm.operators import operator_for
 from dpbench.parallel.shm.process_group import LAST_STEP, CollectiveGroup
 from dpbench.parallel.shm.shared_arena import SharedArena
 from dpbench.parallel.shm.work import NO_TIMEOUT
@@ -31,6 +32,8 @@ NAME = "shm+gloo"
 @not_compiled
 class HostsProcessGroup(CollectiveGroup):
     """A process group of ranks on several Linux hosts.
+
+    `is_leader` tells whether this rank exchanges data with other hosts.
 
     Messages between two ranks go over gloo, and with them what has no form for hosts: gather,
     scatter, all_to_all, and sums of sparse tensors.
@@ -55,18 +58,37 @@ class HostsProcessGroup(CollectiveGroup):
             store: used by this group alone.
             timeout: for operations that name none.
         """
-        issuer = Issuer(member, timeout, NAME)
+        issuer = Issuer(member, timeout)
         # A leader that computes must not keep the other hosts waiting for its next chunk.
         issuer.collectives.is_urgent_always = True
         shared = SharedArena(member, issuer)
-        collectives = HostsCollectives(hosts, member, shared.arena, leaders, everyone)
-        super().__init__(collectives, issuer, store, shared)
+        self._across = HostsCollectives(hosts, member, shared.arena, leaders, everyone)
+        super().__init__(self._across, issuer, store, shared)
+        self.is_leader = hosts.is_leader
         self._start = _breaking(issuer.start)
         self._member = member
         self._carriers = [everyone] if leaders is None else [leaders, everyone]
         self._everyone = everyone.gloo
         self._close = weakref.finalize(self, member.close)
         self._close.atexit = False
+
+    def average_rounded(self, tensor: Tensor, feedback: Tensor | None) -> dist.Work:
+        """Average float32 over the ranks, in place, with bfloat16 on the way between hosts.
+
+        Inside a host, and in the sum over hosts, float32 is added. All ranks get the same bits.
+
+        Args:
+            tensor: contiguous float32.
+            feedback: None on a rank that is no leader. A leader's is a flat float32 tensor on the
+                CPU with as many elements: what rounding has taken from earlier tensors, in units of
+                the sum. It is added, and afterwards holds what rounding has taken from this one, 0
+                where that is not finite.
+        """
+        operand, opts = Operand(tensor, write=True), dist.AllreduceOptions()
+        opts.asyncOp = True
+        operator = operator_for(dist.ReduceOp.AVG, operand.flat.dtype)
+        steps = self._across.all_reduce(operand.flat, operator, feedback)
+        return self._start("all_reduce", steps, opts, [operand], [operand], [tensor])
 
     def getBackendName(self) -> str:  # noqa: N802
         return NAME

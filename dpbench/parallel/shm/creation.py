@@ -23,7 +23,9 @@ from dpbench.parallel.shm.peers import Identity, Peers
 from dpbench.parallel.shm.process_group import ShmProcessGroup
 
 
-def join(store: Any, rank: int, size: int, timeout: timedelta, names: Sequence[str]) -> Member:
+def join(
+    store: Any, rank: int, size: int, timeout: timedelta, names: Sequence[str], backend: str
+) -> Member:
     """Meet the other ranks; a collective.
 
     Args:
@@ -32,27 +34,28 @@ def join(store: Any, rank: int, size: int, timeout: timedelta, names: Sequence[s
         size: ranks in the group.
         timeout: limit for all ranks to join.
         names: names of the ranks, for messages.
+        backend: name of the group's backend, for messages.
 
     Raises:
         RuntimeError: on every rank: they are not on one host, or one could not open the memory.
     """
     if sys.platform != "linux":
         raise RuntimeError(
-            f"backend 'shm' needs Linux (memfd, pidfd), this is {sys.platform}; use gloo"
+            f"backend {backend!r} needs Linux (memfd, pidfd), this is {sys.platform}; use gloo"
         )
     layout = Layout.of(size)
     descriptor = _new_memory(layout) if rank == 0 else -1
     try:
         own = json.dumps(asdict(Identity.of_this_process(descriptor)))
-        texts = exchange(store, "identity", own, rank, size, timeout, names)
+        texts = exchange(store, "identity", own, rank, size, timeout, names, backend)
         identities = [Identity(**json.loads(text)) for text in texts]
         _require_one_host(identities, names)
         member, problem = None, ""
         try:
-            member = _open(layout, rank, identities, names)
+            member = _open(layout, rank, identities, names, backend)
         except OSError as error:
             problem = f"{names[rank]} (pid {os.getpid()}): {error}"
-        problems = exchange(store, "problem", problem, rank, size, timeout, names)
+        problems = exchange(store, "problem", problem, rank, size, timeout, names, backend)
     finally:
         if descriptor >= 0:
             os.close(descriptor)
@@ -60,8 +63,8 @@ def join(store: Any, rank: int, size: int, timeout: timedelta, names: Sequence[s
         if member is not None:
             member.peers.close()
         raise RuntimeError(
-            "backend 'shm' could not share memory between the ranks, which must be processes of "
-            f"one user; use gloo otherwise. {'; '.join(filter(None, problems))}"
+            f"backend {backend!r} could not share memory between the ranks, which must be "
+            f"processes of one user; use gloo otherwise. {'; '.join(filter(None, problems))}"
         )
     return member
 
@@ -80,13 +83,13 @@ def _new_memory(layout: Layout) -> int:
 
 
 def _open(
-    layout: Layout, rank: int, identities: Sequence[Identity], names: Sequence[str]
+    layout: Layout, rank: int, identities: Sequence[Identity], names: Sequence[str], backend: str
 ) -> Member:
     first = identities[0]
     descriptor = memory.open_of(first.pid, first.memory)
     mapping = memory.map_and_close(descriptor, layout.nbytes)
     peers = Peers([identity.pid for identity in identities], rank)
-    return Member(layout, mapping, rank, peers, names)
+    return Member(layout, mapping, rank, peers, names, backend)
 
 
 def exchange(
@@ -97,6 +100,7 @@ def exchange(
     size: int,
     timeout: timedelta,
     names: Sequence[str],
+    backend: str,
 ) -> list[str]:
     """Exchange a text on a topic; returns the text of every rank."""
     store.set(f"{topic}/{rank}", text)
@@ -106,8 +110,8 @@ def exchange(
     except RuntimeError as error:
         missing = [name for name, key in zip(names, keys, strict=True) if not store.check([key])]
         raise RuntimeError(
-            f"{', '.join(missing) or 'a rank'} did not join the 'shm' group of {size} within "
-            f"{timeout.total_seconds():g} s"
+            f"{', '.join(missing) or 'a rank'} did not join the {backend!r} group of "
+            f"{size} within {timeout.total_seconds():g} s"
         ) from error
     return [store.get(key).decode() for key in keys]
 
@@ -143,7 +147,9 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
     if backend_options is not None and len(own) == len(backends):
         raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
     names = names_of(options)
-    member = join(options.store, options.group_rank, options.group_size, options.timeout, names)
+    member = join(
+        options.store, options.group_rank, options.group_size, options.timeout, names, "shm"
+    )
     if sorted(own) == sorted(ShmProcessGroup.DEVICE_TYPES):
         return ShmProcessGroup(member, options.store, options.timeout)
     others = {device: backend for device, backend in backends.items() if backend != "shm"}
@@ -180,7 +186,7 @@ def _caller_locals() -> Mapping[str, Any]:
         frame = frame.f_back
     if frame is None or not {"backend_config", "pg"} <= frame.f_locals.keys():
         raise RuntimeError(
-            f"backend 'shm' does not know how torch {torch.__version__} makes process groups; "
+            f"shm and shm+gloo do not know how torch {torch.__version__} makes process groups; "
             "expected torch.distributed's init_process_group or new_group of torch 2.6 to 2.13"
         )
     return frame.f_locals

@@ -55,7 +55,7 @@ class HostCopy:
         """
         if cuda.is_current_stream_capturing():
             raise RuntimeError(
-                "backend 'shm' takes CUDA tensors through the host, which a CUDA graph cannot "
+                "shm and shm+gloo take CUDA tensors through the host, which a CUDA graph cannot "
                 "capture; use nccl"
             )
         self._tensor = tensor

@@ -88,7 +88,9 @@ def break_group(member: Member, name: str, error: BaseException) -> None:
 
 
 def broken_error(member: Member) -> dist.DistBackendError:
-    return dist.DistBackendError(f"this 'shm' group can no longer be used: {member.broken}")
+    return dist.DistBackendError(
+        f"this {member.backend!r} group can no longer be used: {member.broken}"
+    )
 
 
 c10d: Any = distributed_c10d

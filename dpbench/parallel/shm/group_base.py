@@ -79,7 +79,9 @@ class GroupBase(dist.ProcessGroup):
     @property
     def options(self) -> Any:
         """Options like those of torch's backends; only the timeout has a meaning here."""
-        return Backend.Options("shm", timedelta(seconds=self._issuer.timeout_seconds))
+        return Backend.Options(
+            self.getBackendName(), timedelta(seconds=self._issuer.timeout_seconds)
+        )
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of operations that name none and are issued from now on."""

@@ -30,18 +30,16 @@ class Issuer:
         issued: number of collectives so far.
     """
 
-    def __init__(self, member: Member, timeout: timedelta, backend: str = "shm") -> None:
+    def __init__(self, member: Member, timeout: timedelta) -> None:
         """
         Args:
             member: this rank.
             timeout: for operations that name none.
-            backend: name of the group's backend, for profiles.
         """
         self.collectives = Lane(member)
         self.timeout_seconds = timeout.total_seconds()
         self.issued = 0
         self._member = member
-        self._backend = backend
         self._pid = os.getpid()
 
     def start(
@@ -109,13 +107,13 @@ class Issuer:
         return work
 
     def _event(self, name: str, operands: Sequence[Operand]) -> Event:
-        return Event(self._backend, name, [operand.tensor for operand in operands])
+        return Event(self._member.backend, name, [operand.tensor for operand in operands])
 
     def _require_usable(self) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError(
-                f"this 'shm' group belongs to process {self._pid}; process {os.getpid()}, forked "
-                "from it, must make a group of its own"
+                f"this {self._member.backend!r} group belongs to process {self._pid}; process "
+                f"{os.getpid()}, forked from it, must make a group of its own"
             )
         if self._member.broken:
             raise broken_error(self._member)

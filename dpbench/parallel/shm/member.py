@@ -75,6 +75,7 @@ class Member:
     Attributes:
         rank, size: in the group.
         names: names of the ranks, for messages.
+        backend: name of the group's backend, for messages.
         peers: processes of the ranks.
         taken: number of tokens taken so far; it grows exactly when an operation advances.
         told: grows when other ranks learn of an operation; an operation that fails before that has
@@ -84,7 +85,13 @@ class Member:
     """
 
     def __init__(
-        self, layout: Layout, mapping: memoryview, rank: int, peers: Peers, names: Sequence[str]
+        self,
+        layout: Layout,
+        mapping: memoryview,
+        rank: int,
+        peers: Peers,
+        names: Sequence[str],
+        backend: str,
     ) -> None:
         """
         Args:
@@ -93,10 +100,12 @@ class Member:
             rank: this process's rank.
             peers: the processes of the other ranks.
             names: of all ranks.
+            backend: name of the group's backend.
         """
         self.rank = rank
         self.size = layout.size
         self.names = names
+        self.backend = backend
         self.peers = peers
         self.layout = layout
         self.memory = mapping

@@ -116,21 +116,21 @@ def _require_supported(tensor: Tensor) -> None:
     if tensor.layout != torch.strided or tensor.is_nested:
         kind = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
         error = SparseTensor if tensor.is_sparse else ValueError
-        raise error(f"backend 'shm' takes dense tensors, got {kind}")
+        raise error(f"shm and shm+gloo take dense tensors, got {kind}")
     if not (tensor.is_cuda or tensor.device.type == "cpu"):
-        raise ValueError(f"backend 'shm' takes CPU and CUDA tensors, got {tensor.device}")
+        raise ValueError(f"shm and shm+gloo take CPU and CUDA tensors, got {tensor.device}")
     if tensor.is_quantized:
         raise ValueError(
-            f"backend 'shm' takes no quantized tensors, got {tensor.dtype}; send int_repr()"
+            f"shm and shm+gloo take no quantized tensors, got {tensor.dtype}; send int_repr()"
         )
     if _keys(tensor).has(torch._C.DispatchKey.Python):
         raise ValueError(
-            f"backend 'shm' takes plain tensors, got {type(tensor).__name__}, a subclass with a "
+            f"shm and shm+gloo take plain tensors, got {type(tensor).__name__}, a subclass with a "
             "dispatch of its own; pass the tensor that it holds"
         )
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         raise ValueError(
-            "backend 'shm' takes plain tensors, got one that torch.func is transforming; "
+            "shm and shm+gloo take plain tensors, got one that torch.func is transforming; "
             "communicate outside the transformed function"
         )
 

@@ -103,7 +103,7 @@ def _new_operator(op: Any, number: int, dtype: torch.dtype) -> Operator:
     name = _NAMES.get(number)
     if name is None:
         known = ", ".join(_NAMES.values())
-        raise ValueError(f"backend 'shm' has no reduction {op}; it has {known}")
+        raise ValueError(f"shm and shm+gloo have no reduction {op}; they have {known}")
     average, combine, wide = name == "AVG", _COMBINE[name], None
     if dtype in _SIGNED:
         combine = partial(
@@ -118,7 +118,7 @@ def _new_operator(op: Any, number: int, dtype: torch.dtype) -> Operator:
     if (average and not fractional) or not _works(operator, dtype):
         remedy = "divide a SUM yourself" if average else "convert the tensor first"
         raise ValueError(
-            f"backend 'shm' cannot reduce {dtype} with {name}, which is not defined for it; "
+            f"shm and shm+gloo cannot reduce {dtype} with {name}, which is not defined for it; "
             f"{remedy}"
         )
     return operator

@@ -23,15 +23,15 @@ def require_sum(op: Any, tensor: Tensor) -> None:
     """
     if tensor.layout != torch.sparse_coo or tensor.device.type != "cpu":
         raise ValueError(
-            f"backend 'shm' reduces sparse tensors with layout torch.sparse_coo on the CPU, got "
+            f"shm and shm+gloo reduce sparse tensors with layout torch.sparse_coo on the CPU, got "
             f"{tensor.layout} on {tensor.device}"
         )
     kind: Any = dist.ReduceOp.RedOpType
     if int(getattr(op, "op", op)) != int(kind.SUM):
-        raise ValueError(f"backend 'shm' reduces sparse tensors with SUM, got {op}")
+        raise ValueError(f"shm and shm+gloo reduce sparse tensors with SUM, got {op}")
     if tensor.dim() > _MOST_DIMENSIONS:
         raise ValueError(
-            f"backend 'shm' reduces sparse tensors of up to {_MOST_DIMENSIONS} dimensions, got "
+            f"shm and shm+gloo reduce sparse tensors of up to {_MOST_DIMENSIONS} dimensions, got "
             f"{tensor.dim()}"
         )
 

@@ -255,3 +255,13 @@ def test_assumptions_are_sentences_with_their_numbers() -> None:
         "plain: nodes of 8 ranks, 200 GB/s between ranks of a node, 25 GB/s for a whole node "
         "(made up; 2026-01-01); how far they may be off is not stated, so bands leave it out"
     )
+
+
+def test_a_hook_that_halves_the_bytes_halves_what_travels_but_not_the_buffers() -> None:
+    plain = measured_cost([ring_curve(2), broadcast_curve(2, 1e-3)], "gloo")
+    half = plain.compressed(0.5)
+    assert plain.compressed(1.0) is plain
+    assert half.seconds(2e6, 2) == pytest.approx(plain.seconds(1e6, 2))
+    assert half.broadcast_seconds(2e6, 2) == plain.broadcast_seconds(2e6, 2)
+    assert half.fill_seconds(2e6) == plain.fill_seconds(2e6)
+    assert "sends 0.5 of the bytes" in half.assumptions[-1]

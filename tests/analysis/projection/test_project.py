@@ -15,6 +15,7 @@ from dpbench.analysis.projection.step_model import StepModel
 from dpbench.analysis.provenance import weaker
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UsageError
+from dpbench.records import TrialRecord
 from tests.analysis.builders import steps_of, weak_sweep
 from tests.analysis.communication.collective_records import collective_record, collective_spec
 from tests.analysis.projection.models import (
@@ -241,3 +242,27 @@ def test_inputs_without_an_interval_are_named() -> None:
         "nothing tells the error of computing, communication, contention: the band leaves it out"
         in text
     )
+
+
+def with_hook(hook: str) -> list[TrialRecord]:
+    return [
+        replace(record, trial=replace(record.trial, comm_hook=hook))
+        if record.trial.implementation == "ddp"
+        else record
+        for record in swept()
+    ]
+
+
+def test_a_hook_that_sends_half_the_bytes_is_projected_with_half_of_them() -> None:
+    for hook in ("bf16", "bf16-feedback"):
+        records = with_hook(hook)
+        [one], _ = series_of(records, summarize(records), network_of=measured_network)
+        assert one.network.wire_share == 0.5
+        plain, half = series().model.mean_step(2), one.model.mean_step(2)
+        assert 0 < half.exposed_seconds < plain.exposed_seconds
+
+
+def test_a_hook_whose_bytes_depend_on_shapes_is_not_projected() -> None:
+    records = with_hook("powersgd")
+    with pytest.raises(UsageError, match="depends on the shapes of the gradients"):
+        series_of(records, summarize(records), network_of=measured_network)

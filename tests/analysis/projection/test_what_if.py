@@ -69,6 +69,15 @@ def test_a_change_does_what_it_says(change: str, step_seconds: float) -> None:
     assert outcome(change).step_seconds.value == pytest.approx(step_seconds, rel=1e-6)
 
 
+def test_gradients_sent_as_bf16_take_the_place_of_a_hook() -> None:
+    one = plain()
+    network = one.network.compressed(0.5)
+    half = replace(one, network=network, model=replace(one.model, network=network))
+    [found] = what_if(half, [2], [parse_change("gradients=bf16")])
+    as_is, changed = found.outcomes
+    assert as_is.step_seconds.value == changed.step_seconds.value
+
+
 def test_perfect_overlap_starts_with_the_first_bucket() -> None:
     split = plain()
     buckets = tuple(Bucket(ready_seconds=r, nbytes=8 * MIB) for r in (0.015, 0.020))

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
+from dpbench.parallel.ddp import buckets
 from tests.parallel.ddp.one_process import (
     Branches,
     assert_same,
@@ -373,6 +374,28 @@ def a_dtype_without_elements_is_no_obstacle(rank: int) -> None:
         assert_same({name: gradients(ddp)[name] for name in expected}, expected)
 
 
+def every_gradient_is_large(rank: int) -> None:
+    """For the scenarios after it: each bucket copies its gradients one by one, when they come."""
+    buckets.LARGE_BYTES = 1
+
+
+def a_large_gradient_is_in_its_bucket_before_the_next_one_comes(rank: int) -> None:
+    for options in ({}, {"static_graph": True}):
+        module = nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256))
+        ddp = Ddp(module, **options)
+        last, seen = module[1].weight, set[int]()
+
+        def look(_: Tensor, last: nn.Parameter = last, seen: set[int] = seen) -> None:
+            seen.add(last.grad.data_ptr())
+
+        for number in range(4):
+            if number == 3:
+                module[0].weight.register_hook(look)
+            ddp.zero_grad()
+            ddp(torch.ones(2, 256)).sum().backward()
+        assert seen == {last.grad.data_ptr()}
+
+
 BACKWARDS = [
     without_overlap_the_same_gradients_are_reduced_at_the_end,
     every_size_of_bucket_gives_the_mean,
@@ -411,6 +434,15 @@ def test_no_message_goes_beside_the_bucket(tmp_path: Path) -> None:
 @both
 def test_gradients_of_every_kind_are_averaged(tmp_path: Path, backend: str) -> None:
     run_ranks(KINDS, tmp_path / "store", backend=backend)
+
+
+@both
+def test_gradients_that_are_copied_one_by_one_are_averaged_too(
+    tmp_path: Path, backend: str
+) -> None:
+    each = a_large_gradient_is_in_its_bucket_before_the_next_one_comes
+    scenarios = [each, every_gradient_is_large, *BACKWARDS, *KINDS]
+    run_ranks(scenarios, tmp_path / "store", backend=backend)
 
 
 @both

@@ -30,10 +30,11 @@ def run_with_casualties(
     lost: int = 1,
     group_timeout: float = 20.0,
     hosts: Sequence[int] = (),
+    backend: str | None = None,
 ) -> dict[int, Any]:
     """Call a function of the rank on every rank of a group, one of which will not come back.
 
-    The group is one of shm, or of shm+gloo if `hosts` are given.
+    The group is one of `backend`, by default shm, or shm+gloo if `hosts` are given.
 
     Args:
         function: importable.
@@ -42,16 +43,18 @@ def run_with_casualties(
         lost: the rank that nothing is expected from.
         group_timeout: of the group, in seconds.
         hosts: by rank, the host that it is to say it is on.
+        backend: of the group.
 
     Returns:
         By rank, what the others returned.
     """
     context = fork_server()
     processes, pipes = [], []
+    backend = backend or ("shm+gloo" if hosts else "shm")
     for rank in range(world_size):
         ours, theirs = context.Pipe(duplex=False)
         host = hosts[rank] if hosts else None
-        arguments = (function, rank, world_size, str(store), theirs, group_timeout, host)
+        arguments = (function, rank, world_size, str(store), theirs, group_timeout, host, backend)
         processes.append(context.Process(target=_main, args=arguments, daemon=True))
         processes[-1].start()
         theirs.close()
@@ -97,13 +100,14 @@ def _main(
     pipe: Connection,
     limit: float,
     host: int | None,
+    backend: str,
 ) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if host is not None:
         pretend_host(host)
     dist.init_process_group(
-        "shm" if host is None else "shm+gloo",
+        backend,
         store=dist.FileStore(store, size),
         rank=rank,
         world_size=size,

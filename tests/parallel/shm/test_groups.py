@@ -157,7 +157,7 @@ def test_work_that_nobody_waits_for_gets_done(tmp_path: Path) -> None:
 
 
 def _bad_arguments(rank: int) -> None:
-    with pytest.raises(ValueError, match="takes dense tensors, got layout"):
+    with pytest.raises(ValueError, match="take dense tensors, got layout"):
         dist.broadcast(torch.ones(3).to_sparse(), 0)
     with pytest.raises(ValueError, match="got 1 tensors, expected one for each of the 2 ranks"):
         dist.all_gather([torch.ones(3)], torch.ones(3))

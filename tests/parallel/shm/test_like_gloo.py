@@ -72,7 +72,7 @@ def _sparse_sums(rank: int) -> None:
             work.wait()
         total = sum(_sparse(peer, step).to_dense() for peer in range(size))
         torch.testing.assert_close(tensor.to_dense(), total)
-    with pytest.raises(ValueError, match="reduces sparse tensors with SUM, got"):
+    with pytest.raises(ValueError, match="reduce sparse tensors with SUM, got"):
         dist.all_reduce(_sparse(rank, 1), op=dist.ReduceOp.MAX)
     with pytest.raises(dist.DistBackendError, match=r"shape \(5,\).* shape \(6,\)"):
         dist.all_reduce(torch.ones(5 + min(rank, 1)).to_sparse())

@@ -45,17 +45,17 @@ def _refused() -> dict[str, Callable[[bool], dist.Work | None]]:
         nested = torch.nested.nested_tensor([torch.ones(3), torch.ones(2)])
     fives = [torch.ones(SMALL) for _ in range(dist.get_world_size())]
     return {
-        "takes dense tensors, got layout torch.sparse_csr": lambda later: dist.broadcast(
+        "take dense tensors, got layout torch.sparse_csr": lambda later: dist.broadcast(
             torch.ones(3, 3).to_sparse_csr(), 0, async_op=later
         ),
-        "takes CPU and CUDA tensors, got meta": lambda later: dist.all_reduce(
+        "take CPU and CUDA tensors, got meta": lambda later: dist.all_reduce(
             torch.ones(3, device="meta"), async_op=later
         ),
-        "takes no quantized tensors": lambda later: dist.broadcast(quantized, 0, async_op=later),
-        "takes plain tensors, got TwoTensor": lambda later: dist.broadcast(
+        "take no quantized tensors": lambda later: dist.broadcast(quantized, 0, async_op=later),
+        "take plain tensors, got TwoTensor": lambda later: dist.broadcast(
             TwoTensor(torch.ones(3), torch.ones(3)), 0, async_op=later
         ),
-        "takes dense tensors, got a nested tensor": lambda later: dist.broadcast(
+        "take dense tensors, got a nested tensor": lambda later: dist.broadcast(
             nested, 0, async_op=later
         ),
         r"of shape \(300000,\) and strides \(0,\) cannot take results": lambda later: (
@@ -76,7 +76,7 @@ def _refused() -> dict[str, Callable[[bool], dist.Work | None]]:
         "cannot reduce torch.bits8 with SUM": lambda later: dist.all_reduce(
             torch.ones(3, dtype=torch.uint8).view(torch.bits8), async_op=later
         ),
-        "has no reduction": lambda later: dist.all_reduce(
+        "have no reduction": lambda later: dist.all_reduce(
             torch.ones(3), op=dist._make_nccl_premul_sum(2.0), async_op=later
         ),
         "the output has 4 elements, expected 5 as": lambda later: dist.reduce_scatter(
