@@ -105,7 +105,12 @@ def headline(
 
 def trains_together(row: ConfigurationSummary) -> bool:
     """Whether replicas train together; False for copies that train independently."""
-    return row.implementation.partition("(")[0] != NOT_TRAINED_TOGETHER
+    return _is_not(NOT_TRAINED_TOGETHER, row)
+
+
+def _is_not(implementation: str, row: ConfigurationSummary) -> bool:
+    """Compares without the settings in brackets: "single(bf16)" is `single`."""
+    return row.implementation.partition("(")[0] != implementation
 
 
 def _counts(row: ConfigurationSummary) -> bool:
@@ -142,7 +147,7 @@ def _best_scaling(rows: Rows, usable: Rows) -> Best | Absent:
 def _why_no_scaling(rows: Rows) -> str:
     """Reason why there is no scaling; counts all rows, completed or not; `single` is no group of
     one replica."""
-    scalable = (row for row in rows if trains_together(row) and row.implementation != SINGLE)
+    scalable = (row for row in rows if trains_together(row) and _is_not(SINGLE, row))
     sizes = sorted({row.group_size for row in scalable})
     if not sizes:
         return f"only {SINGLE} was measured, which has one replica"

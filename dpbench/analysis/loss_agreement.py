@@ -49,6 +49,8 @@ class LossAgreement:
     max_relative_difference: float
     """Largest value over steps of (largest - smallest loss) ÷ mean loss."""
     tolerance: float = TOLERANCE
+    architecture: str = ""
+    """The model, if the sweep has several."""
 
     @property
     def agrees(self) -> bool:
@@ -151,15 +153,19 @@ def _agreeing(agreements: Sequence[LossAgreement]) -> list[str]:
 
 
 def _between_group_sizes(agreements: Sequence[LossAgreement]) -> list[str]:
-    if not agreements:
-        return []
-    worst = max(agreements, key=lambda one: one.max_relative_difference)
-    return [
-        f"losses differ by up to {units.percent(worst.max_relative_difference)} "
-        f"{_extent(agreements)} between group sizes or processes (tolerance "
-        f"{units.percent(worst.tolerance)}): expected of dropout and batch normalisation, which "
-        "see one replica's samples; an error in models without them"
-    ]
+    """A note for each model, as it depends on the model whether that is right."""
+    notes = []
+    for architecture in dict.fromkeys(one.architecture for one in agreements):
+        own = [one for one in agreements if one.architecture == architecture]
+        worst = max(own, key=lambda one: one.max_relative_difference)
+        whose = f"losses of {architecture}" if architecture else "losses"
+        notes.append(
+            f"{whose} differ by up to {units.percent(worst.max_relative_difference)} "
+            f"{_extent(own)} between group sizes or processes (tolerance "
+            f"{units.percent(worst.tolerance)}): expected of dropout and batch normalisation, "
+            "which see one replica's samples; an error in models without them"
+        )
+    return notes
 
 
 def _extent(agreements: Sequence[LossAgreement]) -> str:
@@ -218,10 +224,12 @@ def _agreement(records: Sequence[TrialRecord], among: Among) -> LossAgreement | 
     if len(labels) < 2:
         return None
     curves = [losses(record) for record in records]
+    trial = records[0].trial
     return LossAgreement(
         labels=labels,
         among=among,
-        global_batch_size=records[0].trial.global_batch_size,
+        global_batch_size=trial.global_batch_size,
         steps=min(STEPS, *map(len, curves)),
         max_relative_difference=max_relative_difference(curves),
+        architecture=trial.workload.architecture if "architecture" in trial.compared else "",
     )

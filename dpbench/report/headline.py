@@ -21,10 +21,15 @@ SYNTHETIC = "Synthetic (nothing was run): "
 
 
 def sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
-    """A sentence for each work, which it begins with; what disturbed the trials is said once."""
-    for number, (work, one) in enumerate(headlines.items()):
-        said = sentence(one if number == 0 else replace(one, disturbance=None))
-        yield f"{one_line(work)}: {said}" if work else said
+    """A sentence for each work, which it begins with; what disturbed the trials is said once,
+    before them, as it is about the trials of all works."""
+    if len(headlines) == 1:
+        yield from map(sentence, headlines.values())
+        return
+    if doubt := next(iter(headlines.values())).disturbance:
+        yield f"Beware: {doubt}."
+    for work, one in headlines.items():
+        yield f"{one_line(work)}: {sentence(replace(one, disturbance=None))}"
 
 
 def sentence(headline: Headline) -> str:

@@ -19,6 +19,7 @@ from dpbench.report import formats, seed_table
 from dpbench.report.export.data import WRITERS
 from dpbench.report.fitting import IDENTITY, RESULTS, Fitted, fit, shared
 from dpbench.report.footnotes import footnotes, intervals
+from dpbench.report.numbers import quantity
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import WIDTH, below, bullet, width_of, write_table
 from dpbench.report.values import cell, table_of, write_ending
@@ -58,9 +59,22 @@ def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = (SEE
 
 def header_of(words: str, rows: Sequence[ConfigurationSummary]) -> str:
     """A header with the item that the rows count in place of {Item}, if it is one."""
-    items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
+    items = _items(rows)
     item = one_line(items.pop()) if len(items) == 1 else "items"
     return words.replace("{Item}", item[:1].upper() + item[1:])
+
+
+def with_units(table: Table, rows: Sequence[ConfigurationSummary]) -> Table:
+    """The table with its unit behind each speed where rows count several items, such as images
+    and tokens, so that its header cannot say which."""
+    place = next((k for k, one in enumerate(table.columns) if one.key == RESULTS[0]), None)
+    if place is None or len(_items(rows)) == 1:
+        return table
+    return table.with_texts(place, [one_line(quantity(row.throughput)) for row in rows])
+
+
+def _items(rows: Sequence[ConfigurationSummary]) -> set[str]:
+    return {row.item for row in rows if row.throughput} or {row.item for row in rows}
 
 
 def claim_columns(rows: Sequence[ConfigurationSummary]) -> tuple[Column, ...]:
@@ -198,7 +212,7 @@ def _all_rows(count: int, same: Sequence[tuple[str, str]]) -> list[str]:
 
 def _table(rows: Rows, columns: Sequence[Column], *, cut: bool) -> Table:
     """With reasons as far as there is room in a terminal, or whole."""
-    table, statuses = table_of(columns, rows), _statuses(rows)
+    table, statuses = with_units(table_of(columns, rows), rows), _statuses(rows)
     place = next((k for k, column in enumerate(columns) if column.key == "status"), None)
     if place is not None and not cut:
         table = table.with_texts(place, [*map(one_line, statuses(sys.maxsize))])

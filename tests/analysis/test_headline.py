@@ -183,6 +183,11 @@ def test_single_is_no_group_size_of_one(others: tuple[int, ...], said: str) -> N
     assert reason(of(records).scaling) == said
 
 
+def test_single_is_recognized_under_the_name_of_its_architecture() -> None:
+    records = [run(trial("single", "none", compared=("architecture",)), 100.0)]
+    assert reason(of(records).scaling) == "only single was measured, which has one replica"
+
+
 def test_a_failure_at_group_size_one_is_not_called_unmeasured() -> None:
     found = of([record(trial(), reason="rank 0 ended"), run(trial(group_size=2), 180.0)])
     assert reason(found.scaling) == (

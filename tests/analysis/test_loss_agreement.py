@@ -87,6 +87,21 @@ def test_a_model_with_dropout_disagrees_between_group_sizes_only() -> None:
     assert "(tolerance 0.1 %): expected of dropout and batch normalisation" in note
 
 
+def test_the_note_says_which_of_several_architectures_differs() -> None:
+    """Only one of them has dropout; of the other the same difference would be an error."""
+    dropout, plain = (
+        {
+            "workload": WorkloadSpec(architecture=name, dataset="digits"),
+            "compared": ("architecture",),
+        }
+        for name in ("mnist_cnn", "mlp")
+    )
+    runs = [strong(LOSSES, **dropout), strong(OTHER, 2, **dropout)]
+    runs += [strong(LOSSES, size, **plain) for size in (1, 2)]
+    _, note = agreement_notes(loss_agreements(runs))
+    assert note.startswith("losses of mnist_cnn differ by up to 9.5 % ")
+
+
 def test_one_process_draws_other_masks_than_two() -> None:
     one_process = strong(OTHER, 2, implementation="dp", backend="threads")
     (found,) = loss_agreements([strong(LOSSES, 2), one_process])

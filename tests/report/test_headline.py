@@ -120,6 +120,15 @@ def test_what_is_missing_has_its_reason() -> None:
     assert "failed" in fastest.about
 
 
+def test_what_disturbed_the_trials_of_several_works_is_said_before_the_first() -> None:
+    busy = headline((), disturbance="other processes used the cores")
+    assert [*sentences({"mlp": busy, "gpt": busy})] == [
+        "Beware: other processes used the cores.",
+        "mlp: No fastest configuration: no trial was recorded.",
+        "gpt: No fastest configuration: no trial was recorded.",
+    ]
+
+
 def test_each_work_of_a_sweep_has_a_headline_of_its_own() -> None:
     """The faster kind of scaling is not the fastest row of the other one, and no rival of it."""
     speeds = {("weak", 1): 100.0, ("weak", 2): 180.0, ("strong", 1): 100.0, ("strong", 2): 120.0}

@@ -214,6 +214,18 @@ def test_the_item_names_the_header() -> None:
     assert "Items/s" in render(mixed).text
 
 
+def test_speeds_of_several_items_have_their_units() -> None:
+    """As the header cannot say which row counts tokens."""
+    rows = [
+        *summarize([run(trial(), 100.0, item="tokens")]),
+        *summarize([run(trial(group_size=2), 200.0, item="images")]),
+    ]
+    text = render(rows).text
+    assert "100.0 tokens/s" in text
+    assert "200.0 images/s" in text
+    assert "tokens/s" not in render(rows[:1]).text
+
+
 def test_speedups_that_may_be_none_are_named() -> None:
     runs = [
         run(trial(group_size=n, repetition=r), speed)

@@ -25,7 +25,7 @@ from dpbench.report.page.content import Finding, Page, Section, SweepContent
 from dpbench.report.page.environment import command_of, facts_of, in_short
 from dpbench.report.page.pictures import Pictures
 from dpbench.report.table import MISSING, Table, TableCell, TableColumn, TableRow, words
-from dpbench.report.tables import Column, claim_columns, header_of
+from dpbench.report.tables import Column, claim_columns, header_of, with_units
 from dpbench.report.values import table_of
 
 MOST_ADVICE = 3
@@ -186,7 +186,7 @@ def results_table(rows: Rows) -> Table:
     lines = (
         replace(line, status=row.status.value) for row, line in zip(rows, table.rows, strict=True)
     )
-    return replace(table, columns=tuple(shown), rows=tuple(lines))
+    return with_units(replace(table, columns=tuple(shown), rows=tuple(lines)), rows)
 
 
 def _columns(rows: Rows) -> Sequence[Column]:
