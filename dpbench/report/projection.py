@@ -51,6 +51,7 @@ class _Column(NamedTuple):
     cell: Callable[[ProjectedRow], str]
 
 
+SEVERAL_ITEMS = "items"
 _KIND = _Column("Kind", lambda row: row.kind)
 _REPLICAS = _Column("Replicas", lambda row: f"{row.group_size:,}")
 
@@ -93,7 +94,7 @@ def answer(
 def item_of(projections: Sequence[Projection]) -> str:
     """What they count: "images"; "items" where they count several things."""
     counted = {one.item for one in projections}
-    return counted.pop() if len(counted) == 1 else "items"
+    return counted.pop() if len(counted) == 1 else SEVERAL_ITEMS
 
 
 def _brief(projections: Sequence[Projection]) -> Brief:
@@ -142,10 +143,16 @@ def _percent(efficiency: Estimate) -> str:
 
 
 def _speed(item: str) -> tuple[_Column, ...]:
+    """Speeds say their unit themselves where the header cannot."""
+
+    def rate(throughput: Estimate) -> str:
+        unit = f" {throughput.unit}" if item == SEVERAL_ITEMS else ""
+        return f"{rounded(throughput)}{unit}"
+
     return (
         _REPLICAS,
         _Column("Step", lambda row: or_missing(row.step_seconds, step)),
-        _Column(f"{item.capitalize()}/s", lambda row: or_missing(row.throughput, rounded)),
+        _Column(f"{item.capitalize()}/s", lambda row: or_missing(row.throughput, rate)),
         _Column("Efficiency", lambda row: or_missing(row.efficiency, _percent)),
         _Column("n", _sample_size),
         _KIND,

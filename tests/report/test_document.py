@@ -81,6 +81,14 @@ def test_a_chart_that_has_nothing_to_show_any_more_is_removed(
     assert "step-shares" in remark
 
 
+def test_a_chart_that_several_works_lack_is_named_once(tmp_path: Path) -> None:
+    records = [
+        run(trial(scaling=scaling, compared=("scaling",)), 100.0) for scaling in ("weak", "strong")
+    ]
+    (remark,) = write_report(tmp_path, subject(records)).remarks
+    assert remark.count("speedup") == 1
+
+
 def test_the_page_has_the_numbers_of_the_tables(tmp_path: Path) -> None:
     one = small()
     page = write_report(tmp_path, one, charts=False).page.read_text()

@@ -50,6 +50,20 @@ def given_one(known: Economics | None = None) -> Projection:
     return projected(known, network_of=given_network, network_is_given=True, replicas_per_node=8)
 
 
+def test_speeds_of_several_items_have_their_units() -> None:
+    """As the header of the summary cannot say which series counts tokens."""
+    images = projected()
+    rows = [
+        replace(row, throughput=row.throughput and row.throughput.scaled(1, unit="tokens/s"))
+        for row in images.rows
+    ]
+    tokens = replace(images, label="gpt", item="tokens", rows=tuple(rows))
+    text = projection.answer([images, tokens], verbose=False).text
+    assert "tokens/s" in text
+    assert "images/s" in text
+    assert "tokens/s" not in projection.answer([tokens], verbose=False).text
+
+
 def test_every_row_has_its_kind_and_refused_ones_share_a_reason() -> None:
     text = projection.answer([projected()], notes=["a note"]).text
     lines = text.splitlines()
