@@ -117,9 +117,9 @@ def incomplete_beta(a: Array, b: Array, x: Array, rest: Array) -> Array:
     return found
 
 
-def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
+def _beta_fraction_of_one(a: float, b: float, x: float) -> float:
     """The continued fraction of the incomplete beta function, by Lentz's method."""
-    value, c, d = np.ones_like(x), np.ones_like(x), np.zeros_like(x)
+    value, c, d = 1.0, 1.0, 0.0
     for term in range(1, MOST_TERMS):
         m = term // 2
         if term % 2:
@@ -129,9 +129,13 @@ def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
         d = 1 / (1 + numerator * d)
         c = 1 + numerator / c
         value *= c * d
-        if not np.any(np.abs(c * d - 1) > CONVERGED):
+        if not abs(c * d - 1) > CONVERGED:
             break
     return value
+
+
+_beta_fraction = _elementwise(_beta_fraction_of_one, 3)
+"""The same for arrays, which are short here: numpy's steps cost more than a number's."""
 
 
 @lru_cache(maxsize=1024)
